@@ -1,9 +1,10 @@
-//! IPUJobs at once on a real control plane with nodes that run nothing: how fast they run, and what is written for each.
+//! Throughput of concurrent IPUJobs on a real control plane with fake nodes: start rate, latency, and API
+//! writes per job.
 //!
-//! Operator and proxy are processes of this machine with the rights of `deploy/kubernetes` and its webhooks, built in release
-//! mode now, or those that `IPU_OPERATOR` and `VIPU_PROXY` name. Beside them, in the same run, Kubernetes Pods that nobody
-//! works on, and IPUJobs for which a program of this benchmark does as little as it can.
-//! `IPU_BENCH_JOBS` (1000) says how many. `cargo xtask bench-cluster` runs it.
+//! Operator and proxy are local processes with the RBAC and webhooks of `deploy/kubernetes`. They are built
+//! in release mode, or named by `IPU_OPERATOR` and `VIPU_PROXY`. The same run measures two baselines: Pods
+//! without a controller, and IPUJobs managed by a minimal program of this benchmark. `IPU_BENCH_JOBS`
+//! (1000) sets the number of jobs. `cargo xtask bench-cluster` runs the benchmark.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -11,15 +12,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ipu_bench::cluster::{Crowd, Installed, Least, LoadKind, Took, Writes};
+use ipu_bench::cluster::{Installed, LoadFixture, LoadKind, MinimalController, RunTimings, Writes};
 use ipu_bench::percentile;
 
-/// How often a single object is created on an idle system.
-const SINGLE: u32 = 10;
-/// How long nothing is written when all is written.
+/// Repetitions of a single creation on an idle system.
+const SINGLE_REPETITIONS: u32 = 10;
+/// Time without a write after which writing counts as finished.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
-/// A program of this workspace.
+/// Returns a program of this workspace.
 fn program(package: &str, variable: &str) -> PathBuf {
     if let Some(path) = std::env::var_os(variable) {
         return path.into();
@@ -29,101 +30,105 @@ fn program(package: &str, variable: &str) -> PathBuf {
         .args(["build", "--quiet", "--release", "--package", package])
         .current_dir(&root)
         .status();
-    assert!(built.is_ok_and(|status| status.success()), "{package} is built");
+    assert!(
+        built.is_ok_and(|status| status.success()),
+        "cannot build {package}"
+    );
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     target.join("release").join(package)
 }
 
-async fn measure(installed: &Installed, kind: LoadKind, many: u32) {
-    let crowd = Crowd::of(installed, kind).await;
+async fn measure(installed: &Installed, kind: LoadKind, count: u32) {
+    let load = LoadFixture::of(installed, kind).await;
     let from = Writes::end(&installed.audit());
-    let before = [installed.operator.spent(), installed.proxy.spent()];
-    let took = crowd.run(many).await;
-    print(kind, many, &took);
-    // Events are written when nothing else is to be done.
-    let rest = quiet(installed).await;
-    let after = [installed.operator.spent(), installed.proxy.spent()];
+    let before = [installed.operator.usage(), installed.proxy.usage()];
+    let timings = load.run(count).await;
+    print(kind, count, &timings);
+    // Events are written last.
+    let tail = wait_until_quiet(installed).await;
+    let after = [installed.operator.usage(), installed.proxy.usage()];
     let writes = Writes::since(&installed.audit(), from);
-    println!("  the last write {:.1} s after the last ran", rest.as_secs_f64());
+    println!("  last write {:.1} s after the last start", tail.as_secs_f64());
     for (name, before, after) in [("operator", before[0], after[0]), ("proxy", before[1], after[1])] {
         println!(
-            "  {name}: {:.1} s of processor time, at most {:.0} MiB",
+            "  {name}: {:.1} s CPU time, peak {:.0} MiB",
             after.cpu - before.cpu,
             after.peak
         );
     }
-    let per_job = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / f64::from(many);
+    let per_job = |writes: u64| f64::from(u32::try_from(writes).unwrap_or(u32::MAX)) / f64::from(count);
     println!(
-        "  writes a job by operator and proxy: {:.2}",
-        per_job(ours(&writes))
+        "  writes per job by operator and proxy: {:.2}",
+        per_job(product_writes(&writes))
     );
     let list = |writes: &Writes| {
-        for ((who, what), count) in &writes.0 {
-            println!("    {:8.3}  {who}: {what}", per_job(*count));
+        for ((account, operation), number) in &writes.0 {
+            println!("    {:8.3}  {account}: {operation}", per_job(*number));
         }
     };
     list(&writes);
     let from = Writes::end(&installed.audit());
-    println!("  all gone after {:.1} s", crowd.delete().await.as_secs_f64());
-    quiet(installed).await;
+    println!("  all deleted after {:.1} s", load.delete().await.as_secs_f64());
+    wait_until_quiet(installed).await;
     let writes = Writes::since(&installed.audit(), from);
     println!(
-        "  writes for its end by operator and proxy: {:.2}",
-        per_job(ours(&writes))
+        "  writes per deletion by operator and proxy: {:.2}",
+        per_job(product_writes(&writes))
     );
 }
 
-fn ours(writes: &Writes) -> u64 {
-    writes.by("ipu-operator-controller") + writes.by("ipu-operator-vipu-proxy")
+fn product_writes(writes: &Writes) -> u64 {
+    writes.count_of("ipu-operator-controller") + writes.count_of("ipu-operator-vipu-proxy")
 }
 
-/// Waits until operator and proxy have written nothing for [`QUIET`]; how long they went on.
-async fn quiet(installed: &Installed) -> Duration {
-    let begun = Instant::now();
+/// Waits until operator and proxy have written nothing for [`SETTLE_TIME`]; returns the time until the last
+/// write.
+async fn wait_until_quiet(installed: &Installed) -> Duration {
+    let started = Instant::now();
     let from = Writes::end(&installed.audit());
-    let (mut written, mut last) = (0, begun);
-    while last.elapsed() < SETTLE_TIME {
+    let (mut written, mut last_write) = (0, started);
+    while last_write.elapsed() < SETTLE_TIME {
         tokio::time::sleep(SETTLE_TIME / 10).await;
-        let now = ours(&Writes::since(&installed.audit(), from));
+        let now = product_writes(&Writes::since(&installed.audit(), from));
         if now > written {
-            (written, last) = (now, Instant::now());
+            (written, last_write) = (now, Instant::now());
         }
     }
-    last - begun
+    last_write - started
 }
 
-fn print(kind: LoadKind, many: u32, took: &Took) {
+fn print(kind: LoadKind, count: u32, timings: &RunTimings) {
     println!(
-        "{kind:?}: {many} run after {:.1} s, {:.1}/s; each after p50 {:.2} s, p99 {:.2} s",
-        took.all.as_secs_f64(),
-        f64::from(many) / took.all.as_secs_f64(),
-        percentile(&took.each, 0.5).as_secs_f64(),
-        percentile(&took.each, 0.99).as_secs_f64(),
+        "{kind:?}: {count} running after {:.1} s, {:.1}/s; latency p50 {:.2} s, p99 {:.2} s",
+        timings.all.as_secs_f64(),
+        f64::from(count) / timings.all.as_secs_f64(),
+        percentile(&timings.each, 0.5).as_secs_f64(),
+        percentile(&timings.each, 0.99).as_secs_f64(),
     );
 }
 
 async fn single(installed: &Installed, kind: LoadKind) {
-    let crowd = Crowd::of(installed, kind).await;
-    let mut all: Vec<Duration> = Vec::new();
-    for _ in 0..SINGLE {
-        all.push(crowd.run(1).await.all);
-        crowd.delete().await;
+    let load = LoadFixture::of(installed, kind).await;
+    let mut times: Vec<Duration> = Vec::new();
+    for _ in 0..SINGLE_REPETITIONS {
+        times.push(load.run(1).await.all);
+        load.delete().await;
     }
-    all.sort_unstable();
+    times.sort_unstable();
     println!(
-        "{kind:?} alone, {SINGLE} times: runs after p50 {:.0} ms, at most {:.0} ms",
-        percentile(&all, 0.5).as_secs_f64() * 1000.0,
-        percentile(&all, 1.0).as_secs_f64() * 1000.0,
+        "{kind:?} alone, {SINGLE_REPETITIONS} times: latency p50 {:.0} ms, maximum {:.0} ms",
+        percentile(&times, 0.5).as_secs_f64() * 1000.0,
+        percentile(&times, 1.0).as_secs_f64() * 1000.0,
     );
 }
 
 #[tokio::main]
 async fn main() {
-    // `cargo test` asks for what is no test.
+    // `cargo test` must not run the benchmark.
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
-    let many = std::env::var("IPU_BENCH_JOBS").map_or(1000, |text| text.parse().expect("a number"));
+    let count = std::env::var("IPU_BENCH_JOBS").map_or(1000, |text| text.parse().expect("a number"));
     let operator = program("ipu-operator", "IPU_OPERATOR");
     let proxy = program("vipu-proxy", "VIPU_PROXY");
     let Some(installed) = Installed::start(&operator, &proxy).await else {
@@ -133,13 +138,13 @@ async fn main() {
         single(&installed, kind).await;
     }
     for kind in [LoadKind::Pod, LoadKind::Worker] {
-        measure(&installed, kind, many).await;
+        measure(&installed, kind, count).await;
     }
     {
-        let _least = Least::start(&installed).await;
-        measure(&installed, LoadKind::Least, many).await;
+        let _controller = MinimalController::start(&installed).await;
+        measure(&installed, LoadKind::Minimal, count).await;
     }
     for kind in [LoadKind::Launcher, LoadKind::Pod] {
-        measure(&installed, kind, many).await;
+        measure(&installed, kind, count).await;
     }
 }

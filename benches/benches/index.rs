@@ -1,10 +1,13 @@
-//! The index of free space and the frame allocator of the crate `buddy_system_allocator`, on the same trace.
+//! Compares the free-space index with the frame allocator of the crate `buddy_system_allocator`, on the
+//! same trace.
 //!
-//! Both take the lowest block of the smallest free blocks that are large enough, so they make the same choices; this is
-//! checked before anything is measured. The trace, and the state that it starts from, are made outside what is timed.
+//! Both take the lowest block of the smallest free blocks that are large enough, so they make the same
+//! choices; the benchmark checks this first. The trace and its initial state are prepared outside the timed
+//! section.
 //!
-//! At the end the two run in turns, the whole trace each, and a ratio is taken of each pair of runs: on a machine that is
-//! slower from one second to the next two times that were taken a second apart cannot be compared.
+//! At the end, interleaved (A/B) runs execute the whole trace with each, and compute a ratio per pair of
+//! runs. On a machine whose speed varies from one second to the next, times taken a second apart are not
+//! comparable.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -16,8 +19,8 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group};
 use ipu_bench::{FILLS, IPUS, Trace, TraceStep};
 use ipu_core::FreeIndex;
 
-/// How often the two run in turns.
-const TURNS: usize = 401;
+/// Number of interleaved runs.
+const INTERLEAVED_RUNS: usize = 401;
 
 /// Blocks of up to 2^6 IPUs, as in a link domain.
 type Buddies = FrameAllocator<7>;
@@ -27,7 +30,7 @@ fn index_of(trace: &Trace) -> FreeIndex {
     for (first, size) in &trace.start {
         assert!(
             index.take(*first as usize / 64, (first % 64) as u8, *size),
-            "the start is free"
+            "the initial blocks are free"
         );
     }
     index
@@ -38,17 +41,17 @@ fn buddies_of(trace: &Trace) -> Buddies {
     buddies.add_frame(0, trace.rows.len() * 64);
     for (first, size) in &trace.start {
         let taken = buddies.alloc_at(*first as usize, size.get() as usize);
-        assert!(taken.is_some(), "the start is free");
+        assert!(taken.is_some(), "the initial blocks are free");
     }
     buddies
 }
 
-fn run_index(index: &mut FreeIndex, steps: &[TraceStep], mut seen: impl FnMut(Option<usize>)) {
+fn run_index(index: &mut FreeIndex, steps: &[TraceStep], mut visit: impl FnMut(Option<usize>)) {
     for step in steps {
         match *step {
             TraceStep::Place { size, .. } => {
                 let found = index.take_best(size);
-                seen(found.map(|(row, first)| row * 64 + usize::from(first)));
+                visit(found.map(|(row, first)| row * 64 + usize::from(first)));
             }
             TraceStep::Release { first, size, .. } => {
                 black_box(index.release(first as usize / 64, (first % 64) as u8, size));
@@ -57,20 +60,20 @@ fn run_index(index: &mut FreeIndex, steps: &[TraceStep], mut seen: impl FnMut(Op
     }
 }
 
-fn run_buddies(buddies: &mut Buddies, steps: &[TraceStep], mut seen: impl FnMut(Option<usize>)) {
+fn run_buddies(buddies: &mut Buddies, steps: &[TraceStep], mut visit: impl FnMut(Option<usize>)) {
     for step in steps {
         match *step {
-            TraceStep::Place { size, .. } => seen(buddies.alloc(size.get() as usize)),
+            TraceStep::Place { size, .. } => visit(buddies.alloc(size.get() as usize)),
             TraceStep::Release { first, size, .. } => buddies.dealloc(first as usize, size.get() as usize),
         }
     }
 }
 
-/// What the loop takes around either.
-fn run_nothing(steps: &[TraceStep], mut seen: impl FnMut(Option<usize>)) {
+/// Runs the loop alone, to measure its overhead.
+fn run_empty_loop(steps: &[TraceStep], mut visit: impl FnMut(Option<usize>)) {
     for step in steps {
         match *step {
-            TraceStep::Place { size, .. } => seen(Some(size.get() as usize)),
+            TraceStep::Place { size, .. } => visit(Some(size.get() as usize)),
             TraceStep::Release { first, size, .. } => _ = black_box((first, size)),
         }
     }
@@ -79,11 +82,15 @@ fn run_nothing(steps: &[TraceStep], mut seen: impl FnMut(Option<usize>)) {
 fn index(criterion: &mut Criterion) {
     for (ipus, fill) in IPUS.iter().flat_map(|ipus| FILLS.map(|fill| (*ipus, fill))) {
         let trace = Trace::new(ipus, fill);
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        run_index(&mut index_of(&trace), &trace.steps, |found| ours.push(found));
-        run_buddies(&mut buddies_of(&trace), &trace.steps, |found| theirs.push(found));
+        let (mut index_value, mut buddy_value) = (Vec::new(), Vec::new());
+        run_index(&mut index_of(&trace), &trace.steps, |found| {
+            index_value.push(found)
+        });
+        run_buddies(&mut buddies_of(&trace), &trace.steps, |found| {
+            buddy_value.push(found)
+        });
         assert!(
-            ours == theirs && !ours.contains(&None),
+            index_value == buddy_value && !index_value.contains(&None),
             "both choose the same blocks"
         );
         let mut group = criterion.benchmark_group("index");
@@ -107,10 +114,10 @@ fn index(criterion: &mut Criterion) {
     }
 }
 
-fn took(run: impl FnOnce()) -> Duration {
-    let began = Instant::now();
+fn elapsed(run: impl FnOnce()) -> Duration {
+    let started = Instant::now();
     run();
-    began.elapsed()
+    started.elapsed()
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -118,36 +125,39 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// One after the other, again and again: nanoseconds of a step of each, and what part of the other's time the index takes,
-/// with the loop around both and without.
-fn side_by_side() {
+/// Prints the nanoseconds per step of each interleaved run, and the ratio of the index to the other
+/// allocator, with and without the loop overhead.
+fn compare_interleaved() {
     println!(
-        "| index, in turns | FreeIndex | buddy_system_allocator | the loop | ratio | ratio without the loop |"
+        "| index, interleaved | FreeIndex | buddy_system_allocator | the loop | ratio | ratio without the loop |"
     );
     println!("|---|---|---|---|---|---|");
     for (ipus, fill) in IPUS.iter().flat_map(|ipus| FILLS.map(|fill| (*ipus, fill))) {
         let trace = Trace::new(ipus, fill);
         let mut columns: [Vec<f64>; 5] = Default::default();
-        for _ in 0..TURNS {
+        for _ in 0..INTERLEAVED_RUNS {
             let (mut index, mut buddies) = (index_of(&trace), buddies_of(&trace));
             let times = [
-                took(|| run_index(&mut index, &trace.steps, |found| _ = black_box(found))),
-                took(|| run_buddies(&mut buddies, &trace.steps, |found| _ = black_box(found))),
-                took(|| run_nothing(&trace.steps, |found| _ = black_box(found))),
+                elapsed(|| run_index(&mut index, &trace.steps, |found| _ = black_box(found))),
+                elapsed(|| run_buddies(&mut buddies, &trace.steps, |found| _ = black_box(found))),
+                elapsed(|| run_empty_loop(&trace.steps, |found| _ = black_box(found))),
             ];
-            let [ours, theirs, neither] =
+            let [index_value, buddy_value, overhead] =
                 times.map(|time| time.as_secs_f64() * 1e9 / trace.steps.len() as f64);
-            let ratios = [ours / theirs, (ours - neither) / (theirs - neither)];
+            let ratios = [
+                index_value / buddy_value,
+                (index_value - overhead) / (buddy_value - overhead),
+            ];
             for (column, value) in columns
                 .iter_mut()
-                .zip([ours, theirs, neither].into_iter().chain(ratios))
+                .zip([index_value, buddy_value, overhead].into_iter().chain(ratios))
             {
                 column.push(value);
             }
         }
-        let [ours, theirs, neither, ratio, net] = columns.map(|mut column| median(&mut column));
+        let [index_value, buddy_value, overhead, ratio, net] = columns.map(|mut column| median(&mut column));
         println!(
-            "| {ipus} IPUs, {fill} % full | {ours:.1} ns | {theirs:.1} ns | {neither:.1} ns | {ratio:.2} | {net:.2} |"
+            "| {ipus} IPUs, {fill} % full | {index_value:.1} ns | {buddy_value:.1} ns | {overhead:.1} ns | {ratio:.2} | {net:.2} |"
         );
     }
 }
@@ -161,8 +171,8 @@ criterion_group! {
 fn main() {
     benches();
     Criterion::default().configure_from_args().final_summary();
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the benchmark starts.
     if !std::env::args().any(|argument| argument == "--test") {
-        side_by_side();
+        compare_interleaved();
     }
 }

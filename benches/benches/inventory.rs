@@ -1,7 +1,7 @@
-//! The whole inventory: holders alone, placement with them, and both with IPUs cordoned.
+//! The whole inventory: holders alone, placement with holders, and both with cordoned IPUs.
 //!
-//! What one step costs, a placement or a release, on the traces that the index is measured with. Holders alone is to occupy
-//! a block that is known and to vacate it; the difference to the full inventory is the policy and the check of its choice.
+//! Cost of one step, a placement or a release, on the traces of the index benchmark. "Holders" occupies a
+//! known block and vacates it; the difference to "full" is the policy and the check of its choice.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use ipu_core::{
     Topology, place,
 };
 
-/// One machine of each link domain, cordoned.
+/// Bit mask of one machine per link domain, which is cordoned.
 const CORDONED: u64 = 0x00f0_0000;
 
 fn id(number: usize) -> PartitionId {
@@ -23,24 +23,26 @@ fn block(first: u32, size: IpuCount) -> Block {
     Block::within(first / 64, (first % 64) as u8, size).expect("blocks of a trace are aligned")
 }
 
-/// The inventory at the start of a trace.
+/// Returns the inventory at the start of a trace.
 fn inventory(trace: &Trace, cordoned: u64) -> Inventory {
     let topology: Topology = format!("{}x16", trace.rows.len()).parse().expect("a topology");
     let mut inventory = Inventory::new(&topology);
-    let all = (0..topology.link_domains()).flat_map(|link_domain| {
+    let ipus_to_cordon = (0..topology.link_domains()).flat_map(|link_domain| {
         let ipus = (0..64).filter(move |ipu| cordoned >> ipu & 1 == 1);
         ipus.map(move |ipu| IpuAddress { link_domain, ipu })
     });
-    inventory.cordon(&CordonOwner::health(), all).expect("they exist");
+    inventory
+        .cordon(&CordonOwner::health(), ipus_to_cordon)
+        .expect("the IPUs exist");
     for (number, (first, size)) in trace.start.iter().enumerate() {
         inventory
             .occupy(id(number), block(*first, *size))
-            .expect("the start is free");
+            .expect("the initial blocks are free");
     }
     inventory
 }
 
-/// What a run needs beside the inventory: an id for each placement, in their order, and for each release.
+/// Partition ids of a run: one for each placement in order, and one for each release.
 struct Ids {
     placed: Vec<PartitionId>,
     all: Vec<PartitionId>,
@@ -56,16 +58,16 @@ impl Ids {
     }
 }
 
-/// Occupies and vacates the blocks that the trace's policy chose.
+/// Occupies and vacates the blocks chosen by the trace.
 fn run_holders(inventory: &mut Inventory, ids: &mut Ids, steps: &[TraceStep]) {
     for step in steps {
         match *step {
             TraceStep::Place { size, first } => {
                 let id = ids.placed.pop().expect("an id for each placement");
-                black_box(inventory.occupy(id, block(first, size))).expect("it is free");
+                black_box(inventory.occupy(id, block(first, size))).expect("the block is free");
             }
             TraceStep::Release { number, .. } => {
-                black_box(inventory.vacate(&ids.all[number])).expect("it is held");
+                black_box(inventory.vacate(&ids.all[number])).expect("the partition is held");
             }
         }
     }
@@ -81,10 +83,10 @@ fn run_full(inventory: &mut Inventory, ids: &mut Ids, steps: &[TraceStep]) {
                 else {
                     panic!("every placement of a trace succeeds");
                 };
-                black_box(inventory.occupy(id, block)).expect("it is free");
+                black_box(inventory.occupy(id, block)).expect("the block is free");
             }
             TraceStep::Release { number, .. } => {
-                black_box(inventory.vacate(&ids.all[number])).expect("it is held");
+                black_box(inventory.vacate(&ids.all[number])).expect("the partition is held");
             }
         }
     }
@@ -117,8 +119,8 @@ fn steps(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Questions that look at every link domain once.
-fn questions(criterion: &mut Criterion) {
+/// Queries that scan every link domain once.
+fn queries(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("question");
     for ipus in IPUS {
         let inventory = inventory(&Trace::new(ipus, 90), 0);
@@ -144,6 +146,6 @@ fn questions(criterion: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = ipu_bench::short();
-    targets = steps, questions
+    targets = steps, queries
 }
 criterion_main!(benches);

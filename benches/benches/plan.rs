@@ -1,4 +1,4 @@
-//! What one decision about one job takes, at typical moments of its life.
+//! Cost of one planner decision for one job, at typical points of its life cycle.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use ipu_core::{JobPhase, plan};
 use ipu_testkit::{JobWorld, ProcessRole};
 
-/// Passes until nothing happens of itself.
+/// Reconciles until the job is stable.
 fn settle(mut world: JobWorld) -> JobWorld {
     for _ in 0..20 {
         let plan = plan(&world.job, &world.seen);
@@ -17,19 +17,19 @@ fn settle(mut world: JobWorld) -> JobWorld {
     world
 }
 
-fn running(words: &str) -> JobWorld {
-    let world = settle(JobWorld::new(words.split(' ')).expect("a job"));
-    assert_eq!(world.seen.status.phase, JobPhase::Running, "{words}");
+fn running(options: &str) -> JobWorld {
+    let world = settle(JobWorld::new(options.split(' ')).expect("a job"));
+    assert_eq!(world.seen.status.phase, JobPhase::Running, "{options}");
     world
 }
 
-/// A job of which a worker failed, at the pass that stops what is left of the attempt.
+/// Returns a job with a failed worker, at the reconciliation that stops the rest of the attempt.
 fn restarting() -> JobWorld {
     let mut world = running("workers=4 restart=OnFailure");
     world.after(Duration::from_secs(60));
     world.exits(0, ProcessRole::Worker(2), 1);
-    let verdict = plan(&world.job, &world.seen);
-    world.reconcile(&verdict).expect("a plan that shares nothing");
+    let plan = plan(&world.job, &world.seen);
+    world.reconcile(&plan).expect("a plan that shares nothing");
     assert_eq!(world.seen.status.phase, JobPhase::Restarting);
     world
 }
@@ -44,17 +44,17 @@ fn finished() -> JobWorld {
     world
 }
 
-fn moments(criterion: &mut Criterion) {
+fn benchmark_states(criterion: &mut Criterion) {
     let new = JobWorld::new(["workers=2"]).expect("a job");
     let mut group = criterion.benchmark_group("plan");
-    for (moment, world) in [
+    for (state, world) in [
         ("new job", new),
         ("running, 1 instance of 2 workers", running("workers=2")),
         ("running, 64 instances of 1 worker", running("instances=64")),
         ("restart after a failure, 4 workers", restarting()),
         ("finished", finished()),
     ] {
-        group.bench_function(moment, |bencher| {
+        group.bench_function(state, |bencher| {
             bencher.iter(|| plan(black_box(&world.job), black_box(&world.seen)));
         });
     }
@@ -64,6 +64,6 @@ fn moments(criterion: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = ipu_bench::short();
-    targets = moments
+    targets = benchmark_states
 }
 criterion_main!(benches);

@@ -1,11 +1,11 @@
-//! Create + delete pairs at a proxy: a real process, a simulated controller without latency in it, connections that stay
-//! open. With 1 and 64 clients that ask as fast as they are answered (closed loop), and with 500 pairs a second that are
-//! sent when they are due, however late the answers to others are (open loop).
+//! Create + delete pairs on a proxy: a real process with a zero-latency simulated controller, over
+//! persistent connections. The closed loop has 1 and 64 clients that send as fast as they receive replies.
+//! The open loop sends 500 pairs per second on schedule, however late other replies are.
 //!
-//! The ledger is a file whose commits are synced, and a ConfigMap of a kube-apiserver whose etcd syncs, if their programs
-//! are there (`cargo xtask cluster build`). The proxy is the one that the variable VIPU_PROXY names, or else one that is
-//! built in release mode now. `IPU_BENCH_SECONDS` (10) is how long each of the measurements takes, `IPU_BENCH_PAIRS` (500)
-//! the rate of the open loop.
+//! The ledger is a file with synced commits, and a ConfigMap of a kube-apiserver with a syncing etcd, if
+//! the tools are available (`cargo xtask cluster build`). `VIPU_PROXY` names the proxy; the default is a
+//! release build. `IPU_BENCH_SECONDS` (10) is the duration of each measurement, `IPU_BENCH_PAIRS` (500) the
+//! rate of the open loop.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -17,18 +17,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ipu_bench::{Connection, Took, percentile};
+use ipu_bench::{Connection, PairTimings, percentile};
 use ipu_test_cluster::{Cluster, ClusterLifetime, Durability, Tools};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-/// A partition for each client and for many more.
+/// Topology with more IPUs than clients.
 const TOPOLOGY: &str = "pod256";
 
-/// What is not measured at first.
-const WARM: u64 = 300;
+/// Number of warm-up pairs.
+const WARM_UP_PAIRS: u64 = 300;
 
-/// A proxy that ends with this.
+/// A proxy process that is killed on drop.
 struct Proxy {
     child: Child,
     address: SocketAddr,
@@ -45,7 +45,7 @@ fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// The program that is measured.
+/// Returns the measured program.
 fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("VIPU_PROXY") {
         return path.into();
@@ -55,12 +55,15 @@ fn program() -> PathBuf {
         .args(["build", "--quiet", "--release", "--package", "vipu-proxy"])
         .current_dir(&root)
         .status();
-    assert!(built.is_ok_and(|status| status.success()), "vipu-proxy is built");
+    assert!(
+        built.is_ok_and(|status| status.success()),
+        "cannot build vipu-proxy"
+    );
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     target.join("release/vipu-proxy")
 }
 
-/// Starts it on the store, and waits until it serves.
+/// Starts the proxy on a store, and waits until it serves.
 fn start(program: &Path, store: &str, cluster: Option<&Cluster>) -> Proxy {
     let mut command = Command::new(program);
     command
@@ -85,87 +88,87 @@ fn start(program: &Path, store: &str, cluster: Option<&Cluster>) -> Proxy {
     let address = lines
         .map_while(Result::ok)
         .find_map(|line| line.rsplit_once(" on ").map(|(_, address)| address.to_owned()))
-        .expect("the proxy says where it serves");
+        .expect("the proxy prints its address");
     let address = address.trim().parse().expect("an address");
     Proxy { child, address }
 }
 
-/// Clients that ask again as soon as they are answered, for so long.
-async fn closed(
+/// Runs the closed loop: each client sends its next request after the last reply.
+async fn closed_loop(
     proxy: SocketAddr,
     clients: u64,
     time: Duration,
     numbers: &Arc<AtomicU64>,
-) -> (Vec<Took>, Duration) {
-    let begun = Instant::now();
+) -> (Vec<PairTimings>, Duration) {
+    let started = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..clients {
         let numbers = Arc::clone(numbers);
         tasks.spawn(async move {
             let mut connection = Connection::open(proxy).await;
-            let mut took = Vec::new();
-            while begun.elapsed() < time {
+            let mut timings = Vec::new();
+            while started.elapsed() < time {
                 let number = numbers.fetch_add(1, Ordering::Relaxed);
-                took.push(connection.pair(number, Instant::now()).await);
+                timings.push(connection.pair(number, Instant::now()).await);
             }
-            took
+            timings
         });
     }
-    let took = tasks.join_all().await.concat();
-    (took, begun.elapsed())
+    let timings = tasks.join_all().await.concat();
+    (timings, started.elapsed())
 }
 
-/// So many pairs a second, each when it is due.
-async fn open(
+/// Runs the open loop: `rate` pairs per second, each at its scheduled time.
+async fn open_loop(
     proxy: SocketAddr,
     rate: u64,
     time: Duration,
     numbers: &Arc<AtomicU64>,
-) -> (Vec<Took>, Duration) {
+) -> (Vec<PairTimings>, Duration) {
     let idle: Arc<Mutex<Vec<Connection>>> = Arc::default();
     for _ in 0..64 {
         idle.lock().await.push(Connection::open(proxy).await);
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let total = rate * time.as_secs();
     let mut tasks = JoinSet::new();
     for nth in 0..total {
-        let due = begun + Duration::from_nanos(1_000_000_000 / rate * nth);
+        let due = started + Duration::from_nanos(1_000_000_000 / rate * nth);
         tokio::time::sleep_until(due.into()).await;
         let (idle, numbers) = (Arc::clone(&idle), Arc::clone(numbers));
         tasks.spawn(async move {
-            let kept = idle.lock().await.pop();
-            let mut connection = match kept {
+            let reused = idle.lock().await.pop();
+            let mut connection = match reused {
                 Some(connection) => connection,
                 None => Connection::open(proxy).await,
             };
-            let took = connection
+            let timings = connection
                 .pair(numbers.fetch_add(1, Ordering::Relaxed), due)
                 .await;
             idle.lock().await.push(connection);
-            took
+            timings
         });
     }
-    let took = tasks.join_all().await;
-    (took, begun.elapsed())
+    let timings = tasks.join_all().await;
+    (timings, started.elapsed())
 }
 
 fn milliseconds(time: Duration) -> String {
     format!("{:.2}", time.as_secs_f64() * 1e3)
 }
 
-fn print(store: &str, load: &str, took: &[Took], time: Duration) {
-    let sorted = |of: fn(&Took) -> Duration| {
-        let mut times: Vec<Duration> = took.iter().map(of).collect();
+fn print(store: &str, load: &str, timings: &[PairTimings], time: Duration) {
+    let sorted = |of: fn(&PairTimings) -> Duration| {
+        let mut times: Vec<Duration> = timings.iter().map(of).collect();
         times.sort_unstable();
         times
     };
-    let (create, delete) = (sorted(|took| took.create), sorted(|took| took.delete));
+    let (create, delete) = (sorted(|timings| timings.create), sorted(|timings| timings.delete));
     #[expect(clippy::cast_precision_loss, reason = "for people")]
-    let rate = took.len() as f64 / time.as_secs_f64();
+    let rate = timings.len() as f64 / time.as_secs_f64();
     let mut cells = vec![store.to_owned(), load.to_owned(), format!("{rate:.0}")];
     for times in [&create, &delete] {
-        let of = |share| milliseconds(percentile(times, share));
+        let of = |quantile| milliseconds(percentile(times, quantile));
         cells.push(format!("{} / {} / {}", of(0.5), of(0.99), of(1.0)));
     }
     println!("| {} |", cells.join(" | "));
@@ -175,36 +178,34 @@ async fn measure(store: &str, proxy: SocketAddr) {
     let time = Duration::from_secs(variable("IPU_BENCH_SECONDS", 10));
     let rate = variable("IPU_BENCH_PAIRS", 500);
     let numbers = Arc::new(AtomicU64::new(0));
-    let mut warm = Connection::open(proxy).await;
-    for _ in 0..WARM {
+    let mut connection = Connection::open(proxy).await;
+    for _ in 0..WARM_UP_PAIRS {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
-        warm.pair(number, Instant::now()).await;
+        connection.pair(number, Instant::now()).await;
     }
-    let mut most = 0;
+    let mut closed_rate = 0;
     for clients in [1, 64] {
-        let (took, time) = closed(proxy, clients, time, &numbers).await;
-        print(store, &format!("closed, {clients} clients"), &took, time);
-        most = took.len() as u64 / time.as_secs().max(1);
+        let (timings, time) = closed_loop(proxy, clients, time, &numbers).await;
+        print(store, &format!("closed, {clients} clients"), &timings, time);
+        closed_rate = timings.len() as u64 / time.as_secs().max(1);
     }
-    if most < rate + rate / 4 {
-        println!("not measured: open loop on {store}: it cannot do {rate} pairs a second");
+    if closed_rate < rate + rate / 4 {
+        println!("not measured: open loop on {store}: closed loop is below {rate} pairs/s");
         return;
     }
-    let (took, time) = open(proxy, rate, time, &numbers).await;
-    print(store, &format!("open, {rate} a second"), &took, time);
+    let (timings, time) = open_loop(proxy, rate, time, &numbers).await;
+    print(store, &format!("open, {rate} a second"), &timings, time);
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the benchmark starts.
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
     let program = program();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let directory = tempfile::tempdir().expect("a directory");
-    println!(
-        "| store | load | pairs a second | create, ms: median / p99 / most | delete, ms: median / p99 / most |"
-    );
+    println!("| store | load | pairs/s | create, ms: median / p99 / max | delete, ms: median / p99 / max |");
     println!("|---|---|---|---|---|");
     {
         let store = format!("file:{}", directory.path().join("ledger.db").display());

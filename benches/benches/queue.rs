@@ -1,5 +1,6 @@
-//! One request, and the explanation of all queued entries, with 100, 1,000 and 10,000 queued: with and without declared
-//! run times. All 64 IPUs of an IPU-POD64 are held by 16 partitions; the queued requests are of 1, 2, 4 and 8 IPUs.
+//! One request, and the evaluation of the queue, with 100, 1,000 and 10,000 queued requests: with and
+//! without declared run times. 16 partitions hold all 64 IPUs of an IPU-POD64; the queued requests are of
+//! 1, 2, 4 and 8 IPUs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,34 +28,37 @@ fn request(name: &str, size: u32, runtime: Option<Duration>) -> Request {
     request
 }
 
-/// An IPU-POD64 that lists no partition yet.
-fn pod() -> ControllersSnapshot {
-    let room = InventoryCapacity::new(Inventory::new(&Topology::pod64()));
+/// Returns an IPU-POD64 without partitions.
+fn empty_pod() -> ControllersSnapshot {
+    let capacity = InventoryCapacity::new(Inventory::new(&Topology::pod64()));
     ControllersSnapshot::of(vec![ControllerView {
         name: ControllerName::new("c").expect("a name"),
         service: ServiceState::Open,
-        listing: Ok(Arc::new(Listing::new([], Box::new(room)))),
+        listing: Ok(Arc::new(Listing::new([], Box::new(capacity)))),
     }])
 }
 
-/// A ledger with 16 partitions and `queued` requests.
+/// Returns a ledger with 16 partitions and `queued` requests.
 fn ledger(
-    world: &ControllersSnapshot,
-    rules: &QueuePolicy,
+    controllers: &ControllersSnapshot,
+    policy: &QueuePolicy,
     queued: u64,
     runtime: Option<Duration>,
 ) -> LedgerState {
     let mut state = LedgerState::default();
     for number in 0..16 {
         let holder = request(&format!("holder{number}"), 4, runtime);
-        let step = state.request(&holder, world, rules, WINDOW).expect("it is new");
+        let step = state
+            .request(&holder, controllers, policy, WINDOW)
+            .expect("the request is new");
         step.changes.iter().for_each(|change| state.apply(change));
     }
-    // Each is made in an empty ledger, because that is fast at any length.
+    // Each entry is created in an empty ledger, which is fast at any queue length.
     for number in 0..queued {
-        let waiting = request(&format!("j{number}"), 1 << (number % 4), runtime);
-        let step = LedgerState::default().request(&waiting, &ControllersSnapshot::default(), rules, WINDOW);
-        for change in step.expect("it is new").changes {
+        let queued_request = request(&format!("j{number}"), 1 << (number % 4), runtime);
+        let step =
+            LedgerState::default().request(&queued_request, &ControllersSnapshot::default(), policy, WINDOW);
+        for change in step.expect("the request is new").changes {
             if let Change::Put(entry) = change {
                 let mut entry = Entry::clone(&entry);
                 entry.ticket = 100 + number;
@@ -65,28 +69,28 @@ fn ledger(
     state
 }
 
-fn queue(criterion: &mut Criterion) {
-    let mut rules = QueuePolicy::default();
-    rules.length_limit = 20_000;
-    let world = pod();
+fn benchmark_queue(criterion: &mut Criterion) {
+    let mut policy = QueuePolicy::default();
+    policy.length_limit = 20_000;
+    let controllers = empty_pod();
     let mut group = criterion.benchmark_group("queue");
     group.sample_size(20);
     for (label, runtime) in [("without", None), ("with", Some(Duration::from_secs(600)))] {
         for queued in [100, 1_000, 10_000] {
-            let state = ledger(&world, &rules, queued, runtime);
+            let state = ledger(&controllers, &policy, queued, runtime);
             let next = request("next", 4, runtime);
             let id = BenchmarkId::new(format!("request {label} run times"), queued);
             group.bench_function(id, |bencher| {
-                bencher.iter(|| state.request(&next, &world, &rules, WINDOW));
+                bencher.iter(|| state.request(&next, &controllers, &policy, WINDOW));
             });
             let id = BenchmarkId::new(format!("judge_line {label} run times"), queued);
             group.bench_function(id, |bencher| {
-                bencher.iter(|| state.evaluate_queue(&world, &rules, WINDOW.now));
+                bencher.iter(|| state.evaluate_queue(&controllers, &policy, WINDOW.now));
             });
         }
     }
     group.finish();
 }
 
-criterion_group!(benches, queue);
+criterion_group!(benches, benchmark_queue);
 criterion_main!(benches);

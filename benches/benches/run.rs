@@ -1,7 +1,7 @@
 //! `ipuctl run` of a job whose one worker is `true`, from exec to exit, against plain `true`.
 //!
-//! It runs on the simulated Pod, whose state is a file, with a state directory that earlier runs have used. The `ipuctl` is
-//! the one that the variable IPUCTL names, or else one that is built in release mode now.
+//! The job runs on the simulated IPU-POD, whose state is a file, with a state directory of earlier runs.
+//! The variable IPUCTL names the `ipuctl`; the default is a release build.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ spec:
             command: [\"true\"]
 ";
 
-/// The program that is measured.
+/// Returns the measured program.
 fn ipuctl() -> PathBuf {
     if let Some(path) = std::env::var_os("IPUCTL") {
         return path.into();
@@ -36,7 +36,7 @@ fn ipuctl() -> PathBuf {
         .args(["build", "--quiet", "--release", "--package", "ipuctl"])
         .current_dir(&root)
         .status();
-    assert!(built.is_ok_and(|status| status.success()), "ipuctl is built");
+    assert!(built.is_ok_and(|status| status.success()), "cannot build ipuctl");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     target.join("release/ipuctl")
 }
@@ -53,20 +53,20 @@ fn run(command: &mut Command) {
     );
 }
 
-fn runs(criterion: &mut Criterion) {
-    let home = tempfile::tempdir().expect("a directory");
-    let job = home.path().join("job.yaml");
+fn benchmark_run(criterion: &mut Criterion) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let job = directory.path().join("job.yaml");
     std::fs::write(&job, JOB).expect("a file");
     let ipuctl = ipuctl();
     let mut with_ipu = Command::new(&ipuctl);
     with_ipu
         .arg("--state-dir")
-        .arg(home.path().join("state"))
+        .arg(directory.path().join("state"))
         .arg("run")
         .arg(&job);
     with_ipu.env_remove("IPUOF_VIPU_API_HOST");
     let mut group = criterion.benchmark_group("run");
-    // One run to a sample, so that the samples have a 95th percentile.
+    // One run per sample, so that the samples have a 95th percentile.
     group
         .sampling_mode(SamplingMode::Flat)
         .sample_size(100)
@@ -78,5 +78,5 @@ fn runs(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, runs);
+criterion_group!(benches, benchmark_run);
 criterion_main!(benches);

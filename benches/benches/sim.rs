@@ -1,22 +1,18 @@
-//! What one simulated life of a small world takes: schedulers, ledgers, controllers and jobs with faults, from the seed to
-//! the end of everybody.
+//! Cost of a simulation run of a small system: schedulers, ledgers, controllers and jobs with faults, from
+//! the seed to the end of all jobs.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ipu_testkit::{SimOptions, simulate};
 
-/// How many seeds one run takes: worlds differ much in size.
+/// Seeds per run: simulated systems differ much in size.
 const SEEDS: u64 = 64;
 
-fn lives(criterion: &mut Criterion) {
+fn benchmark_simulation(criterion: &mut Criterion) {
     let options = SimOptions::default();
     let jobs: u64 = (0..SEEDS)
-        .map(|seed| {
-            simulate(seed, &options)
-                .expect("a world in which nothing breaks")
-                .jobs
-        })
+        .map(|seed| simulate(seed, &options).expect("the simulation passes").jobs)
         .sum();
     let mut group = criterion.benchmark_group("simulated");
     group.sample_size(10);
@@ -24,7 +20,7 @@ fn lives(criterion: &mut Criterion) {
     group.bench_function("job life", |bencher| {
         bencher.iter(|| {
             for seed in 0..SEEDS {
-                black_box(simulate(black_box(seed), &options).expect("the same as before"));
+                black_box(simulate(black_box(seed), &options).expect("the simulation is deterministic"));
             }
         });
     });
@@ -34,6 +30,6 @@ fn lives(criterion: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = ipu_bench::short();
-    targets = lives
+    targets = benchmark_simulation
 }
 criterion_main!(benches);

@@ -1,5 +1,5 @@
-//! A cluster without containers on which operator and proxy run as they are installed: their own accounts and rights, their
-//! webhooks, their processes in release mode.
+//! A cluster with fake nodes on which operator and proxy run as installed: with their own service accounts,
+//! RBAC and webhooks, as release-mode processes.
 
 mod audit;
 mod baseline;
@@ -18,40 +18,41 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
 pub use audit::Writes;
-pub use baseline::Least;
-pub use load::{Crowd, LoadKind, Took};
-pub use process::{Process, Spent};
+pub use baseline::MinimalController;
+pub use load::{LoadFixture, LoadKind, RunTimings};
+pub use process::{Process, ResourceUsage};
 
-/// The namespace of the installation.
+/// Namespace of the installation.
 const SYSTEM: &str = "ipu-operator-system";
-/// More IPUs than jobs: 64 link domains of 16.
+/// Topology with more IPUs than jobs: 64 link domains of 16 machines.
 const TOPOLOGY: &str = "64x16";
 
-/// All of it; it ends when this is dropped.
+/// The installed product; it ends on drop.
 pub struct Installed {
     /// The operator.
     pub operator: Process,
-    /// The proxy, with a simulated controller without latency in it.
+    /// The proxy, with a zero-latency simulated controller.
     pub proxy: Process,
-    /// What it runs on.
+    /// The cluster.
     pub cluster: Cluster,
     _nodes: FakeNodes,
     _folder: tempfile::TempDir,
 }
 
 impl Installed {
-    /// Starts everything, and waits until jobs are admitted. None, after saying why, without the programs of a cluster.
+    /// Starts cluster, operator and proxy, and waits until jobs are admitted. Prints the reason and returns
+    /// `None` without the tools of a cluster.
     ///
     /// # Panics
     ///
-    /// If something of it does not start.
+    /// If a component does not start.
     pub async fn start(operator: &Path, proxy: &Path) -> Option<Self> {
-        // Somebody else may have installed one.
+        // Another component may have installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let tools = match Tools::find_for(ClusterProfile::Controllers) {
             Ok(tools) => tools,
             Err(error) => {
-                say(&format!("skipped: {error}"));
+                print_line(&format!("skipped: {error}"));
                 return None;
             }
         };
@@ -113,31 +114,31 @@ impl Installed {
             _nodes: nodes,
             _folder: folder,
         };
-        installed.admits().await;
+        installed.wait_until_admitted().await;
         Some(installed)
     }
 
-    /// The log of writes.
+    /// Returns the path of the audit log.
     #[must_use]
     pub fn audit(&self) -> PathBuf {
         self.cluster.directory().join("logs/audit.log")
     }
 
-    /// A client of an administrator, with a connection of its own.
+    /// Returns an administrator client with its own connection.
     pub async fn client(&self) -> Client {
         client(&self.cluster.kubeconfig()).await
     }
 
     /// Waits until the webhooks admit a job.
-    async fn admits(&self) {
-        let crowd = Crowd::of(self, LoadKind::Worker).await;
+    async fn wait_until_admitted(&self) {
+        let load = LoadFixture::of(self, LoadKind::Worker).await;
         for _ in 0..600 {
-            if crowd.is_admitted().await {
+            if load.is_admitted().await {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("the webhooks never answered");
+        panic!("the webhooks never admitted a job");
     }
 }
 
@@ -149,20 +150,20 @@ async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).expect("a client")
 }
 
-/// A token of a service account for `audience`, or for the API server, in a file, as a Kubernetes Pod has it.
+/// Writes a token of a service account for `audience`, or for the API server, to a file, as in a Pod.
 fn token(cluster: &Cluster, folder: &Path, name: &str, audience: Option<&str>) -> PathBuf {
-    let mut words = vec!["--namespace", SYSTEM, "create", "token", name, "--duration=2h"];
-    words.extend(audience.map(|_| "--audience"));
-    words.extend(audience);
-    let token = cluster.kubectl(&words).expect("a token");
+    let mut arguments = vec!["--namespace", SYSTEM, "create", "token", name, "--duration=2h"];
+    arguments.extend(audience.map(|_| "--audience"));
+    arguments.extend(audience);
+    let token = cluster.kubectl(&arguments).expect("a token");
     let file = folder.join(format!("{name}-{}.token", audience.unwrap_or("apiserver")));
     std::fs::write(&file, token.trim()).expect("a file");
     file
 }
 
-/// The configuration of a program that runs as a service account, with a token of it.
+/// Writes a kubeconfig for a program that runs as a service account.
 fn account(cluster: &Cluster, folder: &Path, name: &str) -> PathBuf {
-    let admin = std::fs::read_to_string(cluster.kubeconfig()).expect("the administrator's");
+    let admin = std::fs::read_to_string(cluster.kubeconfig()).expect("the administrator's kubeconfig");
     let mut config: Value = serde_json::from_str(&admin).expect("a kubeconfig");
     config["users"][0]["user"] = serde_json::json!({"tokenFile": token(cluster, folder, name, None)});
     let file = folder.join(format!("{name}.kubeconfig"));
@@ -175,16 +176,18 @@ fn free_port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
-/// `kubectl apply -k deploy/kubernetes`, but that operator and proxy are processes of this machine.
+/// Applies `deploy/kubernetes`, with operator and proxy replaced by local processes.
 fn install(cluster: &Cluster, folder: &Path, port: u16) {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes");
-    let all = cluster.kubectl(&["kustomize", shipped]).expect("the manifests");
-    let file = folder.path_of("installation.yaml");
-    std::fs::write(&file, &all).expect("a file");
-    cluster.kubectl(&["apply", "-f", &file]).expect("they apply");
+    let manifests = cluster.kubectl(&["kustomize", shipped]).expect("the manifests");
+    let file = folder.path_string("installation.yaml");
+    std::fs::write(&file, &manifests).expect("a file");
+    cluster
+        .kubectl(&["apply", "-f", &file])
+        .expect("the manifests apply");
     cluster
         .kubectl(&["--namespace", SYSTEM, "delete", "deployments", "--all", "--wait"])
-        .expect("nothing runs twice");
+        .expect("the deployments are deleted");
     for (kind, path) in [("mutating", "mutate"), ("validating", "validate")] {
         let kind = format!("{kind}webhookconfiguration");
         let url = format!("https://127.0.0.1:{port}/{path}-graphcore-ai-v1alpha1-ipujob");
@@ -205,22 +208,22 @@ fn install(cluster: &Cluster, folder: &Path, port: u16) {
     }
 }
 
-trait PathOf {
-    fn path_of(&self, name: &str) -> String;
+trait PathString {
+    fn path_string(&self, name: &str) -> String;
 }
 
-impl PathOf for Path {
-    fn path_of(&self, name: &str) -> String {
+impl PathString for Path {
+    fn path_string(&self, name: &str) -> String {
         self.join(name).display().to_string()
     }
 }
 
-#[expect(clippy::print_stdout, reason = "a benchmark prints what it does")]
-fn say(text: &str) {
+#[expect(clippy::print_stdout, reason = "a benchmark prints its progress")]
+fn print_line(text: &str) {
     println!("{text}");
 }
 
-/// What a job says of itself.
+/// Returns the phase of an object.
 pub(crate) fn phase(object: &Value) -> &str {
     object["status"]["phase"].as_str().unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! Create + release pairs of a ledger in an SQLite file, over a controller that is never what one waits for.
+//! Create + release pairs of a ledger in an SQLite file, over a controller fast enough not to be the
+//! bottleneck.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,23 +21,23 @@ use tokio::task::JoinSet;
 /// Full link domains of the controller: 8,192 IPUs.
 const LINK_DOMAINS: u32 = 128;
 
-/// How many callers fill the ledger with others.
+/// Number of concurrent callers that fill the ledger.
 const FILLERS: u64 = 64;
 
-/// A ledger in a file, durable with every commit, with other holders in it.
+/// A file ledger with durable commits and other entries.
 pub struct Pairs {
-    ledger: Ledger<Prompt, SqliteStore>,
+    ledger: Ledger<InstantController, SqliteStore>,
     names: Arc<AtomicU64>,
     _directory: TempDir,
 }
 
 impl Pairs {
-    /// A ledger that `others` entries hold one IPU each in, at a controller that answers every call after `latency`. The
-    /// file lies in the directory for temporary files: set `TMPDIR` to measure another disk.
+    /// Creates a ledger in which `others` entries hold one IPU each, on a controller that responds after
+    /// `latency`. The file is in the directory for temporary files: set `TMPDIR` to measure another disk.
     ///
     /// # Panics
     ///
-    /// If the file cannot be made, or the others do not fit.
+    /// If the file cannot be created, or the other entries do not fit.
     pub async fn new(others: u64, latency: Duration) -> Self {
         let directory = tempfile::tempdir().expect("a directory for the ledger");
         let store = SqliteStore::open(directory.path().join("ledger.db")).expect("a ledger in it");
@@ -44,37 +45,41 @@ impl Pairs {
         let topology: Topology = format!("{LINK_DOMAINS}x16").parse().expect("a topology");
         let mut options = LedgerOptions::default();
         options.topologies.insert(name.clone(), topology);
-        let pool = ControllerPool::single(name, Arc::new(Prompt::new(latency)));
+        let pool = ControllerPool::single(name, Arc::new(InstantController::new(latency)));
         let pairs = Self {
             ledger: Ledger::new(pool, store, options),
             names: Arc::default(),
             _directory: directory,
         };
-        pairs.on_all(others, FILLERS, Keep::Yes).await;
+        pairs.run_pairs(others, FILLERS, Keep::Yes).await;
         pairs
     }
 
-    /// Has `callers` create and release a partition of one IPU each, again and again, `pairs` times in all. Answers how
-    /// long that took.
+    /// Runs `pairs` create + release pairs of one IPU each, over `callers` concurrent callers. Returns the
+    /// elapsed time.
     ///
     /// # Panics
     ///
-    /// If one is not granted or not given back.
+    /// If a partition is not granted or not released.
     pub async fn run(&self, callers: u64, pairs: u64) -> Duration {
         let start = Instant::now();
-        self.on_all(pairs, callers, Keep::No).await;
+        self.run_pairs(pairs, callers, Keep::No).await;
         start.elapsed()
     }
 
-    async fn on_all(&self, pairs: u64, callers: u64, keep: Keep) {
-        let left = Arc::new(AtomicU64::new(pairs));
+    async fn run_pairs(&self, pairs: u64, callers: u64, keep: Keep) {
+        let remaining = Arc::new(AtomicU64::new(pairs));
         let mut tasks = JoinSet::new();
         for _ in 0..callers {
-            let (ledger, left, names) = (self.ledger.clone(), Arc::clone(&left), Arc::clone(&self.names));
+            let (ledger, remaining, names) = (
+                self.ledger.clone(),
+                Arc::clone(&remaining),
+                Arc::clone(&self.names),
+            );
             tasks.spawn(async move {
-                let take = |left: u64| left.checked_sub(1);
-                while left
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+                let decrement = |remaining: u64| remaining.checked_sub(1);
+                while remaining
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, decrement)
                     .is_ok()
                 {
                     pair(&ledger, names.fetch_add(1, Ordering::Relaxed), keep).await;
@@ -82,7 +87,7 @@ impl Pairs {
             });
         }
         while let Some(done) = tasks.join_next().await {
-            done.expect("every caller gets what it asks for");
+            done.expect("every caller succeeds");
         }
     }
 }
@@ -94,7 +99,7 @@ enum Keep {
     No,
 }
 
-async fn pair(ledger: &Ledger<Prompt, SqliteStore>, number: u64, keep: Keep) {
+async fn pair(ledger: &Ledger<InstantController, SqliteStore>, number: u64, keep: Keep) {
     let owner = Owner {
         kind: "Bench".into(),
         job: JobKey::new("bench", format!("job{number}"), "uid").expect("a key"),
@@ -109,51 +114,51 @@ async fn pair(ledger: &Ledger<Prompt, SqliteStore>, number: u64, keep: Keep) {
     }
 }
 
-/// A controller in memory whose operations are over at once.
-struct Prompt {
+/// An in-memory controller whose operations complete at once.
+struct InstantController {
     latency: Duration,
-    room: Mutex<FreePartition>,
+    capacity: Mutex<CapacityState>,
 }
 
 #[derive(Default)]
-struct FreePartition {
-    made: BTreeMap<PartitionId, IpuPlace>,
+struct CapacityState {
+    partitions: BTreeMap<PartitionId, IpuPlace>,
     free: BTreeSet<IpuPlace>,
 }
 
-impl Prompt {
+impl InstantController {
     fn new(latency: Duration) -> Self {
         let place = |number| IpuPlace {
             link_domain: number / 64,
             ipu: number % 64,
         };
-        let room = FreePartition {
-            made: BTreeMap::new(),
+        let capacity = CapacityState {
+            partitions: BTreeMap::new(),
             free: (0..LINK_DOMAINS * 64).map(place).collect(),
         };
         Self {
             latency,
-            room: Mutex::new(room),
+            capacity: Mutex::new(capacity),
         }
     }
 
-    async fn room(&self) -> MutexGuard<'_, FreePartition> {
+    async fn capacity(&self) -> MutexGuard<'_, CapacityState> {
         if !self.latency.is_zero() {
             tokio::time::sleep(self.latency).await;
         }
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+        self.capacity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
-impl VipuController for Prompt {
+impl VipuController for InstantController {
     async fn version(&self) -> Result<String, VipuError> {
         Ok("prompt".into())
     }
 
     async fn list_partitions(&self, _: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
-        let room = self.room().await;
-        let listed = room.made.iter().map(|(id, place)| Partition {
+        let capacity = self.capacity().await;
+        let listed = capacity.partitions.iter().map(|(id, place)| Partition {
             id: id.clone(),
             spec: PartitionSpec::of_size(IpuCount::try_from(1).expect("a size")),
             cluster: None,
@@ -164,17 +169,17 @@ impl VipuController for Prompt {
     }
 
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
-        let mut room = self.room().await;
-        let place = room.free.pop_first().ok_or_else(|| VipuError::NoCapacity {
+        let mut capacity = self.capacity().await;
+        let place = capacity.free.pop_first().ok_or_else(|| VipuError::NoCapacity {
             detail: "full".into(),
         })?;
-        room.made.insert(request.id.clone(), place);
+        capacity.partitions.insert(request.id.clone(), place);
         Ok(request.id)
     }
 
     async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
-        let room = self.room().await;
-        if !room.made.contains_key(id) {
+        let capacity = self.capacity().await;
+        if !capacity.partitions.contains_key(id) {
             return Err(VipuError::NotFound { id: id.clone() });
         }
         Ok(PartitionStatus {
@@ -195,12 +200,12 @@ impl VipuController for Prompt {
     }
 
     async fn remove_partition(&self, id: &PartitionId, _: bool) -> Result<(), VipuError> {
-        let mut room = self.room().await;
-        let place = room
-            .made
+        let mut capacity = self.capacity().await;
+        let place = capacity
+            .partitions
             .remove(id)
             .ok_or_else(|| VipuError::NotFound { id: id.clone() })?;
-        room.free.insert(place);
+        capacity.free.insert(place);
         Ok(())
     }
 

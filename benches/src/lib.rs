@@ -1,4 +1,4 @@
-//! What several benchmarks share.
+//! Shared code of the benchmarks.
 
 pub mod cluster;
 mod create_release;
@@ -7,6 +7,6 @@ mod settings;
 mod trace;
 
 pub use create_release::Pairs;
-pub use load::{Connection, Took, percentile};
+pub use load::{Connection, PairTimings, percentile};
 pub use settings::short;
 pub use trace::{FILLS, IPUS, Trace, TraceStep};

@@ -1,4 +1,4 @@
-//! Load on a proxy: connections that create and delete partitions, and how long each request took.
+//! Load on a proxy: connections that create and delete partitions, with request timings.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,35 +10,33 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// The pause before a proxy that has too much to do is asked again.
+/// Pause before an overloaded proxy is retried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One connection to a proxy, kept open.
+/// A persistent connection to a proxy.
 pub struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
     host: String,
 }
 
-/// How long the two requests of one pair took.
+/// Durations of the two requests of one pair.
 #[derive(Clone, Copy, Debug)]
-pub struct Took {
-    /// The create, until the partition was ready; from `due` if that was earlier than the sending.
+pub struct PairTimings {
+    /// Time from `due` until the partition is ready.
     pub create: Duration,
-    /// The delete, until the partition was gone.
+    /// Time from the request until the partition is deleted.
     pub delete: Duration,
 }
 
 impl Connection {
-    /// Opens one.
+    /// Opens a connection.
     ///
     /// # Panics
     ///
-    /// If nobody listens at `proxy`.
+    /// If no server listens at `proxy`.
     pub async fn open(proxy: SocketAddr) -> Self {
         let stream = TcpStream::connect(proxy).await.expect("the proxy listens");
-        stream
-            .set_nodelay(true)
-            .expect("a connection that does not wait for more");
+        stream.set_nodelay(true).expect("TCP_NODELAY is supported");
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .expect("a connection");
@@ -49,13 +47,14 @@ impl Connection {
         }
     }
 
-    /// Creates the partition number `number`, of one IPU, waits until it is ready, deletes it and waits until it is gone.
-    /// The create counts from `due`: when it should have been sent, whether or not there was a connection for it.
+    /// Creates partition `number` with one IPU, waits until it is ready, deletes it, and waits until it is
+    /// deleted. The create time starts at `due`, the scheduled time of the request, even if no connection
+    /// was free.
     ///
     /// # Panics
     ///
-    /// If the proxy does not do it.
-    pub async fn pair(&mut self, number: u64, due: Instant) -> Took {
+    /// If the proxy refuses a request.
+    pub async fn pair(&mut self, number: u64, due: Instant) -> PairTimings {
         let path = format!("/v1/partitions/bench-{number}?wait=30s");
         let body = format!(
             r#"{{"size":1,"owner":{{"kind":"Bench","namespace":"bench","name":"job{number}","uid":"{number}"}}}}"#
@@ -64,16 +63,17 @@ impl Connection {
         let create = due.elapsed();
         let sent = Instant::now();
         self.call(Method::DELETE, &path, String::new()).await;
-        Took {
+        PairTimings {
             create,
             delete: sent.elapsed(),
         }
     }
 
-    /// Asks until it is done: a proxy that has too much to do says so, and is asked again, which the time includes.
+    /// Repeats the request until it succeeds. An overloaded proxy responds 503; the time includes the
+    /// retries.
     async fn call(&mut self, method: Method, path: &str, body: String) {
         loop {
-            let (status, answer) = self.ask(&method, path, &body).await;
+            let (status, response) = self.send(&method, path, &body).await;
             if status == StatusCode::OK {
                 return;
             }
@@ -81,13 +81,13 @@ impl Connection {
                 status,
                 StatusCode::SERVICE_UNAVAILABLE,
                 "{method} {path}: {}",
-                String::from_utf8_lossy(&answer)
+                String::from_utf8_lossy(&response)
             );
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
-    async fn ask(&mut self, method: &Method, path: &str, body: &str) -> (StatusCode, Bytes) {
+    async fn send(&mut self, method: &Method, path: &str, body: &str) -> (StatusCode, Bytes) {
         let request = Request::builder()
             .method(method.clone())
             .uri(path)
@@ -95,23 +95,23 @@ impl Connection {
             .header("content-type", "application/json")
             .body(Full::from(body.to_owned()))
             .expect("a request");
-        self.sender.ready().await.expect("the connection lives");
-        let answer = self
+        self.sender.ready().await.expect("the connection is open");
+        let response = self
             .sender
             .send_request(request)
             .await
-            .expect("the proxy answers");
-        let status = answer.status();
-        let body = answer.into_body().collect().await.expect("the whole answer");
+            .expect("the proxy responds");
+        let status = response.status();
+        let body = response.into_body().collect().await.expect("the whole response");
         (status, body.to_bytes())
     }
 }
 
-/// The least time that `share` of the samples (0 to 1) did not exceed.
+/// Returns the smallest time that at least `share` (0 to 1) of the samples do not exceed.
 ///
 /// # Panics
 ///
-/// Without samples.
+/// If `sorted` is empty.
 #[must_use]
 pub fn percentile(sorted: &[Duration], share: f64) -> Duration {
     let last = sorted.len() - 1;
@@ -119,8 +119,8 @@ pub fn percentile(sorted: &[Duration], share: f64) -> Duration {
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_precision_loss,
-        reason = "a place in a list that is short enough"
+        reason = "an index into a short list"
     )]
-    let place = (last as f64 * share).ceil() as usize;
-    sorted[place.min(last)]
+    let index = (last as f64 * share).ceil() as usize;
+    sorted[index.min(last)]
 }

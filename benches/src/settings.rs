@@ -1,10 +1,11 @@
-//! How long things are measured.
+//! Criterion settings.
 
 use std::time::Duration;
 
 use criterion::Criterion;
 
-/// Shorter than criterion's own choice, so that all benchmarks together take minutes.
+/// Returns a configuration with shorter times than criterion's default, so that all benchmarks together
+/// take minutes.
 #[must_use]
 pub fn short() -> Criterion {
     Criterion::default()

@@ -1,59 +1,59 @@
-//! Partitions that come and go, the same for everything that is compared.
+//! Allocation traces, identical for all compared implementations.
 
 use ipu_core::{FreeIndex, IpuCount};
 use ipu_testkit::Random;
 
-/// The sizes of Pods, or of several, that are measured.
+/// Measured sizes in IPUs, of one or several IPU-PODs.
 pub const IPUS: [u32; 3] = [64, 1_024, 65_536];
 
-/// How full they are, in percent.
+/// Measured fill levels, in percent.
 pub const FILLS: [u32; 2] = [50, 90];
 
-/// How many steps a trace has: more than a processor learns by heart.
+/// Steps per trace: too many for the branch predictor to memorize.
 const STEPS: usize = 20_000;
 
-/// One thing that happens.
+/// A step of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceStep {
-    /// A partition of this size is placed where it is tightest.
+    /// A best-fit placement of a partition.
     Place {
-        /// How many IPUs.
+        /// Size in IPUs.
         size: IpuCount,
-        /// Its first IPU, where that is known in advance: 64 to a link domain.
+        /// First IPU, for benchmarks with a predetermined block: 64 per link domain.
         first: u32,
     },
-    /// A partition is given back.
+    /// A release of a partition.
     Release {
-        /// Its first IPU: 64 to a link domain.
+        /// First IPU: 64 per link domain.
         first: u32,
-        /// How many IPUs.
+        /// Size in IPUs.
         size: IpuCount,
-        /// Which it is, in the order of placing, those of the start first.
+        /// Number of the partition in placement order, initial partitions first.
         number: usize,
     },
 }
 
-/// A system that is filled to a percentage, and what happens to it then.
+/// A system filled to a percentage, and the steps after that.
 ///
-/// Each size from 1 to 64, but no more than fits into a link domain and than a quarter of the system, is as likely as another. Before a partition is
-/// placed, others that are chosen at random are released until it fits and the system stays within its percentage. So
-/// every placement of a trace succeeds.
+/// Every size from 1 to 64 is equally likely, up to the size of a link domain and a quarter of the system.
+/// Before a placement, random partitions are released until the new one fits and the system stays within
+/// its percentage. So every placement of a trace succeeds.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// The IPUs of each link domain.
+    /// IPUs of each link domain, as a bit mask.
     pub rows: Vec<u64>,
-    /// What is placed at the start: first IPU and size.
+    /// Initial partitions: first IPU and size.
     pub start: Vec<(u32, IpuCount)>,
-    /// What happens then.
+    /// Steps after the initial state.
     pub steps: Vec<TraceStep>,
-    /// How many of the steps place something.
+    /// Number of placements in the steps.
     pub placed: usize,
-    /// How full it was on average, in percent.
+    /// Mean fill level in percent.
     pub mean_fill: f64,
 }
 
 impl Trace {
-    /// The trace of a system of `ipus` IPUs in whole link domains that is filled to `percent`.
+    /// Creates the trace of a system of `ipus` IPUs in whole link domains, filled to `percent`.
     ///
     /// # Panics
     ///
@@ -63,11 +63,11 @@ impl Trace {
         Self::of_rows(vec![u64::MAX; ipus as usize / 64], percent)
     }
 
-    /// The trace of a system whose link domains have these IPUs, filled to `percent`.
+    /// Creates the trace of a system whose link domains have these IPUs, filled to `percent`.
     ///
     /// # Panics
     ///
-    /// If it is too small for anything to fit.
+    /// If the system is too small for any partition.
     #[must_use]
     pub fn of_rows(rows: Vec<u64>, percent: u32) -> Self {
         let ipus: u32 = rows.iter().map(|row| row.count_ones()).sum();
@@ -77,61 +77,61 @@ impl Trace {
             random: Random::new(u64::from(ipus) << 32 | u64::from(percent)),
             index,
             sizes: (ipus / 4).min(largest).ilog2() + 1,
-            least_free: ipus - (u64::from(ipus) * u64::from(percent) / 100) as u32,
-            live: Vec::new(),
+            min_free: ipus - (u64::from(ipus) * u64::from(percent) / 100) as u32,
+            partitions: Vec::new(),
             placed: 0,
             steps: Vec::new(),
         };
-        // Long enough for nothing to be left of the order in which it was filled.
+        // Long enough to remove every trace of the initial order.
         while churn.steps.len() < ipus as usize * 4 {
-            churn.round();
+            churn.place_one();
         }
         churn.steps.clear();
-        for (number, partition) in churn.live.iter_mut().enumerate() {
+        for (number, partition) in churn.partitions.iter_mut().enumerate() {
             partition.2 = number;
         }
         let start: Vec<(u32, IpuCount)> = churn
-            .live
+            .partitions
             .iter()
             .map(|(first, size, _)| (*first, *size))
             .collect();
         churn.placed = start.len();
-        let (mut used, mut rounds) = (0.0, 0.0);
+        let (mut used, mut placements) = (0.0, 0.0);
         while churn.steps.len() < STEPS {
-            churn.round();
+            churn.place_one();
             used += f64::from(ipus - churn.index.free());
-            rounds += 1.0;
+            placements += 1.0;
         }
         Self {
             rows,
             placed: churn.placed - start.len(),
             start,
             steps: churn.steps,
-            mean_fill: used / rounds / f64::from(ipus) * 100.0,
+            mean_fill: used / placements / f64::from(ipus) * 100.0,
         }
     }
 }
 
-/// A system in which partitions come and go.
+/// A system with continuous placements and releases.
 struct Churn {
     random: Random,
     index: FreeIndex,
-    /// How many sizes there are, from 1 on.
+    /// Number of sizes, starting at 1.
     sizes: u32,
-    /// How many IPUs stay free.
-    least_free: u32,
+    /// Minimum number of free IPUs.
+    min_free: u32,
     /// First IPU, size and number of each partition.
-    live: Vec<(u32, IpuCount, usize)>,
+    partitions: Vec<(u32, IpuCount, usize)>,
     placed: usize,
     steps: Vec<TraceStep>,
 }
 
 impl Churn {
-    /// Releases what is in the way of one more partition, and places it.
-    fn round(&mut self) {
+    /// Releases partitions until one more fits, and places it.
+    fn place_one(&mut self) {
         let size = IpuCount::from_order(self.random.below(self.sizes)).expect("orders of 0 to 6 are sizes");
         let first = loop {
-            if self.index.free() >= self.least_free + size.get()
+            if self.index.free() >= self.min_free + size.get()
                 && let Some((row, ipu)) = self.index.take_best(size)
             {
                 break row as u32 * 64 + u32::from(ipu);
@@ -139,15 +139,15 @@ impl Churn {
             self.release();
         };
         self.steps.push(TraceStep::Place { size, first });
-        self.live.push((first, size, self.placed));
+        self.partitions.push((first, size, self.placed));
         self.placed += 1;
     }
 
     fn release(&mut self) {
-        let at = self.random.below(self.live.len() as u32) as usize;
-        let (first, size, number) = self.live.swap_remove(at);
-        let given = self.index.release(first as usize / 64, (first % 64) as u8, size);
-        assert!(given, "what lives is held");
+        let at = self.random.below(self.partitions.len() as u32) as usize;
+        let (first, size, number) = self.partitions.swap_remove(at);
+        let released = self.index.release(first as usize / 64, (first % 64) as u8, size);
+        assert!(released, "a placed partition is held");
         self.steps.push(TraceStep::Release { first, size, number });
     }
 }

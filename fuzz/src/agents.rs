@@ -1,14 +1,14 @@
-//! What a controller lists of its hardware and its partitions, made into a topology and an inventory.
+//! Topology and inventory built from a controller's list of hardware and partitions.
 
 use std::collections::BTreeMap;
 
 use ipu_core::{AgentAttributes, AgentId, Inventory, Partition, Topology, check_inventory};
 use serde::Deserialize;
 
-use crate::error_messages::said_of;
+use crate::error_messages::check_error;
 
 #[derive(Deserialize)]
-struct Listed {
+struct ControllerListing {
     agents: BTreeMap<AgentId, AgentAttributes>,
     #[serde(default)]
     partitions: Vec<Partition>,
@@ -18,29 +18,29 @@ struct Listed {
 ///
 /// # Panics
 ///
-/// If the inventory is broken, or a partition is neither in it nor named as one that does not fit.
+/// If the inventory is inconsistent, or a partition is neither in it nor reported as a conflict.
 pub fn agents(bytes: &[u8]) {
-    let Ok(listed) = serde_json::from_slice::<Listed>(bytes) else {
+    let Ok(listing) = serde_json::from_slice::<ControllerListing>(bytes) else {
         return;
     };
-    let discovered = match Topology::from_agents(&listed.agents) {
+    let discovered = match Topology::from_agents(&listing.agents) {
         Ok(discovered) => discovered,
-        Err(error) => return said_of(&error, bytes.len()),
+        Err(error) => return check_error(&error, bytes.len()),
     };
     let topology = &discovered.topology;
-    crate::topology::sound(topology);
-    assert_eq!(topology.machines() as usize, listed.agents.len());
+    crate::topology::check_topology(topology);
+    assert_eq!(topology.machines() as usize, listing.agents.len());
     assert!(discovered.unhealthy.iter().all(|at| topology.contains(*at)));
     for ours in [true, false] {
-        let observed = Inventory::observe(topology, &discovered.unhealthy, &listed.partitions, |_| ours);
+        let observed = Inventory::observe(topology, &discovered.unhealthy, &listing.partitions, |_| ours);
         assert_eq!(check_inventory(&observed.inventory), []);
         for (_, misfit) in &observed.conflicts {
-            said_of(misfit, bytes.len());
+            check_error(misfit, bytes.len());
         }
-        for partition in &listed.partitions {
+        for partition in &listing.partitions {
             let held = observed.inventory.block_of(&partition.id).is_some();
-            let named = observed.conflicts.iter().any(|(id, _)| *id == partition.id);
-            assert!(held || named || !ours, "partition {} was lost", partition.id);
+            let reported = observed.conflicts.iter().any(|(id, _)| *id == partition.id);
+            assert!(held || reported || !ours, "partition {} was lost", partition.id);
         }
     }
 }

@@ -1,27 +1,27 @@
-//! What a controller answers, over REST and over gRPC, as the client understands it.
+//! Controller responses over REST and gRPC, as the client parses them.
 
 use ipu_core::{AgentId, IpuCount, Partition, PartitionId, PartitionSpec};
 use ipu_vipu_client::{CreatePartition, Removal, VipuCall, VipuError, VipuReply};
 
-use crate::error_messages::said_of;
+use crate::error_messages::check_error;
 
 const ENDPOINT: &str = "pod1:8090";
-/// Which partition the questions are about.
-const ID: &str = "p1";
+/// Partition id of all calls.
+const PARTITION_ID: &str = "p1";
 
-/// One question of each kind, by the word that the corpus calls it.
-pub(crate) fn questions() -> [(&'static str, VipuCall); 8] {
-    let id = || PartitionId::new(ID).expect("it is an id");
-    let wanted = CreatePartition {
+/// Returns one call of each kind, by its name in the corpus.
+pub(crate) fn calls() -> [(&'static str, VipuCall); 8] {
+    let id = || PartitionId::new(PARTITION_ID).expect("a valid id");
+    let request = CreatePartition {
         id: id(),
         spec: PartitionSpec::of_size(IpuCount::ONE),
         ipus: Vec::new(),
     };
-    let agent = AgentId::new("a1").expect("it is an id");
+    let agent = AgentId::new("a1").expect("a valid id");
     [
         ("version", VipuCall::Version),
         ("list", VipuCall::ListPartitions(None)),
-        ("create", VipuCall::CreatePartition(wanted)),
+        ("create", VipuCall::CreatePartition(request)),
         ("status", VipuCall::PartitionStatus(id())),
         ("config", VipuCall::IpuofConfig(id(), Some(0))),
         ("reset", VipuCall::ResetPartition(id())),
@@ -30,16 +30,17 @@ pub(crate) fn questions() -> [(&'static str, VipuCall); 8] {
     ]
 }
 
-/// `QUESTION STATUS`, a line feed, and the body; without such a line the body answers every question with 200.
+/// Input: `CALL STATUS`, a line feed, and the body. Without such a line, the body is the response of every
+/// call with status 200.
 ///
 /// # Panics
 ///
-/// If an answer is about another partition, a partition passes for gone without the controller's word, or an error says
-/// nothing or too much.
+/// If a response is about another partition, if a partition counts as missing without a controller
+/// response, or if an error message is empty or too long.
 pub fn rest_reply(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0);
-    let head = crate::error_messages::text(&bytes[..end]);
-    let (word, status) = head.split_once(' ').unwrap_or(("", ""));
+    let first_line = crate::error_messages::text(&bytes[..end]);
+    let (name, status) = first_line.split_once(' ').unwrap_or(("", ""));
     let status = status.trim().parse().ok();
     let body = if status.is_some() {
         &bytes[end + 1..]
@@ -47,60 +48,62 @@ pub fn rest_reply(bytes: &[u8]) {
         bytes
     };
     let status = status.unwrap_or(200);
-    let questions = questions();
-    let one = questions.iter().position(|(known, _)| *known == word);
-    for (index, (_, question)) in questions.iter().enumerate() {
-        if one.is_some_and(|one| one != index) {
+    let calls = calls();
+    let selected = calls.iter().position(|(call_name, _)| *call_name == name);
+    for (index, (_, call)) in calls.iter().enumerate() {
+        if selected.is_some_and(|selected| selected != index) {
             continue;
         }
-        let answer = question.read_http(ENDPOINT, status, body);
-        if let Err(VipuError::NotFound { .. }) = answer {
-            // A page of something in between does not pass for the controller's word.
+        let reply = call.read_http(ENDPOINT, status, body);
+        if let Err(VipuError::NotFound { .. }) = reply {
+            // An intermediary's page must not count as a controller response.
             assert!(!(200..300).contains(&status) && body.contains(&b'{'));
         }
-        if answer.is_ok() {
-            assert!((200..300).contains(&status), "{status} passes for an answer");
+        if reply.is_ok() {
+            assert!((200..300).contains(&status), "status {status} counts as success");
         }
-        understood(question, answer);
+        check_reply(call, reply);
     }
 }
 
-/// One byte for the question, and the message.
+/// Input: one byte that selects the call, and the message.
 ///
 /// # Panics
 ///
 /// As [`rest_reply`].
 pub fn grpc_reply(bytes: &[u8]) {
-    let Some((which, message)) = bytes.split_first() else {
+    let Some((selector, message)) = bytes.split_first() else {
         return;
     };
-    let questions = questions();
-    let (_, question) = &questions[usize::from(*which) % questions.len()];
-    understood(question, question.read_grpc(message));
-    // The same bytes as the text of an error, with every code that there is.
+    let calls = calls();
+    let (_, call) = &calls[usize::from(*selector) % calls.len()];
+    check_reply(call, call.read_grpc(message));
+    // The same bytes as an error message, with every code.
     let text = crate::error_messages::text(message);
     for code in -1..=17 {
-        understood(question, Err(question.error(ENDPOINT, code, &text)));
+        check_reply(call, Err(call.error(ENDPOINT, code, &text)));
     }
 }
 
-/// What holds of everything that the client makes of an answer.
-pub(crate) fn understood(question: &VipuCall, answer: Result<VipuReply, VipuError>) {
-    let answer = match answer {
-        Ok(answer) => answer,
+/// Asserts the invariants of a parsed response.
+pub(crate) fn check_reply(call: &VipuCall, reply: Result<VipuReply, VipuError>) {
+    let reply = match reply {
+        Ok(reply) => reply,
         Err(error) => {
-            // A controller's words are clipped, whatever it sends.
-            said_of(&error, 500);
+            // The client truncates controller messages.
+            check_error(&error, 500);
             assert!(!error.label().is_empty());
             return;
         }
     };
-    match (question, answer) {
+    match (call, reply) {
         (VipuCall::Version, VipuReply::Version(version)) => assert!(!version.is_empty()),
-        (VipuCall::ListPartitions(_), VipuReply::ListPartitions(listed)) => listed.iter().for_each(is_sound),
-        (VipuCall::CreatePartition(wanted), VipuReply::CreatePartition(id)) => assert_eq!(id, wanted.id),
-        (VipuCall::PartitionStatus(asked), VipuReply::PartitionStatus(status)) => {
-            assert_eq!(status.id, *asked)
+        (VipuCall::ListPartitions(_), VipuReply::ListPartitions(listed)) => {
+            listed.iter().for_each(check_partition)
+        }
+        (VipuCall::CreatePartition(request), VipuReply::CreatePartition(id)) => assert_eq!(id, request.id),
+        (VipuCall::PartitionStatus(id), VipuReply::PartitionStatus(status)) => {
+            assert_eq!(status.id, *id)
         }
         (VipuCall::IpuofConfig(..), VipuReply::IpuofConfig(config)) => {
             for gcd in &config.gcds {
@@ -110,15 +113,15 @@ pub(crate) fn understood(question: &VipuCall, answer: Result<VipuReply, VipuErro
         (VipuCall::ResetPartition(_), VipuReply::ResetPartition)
         | (VipuCall::RemovePartition(..), VipuReply::RemovePartition)
         | (VipuCall::IpuAttributes(_), VipuReply::IpuAttributes(_)) => {}
-        (question, answer) => panic!("{answer:?} answers {question:?}"),
+        (call, reply) => panic!("unexpected reply {reply:?} to {call:?}"),
     }
 }
 
-fn is_sound(partition: &Partition) {
+fn check_partition(partition: &Partition) {
     assert!(partition.spec.gcds >= 1 && partition.spec.replicas >= 1);
     assert!(
         partition.ipus.len() <= partition.spec.size.get() as usize,
-        "IPUs beyond its size would look free"
+        "IPUs beyond the partition size would appear free"
     );
-    crate::decide::prints_as_itself(partition);
+    crate::decide::assert_round_trip(partition);
 }

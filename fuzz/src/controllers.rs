@@ -3,13 +3,13 @@
 use ipu_core::ControllerName;
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 
-use crate::error_messages::{said_of, text};
+use crate::error_messages::{check_error, text};
 
-/// A list of controllers, and the same text as one of them.
+/// Parses the input as a list of controllers and as a single controller.
 ///
 /// # Panics
 ///
-/// If what is read does not print as itself, or an error says nothing.
+/// If a parsed value does not round-trip, or an error message is empty.
 pub fn controllers(bytes: &[u8]) {
     let text = text(bytes);
     match text.parse::<ControllerEndpoint>() {
@@ -18,11 +18,12 @@ pub fn controllers(bytes: &[u8]) {
             let name = endpoint.name().as_str();
             assert_eq!(ControllerName::new(name).as_ref(), Ok(endpoint.name()));
             assert_eq!(
-                name.parse::<ControllerEndpoint>().map(|one| one.name().clone()),
+                name.parse::<ControllerEndpoint>()
+                    .map(|parsed| parsed.name().clone()),
                 Ok(endpoint.name().clone())
             );
         }
-        Err(error) => said_of(&error, bytes.len()),
+        Err(error) => check_error(&error, bytes.len()),
     }
     match parse_controllers(&text) {
         Ok(list) => {
@@ -32,6 +33,6 @@ pub fn controllers(bytes: &[u8]) {
                 assert_eq!(parse_controllers(&printed.join(separator)), Ok(list.clone()));
             }
         }
-        Err(error) => said_of(&error, bytes.len()),
+        Err(error) => check_error(&error, bytes.len()),
     }
 }

@@ -1,9 +1,9 @@
-//! What `ipuctl decide` reads: a job and an observation as JSON.
+//! Input of `ipuctl decide`: a job and an observation as JSON.
 
 use ipu_core::{Limits, Observation, Plan, RawJob, check_plan, plan};
 use serde::{Deserialize, Serialize};
 
-use crate::error_messages::said;
+use crate::error_messages::check_message;
 
 #[derive(Deserialize)]
 struct Request {
@@ -15,39 +15,40 @@ struct Request {
 ///
 /// # Panics
 ///
-/// If a plan breaks an invariant, depends on more than its arguments, or is no JSON that reads as itself.
+/// If a plan violates an invariant, depends on more than its arguments, or does not round-trip through
+/// JSON.
 pub fn decide(bytes: &[u8]) {
     let Ok(Request { job, observation }) = serde_json::from_slice(bytes) else {
         return;
     };
-    prints_as_itself(&job);
-    prints_as_itself(&observation);
+    assert_round_trip(&job);
+    assert_round_trip(&observation);
     match job.parse(&Limits::default()) {
         Ok(parsed) => {
             let decided = plan(&parsed.spec, &observation);
-            let broken = check_plan(&parsed.spec, &observation, &decided);
-            assert!(broken.is_empty(), "{broken:?} of {decided:?}");
+            let violated = check_plan(&parsed.spec, &observation, &decided);
+            assert!(violated.is_empty(), "{violated:?} of {decided:?}");
             assert_eq!(plan(&parsed.spec, &observation), decided);
-            prints_as_itself::<Plan>(&decided);
+            assert_round_trip::<Plan>(&decided);
             for reason in &decided.reasons {
-                said(reason, bytes.len());
+                check_message(reason, bytes.len());
             }
         }
         Err(violations) => {
-            assert!(!violations.is_empty(), "refused without a word");
+            assert!(!violations.is_empty(), "refused without a violation");
             violations
                 .iter()
-                .for_each(|violation| said(violation, bytes.len()));
+                .for_each(|violation| check_message(violation, bytes.len()));
         }
     }
 }
 
-/// Asserts that the JSON of a value reads as the value.
-pub(crate) fn prints_as_itself<T>(value: &T)
+/// Asserts that a value round-trips through JSON.
+pub(crate) fn assert_round_trip<T>(value: &T)
 where
     T: Serialize + for<'de> Deserialize<'de> + PartialEq + std::fmt::Debug,
 {
-    let text = serde_json::to_string(value).expect("it has a JSON form");
-    let again: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    assert_eq!(&again, value);
+    let text = serde_json::to_string(value).expect("serializes as JSON");
+    let parsed: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(&parsed, value);
 }

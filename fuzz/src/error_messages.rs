@@ -1,31 +1,36 @@
-//! What holds of everything that is said to a person.
+//! Invariants of every message shown to a user.
 
 use std::error::Error;
 use std::fmt::Display;
 
-/// The most bytes that a message has besides what it repeats of the input.
-const WORDS_MAX: usize = 2_000;
-/// How much longer a byte gets when it is printed so that it can be read, such as `\u{1}` for the byte 1.
-const ESCAPED_MAX: usize = 12;
+/// Maximum bytes of a message besides the repeated input.
+const MAX_MESSAGE_BYTES: usize = 2_000;
+/// Maximum expansion of a printed input byte, such as `\u{1}` for the byte 1.
+const MAX_ESCAPED_BYTES: usize = 12;
 
-/// Asserts that a message about an input of so many bytes says something, and not more than the input explains.
-pub(crate) fn said(message: &impl Display, input: usize) {
+/// Asserts that a message about an input of `input` bytes is neither empty nor longer than the input
+/// explains.
+pub(crate) fn check_message(message: &impl Display, input: usize) {
     let text = message.to_string();
-    assert!(!text.trim().is_empty(), "a message without words");
-    let most = WORDS_MAX + ESCAPED_MAX * input;
-    assert!(text.len() <= most, "{} bytes about {input}: {text}", text.len());
+    assert!(!text.trim().is_empty(), "an empty message");
+    let limit = MAX_MESSAGE_BYTES + MAX_ESCAPED_BYTES * input;
+    assert!(
+        text.len() <= limit,
+        "{} bytes for an input of {input}: {text}",
+        text.len()
+    );
 }
 
-/// The same of an error and of everything that it came from.
-pub(crate) fn said_of(error: &dyn Error, input: usize) {
-    let mut link = Some(error);
-    while let Some(error) = link {
-        said(&error, input);
-        link = error.source();
+/// Checks an error and all its sources.
+pub(crate) fn check_error(error: &dyn Error, input: usize) {
+    let mut current = Some(error);
+    while let Some(error) = current {
+        check_message(&error, input);
+        current = error.source();
     }
 }
 
-/// The input as text; what is no UTF-8 becomes a replacement character, so that no input is lost.
+/// Returns the input as text. Invalid UTF-8 becomes replacement characters, so that no input is discarded.
 pub(crate) fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }

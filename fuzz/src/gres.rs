@@ -1,23 +1,23 @@
-//! Generic resources as Slurm writes them.
+//! Slurm generic resources.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use ipu_slurm::{Gres, GresError, GresList, Indices, TresList};
 
-use crate::error_messages::{said_of, text};
+use crate::error_messages::{check_error, text};
 
-/// One resource, a list of them, trackable resources, and a set of indices, all of the same text.
+/// Parses the input as one resource, a resource list, a TRES list and an index set.
 ///
 /// # Panics
 ///
-/// If what is read does not print as itself, or an error points outside of the text.
+/// If a parsed value does not round-trip, or an error position is outside the text.
 pub fn gres(bytes: &[u8]) {
     let text = text(bytes);
-    prints_as_itself::<Gres>(&text);
-    prints_as_itself::<GresList>(&text);
-    prints_as_itself::<TresList>(&text);
-    prints_as_itself::<Indices>(&text);
+    assert_round_trip::<Gres>(&text);
+    assert_round_trip::<GresList>(&text);
+    assert_round_trip::<TresList>(&text);
+    assert_round_trip::<Indices>(&text);
     if let Ok(list) = text.parse::<GresList>() {
         for gres in list.items() {
             assert!(
@@ -29,11 +29,11 @@ pub fn gres(bytes: &[u8]) {
     }
 }
 
-fn prints_as_itself<T: FromStr<Err = GresError> + Display + Debug + PartialEq>(text: &str) {
+fn assert_round_trip<T: FromStr<Err = GresError> + Display + Debug + PartialEq>(text: &str) {
     match text.parse::<T>() {
         Ok(value) => assert_eq!(value.to_string().parse::<T>(), Ok(value)),
         Err(error) => {
-            said_of(&error, 100);
+            check_error(&error, 100);
             assert!(
                 (1..=text.chars().count() + 1).contains(&error.position),
                 "{error:?}"

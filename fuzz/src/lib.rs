@@ -1,8 +1,9 @@
-//! One function a parser: takes any bytes, must not panic, and asserts what holds of whatever it made of them.
+//! One fuzz target per parser: it takes any bytes, must not panic, and asserts the invariants of the
+//! result.
 //!
-//! The same functions run as tests on stable (`cargo test -p ipu-fuzz`, by bolero, from a committed corpus) and for hours
-//! under libFuzzer (`fuzz/cargo-fuzz`). `docs/dev/fuzzing.md` has the table of targets, what was found, and how to
-//! add one.
+//! The same functions run as tests on stable (`cargo test -p ipu-fuzz`, by bolero, from a committed corpus)
+//! and for hours under libFuzzer (`fuzz/cargo-fuzz`). `docs/dev/fuzzing.md` has the table of targets, the
+//! findings, and how to add a target.
 
 mod agents;
 #[cfg(feature = "network")]
@@ -41,13 +42,13 @@ pub use simulator::{sim_grpc, sim_rest, sim_state};
 pub use swf::swf;
 pub use topology::topology;
 
-/// A target and its name, which is that of its corpus and of its function.
+/// A fuzz target. Its name is that of its corpus and its function.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Target {
-    /// `manifest`, for example.
+    /// Target name, such as `manifest`.
     pub name: &'static str,
-    /// Panics if something does not hold of the bytes.
+    /// Runs the target on an input; panics if an invariant is violated.
     pub run: fn(&[u8]),
 }
 

@@ -9,50 +9,50 @@ use ipu_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::decide::prints_as_itself;
-use crate::error_messages::{said_of, text};
+use crate::decide::assert_round_trip;
+use crate::error_messages::{check_error, text};
 
-/// Each line as a name of every kind and as a count of IPUs; three of them as the key of a job.
+/// Parses each line as a name of every kind and as an IPU count; the first three lines also form a job key.
 ///
 /// # Panics
 ///
-/// If a name does not print as itself, or the partition ids of a job are none or belong to another instance too.
+/// If a name does not round-trip, or the partition ids of a job are invalid or not unique.
 pub fn names(bytes: &[u8]) {
     let text = text(bytes);
     let lines: Vec<&str> = text.split('\n').collect();
     for line in &lines {
-        name::<AgentId>(line);
-        name::<AllocationId>(line);
-        name::<ClusterId>(line);
-        name::<ControllerName>(line);
-        name::<CordonOwner>(line);
-        name::<JobName>(line);
-        name::<JobUid>(line);
-        name::<Namespace>(line);
-        name::<PartitionId>(line);
+        check_name::<AgentId>(line);
+        check_name::<AllocationId>(line);
+        check_name::<ClusterId>(line);
+        check_name::<ControllerName>(line);
+        check_name::<CordonOwner>(line);
+        check_name::<JobName>(line);
+        check_name::<JobUid>(line);
+        check_name::<Namespace>(line);
+        check_name::<PartitionId>(line);
         match line.parse::<IpuCount>() {
             Ok(count) => {
                 assert_eq!(count.to_string().parse(), Ok(count));
                 assert_eq!(IpuCount::from_order(count.order()), Some(count));
-                prints_as_itself(&count);
+                assert_round_trip(&count);
             }
-            Err(error) => said_of(&error, line.len()),
+            Err(error) => check_error(&error, line.len()),
         }
     }
     if let [namespace, job, uid, ..] = lines.as_slice()
         && let Ok(key) = JobKey::new(*namespace, *job, *uid)
     {
-        prints_as_itself(&key);
+        assert_round_trip(&key);
         let ids = [0, 1, 10, u32::MAX].map(|instance| key.partition_id(instance));
         for (i, id) in ids.iter().enumerate() {
             assert!(id.is_derived() && id.is_derived_from(&key), "{id}");
             assert_eq!(PartitionId::new(id.as_str()).as_ref(), Ok(id));
-            assert!(!ids[i + 1..].contains(id), "{id} twice");
+            assert!(!ids[i + 1..].contains(id), "duplicate id {id}");
         }
     }
 }
 
-fn name<T>(text: &str)
+fn check_name<T>(text: &str)
 where
     T: FromStr<Err = ipu_core::NameError>
         + Display
@@ -64,24 +64,24 @@ where
     match text.parse::<T>() {
         Ok(name) => {
             assert_eq!(name.to_string(), text);
-            prints_as_itself(&name);
+            assert_round_trip(&name);
         }
-        Err(error) => said_of(&error, text.len()),
+        Err(error) => check_error(&error, text.len()),
     }
 }
 
-/// A set of exit codes.
+/// Parses the input as a set of exit codes.
 ///
 /// # Panics
 ///
-/// If it does not print as itself, or holds other codes than its printed form.
+/// If the set does not round-trip, or contains other codes than its printed form.
 pub fn exit_codes(bytes: &[u8]) {
     let text = text(bytes);
     match text.parse::<ExitCodeSet>() {
         Ok(set) => {
-            let again: ExitCodeSet = set.to_string().parse().expect("what is printed is a set");
-            assert_eq!(again, set);
-            prints_as_itself(&set);
+            let reparsed: ExitCodeSet = set.to_string().parse().expect("the printed form parses");
+            assert_eq!(reparsed, set);
+            assert_round_trip(&set);
             for code in 0..=255 {
                 let listed = text.split(',').any(|part| {
                     let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -95,7 +95,7 @@ pub fn exit_codes(bytes: &[u8]) {
         }
         Err(error) => {
             assert!(text.contains(&error.part));
-            said_of(&error, bytes.len());
+            check_error(&error, bytes.len());
         }
     }
 }

@@ -17,37 +17,39 @@ use vipu_proxy::{AnyController, AnyStore, Gateway};
 
 use crate::error_messages::text;
 
-/// The most requests of one input: a partition is made, reset, cordoned around and given back in fewer.
-const REQUESTS_MAX: usize = 16;
-/// What stands between two requests.
-const BETWEEN: &str = "\n---\n";
+/// Maximum requests per input: creating, resetting, cordoning and releasing a partition takes fewer.
+const MAX_REQUESTS: usize = 16;
+/// Separator of two requests.
+const SEPARATOR: &str = "\n---\n";
 
-/// Requests apart by lines of `---`, each a line `METHOD PATH` and a body, to a proxy of 32 free IPUs.
+/// Input: requests separated by lines of `---`, each a line `METHOD PATH` and a body, to a proxy of 32 free
+/// IPUs.
 ///
 /// # Panics
 ///
-/// If an answer is no JSON or says that the proxy failed, a refusal has no code, or an IPU is in two partitions afterwards.
+/// If a response is not JSON or reports an internal failure, a refusal has no code, or an IPU is in two
+/// partitions afterwards.
 pub fn proxy(bytes: &[u8]) {
     let text = text(bytes);
-    // One for each input, so that nothing is left over from the one before; waiting takes no time.
+    // A new runtime per input, so that no state is shared; waiting takes no time.
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build();
-    runtime.expect("make a runtime").block_on(async {
+    runtime.expect("create a runtime").block_on(async {
         let controller = FakeController::new(&topology(), 1);
-        let front = front(&controller);
-        for request in text.split(BETWEEN).take(REQUESTS_MAX) {
-            let (head, body) = request.split_once('\n').unwrap_or((request, ""));
-            let (method, path) = head.trim().split_once(' ').unwrap_or(("GET", head));
-            ask(&front, method, path, body).await;
+        let gateway = gateway(&controller);
+        for request in text.split(SEPARATOR).take(MAX_REQUESTS) {
+            let (first_line, body) = request.split_once('\n').unwrap_or((request, ""));
+            let (method, path) = first_line.trim().split_once(' ').unwrap_or(("GET", first_line));
+            send(&gateway, method, path, body).await;
         }
-        ask(&front, "GET", "/v1/partitions", "").await;
-        ask(&front, "GET", "/stats", "").await;
-        let mut seen = BTreeSet::new();
+        send(&gateway, "GET", "/v1/partitions", "").await;
+        send(&gateway, "GET", "/stats", "").await;
+        let mut allocated = BTreeSet::new();
         for id in controller.ids() {
             for ipu in controller.ipus(&id) {
-                assert!(seen.insert(ipu), "{ipu:?} of {id} is in two partitions");
+                assert!(allocated.insert(ipu), "{ipu:?} of {id} is in two partitions");
             }
         }
     });
@@ -57,49 +59,49 @@ fn topology() -> Topology {
     "1x8".parse().expect("a topology")
 }
 
-fn front(controller: &FakeController) -> Gateway {
+fn gateway(controller: &FakeController) -> Gateway {
     let any: AnyController = Arc::new(controller.clone());
     let name = ControllerName::new("pod:8090").expect("a name");
     let pool = ControllerPool::single(name, Arc::new(any));
     let mut options = LedgerOptions::default();
-    let began = Instant::now();
-    options.clock = Arc::new(move || Timestamp::from_millis(0).plus(began.elapsed()));
+    let started = Instant::now();
+    options.clock = Arc::new(move || Timestamp::from_millis(0).plus(started.elapsed()));
     options.usage = Some(Arc::new(MemoryUsageLog::new()));
     let ledger = Ledger::new(pool, AnyStore::new(MemoryStore::default()), options);
     vipu_proxy::in_process(ledger, None)
 }
 
-async fn ask(front: &Gateway, method: &str, path: &str, body: &str) {
+async fn send(gateway: &Gateway, method: &str, path: &str, body: &str) {
     let body = Full::new(Bytes::copy_from_slice(body.as_bytes()));
     let Ok(request) = Request::builder().method(method).uri(path).body(body) else {
         return;
     };
     let route = request.uri().path().to_owned();
-    let answer = front.answer(request).await;
-    // A stream has no end.
-    if route == "/v1/events" && answer.status().is_success() {
+    let response = gateway.answer(request).await;
+    // An event stream does not end.
+    if route == "/v1/events" && response.status().is_success() {
         return;
     }
-    let (head, body) = answer.into_parts();
-    let body = body.collect().await.expect("a body that is there").to_bytes();
-    answered(&route, &Response::from_parts(head, body));
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.expect("an in-memory body").to_bytes();
+    check_response(&route, &Response::from_parts(parts, body));
 }
 
-/// What holds of every answer.
-fn answered(route: &str, answer: &Response<Bytes>) {
-    let status = answer.status();
-    assert!(!status.is_server_error(), "{answer:?}");
+/// Asserts the invariants of every response.
+fn check_response(route: &str, response: &Response<Bytes>) {
+    let status = response.status();
+    assert!(!status.is_server_error(), "{response:?}");
     if route == "/metrics" && status.is_success() {
-        assert!(answer.body().ends_with(b"# EOF\n"), "{answer:?}");
+        assert!(response.body().ends_with(b"# EOF\n"), "{response:?}");
         return;
     }
     let body: Value =
-        serde_json::from_slice(answer.body()).unwrap_or_else(|error| panic!("{error}: {answer:?}"));
+        serde_json::from_slice(response.body()).unwrap_or_else(|error| panic!("{error}: {response:?}"));
     if !status.is_success() {
         let code = body["code"].as_str().unwrap_or_default();
         assert!(
             !code.is_empty() && body["status"] == status.as_u16(),
-            "{answer:?}"
+            "{response:?}"
         );
     }
 }

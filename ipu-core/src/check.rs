@@ -1,4 +1,4 @@
-//! Invariants, re-derived from scratch: what must hold whatever the code that is checked believes.
+//! Invariant checks of inventories and plans. They share no code with the logic that they check.
 
 mod inventory;
 mod plan;

@@ -1,6 +1,6 @@
 //! SHA-256 (FIPS 180-4), so that partition ids can be derived without a dependency. Not meant for secrets.
 
-const ROUND: [u32; 64] = [
+const ROUND_CONSTANTS: [u32; 64] = [
     0x428a_2f98,
     0x7137_4491,
     0xb5c0_fbcf,
@@ -67,7 +67,7 @@ const ROUND: [u32; 64] = [
     0xc671_78f2,
 ];
 
-const START: [u32; 8] = [
+const INITIAL_STATE: [u32; 8] = [
     0x6a09_e667,
     0xbb67_ae85,
     0x3c6e_f372,
@@ -78,9 +78,9 @@ const START: [u32; 8] = [
     0x5be0_cd19,
 ];
 
-/// The SHA-256 digest of `data`.
+/// Returns the SHA-256 digest of `data`.
 pub(crate) fn sha256(data: &[u8]) -> [u8; 32] {
-    let mut state = START;
+    let mut state = INITIAL_STATE;
     let mut blocks = data.chunks_exact(64);
     for block in &mut blocks {
         compress(&mut state, block);
@@ -112,7 +112,7 @@ fn compress(state: &mut [u32; 8], block: &[u8]) {
         w[i] = w[i - 16].wrapping_add(s0).wrapping_add(w[i - 7]).wrapping_add(s1);
     }
     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
-    for (round, word) in ROUND.iter().zip(w) {
+    for (round, word) in ROUND_CONSTANTS.iter().zip(w) {
         let s1 = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
         let choice = (e & f) ^ (!e & g);
         let t1 = h

@@ -1,4 +1,4 @@
-//! How a process ended, and sets of exit codes.
+//! Exit statuses of processes, and sets of exit codes.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,19 +7,19 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a process ended: by itself with a code, or by a signal.
+/// Exit status of a process: an exit code, or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Exit {
-    /// It returned this code.
+    /// Exited with this code.
     Code(u8),
-    /// This signal ended it.
+    /// Terminated by this signal.
     Signal(u8),
 }
 
 impl Exit {
-    /// The code that a shell would report: the code itself, or 128 plus the signal's number.
+    /// Returns the code that a shell would report: the code itself, or 128 plus the signal's number.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -28,7 +28,7 @@ impl Exit {
         }
     }
 
-    /// Whether it ended well.
+    /// Returns whether the process succeeded.
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Code(0))
@@ -52,17 +52,17 @@ pub struct ExitCodeSet {
     ranges: Vec<(u8, u8)>,
 }
 
-/// Why a text is not a set of exit codes.
+/// The reason that a text is not a set of exit codes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part:?} is not an exit code from 0 to 255 or a rising range of them such as 128-255")]
 #[non_exhaustive]
 pub struct ExitCodeSetError {
-    /// The part between commas that is wrong.
+    /// The invalid part between commas.
     pub part: String,
 }
 
 impl ExitCodeSet {
-    /// The codes that are worth another try unless a job says otherwise: 128 to 255 (seed 000 §6.7.2).
+    /// Returns the exit codes that are retried unless a job sets others: 128 to 255 (seed 000 §6.7.2).
     #[must_use]
     pub fn default_retryable() -> Self {
         Self {
@@ -70,7 +70,7 @@ impl ExitCodeSet {
         }
     }
 
-    /// Whether `code` is in the set.
+    /// Returns whether `code` is in the set.
     #[must_use]
     pub fn contains(&self, code: u8) -> bool {
         self.ranges.iter().any(|(from, to)| (*from..=*to).contains(&code))
@@ -136,13 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn death_by_a_signal_counts_as_128_plus_its_number() {
+    fn a_signal_has_the_exit_code_128_plus_its_number() {
         assert_eq!(Exit::Signal(9).code(), 137);
         assert_eq!(std::format!("{}", Exit::Signal(15)), "signal 15 (exit code 143)");
     }
 
     #[test]
-    fn texts_that_are_no_sets_are_refused_with_the_part_that_is_wrong() {
+    fn an_invalid_exit_code_set_is_rejected_with_its_invalid_part() {
         for (text, part) in [
             ("", ""),
             ("256", "256"),
@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_holds_what_its_parts_hold_and_prints_as_itself(parts in prop::collection::vec((any::<u8>(), any::<u8>()), 1..6)) {
+        fn a_set_contains_the_codes_of_its_parts_and_displays_as_itself(parts in prop::collection::vec((any::<u8>(), any::<u8>()), 1..6)) {
             let parts: Vec<(u8, u8)> = parts.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
             let text = parts.iter().map(|(a, b)| std::format!("{a}-{b}")).collect::<Vec<_>>().join(",");
             let set: ExitCodeSet = text.parse().unwrap();

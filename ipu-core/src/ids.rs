@@ -1,4 +1,4 @@
-//! Names that parse. Each refuses what cannot be a name of its kind, and derives nothing from the environment.
+//! Validated names. Each type rejects invalid names of its kind, and derives nothing from the environment.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -10,20 +10,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::sha256;
 
-/// Why a text is not a name of the asked kind.
+/// The reason that a text is not a valid name of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{value:?} is not a {kind}: {rule}")]
 #[non_exhaustive]
 pub struct NameError {
-    /// What the text should have been, such as `partition id`.
+    /// The expected kind, such as `partition id`.
     pub kind: &'static str,
-    /// What was given; cut where it is much longer than any name.
+    /// The given text; cut if it is much longer than any name.
     pub value: String,
-    /// The rule it breaks.
+    /// The broken rule.
     pub rule: &'static str,
 }
 
-/// What an error repeats of a text that is no name: all of it up to the longest name, and the beginning of what is longer.
+/// Returns the part of an invalid name that an error repeats: all of it up to the maximum length of a name,
+/// and the beginning of a longer one.
 fn excerpt(mut value: String) -> String {
     const MAX_LEN: usize = 253;
     if value.len() > MAX_LEN {
@@ -37,8 +38,9 @@ fn excerpt(mut value: String) -> String {
     value
 }
 
-/// Declares a newtype over a text whose only way in is one check. A clone shares the text: ids are copied all the time.
-macro_rules! name {
+/// Declares a newtype over a text that only one validating constructor creates. A clone shares the text,
+/// because ids are copied often.
+macro_rules! name_type {
     ($(#[$doc:meta])* $type:ident, $kind:literal, $max:literal, $rule:literal, $valid:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,7 +48,7 @@ macro_rules! name {
         pub struct $type(Arc<str>);
 
         impl $type {
-            /// The most characters that it may have.
+            /// Maximum number of characters.
             pub const MAX_LEN: usize = $max;
 
             /// Parses `text`.
@@ -63,7 +65,7 @@ macro_rules! name {
                 Ok(Self(value.into()))
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -106,96 +108,100 @@ macro_rules! name {
     };
 }
 
-name!(
+name_type!(
     /// The id of a partition at a V-IPU controller: 1 to 50 letters, digits, `-`, `_` and `.`.
     ///
-    /// 50 characters is the limit that public reports of failing longer ids fit (EIDF FAQ: job names over 36 characters).
+    /// 50 characters is the limit that agrees with public reports of failing longer ids (EIDF FAQ: job names
+    /// over 36 characters).
     PartitionId, "partition id", 50, "1 to 50 letters, digits, '-', '_' or '.'",
     |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 );
-name!(
+name_type!(
     /// The id of a V-IPU allocation: a set of agents that partitions draw from.
     AllocationId, "allocation id", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
-name!(
+name_type!(
     /// The id of a V-IPU cluster.
     ClusterId, "cluster id", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
-name!(
+name_type!(
     /// The id of a V-IPU agent, which is one IPU-Machine of four IPUs.
     AgentId, "agent id", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
-name!(
-    /// The name of a V-IPU controller in a list of several: its `host:port`.
+name_type!(
+    /// The name of a V-IPU controller among several: its `host:port`.
     ControllerName, "controller name", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
-name!(
-    /// Who cordons IPUs from placement, and alone lifts that again: `health`, `foreign`, or who cordoned them.
-    CordonOwner, "exclusion owner", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
+name_type!(
+    /// The owner of a cordon, and the only one that may remove it: `health`, `foreign`, `conflict`, or the
+    /// client that made it.
+    CordonOwner, "cordon owner", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
 
-name!(
-    /// The id of an cordon that the ledger keeps: 1 to 63 letters, digits, `-`, `_` and `.`.
-    CordonId, "exclusion id", 63, "1 to 63 letters, digits, '-', '_' or '.'",
+name_type!(
+    /// The id of a cordon in the ledger: 1 to 63 letters, digits, `-`, `_` and `.`.
+    CordonId, "cordon id", 63, "1 to 63 letters, digits, '-', '_' or '.'",
     |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 );
 
 impl CordonOwner {
-    /// Whether the name is one of those that stand for observations: `health`, `foreign` and `conflict`.
+    /// Returns whether the name is reserved for observations: `health`, `foreign` and `conflict`.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         [Self::health(), Self::foreign(), Self::conflict()].contains(self)
     }
 
-    /// The owner of cordons because the controller calls an IPU unhealthy.
+    /// Returns the owner of cordons of IPUs that the controller reports unhealthy.
     #[must_use]
     pub fn health() -> Self {
         Self(Arc::from("health"))
     }
 
-    /// The owner of cordons because a partition that is not ours has the IPU.
+    /// Returns the owner of cordons of IPUs that partitions not managed by this ledger have.
     #[must_use]
     pub fn foreign() -> Self {
         Self(Arc::from("foreign"))
     }
 
-    /// The owner of cordons of IPUs that an owner of the ledger may still use although its controller does not list
-    /// its partition and has put another partition on a part of them.
+    /// Returns the owner of cordons of IPUs in conflict. An owner of the ledger may still use them, but its
+    /// controller does not list its partition and has placed another one on some of them.
     #[must_use]
     pub fn conflict() -> Self {
         Self(Arc::from("conflict"))
     }
 }
 
-name!(
+name_type!(
     /// The namespace of a job: a Kubernetes namespace, a Slurm cluster, or the user of a bare host.
     Namespace, "namespace", 253, "1 to 253 printable characters without blanks or '/'", |c| c.is_ascii_graphic() && c != '/'
 );
-name!(
+name_type!(
     /// The name of a job within its namespace.
     JobName, "job name", 253, "1 to 253 printable characters without blanks or '/'", |c| c.is_ascii_graphic() && c != '/'
 );
-name!(
-    /// What tells a job from an earlier one of the same name: a Kubernetes uid, a Slurm job id, a random id of a run.
+name_type!(
+    /// The unique id of a job among jobs of the same name: a Kubernetes uid, a Slurm job id, a random id of a
+    /// run.
     JobUid, "job uid", 253, "1 to 253 printable characters without blanks or '/'", |c| c.is_ascii_graphic() && c != '/'
 );
 
-name!(
-    /// An account that requests are charged to. Each character is one byte in JSON, so that the stored size is bounded.
+name_type!(
+    /// An account that requests are charged to. Each character is one byte in JSON, so that the stored size
+    /// is bounded.
     AccountName, "account", 63, "1 to 63 printable characters without blanks, '\"' or '\\'", is_plain
 );
 
-/// Whether a character needs no escape in JSON, and is printable and no blank.
+/// Returns whether a character is printable, not a blank, and needs no escape in JSON.
 const fn is_plain(c: char) -> bool {
     c.is_ascii_graphic() && !matches!(c, '"' | '\\')
 }
 
 impl AllocationId {
-    /// The most characters of an allocation that a request names. A controller may list longer ones.
+    /// Maximum number of characters of an allocation in a request. A controller may list longer ones.
     pub const MAX_REQUESTED_LEN: usize = 63;
 
-    /// Parses the id that a request names. It is recorded with every queued request, so that it is shorter than a listed one
-    /// may be, and has no character that JSON escapes.
+    /// Parses the allocation id of a request. It is recorded with every queued request. So it is shorter than
+    /// a listed one may be, and has no character that JSON escapes.
     ///
     /// # Errors
     ///
@@ -213,15 +219,15 @@ impl AllocationId {
     }
 }
 
-/// Which job: namespace, name and uid. Two jobs of the same name, one after the other, differ in their uid.
+/// Identity of a job: namespace, name and uid. Two successive jobs of the same name differ in their uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JobKey {
-    /// Where the name is unique.
+    /// The namespace, within which the name is unique.
     pub namespace: Namespace,
-    /// The name that people use.
+    /// The name shown to users.
     pub name: JobName,
-    /// What makes it unique over time.
+    /// The uid, which makes the key unique over time.
     pub uid: JobUid,
 }
 
@@ -230,7 +236,7 @@ impl JobKey {
     ///
     /// # Errors
     ///
-    /// [`NameError`] for the first part that breaks its rule.
+    /// [`NameError`] for the first invalid part.
     ///
     /// ```
     /// let key = ipu_core::JobKey::new("default", "mnist-training", "beb81bbe-2309-494a-9e28-2a75a704be15")?;
@@ -249,11 +255,13 @@ impl JobKey {
         })
     }
 
-    /// The id of the partition of instance `instance`: always the same for the same job and instance, so that a retry
-    /// finds what an earlier try made. A readable prefix, then 80 bits of SHA-256 over the length-prefixed parts.
+    /// Returns the id of the partition of instance `instance`. It is always the same for the same job and
+    /// instance, so that a retry finds the partition of an earlier attempt. Format: a readable prefix, then
+    /// 80 bits of SHA-256 over the length-prefixed parts.
     ///
-    /// The documented form `p-<job>-<namespace>-<instance>` is not injective and grows with its parts; this one is
-    /// bounded by [`PartitionId::MAX_LEN`] and collides with a probability of 2^-80 per pair (the ledger refuses it then).
+    /// The documented form `p-<job>-<namespace>-<instance>` is not injective and grows with its parts. This
+    /// one is bounded by [`PartitionId::MAX_LEN`], and two collide with a probability of 2^-80 (the ledger
+    /// rejects the second one then).
     #[must_use]
     pub fn partition_id(&self, instance: u32) -> PartitionId {
         let mut text = String::new();
@@ -264,7 +272,7 @@ impl JobKey {
         let digest = base32(&sha256(text.as_bytes())[..10]);
         let instance = instance.to_string();
         // "p-" + name + "-" + instance + "-" + digest
-        let room = PartitionId::MAX_LEN - 4 - instance.len() - digest.len();
+        let max_name_len = PartitionId::MAX_LEN - 4 - instance.len() - digest.len();
         let plain = |c: char| {
             if c.is_ascii_alphanumeric() {
                 c.to_ascii_lowercase()
@@ -272,7 +280,7 @@ impl JobKey {
                 '-'
             }
         };
-        let name: String = self.name.as_str().chars().take(room).map(plain).collect();
+        let name: String = self.name.as_str().chars().take(max_name_len).map(plain).collect();
         PartitionId(format!("p-{}-{instance}-{digest}", name.trim_matches('-')).into())
     }
 }
@@ -284,8 +292,8 @@ impl fmt::Display for JobKey {
 }
 
 impl PartitionId {
-    /// Parses the id that a request names. `.` and `..` are refused, which clients remove from the path of a URL. Ledgers of
-    /// earlier builds may have them.
+    /// Parses the partition id of a request. `.` and `..` are rejected, because clients remove them from the
+    /// path of a URL. Ledgers of earlier builds may have them.
     ///
     /// # Errors
     ///
@@ -302,19 +310,20 @@ impl PartitionId {
         Self::new(value)
     }
 
-    /// The id of a partition that is only thought of: with a blank in it, which no real one has.
+    /// Creates the id of a hypothetical partition: it contains a blank, which no valid id has.
     pub(crate) fn hypothetical(number: usize) -> Self {
         Self(format!("what if {number}").into())
     }
 
-    /// Whether the id has the form that [`JobKey::partition_id`] gives: `p-<name>-<instance>-<16 base-32 digits>`.
-    /// A partition of that form that no ledger knows may have been ours; any other certainly was not.
+    /// Returns whether the id has the form of [`JobKey::partition_id`]: `p-<name>-<instance>-<16 base-32
+    /// digits>`. A partition of that form may belong to this project even if no ledger records it; any other
+    /// certainly does not.
     #[must_use]
     pub fn is_derived(&self) -> bool {
         self.derived_instance().is_some()
     }
 
-    /// The instance that an id of the derived form names.
+    /// Returns the instance that an id of the derived form names.
     fn derived_instance(&self) -> Option<&str> {
         let (rest, digest) = self.0.strip_prefix("p-")?.rsplit_once('-')?;
         let instance = rest.rsplit_once('-').map_or(rest, |(_, instance)| instance);
@@ -325,7 +334,7 @@ impl PartitionId {
         derived.then_some(instance)
     }
 
-    /// Whether [`JobKey::partition_id`] gives this id for `job` and some instance.
+    /// Returns whether [`JobKey::partition_id`] gives this id for `job` and some instance.
     #[must_use]
     pub fn is_derived_from(&self, job: &JobKey) -> bool {
         let instance = self.derived_instance().and_then(|text| text.parse().ok());
@@ -350,13 +359,13 @@ fn base32(bytes: &[u8]) -> String {
     text
 }
 
-/// Who holds or asks for partitions: a kind of job (`IPUJob`, `SlurmJob`, `HostRun`, …) and which one.
+/// Owner of partitions and requests: a kind of job (`IPUJob`, `SlurmJob`, `HostRun`, …) and its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Owner {
-    /// The kind of the owner, in the words of the system that it lives in.
+    /// Kind of the owner, as its own system names it.
     pub kind: String,
-    /// Which one.
+    /// Key of the job.
     pub job: JobKey,
 }
 
@@ -377,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_id_is_readable_and_stays_the_same_across_versions() {
+    fn a_partition_id_is_readable_and_stable_across_versions() {
         let id = key(
             "default",
             "mnist-training",
@@ -390,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_repeats_no_more_of_a_text_than_a_name_may_have() {
+    fn an_error_repeats_at_most_the_maximum_length_of_a_name() {
         let error = PartitionId::new("ä".repeat(1_000)).unwrap_err();
         assert_eq!(error.value, format!("{}…", "ä".repeat(126)));
     }
@@ -425,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_other_makers_are_not_taken_for_derived_ones() {
+    fn ids_of_other_tools_are_not_derived_ids() {
         for other in [
             "p64",
             "slurm_10675",

@@ -1,7 +1,7 @@
-//! What exists and who holds it.
+//! The inventory of a topology: hardware, holders and cordons.
 //!
-//! Free space is one 64-bit word for each link domain. Link domains are indexed by their free blocks, for each
-//! allocation, so that to occupy and to vacate take the same time at 64 and at 65,536 IPUs.
+//! Free space is one 64-bit word for each link domain. Link domains are indexed by their free blocks, for
+//! each allocation, so `occupy` and `vacate` take the same time at 64 and at 65,536 IPUs.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -35,26 +35,27 @@ use cordons::Cordons;
 use holders::Holders;
 use pool::Pool;
 
-/// What exists and who holds it.
+/// The hardware of a topology with its holders and cordons.
 ///
-/// To occupy, to vacate, to look a holder up, and first-fit and best-fit up to 64 IPUs take a time that does not grow
-/// with the number of IPUs; other questions look at each link domain once. A clone is a what-if of its own.
+/// The time of `occupy`, `vacate`, a lookup of a holder, and first-fit and best-fit up to 64 IPUs does not
+/// grow with the number of IPUs. Other queries visit each link domain once. A clone is an independent copy
+/// for hypothetical placements.
 #[derive(Clone, Debug)]
 pub struct Inventory {
     topology: Topology,
     holders: Holders,
     cordons: Cordons,
-    /// IPUs that nobody holds, by link domain, cordoned ones included.
+    /// IPUs without a holder, by link domain, cordoned ones included.
     vacant: Vec<u64>,
-    /// IPUs that someone cordons, by link domain.
+    /// Cordoned IPUs, by link domain.
     cordoned: Vec<u64>,
-    /// One for each allocation in their order; with several allocations, the last one is of all of them.
+    /// One for each allocation in their order; with several allocations, the last one covers all of them.
     pools: Vec<Pool>,
-    /// For each link domain, where pools show it.
-    parts: Vec<Vec<PoolRow>>,
+    /// Rows of the pools, by link domain.
+    pool_rows: Vec<Vec<PoolRow>>,
 }
 
-/// Where a pool shows a link domain, or a part of it.
+/// The row of a pool for a link domain, or for a part of it.
 #[derive(Clone, Copy, Debug)]
 struct PoolRow {
     pool: usize,
@@ -64,15 +65,15 @@ struct PoolRow {
 }
 
 impl Inventory {
-    /// All of `topology`, free.
+    /// Creates an inventory of `topology` with all IPUs free.
     #[must_use]
     pub fn new(topology: &Topology) -> Self {
         let domains = topology.link_domains();
         let pools = Pool::all(topology);
-        let mut parts = vec![Vec::new(); domains as usize];
+        let mut pool_rows = vec![Vec::new(); domains as usize];
         for (number, pool) in pools.iter().enumerate() {
             for (row, (domain, mask)) in pool.rows().enumerate() {
-                parts[domain as usize].push(PoolRow {
+                pool_rows[domain as usize].push(PoolRow {
                     pool: number,
                     row,
                     mask,
@@ -81,48 +82,51 @@ impl Inventory {
         }
         Self {
             topology: topology.clone(),
-            holders: Holders::none(domains),
+            holders: Holders::new(domains),
             cordons: Cordons::default(),
             vacant: (0..domains).map(|domain| topology.ipu_mask(domain)).collect(),
             cordoned: vec![0; domains as usize],
             pools,
-            parts,
+            pool_rows,
         }
     }
 
-    /// The hardware.
+    /// Returns the hardware.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// How many IPUs can be placed on: in an allocation, not held, not cordoned.
+    /// Returns the number of IPUs available for placement: in an allocation, not held, not cordoned.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.whole_view().free()
     }
 
-    /// The size of the largest partition that fits now; none if nothing is free.
+    /// Returns the size of the largest partition that fits now; none if no IPU is free.
     #[must_use]
     pub fn largest_block(&self) -> Option<IpuCount> {
         self.whole_view().largest_block()
     }
 
-    /// How many partitions of `size` fit now, at once, in `allocation` or in all; 0 if there is no such allocation.
+    /// Returns the number of partitions of `size` that fit side by side now, in `allocation` or in all; 0 if
+    /// there is no such allocation.
     ///
-    /// Exact, see [`InventoryView::fit_count`] for the one exception. Source: the numbers of seed 000 §6.8.1 (`/query`).
+    /// Exact, see [`InventoryView::fit_count`] for the one exception. Source: the numbers of seed 000 §6.8.1
+    /// (`/query`).
     #[must_use]
     pub fn fit_count(&self, size: IpuCount, allocation: Option<&AllocationId>) -> u32 {
         self.view(allocation).map_or(0, |view| view.fit_count(size))
     }
 
-    /// What would have to end for `size` to fit; none if nothing that ends could help. See [`InventoryView::blockers_for`].
+    /// Returns the holders that would have to end for `size` to fit; none if no end helps. See
+    /// [`InventoryView::blockers_for`].
     #[must_use]
     pub fn blockers_for(&self, size: IpuCount, allocation: Option<&AllocationId>) -> Option<Blockers> {
         self.view(allocation).ok()?.blockers_for(size)
     }
 
-    /// The IPUs of one allocation, or of all.
+    /// Returns a view of one allocation, or of all.
     ///
     /// # Errors
     ///
@@ -139,20 +143,20 @@ impl Inventory {
         }
     }
 
-    /// The view of all allocations.
+    /// Returns the view of all allocations.
     #[must_use]
     pub fn whole_view(&self) -> InventoryView<'_> {
         InventoryView::new(self, self.pools.len() - 1)
     }
 
-    /// Lets `holder` hold `block`, all of which exists, is not held and is not cordoned.
+    /// Assigns `block` to `holder`. All of the block must exist, be not held and not be cordoned.
     ///
-    /// Whether the block is a legal partition is not asked here (a controller may have chosen otherwise):
-    /// [`place`](crate::place) answers legal ones only.
+    /// The block need not be a legal partition, because a controller may have chosen it.
+    /// [`place`](crate::place) returns legal ones only.
     ///
     /// # Errors
     ///
-    /// [`InventoryError`] `HoldsAlready`, `Unknown`, `Held` or `CordonEffect`.
+    /// [`InventoryError`] `HoldsAlready`, `Unknown`, `Held` or `Cordoned`.
     pub fn occupy(&mut self, holder: PartitionId, block: Block) -> Result<(), InventoryError> {
         if let Some(held) = self.holders.block_of(&holder) {
             return Err(InventoryError::HoldsAlready {
@@ -169,11 +173,12 @@ impl Inventory {
         Ok(())
     }
 
-    /// Ends the hold of `holder` and answers what it held.
+    /// Ends the hold of `holder` and returns its block.
     ///
     /// # Errors
     ///
-    /// [`InventoryError::HoldsNothing`], so that a second vacate is seen and never frees what someone else holds.
+    /// [`InventoryError::HoldsNothing`], so that a second vacate is detected and never frees the block of
+    /// another holder.
     pub fn vacate(&mut self, holder: &PartitionId) -> Result<Block, InventoryError> {
         let Some(block) = self.holders.remove(holder) else {
             return Err(InventoryError::HoldsNothing {
@@ -191,7 +196,8 @@ impl Inventory {
     ///
     /// # Errors
     ///
-    /// [`InventoryError::HoldsNothing`], or [`InventoryError::HoldsOther`] if the block is another's or only a part.
+    /// [`InventoryError::HoldsNothing`], or [`InventoryError::HoldsOther`] if `holder` holds another block or
+    /// only a part of it.
     pub fn vacate_block(&mut self, holder: &PartitionId, block: &Block) -> Result<(), InventoryError> {
         match self.holders.block_of(holder) {
             Some(held) if held == block => self.vacate(holder).map(|_| ()),
@@ -206,13 +212,13 @@ impl Inventory {
         }
     }
 
-    /// What `holder` holds.
+    /// Returns the block of `holder`.
     #[must_use]
     pub fn block_of(&self, holder: &PartitionId) -> Option<&Block> {
         self.holders.block_of(holder)
     }
 
-    /// Who holds an IPU, and with it which block.
+    /// Returns the holder of an IPU, with its block.
     #[must_use]
     pub fn holder_at(&self, at: IpuAddress) -> Option<(&PartitionId, &Block)> {
         self.topology
@@ -220,7 +226,7 @@ impl Inventory {
             .then(|| self.holders.at(at.link_domain, u32::from(at.ipu)))?
     }
 
-    /// The holders and what they hold, by the address of the first IPU.
+    /// Iterates over the holders and their blocks, by the address of the first IPU.
     pub fn holders(&self) -> impl Iterator<Item = (&PartitionId, &Block)> {
         (0..self.topology.link_domains()).flat_map(move |link_domain| {
             addresses(link_domain, self.topology.ipu_mask(link_domain))
@@ -228,29 +234,30 @@ impl Inventory {
         })
     }
 
-    /// How many holders there are.
+    /// Returns the number of holders.
     #[must_use]
     pub const fn holder_count(&self) -> u32 {
         self.holders.len()
     }
 
-    /// The IPUs of a link domain that are neither held nor cordoned, bit i for IPU i, whether or not in an allocation.
+    /// Returns the IPUs of a link domain that are neither held nor cordoned, bit i for IPU i, in or outside
+    /// of an allocation.
     #[must_use]
     pub fn free_mask(&self, link_domain: u32) -> u64 {
         self.vacant_mask(link_domain) & !self.cordoned_mask(link_domain)
     }
 
-    /// The IPUs of a link domain that nobody holds.
+    /// Returns the IPUs of a link domain that are not held.
     pub(crate) fn vacant_mask(&self, link_domain: u32) -> u64 {
         self.vacant.get(link_domain as usize).copied().unwrap_or(0)
     }
 
-    /// The IPUs of a link domain that someone cordons.
+    /// Returns the cordoned IPUs of a link domain.
     pub(crate) fn cordoned_mask(&self, link_domain: u32) -> u64 {
         self.cordoned.get(link_domain as usize).copied().unwrap_or(0)
     }
 
-    /// Whether all of `block` exists, is not held and is not cordoned.
+    /// Checks that all of `block` exists, is not held and is not cordoned.
     pub(crate) fn check_available(&self, block: &Block) -> Result<(), InventoryError> {
         for (domain, mask) in block.masks() {
             let missing = mask & !self.topology.ipu_mask(domain);
@@ -273,12 +280,12 @@ impl Inventory {
         Ok(())
     }
 
-    /// The holders in no order, from the table that the others refer to.
+    /// Iterates over the holders in no order, from the table that the other indexes refer to.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&PartitionId, &Block)> {
         self.holders.entries()
     }
 
-    /// The pools whose index is not what one made anew of these free IPUs would be.
+    /// Iterates over the pools whose index differs from one rebuilt from these free IPUs.
     pub(crate) fn stale_pools(&self, free: &[u64]) -> impl Iterator<Item = usize> {
         self.pools
             .iter()
@@ -291,16 +298,18 @@ impl Inventory {
         self.refresh(domain);
     }
 
-    /// Tells the pools what is free in a link domain.
+    /// Updates the pools with the free IPUs of a link domain.
     fn refresh(&mut self, domain: u32) {
         let free = self.free_mask(domain);
-        for part in &self.parts[domain as usize] {
-            self.pools[part.pool].index.set(part.row, free & part.mask);
+        for row in &self.pool_rows[domain as usize] {
+            self.pools[row.pool].index.set(row.row, free & row.mask);
         }
     }
 
-    /// Where pools show a link domain.
-    fn parts(&self, link_domain: u32) -> &[PoolRow] {
-        self.parts.get(link_domain as usize).map_or(&[], Vec::as_slice)
+    /// Returns the rows of the pools for a link domain.
+    fn pool_rows(&self, link_domain: u32) -> &[PoolRow] {
+        self.pool_rows
+            .get(link_domain as usize)
+            .map_or(&[], Vec::as_slice)
     }
 }

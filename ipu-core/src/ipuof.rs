@@ -1,5 +1,5 @@
-//! What a job's processes are given so that Poplar and MPI find their IPUs and one another: environment, IPUoF
-//! configuration, hostfile. Rendering only: nothing here reads or writes.
+//! Inputs of a job's processes, so that Poplar and MPI find their IPUs and each other: environment, IPUoF
+//! configuration, hostfile. Rendering only, without I/O.
 
 mod config;
 mod mpi;
@@ -12,10 +12,10 @@ pub use self::config::{GcdConfig, IpuofConfig, IpuofDevice};
 pub use self::mpi::{MpiEnv, hostfile};
 use crate::ids::PartitionId;
 
-/// How long Poplar waits for the controller's answer unless told otherwise: what PopRun passes.
+/// Default time that Poplar waits for a response of the controller: the value that PopRun passes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The variables that lead a Poplar program to its GCD of a partition (seed 002 §8.1).
+/// The environment variables by which a Poplar program finds its GCD of a partition (seed 002 §8.1).
 ///
 /// ```
 /// use ipu_core::{IpuofEnv, PartitionId};
@@ -42,7 +42,8 @@ pub struct IpuofEnv {
 }
 
 impl IpuofEnv {
-    /// The variables for GCD `gcd` of `partition` at the controller `host`:`port`, as its users reach it.
+    /// Creates the variables for GCD `gcd` of `partition` at the controller `host`:`port`, as its users reach
+    /// it.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16, partition: PartitionId, gcd: u32) -> Self {
         Self {
@@ -55,14 +56,14 @@ impl IpuofEnv {
         }
     }
 
-    /// The same with another timeout than 120 seconds; parts of seconds count as whole ones.
+    /// Sets another timeout than 120 seconds; rounded up to whole seconds.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// The same with the path of an IPUoF configuration file, for programs that read one instead of asking the
+    /// Sets the path of an IPUoF configuration file, for programs that read one instead of querying the
     /// controller.
     #[must_use]
     pub fn with_config_path(mut self, path: impl Into<String>) -> Self {
@@ -70,7 +71,8 @@ impl IpuofEnv {
         self
     }
 
-    /// The variables, always in this order: host, port, partition, GCD, timeout, and the path if there is one.
+    /// Returns the variables, always in this order: host, port, partition, GCD, timeout, and the path if
+    /// there is one.
     #[must_use]
     pub fn vars(&self) -> Vec<(&'static str, String)> {
         let seconds = self
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_comes_last_and_a_timeout_is_whole_seconds_rounded_up() {
+    fn the_config_path_comes_last_and_the_timeout_is_rounded_up_to_seconds() {
         let env = IpuofEnv::new("h", 1, PartitionId::new("p").unwrap(), 0)
             .with_timeout(Duration::from_millis(300_500))
             .with_config_path("/tmp/p_ipuof.conf");

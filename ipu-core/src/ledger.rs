@@ -1,20 +1,21 @@
-//! The ledger: who holds which partition, who waits, and every legal move between the two.
+//! The ledger: held partitions, queued requests, and the legal transitions between the two.
 //!
 //! ```text
-//!            does not fit            fits: intent is durable, then the controller is asked
+//!            does not fit            fits: the intent is committed, then the controller is called
 //! request ──► Waiting ─────────────────────────► Intent ──► Active ◄──► Failed
-//!                ▲    controller says: no room     │          │ │          │
-//!                └─────────────────────────────────┘          │ ▼ owner gone
+//!                ▲    controller has no capacity   │          │ │          │
+//!                └─────────────────────────────────┘          │ ▼ owner dead
 //!                                                             │ Orphaned   │
-//!             release, by the owner or by repair: durable, then the controller is asked
+//!             release, by the owner or by repair: committed, then the controller is called
 //!                                                             ▼            ▼
-//!                            gone (removed) ◄──────────────── Releasing ◄──┘
+//!                         removed entry ◄──────────────── Releasing ◄──────┘
 //!
-//! Quarantined: found at a controller, of our form, owned by nobody; claimed by its owner or left alone.
+//! Quarantined: listed by a controller under a derived id, without an owner; claimed by its owner or left untouched.
 //! ```
 //!
-//! Everything here is a pure function of the recorded state, what the controllers list, and `now`. It answers what to do
-//! and which [`Change`]s to commit; nothing counts before the commit. `ipu-ledger` does the rest.
+//! Everything here is a pure function of the recorded state, the listings of the controllers, and `now`. A
+//! function returns its decision and the [`Change`]s to commit. No decision takes effect before that commit,
+//! which `ipu-ledger` makes.
 
 mod admission;
 mod alias;
@@ -22,6 +23,7 @@ mod blocked_requests;
 pub(crate) mod capacity;
 pub(crate) mod capacity_snapshot;
 pub(crate) mod change;
+pub(crate) mod claims;
 pub(crate) mod cordon;
 pub(crate) mod diff;
 pub(crate) mod dry_run;
@@ -31,6 +33,7 @@ pub(crate) mod inventory_capacity;
 pub(crate) mod location;
 pub(crate) mod namespaces;
 pub(crate) mod queue;
+pub(crate) mod queue_policy;
 pub(crate) mod quota;
 pub(crate) mod repeated_create;
 pub(crate) mod stats;
@@ -48,32 +51,33 @@ use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::change::Change;
 use crate::ledger::cordon::Cordon;
 use crate::ledger::entry::{Entry, EntryState};
-use crate::ledger::queue::{FreeCapacity, QueueDecision, QueuePolicy, QueueScan, QueueStatus};
+use crate::ledger::queue::{FreeCapacity, QueueDecision, QueueScan, QueueStatus};
+use crate::ledger::queue_policy::QueuePolicy;
 use crate::partition::PartitionSpec;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
-/// All of the ledger at one revision: entries and cordons.
+/// The complete ledger at one revision: entries and cordons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerState {
     entries: BTreeMap<PartitionId, Arc<Entry>>,
-    /// Those that wait, in the order of the line. It follows from the entries, as do the tickets.
-    line: BTreeMap<QueueKey, Arc<Entry>>,
-    /// The tickets of all entries, in order.
+    /// Queued entries in queue order. Derived from `entries`, like `tickets`.
+    queue: BTreeMap<QueueKey, Arc<Entry>>,
+    /// Tickets of all entries, in order. Derived from `entries`.
     tickets: BTreeSet<(u64, PartitionId)>,
     cordons: BTreeMap<CordonId, Arc<Cordon>>,
 }
 
-/// A place in the line: higher priority first, then the lower ticket; the id only decides where a damaged ledger has a
-/// ticket twice.
+/// Sort key of the queue: higher priority first, then the lower ticket. The id breaks ties only if a damaged
+/// ledger has a ticket twice.
 type QueueKey = (Reverse<i32>, u64, PartitionId);
 
-fn place_of(entry: &Entry) -> QueueKey {
+fn queue_key(entry: &Entry) -> QueueKey {
     (Reverse(entry.priority), entry.ticket, entry.id.clone())
 }
 
 impl LedgerState {
-    /// The state of these entries, without cordons.
+    /// Creates the state of these entries, without cordons.
     #[must_use]
     pub fn of(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut state = Self::default();
@@ -83,29 +87,29 @@ impl LedgerState {
         state
     }
 
-    /// The entry of `id`.
+    /// Returns the entry of `id`.
     #[must_use]
     pub fn get(&self, id: &PartitionId) -> Option<&Entry> {
         self.entries.get(id).map(|entry| &**entry)
     }
 
-    /// All entries, by id.
+    /// Iterates over all entries, by id.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values().map(|entry| &**entry)
     }
 
-    /// The entry of `id`, to be kept without a copy.
+    /// Returns the entry of `id` as a shared reference that the caller can keep without a copy.
     #[must_use]
     pub fn get_shared(&self, id: &PartitionId) -> Option<&Arc<Entry>> {
         self.entries.get(id)
     }
 
-    /// All entries, by id, to be kept without a copy.
+    /// Iterates over all entries by id, as shared references that the caller can keep without a copy.
     pub fn shared(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.values()
     }
 
-    /// Takes over a change that was or will be committed.
+    /// Applies a change that was or will be committed.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Put(entry) => self.put(Arc::clone(entry)),
@@ -129,84 +133,85 @@ impl LedgerState {
             if old.ticket != entry.ticket {
                 self.tickets.remove(&(old.ticket, old.id.clone()));
             }
-            self.line.remove(&place_of(&old));
+            self.queue.remove(&queue_key(&old));
         }
         if matches!(entry.state, EntryState::Waiting { .. }) {
-            self.line.insert(place_of(&entry), entry);
+            self.queue.insert(queue_key(&entry), entry);
         }
     }
 
-    /// Forgets what follows from an entry that is no more.
+    /// Removes the index entries of a removed or replaced entry.
     fn unindex(&mut self, old: &Entry) {
         self.tickets.remove(&(old.ticket, old.id.clone()));
-        self.line.remove(&place_of(old));
+        self.queue.remove(&queue_key(old));
     }
 
-    /// The waiting line, first come first: by priority, then by ticket.
+    /// Returns the queued entries in queue order: by priority, then by ticket.
     #[must_use]
     pub fn queue(&self) -> Vec<&Entry> {
-        self.line.values().map(|entry| &**entry).collect()
+        self.queue.values().map(|entry| &**entry).collect()
     }
 
-    /// Those of the line who come before `entry`, which may be new to it.
+    /// Iterates over the queued entries ahead of `entry`, which need not be recorded yet.
     fn ahead_of(&self, entry: &Entry) -> impl Iterator<Item = &Entry> {
-        let ahead = self.line.range(..place_of(entry));
+        let ahead = self.queue.range(..queue_key(entry));
         let id = entry.id.clone();
         ahead
             .map(|(_, other)| &**other)
             .filter(move |other| other.id != id)
     }
 
-    /// What everybody in the line is told now, in order.
+    /// Evaluates the whole queue: the decision on each queued entry, in queue order.
     #[must_use]
     pub fn evaluate_queue(
         &self,
-        world: &ControllersSnapshot,
-        rules: &QueuePolicy,
+        snapshot: &ControllersSnapshot,
+        policy: &QueuePolicy,
         now: Timestamp,
     ) -> Vec<(PartitionId, QueueDecision)> {
-        let world = &*self.by_controller(world);
-        let mut walk = QueueScan::new(self, world, rules, now);
+        let snapshot = &*self.by_controller(snapshot);
+        let mut scan = QueueScan::new(self, snapshot, policy, now);
         self.queue()
             .into_iter()
-            .map(|entry| (entry.id.clone(), walk.step(entry)))
+            .map(|entry| (entry.id.clone(), scan.evaluate(entry)))
             .collect()
     }
 
-    /// Returns the verdict on the queued entry `id`, the same as [`judge_line`](Self::judge_line) has for it, without an
-    /// explanation of those ahead; none if `id` is not queued.
+    /// Returns the decision on the queued entry `id`, the same as [`evaluate_queue`](Self::evaluate_queue)
+    /// returns for it; none if `id` is not queued. Entries ahead of it get no explanation, which makes this
+    /// cheaper.
     #[must_use]
     pub fn judge(
         &self,
         id: &PartitionId,
-        world: &ControllersSnapshot,
-        rules: &QueuePolicy,
+        snapshot: &ControllersSnapshot,
+        policy: &QueuePolicy,
         now: Timestamp,
     ) -> Option<QueueDecision> {
         let entry = self.get(id)?;
         if !matches!(entry.state, EntryState::Waiting { .. }) {
             return None;
         }
-        let world = &*self.by_controller(world);
-        let mut walk = QueueScan::new(self, world, rules, now);
+        let snapshot = &*self.by_controller(snapshot);
+        let mut scan = QueueScan::new(self, snapshot, policy, now);
         for ahead in self.ahead_of(entry) {
-            walk.pass_over(ahead);
+            scan.advance(ahead);
         }
-        Some(walk.step(entry))
+        Some(scan.evaluate(entry))
     }
 
-    /// What is left at each controller for partitions of `spec`, or why the controller cannot tell. What the ledger
-    /// knows of and the controller does not show yet is taken off, and what is cordoned; the line is not.
+    /// Returns the capacity of each controller for partitions of `spec`, or the reason that it is unknown.
+    /// Partitions that only the ledger records and cordoned IPUs are subtracted; queued requests are not.
     #[must_use]
     pub fn free_capacity(
         &self,
-        world: &ControllersSnapshot,
+        snapshot: &ControllersSnapshot,
         spec: &PartitionSpec,
     ) -> Vec<(ControllerName, Result<FreeCapacity, Reason>)> {
-        capacity_snapshot::room(self, world, spec)
+        capacity_snapshot::free_capacity(self, snapshot, spec)
     }
 
-    /// The ticket of the next who comes: after everybody who is there.
+    /// Returns the ticket of the next new entry, which is higher than all others.
     fn next_ticket(&self) -> u64 {
         let last = self.tickets.last();
         last.map_or(1, |(last, _)| last.saturating_add(1))
@@ -214,10 +219,10 @@ impl LedgerState {
 }
 
 impl QueueStatus {
-    /// The queue status of a request that fits now and is granted next; `position` counts from 1.
+    /// Builds the queue status of a request that fits now and starts next; `position` counts from 1.
     #[must_use]
     pub fn next_in_queue(position: u32) -> Self {
-        let reason = Reason::new("NextInLine", "it fits now and is granted next");
+        let reason = Reason::new("NextInLine", "it fits now and starts next");
         Self {
             position,
             reason: reason.with("position", position),

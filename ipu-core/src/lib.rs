@@ -1,21 +1,27 @@
-//! Placement, job life-cycle and ledger rules for Graphcore IPUs.
+//! Placement, job lifecycle and ledger rules for Graphcore IPUs.
 //!
-//! Everything here is a function of values: nothing reads a clock, calls a controller or knows which scheduler it serves.
-//! That is what adapters are for; they observe, ask, and apply what is answered.
+//! All functions are pure: none reads a clock, calls a controller or depends on a particular scheduler.
+//! Adapters observe the environment, call these functions, and apply the results.
 //!
 //! # The life of a job, in order
 //!
-//! 1. Somebody writes a [`RawJob`]. [`RawJob::parse`] makes a [`JobSpec`] of it, with warnings, or answers every
-//!    [`Violation`] at once. What is parsed can run.
-//! 2. An adapter gathers an [`Observation`]: what is true of the job now, the time included.
-//! 3. [`plan()`] answers a [`Plan`]: [`Effect`]s in order, the [`JobStatus`] to record, a [`Reason`] for everything that is
-//!    done or not done, and when to look again. [`check_plan`] re-derives what must hold of it.
-//! 4. The first effect is to see to a partition for each instance. Its id follows from the job ([`JobKey::partition_id`]),
-//!    so that whoever asks again finds what exists. The ledger's moves say who gets it, and who waits, why, behind whom.
-//! 5. Where it goes is up to the controller, or to [`place`] by a [`PlacementPolicy`] on an [`Inventory`] of a [`Topology`].
-//! 6. Workers start, each with the variables of an [`IpuofEnv`]; a launcher finds them by a [`hostfile`].
-//! 7. When an attempt ends, the rules judge what failed first, whether and when there is another, and what is cleaned up.
-//! 8. At the end processes are gone, partitions are released, and the job is let go of, in this order.
+//! 1. A user writes a [`RawJob`]. [`RawJob::parse`] returns a [`JobSpec`] with warnings, or all
+//! [`Violation`]s at once. A job that parses can run.
+//! 2. An adapter gathers an [`Observation`]: the observed state of the job, including the time.
+//! 3. [`plan()`] returns a [`Plan`]: [`Effect`]s in order, the [`JobStatus`] to record, a [`Reason`] for
+//! every decision, and the time of the next reconciliation. [`check_plan`] verifies its invariants
+//! independently.
+//! 4. The first effect requests a partition for each instance. Its id is derived from the job
+//! ([`JobKey::partition_id`]), so that a repeated request finds the existing partition. The ledger's
+//! transitions decide which requests start, and explain why the others wait and which requests or partitions
+//! block them.
+//! 5. The controller chooses the IPUs, or [`place`] does by a [`PlacementPolicy`] on an [`Inventory`] of a
+//! [`Topology`].
+//! 6. Workers start, each with the variables of an [`IpuofEnv`]; a launcher finds them through a
+//! [`hostfile`].
+//! 7. When an attempt ends, the rules determine the first failure, the time of a restart if there is one, and
+//! the cleanup.
+//! 8. At the end processes stop, partitions are released, and the finalizer is removed, in this order.
 //!
 //! ```
 //! use ipu_core::{Effect, Limits, Observation, RawJob, Timestamp, plan};
@@ -25,7 +31,7 @@
 //! )?;
 //! let job = raw.parse(&Limits::default()).expect("it can run").spec;
 //!
-//! let first = plan(&job, &Observation::of_new_job(Timestamp::from_millis(0)));
+//! let first = plan(&job, &Observation::for_new_job(Timestamp::from_millis(0)));
 //! assert!(matches!(&first.effects[..], [Effect::EnsurePartition { instance: 0, .. }]));
 //! assert_eq!(first.reasons[0].code, "PreparingPartition");
 //! # Ok::<(), serde_json::Error>(())
@@ -78,8 +84,9 @@ pub use ledger::capacity::{
 };
 pub use ledger::capacity_snapshot::PlacementConflict;
 pub use ledger::change::{Change, ChangeKey, FormatError, check_format};
+pub use ledger::claims::{Claim, OwnerLiveness, Owners};
 pub use ledger::cordon::{Cordon, CordonEffect, CordonTarget};
-pub use ledger::diff::{Action, Claim, OwnerLiveness, Owners, lost};
+pub use ledger::diff::{Action, lost};
 pub use ledger::dry_run::DryRun;
 pub use ledger::entry::{
     ControllerRejection, Entry, EntryState, OnNoCapacity, Operation, PlacedBy, PlacementConstraint, Request,
@@ -87,7 +94,8 @@ pub use ledger::entry::{
 pub use ledger::inventory_capacity::InventoryCapacity;
 pub use ledger::location::Location;
 pub use ledger::namespaces::NamespaceRules;
-pub use ledger::queue::{Blocker, FreeCapacity, QueueDecision, QueuePolicy, QueueStatus};
+pub use ledger::queue::{Blocker, FreeCapacity, QueueDecision, QueueStatus};
+pub use ledger::queue_policy::QueuePolicy;
 pub use ledger::quota::{Quota, QuotaSubject, Quotas};
 pub use ledger::repeated_create::RepeatedCreate;
 pub use ledger::stats::{IpuCounts, Stats};
@@ -110,7 +118,7 @@ pub use topology::{
 };
 pub use units::{IpuCount, IpuCountError, Timestamp};
 
-/// The examples of the README compile and run.
+/// Compiles and runs the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

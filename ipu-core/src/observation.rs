@@ -1,4 +1,4 @@
-//! Everything that a decision about a job may look at, `now` included.
+//! The input of the planner: all observed facts about a job, including the current time.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,26 +12,26 @@ use crate::plan::JobStatus;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
-/// What is known of a job at one moment. It may already be out of date when it is read: effects are safe to repeat,
-/// and the next pass observes again.
+/// The observed state of a job at one time. It may be stale: effects are idempotent, and the next
+/// reconciliation observes the job again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Observation {
-    /// The version of this form: [`Observation::FORMAT`].
+    /// The format version: [`Observation::FORMAT`].
     pub format: u32,
     /// When these facts were gathered.
     pub now: Timestamp,
     /// When the job was submitted.
     pub submitted: Timestamp,
-    /// Whether the job's deletion was asked for.
+    /// Whether deletion of the job was requested.
     #[serde(default)]
     pub deleted: bool,
-    /// Whether whoever observes is told of changes of the partitions, and so need not look again soon. V-IPU itself tells
-    /// nobody.
+    /// Whether the observer receives events about partition changes, so that a long poll interval suffices.
+    /// V-IPU itself sends no events.
     #[serde(rename = "told", default)]
     pub partition_watch_connected: bool,
-    /// How far apart the times of two ends must be to tell which came first. Zero where one clock wrote all of them; a
-    /// second where whole seconds are all that is known.
+    /// The resolution of end times: the order of two ends is known only if they differ by more. Zero if one
+    /// clock wrote all of them; one second if they are recorded in whole seconds.
     #[serde(
         rename = "blur",
         default,
@@ -39,20 +39,20 @@ pub struct Observation {
         skip_serializing_if = "Duration::is_zero"
     )]
     pub timestamp_resolution: Duration,
-    /// What the previous pass recorded; the default before the first. Verdicts stand here before anything that they
-    /// condemn is stopped, so that losing the effects of a pass, or repeating them, changes nothing.
+    /// The status that the previous reconciliation recorded; the default before the first. A verdict is
+    /// recorded here before the affected processes are stopped, so lost or repeated effects change nothing.
     #[serde(default)]
     pub status: JobStatus,
-    /// The instances that have anything, in order of their index. Absent ones have nothing.
+    /// The instances with processes or a partition, in order of their index.
     #[serde(default)]
     pub instances: Vec<InstanceFacts>,
 }
 
 impl Observation {
-    /// The version of the form that this build writes and reads.
+    /// The format version that this build reads and writes.
     pub const FORMAT: u32 = 1;
 
-    /// A job that has just been submitted and has nothing yet.
+    /// Returns the observation of a newly submitted job without resources.
     #[must_use]
     pub fn for_new_job(now: Timestamp) -> Self {
         Self {
@@ -68,30 +68,31 @@ impl Observation {
     }
 }
 
-/// What exists of one instance.
+/// The observed facts about one instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InstanceFacts {
-    /// Which instance, from 0.
+    /// Instance index, from 0.
     pub index: u32,
-    /// Its partition.
+    /// The partition of the instance.
     #[serde(default)]
     pub partition: PartitionFacts,
-    /// Its launcher, if there is one.
+    /// The launcher, if it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<ProcessFacts>,
-    /// Its workers that exist, in order of their index.
+    /// The existing workers, in order of their index.
     #[serde(default)]
     pub workers: Vec<ProcessFacts>,
-    /// Processes that are not there and may have been, in any order: whoever observes knew them, told none of them to stop, and does not
-    /// know how they ended; or cannot know whether they were there before he looked, because what they need was ready by
-    /// then. A worker that is gone after all workers of its attempt ran, and a launcher that ran, need not be here: the record tells.
+    /// Processes that do not exist and may have existed, in any order. The observer knew them, did not stop
+    /// them, and does not know their end. Or it cannot know whether they existed before it started, because
+    /// their prerequisites were already met. The list may omit a launcher that ran, and a worker missing
+    /// after all workers of its attempt ran: the planner derives both from the record.
     #[serde(rename = "gone", default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingProcess>,
 }
 
 impl InstanceFacts {
-    /// Instance `index` with nothing.
+    /// Returns the facts of instance `index` without processes and partition.
     #[must_use]
     pub const fn empty(index: u32) -> Self {
         Self {
@@ -104,120 +105,121 @@ impl InstanceFacts {
     }
 }
 
-/// A process that is not there and may have been: somebody took it away, by force perhaps. It may have run, and it may run still where
-/// nobody can look.
+/// A process that does not exist and may have existed, for example because it was force-deleted. It may have
+/// run, and it may still run on an unreachable node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingProcess {
-    /// Which worker of its instance, from 0; none if it is the launcher.
+    /// Worker index within its instance, from 0; none for the launcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
-    /// The attempt that it was started for.
+    /// The attempt of the process.
     pub attempt: u32,
 }
 
-/// What the ledger and the controller know of an instance's partition.
+/// The state of an instance's partition according to the ledger and the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "state")]
 #[non_exhaustive]
 pub enum PartitionFacts {
-    /// Neither asked for nor there.
+    /// Neither requested nor present.
     #[default]
     Absent,
-    /// In the line.
+    /// Queued.
     Waiting {
-        /// Why.
+        /// The reason for waiting.
         reason: Reason,
-        /// The attempt that asked for it.
+        /// The attempt of the request.
         #[serde(default)]
         attempt: u32,
     },
-    /// Asked for, being made or being reset.
+    /// Requested, being created or being reset.
     Pending {
-        /// The attempt that it is made ready for.
+        /// The attempt that will use it.
         attempt: u32,
     },
-    /// Ready, and fresh for this attempt.
+    /// Active, and fresh for this attempt.
     Active {
-        /// The attempt that it was made or reset for.
+        /// The attempt for which it was created or reset.
         attempt: u32,
-        /// Since when.
+        /// When it became active.
         since: Timestamp,
         /// The controller that holds it.
         controller: ControllerName,
     },
     /// In error.
     Failed {
-        /// The attempt that it was made or reset for.
+        /// The attempt for which it was created or reset.
         attempt: u32,
-        /// What the controller says.
+        /// The errors that the controller reports.
         errors: Vec<String>,
     },
-    /// Being given back.
+    /// Being released.
     Releasing,
 }
 
-/// What is known of one process: a worker or a launcher.
+/// The observed facts about one process: a worker or a launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessFacts {
-    /// The worker's number within its instance, from 0; 0 for a launcher.
+    /// Worker index within its instance, from 0; 0 for a launcher.
     #[serde(default)]
     pub index: u32,
-    /// The attempt that it was started for.
+    /// The attempt of the process.
     pub attempt: u32,
-    /// How far it is.
+    /// The phase of the process.
     #[serde(flatten)]
     pub phase: ProcessPhase,
 }
 
-/// How far a process is.
+/// The phase of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "phase")]
 #[non_exhaustive]
 pub enum ProcessPhase {
     /// Created, not yet running and ready (being scheduled, its image being pulled).
     Starting {
-        /// Since when it could have started; image pulls do not count.
+        /// The time from which it could have started; image pulls do not count.
         since: Timestamp,
-        /// What it waits for, if that is known, such as `Unschedulable: 0/3 nodes are available`.
+        /// The cause of the delay, if known, such as `Unschedulable: 0/3 nodes are available`.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         cause: String,
     },
     /// Running and ready.
     Running {
-        /// Since when.
+        /// When it became ready.
         since: Timestamp,
     },
-    /// Told to stop; not gone yet.
+    /// Requested to stop; still exists.
     Stopping,
-    /// Ended.
+    /// Exited.
     Exited {
-        /// How.
+        /// The exit code or signal.
         exit: Exit,
-        /// When.
+        /// When it exited.
         at: Timestamp,
         /// The end of its output, at most 2 KiB.
         #[serde(default)]
         last_lines: String,
-        /// What is known of the cause besides, such as `OOMKilled`.
+        /// Additional cause, such as `OOMKilled`; empty if unknown.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         cause: String,
     },
-    /// Gone without an exit code: evicted, deleted by hand, its host lost.
+    /// Lost without an exit code: evicted, deleted manually, or its host failed.
     Lost {
-        /// Since when.
+        /// When it was lost.
         at: Timestamp,
-        /// What is known of the cause.
+        /// The known cause.
         cause: String,
     },
 }
 
 impl ProcessPhase {
-    /// The cause of an end for want of memory, as Kubernetes writes it: it is never the consequence of another's failure.
+    /// The cause of an out-of-memory kill, as Kubernetes reports it. It never follows from the failure of
+    /// another process.
     pub const OUT_OF_MEMORY: &'static str = "OOMKilled";
 
-    /// Whether the process may still be using the partition.
+    /// Returns whether the process may still use the partition.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         match self {

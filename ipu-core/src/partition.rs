@@ -1,4 +1,4 @@
-//! A partition as the V-IPU controller describes it: what was asked for, and one collapsed state.
+//! A partition as the V-IPU controller describes it: its properties, and one combined state.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AllocationId, ClusterId, PartitionId};
 use crate::units::IpuCount;
 
-/// What a partition is made of; the same facts for asking and for comparing with what exists.
+/// Properties of a partition, used for requests and for comparison with existing partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PartitionSpec {
-    /// How many IPUs.
+    /// Number of IPUs.
     pub size: IpuCount,
     /// Graph compilation domains: one Poplar process each. Divides `size`.
     #[serde(default = "one")]
@@ -21,7 +21,7 @@ pub struct PartitionSpec {
     /// Model replicas over all GCDs; at least `gcds`. PopRun refuses a partition whose number differs.
     #[serde(default = "one")]
     pub replicas: u32,
-    /// Whether Poplar may pick devices of any aligned size inside the partition.
+    /// Set if Poplar may use devices of any aligned size inside the partition.
     #[serde(default)]
     pub reconfigurable: bool,
     /// The allocation to draw from; none lets the controller choose.
@@ -34,7 +34,7 @@ const fn one() -> u32 {
 }
 
 impl PartitionSpec {
-    /// A partition of `size` IPUs with one GCD and one replica, of any allocation.
+    /// Creates the properties of a partition of `size` IPUs with one GCD and one replica, of any allocation.
     #[must_use]
     pub const fn of_size(size: IpuCount) -> Self {
         Self {
@@ -46,11 +46,11 @@ impl PartitionSpec {
         }
     }
 
-    /// Whether a controller can make it, as far as its numbers tell.
+    /// Checks that a controller can create it, as far as its numbers show.
     ///
     /// # Errors
     ///
-    /// [`SpecError`] for the first rule that it breaks.
+    /// [`SpecError`] for the first broken rule.
     pub fn check(&self) -> Result<(), SpecError> {
         let (size, gcds, replicas) = (self.size, self.gcds, self.replicas);
         if gcds == 0 || !size.get().is_multiple_of(gcds) {
@@ -66,38 +66,38 @@ impl PartitionSpec {
     }
 }
 
-/// Why no controller makes a partition of these numbers.
+/// The reason that no controller creates a partition of these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
     /// The GCDs do not divide the IPUs.
     #[error("must be at least 1 and divide the {size} IPUs")]
     Gcds {
-        /// What was asked for.
+        /// The requested GCDs.
         gcds: u32,
-        /// Of how many IPUs.
+        /// The number of IPUs.
         size: IpuCount,
     },
     /// Too few or too many replicas.
     #[error("must be from {gcds}, one of each GCD, to {size}, one of each IPU")]
     Replicas {
-        /// What was asked for.
+        /// The requested replicas.
         replicas: u32,
-        /// For how many GCDs.
+        /// The number of GCDs.
         gcds: u32,
-        /// Of how many IPUs.
+        /// The number of IPUs.
         size: IpuCount,
     },
     /// A reconfigurable partition of several link domains.
     #[error("a reconfigurable partition lies in one link domain of 64 IPUs, and this one has {size}")]
     Reconfigurable {
-        /// What was asked for.
+        /// The requested size.
         size: IpuCount,
     },
 }
 
 impl SpecError {
-    /// The field that breaks the rule.
+    /// Returns the field that breaks the rule.
     #[must_use]
     pub const fn field(&self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ impl SpecError {
         }
     }
 
-    /// What was asked for.
+    /// Returns the requested value.
     #[must_use]
     pub fn value(&self) -> String {
         match self {
@@ -117,7 +117,7 @@ impl SpecError {
         }
     }
 
-    /// What to ask for instead.
+    /// Returns the fix.
     #[must_use]
     pub fn fix(&self) -> String {
         match self {
@@ -128,7 +128,7 @@ impl SpecError {
     }
 }
 
-/// One IPU of a partition, by its place in the hardware.
+/// One IPU of a partition in the controller's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpuPlace {
@@ -138,30 +138,31 @@ pub struct IpuPlace {
     pub ipu: u32,
 }
 
-/// The state of a partition: the controller's ready state and operation state, collapsed to what one may do with it.
+/// The state of a partition: the controller's ready state and operation state, combined to the operations
+/// that they allow.
 ///
 /// Source: `PartitionReadyState` and `PartitionOperationState` of the V-IPU user API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "state")]
 #[non_exhaustive]
 pub enum PartitionState {
-    /// Being made; becomes active or failed.
+    /// Being created; becomes active or failed.
     Creating,
     /// Ready for use.
     Active,
     /// Being reset; becomes active or failed.
     Resetting,
-    /// Being removed; becomes unknown to the controller.
+    /// Being removed; the controller no longer lists it afterwards.
     Removing,
-    /// In error; the controller may still be trying to repair it by itself.
+    /// In error; the controller may still be trying to repair it.
     Failed {
-        /// What the controller says is wrong.
+        /// The controller's errors.
         errors: Vec<String>,
     },
 }
 
 impl PartitionState {
-    /// The word that people read in tables: `CREATING`, `ACTIVE`, `RESETTING`, `REMOVING`, `ERROR`.
+    /// Returns the label shown in tables: `CREATING`, `ACTIVE`, `RESETTING`, `REMOVING`, `ERROR`.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
@@ -180,15 +181,15 @@ impl PartitionState {
 pub struct Partition {
     /// Its id at the controller.
     pub id: PartitionId,
-    /// What it is made of.
+    /// Its properties.
     pub spec: PartitionSpec,
-    /// The cluster that it lies in, if the controller says so.
+    /// Its cluster, if the controller reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// Where its IPUs are, in routing order; empty if the controller does not say.
+    /// Its IPUs, in routing order; empty if the controller does not report them.
     #[serde(default)]
     pub ipus: Vec<IpuPlace>,
-    /// What one may do with it.
+    /// Its state.
     pub state: PartitionState,
 }
 
@@ -197,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_controller_makes_is_named_with_its_field() {
+    fn an_invalid_partition_spec_is_rejected_by_field() {
         let of = |size: u32, gcds, replicas, reconfigurable| PartitionSpec {
             gcds,
             replicas,

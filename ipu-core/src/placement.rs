@@ -1,4 +1,4 @@
-//! Where a partition goes: one policy chooses, one frame checks.
+//! Placement of partitions: a policy chooses a block, and [`place`] validates the choice.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,12 +16,12 @@ pub use first_fit::FirstFit;
 pub use impossible::{IllegalChoice, Impossible};
 pub use pinned::Pinned;
 
-/// What is to be placed.
+/// The partition to place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlacementRequest {
-    /// How many IPUs.
+    /// Number of IPUs.
     pub size: IpuCount,
     /// The allocation to draw from; none for any one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ pub struct PlacementRequest {
 }
 
 impl PlacementRequest {
-    /// `size` IPUs of any allocation.
+    /// Creates a request for `size` IPUs of any allocation.
     #[must_use]
     pub const fn of_size(size: IpuCount) -> Self {
         Self {
@@ -38,26 +38,30 @@ impl PlacementRequest {
         }
     }
 
-    /// The same request, of this allocation alone if one is given.
+    /// Returns the request restricted to this allocation, if one is given.
     #[must_use]
     pub fn in_allocation(self, allocation: Option<AllocationId>) -> Self {
         Self { allocation, ..self }
     }
 }
 
-/// A rule by which one of the free blocks is chosen.
+/// A policy that chooses one of the free blocks.
 ///
-/// To write your own, look at the free space in `view` and answer a block of exactly `request.size`. [`place`] checks
-/// the answer, so a policy that is wrong is told so and can never cause a double hold. It must be pure: the same view
-/// and request give the same answer. `check_policy` of the crate `ipu-testkit` proves all of that.
+/// To implement one, inspect the free space in `view` and return a block of exactly `request.size`. [`place`]
+/// validates the block, so an incorrect policy gets an error and can never cause a double hold. A policy must
+/// be pure: the same view and request give the same result. `check_policy` of the crate `ipu-testkit` tests
+/// all of this.
 ///
-/// As an example, `Spread` puts every partition where most IPUs are free, so that jobs share as few link domains as
-/// possible:
+/// As an example, `Spread` places every partition in the link domain with the most free IPUs, so that jobs
+/// share as few link domains as possible:
 ///
 /// ```
 /// use core::cmp::Reverse;
 ///
-/// use ipu_core::{Block, Inventory, IpuCount, Placement, PlacementPolicy, PlacementRequest, Topology, View, place};
+/// use ipu_core::{
+///     Block, Inventory, IpuCount, Placement, PlacementPolicy, PlacementRequest, Topology,
+///     InventoryView, place,
+/// };
 ///
 /// /// Chooses a block in the link domain with the most free IPUs, the lowest block of the lowest such link domain.
 /// struct Spread;
@@ -67,9 +71,11 @@ impl PlacementRequest {
 ///         "spread"
 ///     }
 ///
-///     fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
-///         // Every candidate is legal and free, in ascending order; `max_by_key` would answer the last of several equals.
-///         view.blocks(request.size).min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))
+///     fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
+///         // Every candidate is legal and free, in ascending order.
+///         // `max_by_key` would return the last of several equals.
+///         let free = |block: &Block| view.free_in(block.first().link_domain);
+///         view.blocks(request.size).min_by_key(|block| Reverse(free(block)))
 ///     }
 /// }
 ///
@@ -83,32 +89,36 @@ impl PlacementRequest {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait PlacementPolicy {
-    /// The name by which people know it, such as `best-fit`.
+    /// Returns the name shown to users, such as `best-fit`.
     fn name(&self) -> &str;
 
-    /// The block to take; none to decline. `view` is limited to the allocation of the request.
+    /// Returns the chosen block; none to decline. `view` is limited to the allocation of the request.
     fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block>;
 }
 
-/// Where a partition can go. That it cannot go anywhere is an answer, not an error.
+/// The result of a placement. That a request fits nowhere is a result, not an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Placement {
-    /// It fits here: an aligned block of the size asked for, free, in one allocation.
+    /// The request fits here: an aligned block of the requested size, free, in one allocation.
     Fits(Block),
-    /// It fits nowhere now.
+    /// The request fits nowhere now.
     Impossible(Impossible),
 }
 
-/// Where `request` goes in `inventory` by `policy`. Nothing changes; [`Inventory::occupy`] takes the answer.
+/// Places `request` in `inventory` by `policy`. The inventory does not change; pass the block to
+/// [`Inventory::occupy`].
 ///
-/// *Guarantees*. What fits is legal, whatever the policy does: aligned, of the size asked for, free, not cordoned, in one
-/// allocation. The reasons `TooLarge`, `NotEnoughFree`, `Fragmented` and `CordonEffect` are given only if no legal block
-/// exists at all.
+/// *Guarantees*. The block is legal, whatever the policy does: aligned, of the requested size, free, not
+/// cordoned, in one allocation. The reasons `TooLarge`, `NotEnoughFree`, `Fragmented` and `Excluded` are
+/// given only if no legal block exists.
 ///
 /// ```
-/// use ipu_core::{BestFit, Inventory, IpuCount, PartitionId, Placement, PlacementRequest, Reason, Topology, place};
+/// use ipu_core::{
+///     BestFit, Inventory, IpuCount, PartitionId, Placement, PlacementRequest, Reason, Topology,
+///     place,
+/// };
 ///
 /// let mut inventory = Inventory::new(&Topology::pod16());
 /// let request = PlacementRequest::of_size(IpuCount::try_from(16)?);
@@ -130,9 +140,9 @@ pub fn place(inventory: &Inventory, request: &PlacementRequest, policy: &dyn Pla
         }
     };
     let Some(block) = policy.choose(&view, request) else {
-        return Placement::Impossible(why_not(&view, request, policy));
+        return Placement::Impossible(explain_no_choice(&view, request, policy));
     };
-    match illegal(&view, request, &block) {
+    match broken_rule(&view, request, &block) {
         None => Placement::Fits(block),
         Some(rule) => Placement::Impossible(Impossible::Illegal {
             size: request.size,
@@ -143,8 +153,8 @@ pub fn place(inventory: &Inventory, request: &PlacementRequest, policy: &dyn Pla
     }
 }
 
-/// The rule that a choice breaks.
-fn illegal(view: &InventoryView<'_>, request: &PlacementRequest, block: &Block) -> Option<IllegalChoice> {
+/// Returns the rule that a choice breaks.
+fn broken_rule(view: &InventoryView<'_>, request: &PlacementRequest, block: &Block) -> Option<IllegalChoice> {
     if block.ipus() != request.size.get() {
         return Some(IllegalChoice::WrongSize(block.ipus()));
     }
@@ -157,8 +167,12 @@ fn illegal(view: &InventoryView<'_>, request: &PlacementRequest, block: &Block) 
     (!view.covers(block)).then_some(IllegalChoice::OutsideAllocation)
 }
 
-/// Why a policy found nothing.
-fn why_not(view: &InventoryView<'_>, request: &PlacementRequest, policy: &dyn PlacementPolicy) -> Impossible {
+/// Determines the reason that a policy chose no block.
+fn explain_no_choice(
+    view: &InventoryView<'_>,
+    request: &PlacementRequest,
+    policy: &dyn PlacementPolicy,
+) -> Impossible {
     let size = request.size;
     let (free, largest_block) = (view.free(), view.largest_block().map_or(0, IpuCount::get));
     let capacity = view.capacity().map_or(0, IpuCount::get);
@@ -216,8 +230,9 @@ mod tests {
         range.into_iter().map(|ipu| IpuAddress { link_domain: 0, ipu })
     }
 
-    /// `topology` with these IPUs of its first link domain held, each by a holder of its own.
-    fn held(topology: &Topology, singles: impl IntoIterator<Item = u8>) -> Inventory {
+    /// Creates an inventory of `topology` with these IPUs of its first link domain held, each by its own
+    /// holder.
+    fn inventory_with_held(topology: &Topology, singles: impl IntoIterator<Item = u8>) -> Inventory {
         let mut inventory = Inventory::new(topology);
         for at in ipus(singles) {
             let holder = PartitionId::new(alloc::format!("p{}", at.ipu)).unwrap();
@@ -226,7 +241,7 @@ mod tests {
         inventory
     }
 
-    fn refused(inventory: &Inventory, size: u32, policy: &dyn PlacementPolicy) -> Reason {
+    fn rejection(inventory: &Inventory, size: u32, policy: &dyn PlacementPolicy) -> Reason {
         match place(inventory, &PlacementRequest::of_size(count(size)), policy) {
             Placement::Fits(block) => panic!("it fits on {block}"),
             Placement::Impossible(why) => why.into(),
@@ -234,7 +249,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn fits(inventory: &Inventory, size: u32, policy: &dyn PlacementPolicy, first: u8) {
+    fn assert_fits(inventory: &Inventory, size: u32, policy: &dyn PlacementPolicy, first: u8) {
         let placed = place(inventory, &PlacementRequest::of_size(count(size)), policy);
         assert_eq!(
             placed,
@@ -243,11 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn best_fit_fills_the_fuller_half_where_first_fit_takes_the_lowest_address() {
-        // Of 8 IPUs, 0 and 2 are busy: the next single goes to 1, the next pair to 4, as in the one public model of this.
-        let inventory = held(&"1x2".parse().unwrap(), [0, 2]);
-        fits(&inventory, 1, &BestFit, 1);
-        fits(&inventory, 2, &BestFit, 4);
+    fn best_fit_uses_the_fuller_half_and_first_fit_the_lowest_address() {
+        // Of 8 IPUs, 0 and 2 are busy: the next single is placed at 1, the next pair at 4, as in the one
+        // public model of this.
+        let inventory = inventory_with_held(&"1x2".parse().unwrap(), [0, 2]);
+        assert_fits(&inventory, 1, &BestFit, 1);
+        assert_fits(&inventory, 2, &BestFit, 4);
         assert_eq!(
             (
                 inventory.free(),
@@ -256,22 +272,22 @@ mod tests {
             ),
             (6, 2, 1)
         );
-        let inventory = held(&"1x2".parse().unwrap(), [4]);
-        fits(&inventory, 1, &FirstFit, 0);
-        fits(&inventory, 1, &BestFit, 5);
-        fits(&inventory, 2, &BestFit, 6);
+        let inventory = inventory_with_held(&"1x2".parse().unwrap(), [4]);
+        assert_fits(&inventory, 1, &FirstFit, 0);
+        assert_fits(&inventory, 1, &BestFit, 5);
+        assert_fits(&inventory, 2, &BestFit, 6);
     }
 
     #[test]
-    fn every_refusal_says_why_in_one_sentence() {
+    fn every_rejection_has_a_reason_of_one_sentence() {
         let pod = "1x8".parse().unwrap();
-        let fragmented = held(&pod, [0, 8]);
-        let reason = refused(&fragmented, 32, &FirstFit);
+        let fragmented = inventory_with_held(&pod, [0, 8]);
+        let reason = rejection(&fragmented, 32, &FirstFit);
         assert_eq!(
             (&*reason.code, &*reason.message),
             ("NotEnoughFree", "cannot fit 32 IPUs: 30 are free")
         );
-        let reason = refused(&held(&pod, [0, 9, 20, 28]), 16, &BestFit);
+        let reason = rejection(&inventory_with_held(&pod, [0, 9, 20, 28]), 16, &BestFit);
         assert_eq!(
             (&*reason.code, &*reason.message),
             (
@@ -280,7 +296,7 @@ mod tests {
             )
         );
         assert_eq!(reason.numbers.get("largestBlock"), Some(&4));
-        let reason = refused(&fragmented, 64, &BestFit);
+        let reason = rejection(&fragmented, 64, &BestFit);
         assert_eq!(
             (&*reason.code, &*reason.message),
             (
@@ -291,28 +307,28 @@ mod tests {
         let mut cordoned = Inventory::new(&pod);
         cordoned.cordon(&CordonOwner::health(), ipus([3])).unwrap();
         cordoned.cordon(&CordonOwner::foreign(), ipus(16..18)).unwrap();
-        let reason = refused(&cordoned, 32, &FirstFit);
+        let reason = rejection(&cordoned, 32, &FirstFit);
         assert_eq!(
             (&*reason.code, &*reason.message),
             (
                 "Excluded",
-                "cannot fit 32 IPUs: 29 are free and 3 that would serve are excluded (by foreign, health)"
+                "cannot fit 32 IPUs: 29 are free and 3 that would serve are cordoned (by foreign, health)"
             )
         );
     }
 
     #[test]
-    fn a_pinned_partition_goes_exactly_there_or_says_which_rule_that_breaks() {
-        let inventory = held(&Topology::pod16(), [9]);
+    fn a_pinned_partition_gets_its_ipus_or_the_rule_that_they_break() {
+        let inventory = inventory_with_held(&Topology::pod16(), [9]);
         let pin = |range: core::ops::Range<u8>| Pinned::to(ipus(range)).unwrap();
-        fits(&inventory, 4, &pin(4..8), 4);
+        assert_fits(&inventory, 4, &pin(4..8), 4);
         for (range, rule) in [
             (8..12, "IPU 9 of link domain 0 is held by p9"),
             (2..6, "from a multiple of its size on"),
             (12..14, "that is 2 IPUs"),
             (16..20, "there is no IPU 16 of link domain 0"),
         ] {
-            let reason = refused(&inventory, 4, &pin(range));
+            let reason = rejection(&inventory, 4, &pin(range));
             assert!(
                 reason.code == "Illegal" && reason.message.contains(rule),
                 "{reason}"
@@ -322,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_policy_is_told_so_and_never_double_books() {
+    fn a_broken_policy_gets_an_error_and_never_causes_a_double_hold() {
         struct Always(Block);
         impl PlacementPolicy for Always {
             fn name(&self) -> &'static str {
@@ -341,14 +357,14 @@ mod tests {
                 None
             }
         }
-        let inventory = held(&Topology::pod16(), [0]);
+        let inventory = inventory_with_held(&Topology::pod16(), [0]);
         let taken = Always(Block::within(0, 0, count(4)).unwrap());
-        assert_eq!(refused(&inventory, 4, &taken).code, "Illegal");
+        assert_eq!(rejection(&inventory, 4, &taken).code, "Illegal");
         let nowhere = Always(Block::whole([4, 7]).unwrap());
-        assert_eq!(refused(&inventory, 128, &nowhere).code, "Illegal");
-        assert_eq!(refused(&inventory, 4, &Never).code, "Declined");
+        assert_eq!(rejection(&inventory, 128, &nowhere).code, "Illegal");
+        assert_eq!(rejection(&inventory, 4, &Never).code, "Declined");
         assert!(
-            refused(&inventory, 4, &Never)
+            rejection(&inventory, 4, &Never)
                 .to_string()
                 .contains("never declines")
         );
@@ -356,7 +372,8 @@ mod tests {
 
     #[test]
     fn no_partition_spans_two_allocations() {
-        // The example of the V-IPU user guide: allocations of 4 and 2 agents give a largest partition of 16 and one of 8.
+        // The example of the V-IPU user guide: allocations of 4 and 2 agents give a largest partition of 16
+        // and one of 8.
         let topology: Topology = "1x6".parse().unwrap();
         let mut clusters = topology.clusters().to_vec();
         let agents: Vec<_> = clusters

@@ -1,12 +1,20 @@
-//! From a job and what is observed of it to what is to be done: the only file, with its parts, where the rules meet.
+//! The planner: derives effects, status and reasons from a job and its observation. The rules meet only in
+//! this module.
 //!
-//! One pass has five steps, each in a file: [`view`] puts the facts in order, [`find`] sees what happened, [`judge`] makes
-//! verdicts and writes them into the status, [`act`] and [`remove`] turn the verdicts *of earlier passes* into effects, [`tell`] says why.
+//! One reconciliation has five steps, each in its own file:
 //!
-//! The one idea that makes crashes harmless: **a verdict is recorded before anything that it condemns is touched.** An
-//! attempt is closed in the status first; its processes are stopped, and its evidence forgotten, in a later pass. So the
-//! effects of a pass follow from the record and the facts alone, repeating them does nothing new, and a pass whose record
-//! was lost is simply made again.
+//! | file | step |
+//! |---|---|
+//! | [`context`] | sorts the facts by instance |
+//! | [`detect`] | detects the events since the last reconciliation |
+//! | [`evaluate`] | applies the rules and writes the verdicts to the status |
+//! | [`build_effects`], [`teardown`] | turn the verdicts *of earlier reconciliations* into effects |
+//! | [`reasons`] | derives the phase, the counts, the message and the reasons |
+//!
+//! **A verdict is recorded before any process or partition that it affects is touched.** The planner closes
+//! an attempt in the status first. A later reconciliation stops its processes and deletes their records. The
+//! effects therefore follow from the record and the facts alone, and repeating them changes nothing. A
+//! reconciliation whose record was lost is repeated.
 
 mod build_effects;
 mod context;
@@ -29,42 +37,42 @@ use crate::job::JobSpec;
 use crate::observation::Observation;
 use crate::reason::Reason;
 
-/// What is to be done for a job now, what its status is, why, and when to look again.
+/// The result of planning: effects, status, reasons and the time of the next reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[must_use]
 pub struct Plan {
-    /// To be applied in this order, stopping at the first that fails. Each is safe to repeat.
+    /// The effects to apply in this order; the caller stops at the first failure. Each effect is idempotent.
     pub effects: Vec<Effect>,
-    /// To be recorded after the effects, in one write, and given back in the next [`Observation::status`].
+    /// The status to record in one write after the effects; the next [`Observation::status`] carries it.
     pub status: JobStatus,
-    /// Why these effects, and why not others. Never empty: a job that waits says exactly why.
+    /// The reasons for these effects and for waiting. Never empty.
     pub reasons: Vec<Reason>,
-    /// Look again after this time at the latest, even if nothing is heard; none if only an event can change anything.
-    /// Zero after a verdict, which is acted upon in the next pass.
+    /// The maximum time until the next reconciliation; none if only an event can change the plan.
+    /// Zero after a verdict, because the next reconciliation acts upon it.
     #[serde(rename = "wakeMillis", with = "crate::units::millis::option", default)]
     pub requeue_after: Option<Duration>,
-    /// The job has finished, nothing of it is left, and its `ttlSecondsAfterFinished` are over: who keeps a record of it deletes
-    /// that, as Kubernetes does with a `Job`.
+    /// Whether the job has finished, holds nothing, and its `ttlSecondsAfterFinished` have passed. The caller
+    /// then deletes its record of the job, as Kubernetes does with a `Job`.
     #[serde(default)]
     pub expired: bool,
 }
 
-/// Decides what is to be done for `job`, of which `seen` is observed.
+/// Returns the plan for `job` in the observed state `observation`.
 ///
-/// *Guarantees*: total (any observation has a plan), deterministic, and level-triggered: it depends on nothing but its
-/// two arguments. Applying the effects and planning again leads to a plan without new effects. Deletion always leads to
-/// [`Effect::Finalize`] if processes can be ended and partitions released. [`check_plan`](crate::check_plan) lists what
-/// else holds of every plan.
+/// *Guarantees*: `plan` is total (any observation has a plan), deterministic and level-triggered: it depends
+/// only on its two arguments. Applying the effects and planning again yields no new effects. Deletion always
+/// leads to [`Effect::Finalize`] if processes can be stopped and partitions released.
+/// [`check_plan`](crate::check_plan) lists the other invariants of every plan.
 ///
-/// *Assumptions*: a process that is observed as ended or lost no longer uses its partition; whoever observes reports one
-/// of which that is not certain as alive. A process that was told to stop is reported as stopping until it is gone, and
-/// then not at all.
-pub fn plan(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut pass = context::PlanContext::new(job, seen);
-    if !seen.deleted {
-        pass.judge();
+/// *Assumptions*: a process that is observed as exited or lost no longer uses its partition. The observer
+/// reports a process as alive unless it is certain of the opposite. It reports a process that was asked to
+/// stop as stopping until the process is deleted, and omits it afterwards.
+pub fn plan(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut context = context::PlanContext::new(job, observation);
+    if !observation.deleted {
+        context.evaluate();
     }
-    pass.act();
-    pass.tell()
+    context.build_effects();
+    context.into_plan()
 }

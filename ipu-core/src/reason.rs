@@ -1,4 +1,4 @@
-//! Why something is as it is: a code for machines, numbers, and one sentence for people. The same value reaches the
+//! Machine-readable reasons: a code, numbers, and one sentence for users. The same value appears in the
 //! status, events, logs, the command line and metric labels.
 
 use alloc::collections::BTreeMap;
@@ -7,7 +7,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A reason.
+/// A reason for a decision or a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Reason {
@@ -21,7 +21,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// A reason without numbers.
+    /// Creates a reason without numbers.
     #[must_use]
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Reason {
         }
     }
 
-    /// The same reason with the number `name`.
+    /// Returns the reason with the number `name` added.
     #[must_use]
     pub fn with(mut self, name: &str, number: impl Into<u64>) -> Self {
         self.numbers.insert(name.into(), number.into());

@@ -1,5 +1,6 @@
-//! The life-cycle rules: one a file, each a pure function `decide` of a few facts. They know nothing of one another;
-//! [`plan`](crate::plan()) is the only place where they meet. `docs/rules.md` is generated from their headers.
+//! The life-cycle rules, one per file. Each rule is a pure function `decide` of a few facts and is
+//! independent of the others. Only [`plan`](crate::plan()) combines them. `docs/rules.md` is generated from
+//! their headers.
 
 pub(crate) mod backoff;
 pub(crate) mod cleanup;

@@ -1,5 +1,5 @@
-//! What hardware there is: clusters of link domains of machines of four IPUs, and the allocations that partitions draw
-//! from. Fixed once made; who holds what is the inventory's business.
+//! Hardware topology: clusters of link domains of machines of four IPUs, and the allocations that partitions
+//! draw from. Immutable; holders are recorded in the inventory.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -18,7 +18,7 @@ mod validate;
 pub use discovery::{AgentAttributes, DiscoveredTopology};
 pub use error::TopologyError;
 
-/// One IPU by its address in a [`Topology`]; ordered as the hardware is.
+/// Address of one IPU in a [`Topology`], in the order of the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpuAddress {
@@ -34,136 +34,137 @@ impl core::fmt::Display for IpuAddress {
     }
 }
 
-/// Link domains that GW-links join. No partition leaves its cluster.
+/// Link domains joined by GW-links. No partition spans two clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cluster {
     /// Its id at the controller.
     pub id: ClusterId,
-    /// Its link domains; their number in the cluster is their place in this list.
+    /// Its link domains; the index is the number of the link domain in the cluster.
     pub link_domains: Vec<LinkDomain>,
 }
 
-/// Up to 16 machines whose IPUs IPU-Links join: one rack of a Pod64.
+/// Up to 16 machines joined by IPU-Links: one rack of an IPU-POD64.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LinkDomain {
-    /// The agent of each machine, in the order of their IPUs; none where a place is empty.
+    /// The agent of each machine, in the order of their IPUs; none where a slot is empty.
     pub machines: Vec<Option<AgentId>>,
 }
 
-/// A named set of agents inside one cluster. A partition draws all its IPUs from one allocation; allocations may share
-/// agents.
+/// A named set of agents inside one cluster. A partition draws all its IPUs from one allocation; allocations
+/// may share agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Allocation {
     /// Its id at the controller.
     pub id: AllocationId,
-    /// The cluster that it lies in.
+    /// The cluster of its agents.
     pub cluster: ClusterId,
     /// Its agents.
     pub agents: BTreeSet<AgentId>,
 }
 
-/// The hardware that one controller (or a simulated one) manages.
+/// The hardware that one controller (real or simulated) manages.
 ///
-/// Made from a preset (`"pod16"`), from compact text (`"2x16,1x4"`), from what a controller lists
-/// ([`Topology::from_agents`]) or from its serialised form:
+/// Created from a preset (`"pod16"`), from compact text (`"2x16,1x4"`), from the agents that a controller
+/// lists ([`Topology::from_agents`]) or from its serialised form:
 ///
 /// ```json
 /// {"clusters": [{"id": "cl1", "linkDomains": [["a1", "a2"], ["a3", null, "a4"]]}],
 ///  "allocations": [{"id": "left", "cluster": "cl1", "agents": ["a1", "a2"]}]}
 /// ```
 ///
-/// Without `allocations` each cluster comes with one of the same id that has all its agents (a reading of the public
-/// record: the cluster option of the tools gave way to an allocation option that takes the same names).
+/// Without `allocations` each cluster has one of the same id with all its agents. This is a reading of the
+/// public record: an allocation option that takes the same names replaced the cluster option of the tools.
 ///
-/// A clone is the same topology once more, not a copy of it.
+/// Cloning is cheap: clones share the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "validate::Raw", into = "validate::Raw")]
 pub struct Topology {
     parts: Arc<TopologyParts>,
 }
 
-/// What a topology is made of.
+/// The data of a topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct TopologyParts {
     clusters: Vec<Cluster>,
     allocations: Vec<Allocation>,
-    /// The allocations by their place in the list.
+    /// Index of each allocation.
     allocation_numbers: BTreeMap<AllocationId, usize>,
-    /// For each link domain: its cluster and its number in it.
+    /// For each link domain: index of its cluster, and its number in the cluster.
     homes: Vec<(usize, u32)>,
     /// For each link domain: the IPUs that exist, bit i for IPU i.
     present: Vec<u64>,
-    /// Where the machine of each agent is: link domain, place in it.
+    /// Position of the machine of each agent: link domain and slot.
     machines: BTreeMap<AgentId, (u32, u8)>,
 }
 
 impl Topology {
     /// IPUs of one machine (IPU-M2000, Bow-2000).
     pub const MACHINE_IPUS: u32 = 4;
-    /// The most machines that one link domain joins: the 16 of a Pod64.
+    /// Maximum number of machines of a link domain: the 16 of an IPU-POD64.
     pub const LINK_DOMAIN_MACHINES: usize = 16;
-    /// The most link domains: four times the 1,024 of the largest documented system, and what an index of two levels
-    /// of 64-bit words addresses.
+    /// Maximum number of link domains: four times the 1,024 of the largest documented system, which an index
+    /// of two levels of 64-bit words addresses.
     pub const MAX_LINK_DOMAINS: usize = 4096;
 
-    /// The clusters, in order of their link domains' addresses.
+    /// Returns the clusters, in order of their link domains' addresses.
     #[must_use]
     pub fn clusters(&self) -> &[Cluster] {
         &self.parts.clusters
     }
 
-    /// The allocations, in the order in which they were given.
+    /// Returns the allocations, in the given order.
     #[must_use]
     pub fn allocations(&self) -> &[Allocation] {
         &self.parts.allocations
     }
 
-    /// The allocation `id`.
+    /// Returns the allocation `id`.
     #[must_use]
     pub fn allocation(&self, id: &AllocationId) -> Option<&Allocation> {
         self.parts.allocations.get(self.allocation_number(id)?)
     }
 
-    /// The place of the allocation `id` in the list.
+    /// Returns the index of the allocation `id`.
     pub(crate) fn allocation_number(&self, id: &AllocationId) -> Option<usize> {
         self.parts.allocation_numbers.get(id).copied()
     }
 
-    /// How many link domains there are, the addresses of which are `0..link_domains()`.
+    /// Returns the number of link domains, whose addresses are `0..link_domains()`.
     #[must_use]
     pub fn link_domains(&self) -> u32 {
         u32::try_from(self.parts.homes.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many machines there are.
+    /// Returns the number of machines.
     #[must_use]
     pub fn machines(&self) -> u32 {
         u32::try_from(self.parts.machines.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many IPUs there are.
+    /// Returns the number of IPUs.
     #[must_use]
     pub fn ipus(&self) -> u32 {
         self.machines() * Self::MACHINE_IPUS
     }
 
-    /// The IPUs of a link domain that exist, bit i for IPU i; 0 for a link domain that does not exist.
+    /// Returns the existing IPUs of a link domain, bit i for IPU i; 0 if the link domain does not exist.
     #[must_use]
     pub fn ipu_mask(&self, link_domain: u32) -> u64 {
         self.parts.present.get(link_domain as usize).copied().unwrap_or(0)
     }
 
-    /// The cluster of a link domain, and its number there.
+    /// Returns the cluster of a link domain, and its number there.
     #[must_use]
     pub fn home(&self, link_domain: u32) -> Option<(&Cluster, u32)> {
         let (cluster, number) = self.parts.homes.get(link_domain as usize)?;
         Some((self.parts.clusters.get(*cluster)?, *number))
     }
 
-    /// The address of the place that a controller names in `cluster`; none if there is no such IPU.
+    /// Converts a place in the controller's numbering in `cluster` to an address; none if there is no such
+    /// IPU.
     #[must_use]
     pub fn address(&self, cluster: &ClusterId, place: IpuPlace) -> Option<IpuAddress> {
         let cluster = self
@@ -181,7 +182,7 @@ impl Topology {
         (*home == cluster && self.contains(address)).then_some(address)
     }
 
-    /// The words in which a controller names the IPU at `address`: its cluster, and its place there.
+    /// Converts an address to the controller's numbering: the cluster, and the place in it.
     #[must_use]
     pub fn place(&self, address: IpuAddress) -> Option<(&ClusterId, IpuPlace)> {
         let (cluster, number) = self.home(address.link_domain)?;
@@ -192,13 +193,13 @@ impl Topology {
         self.contains(address).then_some((&cluster.id, place))
     }
 
-    /// Whether there is an IPU at `address`.
+    /// Returns whether there is an IPU at `address`.
     #[must_use]
     pub fn contains(&self, address: IpuAddress) -> bool {
         address.ipu < 64 && self.ipu_mask(address.link_domain) >> address.ipu & 1 == 1
     }
 
-    /// The agent of the machine that the IPU at `address` is in.
+    /// Returns the agent of the machine with the IPU at `address`.
     #[must_use]
     pub fn agent_at(&self, address: IpuAddress) -> Option<&AgentId> {
         let (cluster, number) = self.home(address.link_domain)?;
@@ -206,7 +207,7 @@ impl Topology {
         domain.machines.get(usize::from(address.ipu / 4))?.as_ref()
     }
 
-    /// The IPUs of one machine; none if there is no such agent.
+    /// Returns the IPUs of one machine; none if there is no such agent.
     #[must_use]
     pub fn agent_ipus(&self, agent: &AgentId) -> Option<[IpuAddress; 4]> {
         let (link_domain, slot) = *self.parts.machines.get(agent)?;
@@ -216,7 +217,7 @@ impl Topology {
         }))
     }
 
-    /// The agents with the places of their machines.
+    /// Iterates over the agents with the first IPU of their machines.
     pub fn agents(&self) -> impl Iterator<Item = (&AgentId, IpuAddress)> {
         self.parts.machines.iter().map(|(agent, (link_domain, slot))| {
             (
@@ -229,7 +230,7 @@ impl Topology {
         })
     }
 
-    /// The IPUs of an allocation: for each link domain that it touches, in order, a mask.
+    /// Returns the IPUs of an allocation: a mask for each of its link domains, in order.
     pub(crate) fn masks(&self, allocation: &Allocation) -> BTreeMap<u32, u64> {
         let mut masks = BTreeMap::new();
         for agent in &allocation.agents {

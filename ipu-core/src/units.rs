@@ -1,4 +1,4 @@
-//! Quantities that parse: a count of IPUs is a power of two, a time is milliseconds since the Unix epoch.
+//! Validated quantities: a number of IPUs is a power of two, a time is milliseconds since the Unix epoch.
 
 use core::fmt;
 use core::str::FromStr;
@@ -7,7 +7,7 @@ use core::time::Duration;
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-/// A number of IPUs that a partition can have: a power of two from 1 to [`IpuCount::MAX`].
+/// The number of IPUs of a partition: a power of two from 1 to [`IpuCount::MAX`].
 ///
 /// Source: partition sizes are powers of two (V-IPU user guide, "Partitions").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -15,26 +15,27 @@ use serde::{Deserialize, Serialize};
 pub struct IpuCount(u32);
 
 impl IpuCount {
-    /// The largest partition that any documented system could form: 1,024 racks of 64 IPUs (IPU-POD64 data sheet).
+    /// The largest partition that any documented system could form: 1,024 racks of 64 IPUs (IPU-POD64 data
+    /// sheet).
     pub const MAX: Self = Self(65_536);
     /// One IPU, the smallest partition.
     pub const ONE: Self = Self(1);
-    /// The IPUs of one link domain, the largest block that a partition takes without crossing a GW-link.
+    /// The IPUs of one link domain, the largest partition that does not use a GW-link.
     pub const LINK_DOMAIN: Self = Self(64);
 
-    /// The count as a number.
+    /// Returns the count as a number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// The exponent k of 2^k.
+    /// Returns the exponent k of 2^k.
     #[must_use]
     pub const fn order(self) -> u32 {
         self.0.trailing_zeros()
     }
 
-    /// The count 2^`order`, if it is at most [`IpuCount::MAX`].
+    /// Returns the count 2^`order`, if it is at most [`IpuCount::MAX`].
     #[must_use]
     pub const fn from_order(order: u32) -> Option<Self> {
         if order <= Self::MAX.order() {
@@ -45,22 +46,22 @@ impl IpuCount {
     }
 }
 
-/// Why a number is not a count of IPUs of a partition.
+/// The reason that a number is not a valid number of IPUs of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IpuCountError {
     /// Not a power of two.
     #[error("{value} is not a power of two from 1 to {}; the next one up is {next}", IpuCount::MAX.get())]
     NotAPowerOfTwo {
-        /// What was given.
+        /// The given value.
         value: u64,
         /// The smallest valid count that is at least `value` (the largest one if there is none).
         next: u32,
     },
-    /// Not a number at all.
+    /// Not a number.
     #[error("{text:?} is not a whole number")]
     NotANumber {
-        /// What was given.
+        /// The given text.
         text: String,
     },
 }
@@ -106,31 +107,32 @@ impl fmt::Display for IpuCount {
     }
 }
 
-/// A moment: milliseconds since the Unix epoch. The core never reads a clock; the shell passes `now` in.
+/// A point in time: milliseconds since the Unix epoch. This crate never reads a clock; the caller passes
+/// `now`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The moment `millis` milliseconds after the Unix epoch.
+    /// Creates the time `millis` milliseconds after the Unix epoch.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to here; zero if `earlier` is later (clocks step back).
+    /// Returns the duration since `earlier`; zero if `earlier` is later (clocks step back).
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment `duration` later; the last representable one if there is none.
+    /// Returns the time `duration` later; the last representable one if it overflows.
     #[must_use]
     pub const fn plus(self, duration: Duration) -> Self {
         let millis = duration.as_millis();
@@ -142,7 +144,7 @@ impl Timestamp {
     }
 }
 
-/// `Duration` as a whole number of milliseconds, for `#[serde(with = "crate::units::millis")]`.
+/// Serializes a `Duration` as a whole number of milliseconds, for `#[serde(with = "crate::units::millis")]`.
 pub(crate) mod millis {
     use core::time::Duration;
 
@@ -156,7 +158,7 @@ pub(crate) mod millis {
         u64::deserialize(from).map(Duration::from_millis)
     }
 
-    /// The same for an optional duration.
+    /// Serializes an optional duration.
     pub(crate) mod option {
         use core::time::Duration;
 
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_count_names_the_next_valid_one() {
+    fn an_invalid_count_error_names_the_next_valid_one() {
         let error = "3".parse::<IpuCount>().unwrap_err();
         assert_eq!(
             std::format!("{error}"),

@@ -1,4 +1,4 @@
-//! Calls to the API server, each with its end.
+//! Requests to the API server, each with a timeout.
 
 use std::fmt;
 use std::future::Future;
@@ -6,28 +6,29 @@ use std::time::Duration;
 
 use kube::{Client, Config};
 
-/// Asks for an answer without the content.
+/// Media type of a response with metadata only.
 #[cfg(any(feature = "operator", feature = "store"))]
 pub(crate) const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// A client that never repeats a call: whoever calls knows whether that is safe, and how long it may take.
+/// Creates a client that never repeats a request: only the caller knows whether that is safe, and how long it
+/// may take.
 pub(crate) fn connect(mut config: Config) -> Result<Client, kube::Error> {
     config.default_retry = false;
     Client::try_from(config)
 }
 
-/// Why a call came to nothing.
+/// Cause of a failed request.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The API server refused it, or could not be reached.
+    /// The API server refused the request, or could not be reached.
     Call(Box<kube::Error>),
-    /// No answer came in time.
+    /// The API server did not respond in time.
     Timeout(Duration),
 }
 
 #[cfg(feature = "store")]
 impl Failure {
-    /// The HTTP status that the API server answered, if it answered.
+    /// Returns the HTTP status of the response, if there is one.
     pub(crate) fn code(&self) -> Option<u16> {
         match self {
             Self::Call(error) => match &**error {
@@ -38,11 +39,11 @@ impl Failure {
         }
     }
 
-    /// Whether the API server's words have these in them.
-    pub(crate) fn message_contains(&self, words: &str) -> bool {
+    /// Returns whether the error message of the API server contains `text`.
+    pub(crate) fn message_contains(&self, text: &str) -> bool {
         match self {
             Self::Call(error) => {
-                matches!(&**error, kube::Error::Api(status) if status.message.contains(words))
+                matches!(&**error, kube::Error::Api(status) if status.message.contains(text))
             }
             Self::Timeout(_) => false,
         }
@@ -51,7 +52,7 @@ impl Failure {
 
 #[cfg(feature = "operator")]
 impl Failure {
-    /// Whether nobody was there to be called, so that nothing was asked.
+    /// Returns whether the connection was refused, so that no request was sent.
     pub(crate) fn was_not_sent(&self) -> bool {
         let Self::Call(error) = self else { return false };
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
@@ -71,7 +72,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Call(error) => match &**error {
                 kube::Error::Api(status) => {
-                    write!(f, "the API server answers {}: {}", status.code, status.message)
+                    write!(f, "the API server returned {}: {}", status.code, status.message)
                 }
                 other => {
                     write!(f, "{other}")?;
@@ -88,14 +89,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The answer of `call`, which ends after `patience`.
+/// Runs `call` with a timeout.
 pub(crate) async fn bounded<T>(
-    patience: Duration,
+    timeout: Duration,
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, Failure> {
-    match tokio::time::timeout(patience, call).await {
+    match tokio::time::timeout(timeout, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(Failure::Call(Box::new(error))),
-        Err(_) => Err(Failure::Timeout(patience)),
+        Err(_) => Err(Failure::Timeout(timeout)),
     }
 }

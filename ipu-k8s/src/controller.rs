@@ -1,11 +1,13 @@
 //! The operator's work on IPUJobs: observe → parse → plan → check → apply → record.
 //!
-//! [`Operator::reconcile`] is one pass over one job. It asks the world through two traits, [`ApiServer`] and [`Partitions`],
-//! and reads what the watches told from a [`Cache`]. What is decided is [`ipu_core::plan`]'s.
+//! [`Reconciler::reconcile`] reconciles one IPUJob. It reaches the API server and the proxy through two
+//! traits, [`ApiServer`] and [`Partitions`], and reads watched objects from a [`Cache`]. [`ipu_core::plan`]
+//! makes every decision.
 //!
-//! *What keeps it safe*: every partition belongs, by its id, to one job and its uid, and the ledger hands it to nobody else
-//! before it was given back; a status is written only on top of the one that was read; a Kubernetes Pod is created under a
-//! name of which there can be one, and deleted by its uid. Leader election makes two operators rare, never harmful.
+//! *Safety*: every partition belongs, by its id, to one job and its uid. The ledger gives it to no other
+//! owner before it is released. A status write succeeds only on top of the `resourceVersion` that was read. A
+//! pod has a deterministic name, so it is created once, and it is deleted by uid. Leader election makes two
+//! active operators rare; two of them are harmless.
 
 mod apply;
 mod blocker;
@@ -23,6 +25,7 @@ mod observation;
 mod observe;
 mod pod_state;
 mod ports;
+mod queue_reason;
 mod reconcile;
 mod status;
 mod status_report;

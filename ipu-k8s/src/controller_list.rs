@@ -1,4 +1,4 @@
-//! The list of V-IPU controllers in a ConfigMap, watched.
+//! The watched list of V-IPU controllers in a ConfigMap.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,69 +10,68 @@ use tokio_stream::{Stream, StreamExt as _};
 
 use crate::api_call::{Failure, bounded, connect};
 
-/// The key of the list unless another is chosen. The value is not YAML but `host:port:label=value,…`, whatever the key's
-/// name says.
-const KEY: &str = "controllers.yaml";
+/// Default key of the list. Despite the name of the key, the value is not YAML but `host:port:label=value,…`.
+const DEFAULT_KEY: &str = "controllers.yaml";
 
-/// How long the API server is asked to go on with one watch. Then the ConfigMap is read again: so long may an edit stay
-/// unseen if a watch goes silent, and that is within the documented minute.
-const WATCH: Duration = Duration::from_secs(40);
+/// Timeout of one watch. Then the ConfigMap is read again, so an edit that a silent watch misses is noticed
+/// within the documented minute.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// How long beyond that a watch may stay open.
+/// Time for which a watch may stay open beyond its timeout.
 const WATCH_GRACE: Duration = Duration::from_secs(5);
 
-/// The first pause after a failure, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Minimum and maximum backoff after failures.
+const MIN_BACKOFF: Duration = Duration::from_millis(250);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Where the list is.
+/// Location of the list.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ControllersOptions {
-    /// The namespace of the ConfigMap.
+    /// Namespace of the ConfigMap.
     pub namespace: String,
-    /// Its name.
+    /// Name of the ConfigMap.
     pub name: String,
-    /// The key with the list: `controllers.yaml` unless set.
+    /// Key of the list; `controllers.yaml` by default.
     pub key: String,
-    /// How long one read may take: 5 s unless set.
+    /// Timeout of one read; 5 s by default.
     pub timeout: Duration,
 }
 
 impl ControllersOptions {
-    /// The key `controllers.yaml` of this ConfigMap.
+    /// Selects the key `controllers.yaml` of this ConfigMap.
     #[must_use]
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
             name: name.into(),
-            key: KEY.into(),
+            key: DEFAULT_KEY.into(),
             timeout: Duration::from_secs(5),
         }
     }
 }
 
-/// What is there now.
+/// Current content of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllersText {
     /// The text under the key, for `ControllerPool` to parse.
     List(String),
-    /// There is no such ConfigMap or key. That is no empty list: keep what you have.
+    /// The ConfigMap or key does not exist. This is not an empty list: keep the last one.
     Absent {
-        /// What is missing.
+        /// Name of the missing object or key.
         detail: String,
     },
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<WatchEvent<ConfigMap>, kube::Error>> + Send>>;
 
-/// Tells what the list is and whenever it changes. Whoever uses it may `get` and `watch` the ConfigMap.
+/// Watches the list. The service account needs `get` and `watch` on the ConfigMap.
 pub struct ControllersWatch {
     client: Client,
     options: ControllersOptions,
-    told: Option<ControllersText>,
-    /// The watch that goes on from what was told, and when it has to end.
+    last_text: Option<ControllersText>,
+    /// Open watch that continues from the last returned text, and its deadline.
     events: Option<(Events, tokio::time::Instant)>,
     failures: u32,
 }
@@ -85,73 +84,74 @@ impl std::fmt::Debug for ControllersWatch {
     }
 }
 
-/// The list that `options` name, at the API server of `config`. Calls nobody yet.
+/// Creates a watch of the list that `options` select, at the API server of `config`. Sends no request yet.
 ///
 /// # Errors
 ///
-/// If `config` makes no client.
+/// If `config` is not valid for a client.
 pub fn watch(config: Config, options: ControllersOptions) -> Result<ControllersWatch, kube::Error> {
     let client = connect(config)?;
     Ok(ControllersWatch {
         client,
         options,
-        told: None,
+        last_text: None,
         events: None,
         failures: 0,
     })
 }
 
 impl ControllersWatch {
-    /// What is there now, the first time, and from then on whatever it is changed to. Waits as long as the API server
-    /// does not answer and as long as nothing changes; an edit is told within seconds, and within a minute if a connection
-    /// goes silent.
+    /// Returns the current text on the first call, and then each changed text. Waits while the API server
+    /// does not respond and while nothing changes. An edit is returned within seconds, and within a minute if
+    /// a connection goes silent.
     ///
-    /// *Cancel safety*: nothing is lost if this is dropped.
+    /// *Cancel safety*: no change is lost if the future is dropped.
     pub async fn next(&mut self) -> ControllersText {
         loop {
-            let seen = match &mut self.events {
+            let changed = match &mut self.events {
                 None => self.read().await,
                 Some((events, end)) => match tokio::time::timeout_at(*end, events.next()).await {
                     Ok(Some(Ok(WatchEvent::Added(map) | WatchEvent::Modified(map)))) => {
                         Some(self.text(Some(map)))
                     }
                     Ok(Some(Ok(WatchEvent::Bookmark(_)))) => None,
-                    // Deleted, over, broken or too old to go on with: it is read again.
+                    // Deleted, ended, broken or expired: the ConfigMap is read again.
                     _ => {
                         self.events = None;
-                        tokio::time::sleep(FIRST_PAUSE).await;
+                        tokio::time::sleep(MIN_BACKOFF).await;
                         None
                     }
                 },
             };
-            if let Some(text) = seen.filter(|text| self.told.as_ref() != Some(text)) {
-                self.told = Some(text.clone());
+            if let Some(text) = changed.filter(|text| self.last_text.as_ref() != Some(text)) {
+                self.last_text = Some(text.clone());
                 return text;
             }
         }
     }
 
-    /// Reads the ConfigMap and begins to watch it from there. None if the API server does not answer.
+    /// Reads the ConfigMap and starts a watch from its version. Returns `None` if the API server does not
+    /// respond.
     async fn read(&mut self) -> Option<ControllersText> {
         match self.try_read().await {
             Ok((text, events)) => {
                 self.failures = 0;
-                self.events = Some((events, tokio::time::Instant::now() + WATCH + WATCH_GRACE));
+                self.events = Some((events, tokio::time::Instant::now() + WATCH_TIMEOUT + WATCH_GRACE));
                 Some(text)
             }
             Err(failure) => {
-                let pause = FIRST_PAUSE
+                let backoff = MIN_BACKOFF
                     .saturating_mul(1 << self.failures.min(10))
                     .min(MAX_BACKOFF);
                 self.failures = self.failures.saturating_add(1);
-                tracing::warn!(%failure, ?pause, "cannot read the list of V-IPU controllers");
-                tokio::time::sleep(pause).await;
+                tracing::warn!(%failure, ?backoff, "cannot read the list of V-IPU controllers");
+                tokio::time::sleep(backoff).await;
                 None
             }
         }
     }
 
-    // Alone with it, so that a task may wait for this: a watch that is open cannot be shared.
+    // This borrows the watch exclusively, because an open watch cannot be shared between tasks.
     async fn try_read(&mut self) -> Result<(ControllersText, Events), Failure> {
         let ControllersOptions {
             namespace,
@@ -166,8 +166,8 @@ impl ControllersWatch {
             .and_then(|map| map.metadata.resource_version.clone());
         let params = WatchParams::default()
             .fields(&format!("metadata.name={name}"))
-            .timeout(u32::try_from(WATCH.as_secs()).unwrap_or(u32::MAX));
-        // Without a version, what is there when the watch begins is told first.
+            .timeout(u32::try_from(WATCH_TIMEOUT.as_secs()).unwrap_or(u32::MAX));
+        // Without a version, the watch first delivers the current object.
         let events = bounded(*timeout, api.watch(&params, version.as_deref().unwrap_or("0"))).await?;
         Ok((self.text(found), Box::pin(events)))
     }
@@ -177,7 +177,7 @@ impl ControllersWatch {
             namespace, name, key, ..
         } = &self.options;
         let Some(map) = map else {
-            let detail = format!("there is no ConfigMap {namespace}/{name}");
+            let detail = format!("ConfigMap {namespace}/{name} does not exist");
             return ControllersText::Absent { detail };
         };
         match map.data.unwrap_or_default().remove(key) {

@@ -1,5 +1,5 @@
-//! The `IPUJob` custom resource `graphcore.ai/v1alpha1`: its wire form, manifests that hold it, and what becomes of it
-//! outside of Kubernetes.
+//! The `IPUJob` custom resource `graphcore.ai/v1alpha1`: its wire form, manifests that contain it, and its
+//! use outside of Kubernetes.
 //!
 //! ```
 //! use ipu_core::Limits;
@@ -47,9 +47,10 @@ pub use self::status::{
     WorkersStatus,
 };
 
-/// Whether a variable leads to the partition: a stale value would lead a job to another one's IPUs.
+/// Returns whether a variable contains the address of the partition: a stale value would direct a job to
+/// another job's IPUs.
 #[cfg(any(feature = "operator", feature = "webhook"))]
-pub(crate) fn leads_to_partition(name: &str) -> bool {
+pub(crate) fn is_partition_variable(name: &str) -> bool {
     matches!(
         name,
         "IPUOF_VIPU_API_HOST"

@@ -1,4 +1,4 @@
-//! Whether the IPUJobs that hold partitions are there, and what they were granted.
+//! Liveness of the IPUJobs that own partitions, and the partitions that they were granted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,39 +16,39 @@ use tokio::time::Instant;
 use crate::api_call::{Failure, bounded, connect};
 use crate::crd::{Document, IpuJob, read_manifests};
 
-/// The kind of owner that this asks about.
+/// Kind of owner that this checks.
 const KIND: &str = "IPUJob";
 
-/// How long one question may take.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How old a list of all IPUJobs may be for an owner to be taken for live by it. It saves a question for each of the owners
-/// that a repair looks at; whoever is not in it is asked about by name.
-const LIST_AGE: Duration = Duration::from_secs(5);
+/// Maximum age of the list of all IPUJobs that shows an owner alive. It saves a request for each of the
+/// owners that a repair checks; an owner missing from it is read by name.
+const MAX_LIST_AGE: Duration = Duration::from_secs(5);
 
-/// How many IPUJobs are listed; of more the others are asked about one by one.
-const LIST_LIMIT: u32 = 10_000;
+/// Maximum number of IPUJobs in the list; further ones are read one by one.
+const MAX_LISTED_JOBS: u32 = 10_000;
 
-/// Asks the API server about the IPUJobs that own entries, by name and uid. Whoever uses it may `get` and `list` `ipujobs` of
-/// group `graphcore.ai`, and `list` `pods`.
+/// Checks with the API server whether the IPUJobs that own entries exist, by name and uid. The service
+/// account needs `get` and `list` on `ipujobs` of group `graphcore.ai`, and `list` on `pods`.
 ///
-/// [`Life::Dead`] is said only if the API server answers that there is no IPUJob of that name, or that it is another one, and
-/// that no Kubernetes Pod of the job is left that has not ended. The finalizer of an IPUJob keeps it until its workers have
-/// ended; but people take finalizers off by hand, and one that is put on while somebody deletes the object comes too late.
-/// Everything else is [`Life::Unknown`]: an API server that does not answer or does not let us look, a cluster without
+/// [`OwnerLiveness::Dead`] requires that the API server reports no IPUJob of that name, or another uid, and
+/// no unfinished pod of the job. The finalizer of an IPUJob keeps it until its workers have ended; but users
+/// remove finalizers by hand, and one that is added during the deletion comes too late. Every other case is
+/// [`OwnerLiveness::Unknown`]: an API server that does not respond or refuses access, a cluster without
 /// IPUJobs, owners of other kinds.
 ///
-/// What IPUJobs were granted follows from their status: where `iPUPartitionCreated` is true, every instance has its partition,
-/// for the attempt that `instances` says, or `restartCount` where it says none. So whoever writes the status sets
-/// `iPUPartitionCreated` to false in the same write that raises either, and to true when the partitions were granted for that
-/// attempt. A lost ledger is rebuilt from this.
+/// The granted partitions follow from the status: where `iPUPartitionCreated` is true, every instance has its
+/// partition, for the attempt in `instances`, or for `restartCount` without one. A status writer therefore
+/// sets `iPUPartitionCreated` to false in the same write that raises either, and to true when the partitions
+/// were granted for that attempt. A lost ledger is rebuilt from this.
 pub struct IpuJobLiveness {
     client: Client,
     resource: ApiResource,
     listed: Mutex<Option<Listed>>,
 }
 
-/// The uids of IPUJobs that were there lately.
+/// Uids of IPUJobs that existed recently.
 struct Listed {
     uids: BTreeSet<String>,
     at: Instant,
@@ -61,11 +61,11 @@ impl std::fmt::Debug for IpuJobLiveness {
 }
 
 impl IpuJobLiveness {
-    /// Asks the API server of `config`. Calls nobody yet.
+    /// Creates a client for the API server of `config`. Sends no request yet.
     ///
     /// # Errors
     ///
-    /// If `config` makes no client.
+    /// If `config` is not valid for a client.
     pub fn new(config: Config) -> Result<Self, kube::Error> {
         let client = connect(config)?;
         let kind = GroupVersionKind::gvk("graphcore.ai", "v1alpha1", KIND);
@@ -76,23 +76,23 @@ impl IpuJobLiveness {
         })
     }
 
-    /// Whether this judges the owner: it is an IPUJob.
+    /// Returns whether this checks the owner: it is an IPUJob.
     #[must_use]
     pub fn judges(owner: &Owner) -> bool {
         owner.kind == KIND
     }
 
-    /// Whether an IPUJob with this uid was there some seconds ago. Not knowing is no.
+    /// Returns whether an IPUJob with this uid existed some seconds ago; `false` if that is unknown.
     async fn was_listed(&self, uid: &str) -> bool {
         let mut listed = self.listed.lock().await;
         match &*listed {
-            Some(listed) if listed.at.elapsed() < LIST_AGE => {}
+            Some(listed) if listed.at.elapsed() < MAX_LIST_AGE => {}
             _ => {
                 let at = Instant::now();
                 let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.resource);
-                // From the API server's memory: somewhat old will do.
-                let params = ListParams::default().limit(LIST_LIMIT).match_any();
-                let found = bounded(TIMEOUT, api.list_metadata(&params)).await;
+                // From the API server's watch cache: a slightly outdated list suffices.
+                let params = ListParams::default().limit(MAX_LISTED_JOBS).match_any();
+                let found = bounded(REQUEST_TIMEOUT, api.list_metadata(&params)).await;
                 let jobs = found.map(|found| found.items).unwrap_or_default();
                 let uids = jobs.into_iter().filter_map(|job| job.metadata.uid).collect();
                 *listed = Some(Listed { uids, at });
@@ -101,39 +101,40 @@ impl IpuJobLiveness {
         listed.as_ref().is_some_and(|listed| listed.uids.contains(uid))
     }
 
-    /// All IPUJobs, whole. None if the API server does not say.
+    /// Returns all IPUJobs with their status; none if the API server does not respond.
     async fn jobs(&self) -> Vec<DynamicObject> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.resource);
-        // Not from the API server's memory: a partition would be adopted for an attempt that is over.
-        let params = ListParams::default().limit(LIST_LIMIT);
-        match bounded(TIMEOUT, api.list(&params)).await {
+        // Not from the watch cache: a partition would be adopted for a finished attempt.
+        let params = ListParams::default().limit(MAX_LISTED_JOBS);
+        match bounded(REQUEST_TIMEOUT, api.list(&params)).await {
             Ok(found) => found.items,
             Err(failure) => {
-                tracing::debug!(%failure, "what IPUJobs were granted is not known");
+                tracing::debug!(%failure, "the claims of IPUJobs are unknown");
                 Vec::new()
             }
         }
     }
 
-    async fn life(&self, job: &JobKey) -> OwnerLiveness {
+    async fn liveness(&self, job: &JobKey) -> OwnerLiveness {
         let (namespace, name) = (job.namespace.as_str(), job.name.as_str());
         if !is_object_name(namespace) || !is_object_name(name) {
-            // No IPUJob can be called so: the entry came from elsewhere, and nothing of it is to be asked here.
+            // No IPUJob can have this name: the entry has another origin, and its liveness cannot be checked
+            // here.
             return OwnerLiveness::Unknown;
         }
         if self.was_listed(job.uid.as_str()).await {
             return OwnerLiveness::Live;
         }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &self.resource);
-        match bounded(TIMEOUT, api.get_metadata(name)).await {
+        match bounded(REQUEST_TIMEOUT, api.get_metadata(name)).await {
             Ok(found) => match found.metadata.uid {
                 Some(uid) if uid == job.uid.as_str() => OwnerLiveness::Live,
-                Some(_) => self.life_after(job).await,
+                Some(_) => self.remaining_pods(job).await,
                 None => OwnerLiveness::Unknown,
             },
-            Err(failure) if is_absent(&failure, name) => self.life_after(job).await,
+            Err(failure) if is_absent(&failure, name) => self.remaining_pods(job).await,
             Err(failure) => {
-                tracing::debug!(%job, %failure, "whether an IPUJob lives is not known");
+                tracing::debug!(%job, %failure, "the liveness of an IPUJob is unknown");
                 OwnerLiveness::Unknown
             }
         }
@@ -141,28 +142,28 @@ impl IpuJobLiveness {
 }
 
 impl IpuJobLiveness {
-    /// What is left of an IPUJob that is gone: its Kubernetes Pods may still be on their way out, and use the partition.
-    async fn life_after(&self, job: &JobKey) -> OwnerLiveness {
+    /// Checks for remains of a deleted IPUJob: its pods may still terminate and use the partition.
+    async fn remaining_pods(&self, job: &JobKey) -> OwnerLiveness {
         let uid = job.uid.as_str();
         if !is_label_value(uid) {
-            // No Kubernetes Pod can bear it.
+            // No pod can have this label.
             return OwnerLiveness::Dead;
         }
         let pods = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), job.namespace.as_str(), &pods);
-        let left = ListParams::default()
+        let params = ListParams::default()
             .labels(&format!("{}={uid}", IpuJob::UID_LABEL))
             .fields("status.phase!=Succeeded,status.phase!=Failed")
             .limit(1);
-        match bounded(TIMEOUT, api.list_metadata(&left)).await {
+        match bounded(REQUEST_TIMEOUT, api.list_metadata(&params)).await {
             Ok(found) if found.items.is_empty() => OwnerLiveness::Dead,
             Ok(_) => {
-                tracing::info!(%job, "an IPUJob is gone, and its Kubernetes Pods are not yet");
+                tracing::info!(%job, "an IPUJob was deleted, and its pods still exist");
                 OwnerLiveness::Unknown
             }
             Err(failure) => {
-                tracing::warn!(%job, %failure, "an IPUJob is gone, and whether its Kubernetes Pods are is not known");
+                tracing::warn!(%job, %failure, "an IPUJob was deleted, and the state of its pods is unknown");
                 OwnerLiveness::Unknown
             }
         }
@@ -173,7 +174,7 @@ impl IpuJobLiveness {
 impl Liveness for IpuJobLiveness {
     async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
         match &entry.owner {
-            Some(owner) if Self::judges(owner) => self.life(&owner.job).await,
+            Some(owner) if Self::judges(owner) => self.liveness(&owner.job).await,
             _ => OwnerLiveness::Unknown,
         }
     }
@@ -183,7 +184,7 @@ impl Liveness for IpuJobLiveness {
     }
 }
 
-/// What the status of an IPUJob says that it was granted.
+/// Returns the partitions that the status of an IPUJob claims.
 fn granted(job: DynamicObject) -> Vec<Claim> {
     let status = &job.data["status"];
     if status["iPUPartitionCreated"] != true {
@@ -193,11 +194,11 @@ fn granted(job: DynamicObject) -> Vec<Claim> {
     let Ok(attempt) = u32::try_from(attempt) else {
         return Vec::new();
     };
-    // Those in a list do not say what they are.
-    let mut whole = serde_json::to_value(&job).unwrap_or_default();
-    whole["apiVersion"] = IpuJob::API_VERSION.into();
-    whole["kind"] = KIND.into();
-    let read = read_manifests(&whole.to_string(), &[]).unwrap_or_default();
+    // Objects of a list have no `apiVersion` and `kind`.
+    let mut object = serde_json::to_value(&job).unwrap_or_default();
+    object["apiVersion"] = IpuJob::API_VERSION.into();
+    object["kind"] = KIND.into();
+    let read = read_manifests(&object.to_string(), &[]).unwrap_or_default();
     let Some(Document::IpuJob(manifest)) = read.into_iter().next() else {
         return Vec::new();
     };
@@ -205,7 +206,7 @@ fn granted(job: DynamicObject) -> Vec<Claim> {
         Ok(parsed) => parsed.spec,
         Err(violations) => {
             let name = job.metadata.name.unwrap_or_default();
-            tracing::debug!(name, ?violations, "what an IPUJob was granted cannot be told");
+            tracing::debug!(name, ?violations, "the claims of an invalid IPUJob are unknown");
             return Vec::new();
         }
     };
@@ -221,9 +222,11 @@ fn granted(job: DynamicObject) -> Vec<Claim> {
     };
     let claim = |instance| {
         let report = report_of(instance);
-        let own = report["attempt"].as_u64();
+        let job_attempt = report["attempt"].as_u64();
         let mut request = Request::of_instance(owner.clone(), instance, spec.partition().clone());
-        request.attempt = own.and_then(|own| u32::try_from(own).ok()).unwrap_or(attempt);
+        request.attempt = job_attempt
+            .and_then(|job_attempt| u32::try_from(job_attempt).ok())
+            .unwrap_or(attempt);
         request.priority = spec.priority();
         request.preemptible = spec.preemptible();
         request.account = spec.account().map(str::to_owned);
@@ -237,8 +240,8 @@ fn granted(job: DynamicObject) -> Vec<Claim> {
     (0..spec.instances()).map(claim).collect()
 }
 
-/// Whether the API server says that it knows IPUJobs and that none is called so. Where it does not know IPUJobs at all, its
-/// answer names none.
+/// Returns whether the API server serves IPUJobs and has none of this name. Without the CRD, its response has
+/// no such details.
 fn is_absent(failure: &Failure, name: &str) -> bool {
     let Failure::Call(error) = failure else {
         return false;
@@ -252,7 +255,7 @@ fn is_absent(failure: &Failure, name: &str) -> bool {
     status.code == 404 && status.reason == "NotFound" && named
 }
 
-/// Whether this may be the value of a label. Anything else would ask something else.
+/// Returns whether the text is a valid label value. Another one would change the selector.
 fn is_label_value(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric();
     text.len() <= 63
@@ -261,7 +264,7 @@ fn is_label_value(text: &str) -> bool {
         && text.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'))
 }
 
-/// Whether an object of Kubernetes may be called so. Anything else would make another address of it.
+/// Returns whether the text is a valid object name. Another one would change the request path.
 fn is_object_name(text: &str) -> bool {
     let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.len() <= 253

@@ -4,15 +4,18 @@
 //!
 //! - `crd` (default): the `IPUJob` custom resource, reading it from manifests, and its conversion to a job of
 //!   [`ipu_core`]. No Kubernetes client.
-//! - `webhook`: `webhook::{mutate, validate}`, what the API server is answered when it asks whether an IPUJob is admitted. No
-//!   Kubernetes client.
+//! - `webhook`: `webhook::{mutate, validate}`, the responses of the mutating and validating admission
+//!   webhooks for IPUJobs. No Kubernetes client.
 //! - `store`: `store::ConfigMapStore`, the ledger in a ConfigMap.
-//! - `auth`: `auth::TokenReviewer`, whose a bearer token is.
-//! - `controllers`: `controllers::watch`, the list of V-IPU controllers in a ConfigMap.
-//! - `operator`: `operator::Operator`, which runs IPUJobs on partitions of a proxy, and `resources`, what it makes for them.
-//! - `liveness`: `liveness::IpuJobLiveness`, whether the IPUJobs that hold partitions are there.
+//! - `auth`: `token_review::TokenReviewer`, the authentication of bearer tokens.
+//! - `controllers`: `controller_list::watch`, the list of V-IPU controllers in a ConfigMap.
+//! - `operator`: `controller::Reconciler`, which runs IPUJobs on partitions of a proxy, and `resources`, the
+//!   objects that it creates for them.
+//! - `liveness`: `ipujob_liveness::IpuJobLiveness`, which checks whether the IPUJobs that own partitions
+//!   exist.
 //!
-//! All but `crd` and `webhook` speak to an API server through `kube`, and leave the choice of a version of `k8s-openapi` to the program.
+//! All features but `crd` and `webhook` access an API server through `kube`. The program chooses the version
+//! of `k8s-openapi`.
 
 #[cfg(any(
     feature = "auth",
@@ -48,7 +51,7 @@ pub mod webhook;
 ))]
 pub use kube;
 
-/// The examples of the README compile and run.
+/// Compiles and runs the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

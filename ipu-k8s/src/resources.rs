@@ -1,7 +1,8 @@
-//! The Kubernetes objects of a job: pure functions from what was parsed and granted to what is asked of the API server.
+//! The Kubernetes objects of a job: pure functions from the parsed job and its partitions to manifests.
 //!
-//! Seed 000 §6.8.1 says which there are: workers; and, for a job with a launcher, a ConfigMap (the script of remote
-//! execution and the hostfiles), a ServiceAccount, a Role and a RoleBinding for each instance, and the launcher.
+//! The objects are those of seed 000 §6.8.1: workers; and, for a job with a launcher, a ConfigMap (the script
+//! of remote execution and the hostfiles), a ServiceAccount, a Role and a RoleBinding for each instance, and
+//! the launcher.
 //!
 //! | of `spec.workers.template` | workers | launcher |
 //! |---|---|---|
@@ -11,12 +12,13 @@
 //! | `volumes` | copied | copied |
 //! | `imagePullSecrets`, `nodeSelector`, `tolerations`, `affinity`, `securityContext`, `priorityClassName`, `priority`, `schedulerName`, `runtimeClassName`, `hostAliases`, `dnsConfig`, `enableServiceLinks`, `terminationGracePeriodSeconds` | copied | copied |
 //! | everything else | copied | not |
-//! | `hostNetwork` | as the installation and `spec.workers.hostNetwork` say, whatever is there | the same |
+//! | `hostNetwork` | as the installation and `spec.workers.hostNetwork` set it, whatever the template has |
+//! the same |
 //! | `restartPolicy` | always Never: the operator restarts | the same |
-//! | `terminationMessagePolicy` | FallbackToLogsOnError unless it says otherwise | the same |
+//! | `terminationMessagePolicy` | FallbackToLogsOnError unless the template sets it | the same |
 //! | `serviceAccountName` | copied | the job's own |
 //!
-//! Init containers, sidecars among them, get what containers get, but no privileges.
+//! Init containers, including sidecars, get the same settings as containers, but no privileges.
 
 mod labels;
 mod launcher;
@@ -33,22 +35,23 @@ use serde_json::{Map, Value, json};
 pub use self::labels::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, PodRole, ROLE, WORKER, selector};
 pub(crate) use self::launcher_objects::launcher_role;
 
-use crate::crd::{IpuJob, leads_to_partition};
+use crate::crd::{IpuJob, is_partition_variable};
 
-/// The field manager of everything that the operator writes.
+/// Field manager of all writes of the operator.
 pub const FIELD_MANAGER: &str = "ipu-operator";
 
-/// What an installation decides for all jobs.
+/// Settings of an installation for all jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InstallationDefaults {
-    /// Whether workers and launchers are on their node's network and privileged (`worker.hostNetwork`, seed 000 §6.11).
+    /// Network and privileges of workers and launchers (`worker.hostNetwork`, seed 000 §6.11).
     pub network: Network,
-    /// The image that `ipu-launcher` is in.
+    /// Image with `ipu-launcher`.
     pub launcher_image: String,
-    /// Its `imagePullPolicy`.
+    /// `imagePullPolicy` of that image.
     pub launcher_image_pull_policy: String,
-    /// The most instances of one job that are in the queue of the proxy, or have their partition made ready, at once.
+    /// Maximum number of instances of one job that are queued at the proxy, or whose partition is being
+    /// prepared, at once.
     pub max_requested: u32,
 }
 
@@ -63,42 +66,42 @@ impl Default for InstallationDefaults {
     }
 }
 
-/// Which network workers and launchers are on.
+/// Network of workers and launchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Their node's, privileged, with `ClusterFirstWithHostNet`: what reaches an RDMA interface. Privileges are for what
-    /// computes: init containers have those that the template gives them.
+    /// The network of the node, privileged, with `ClusterFirstWithHostNet`, which gives access to RDMA
+    /// interfaces. Init containers get only the privileges of the template.
     Host,
-    /// Their own, also if the template asks for the node's, and with no privileges but those of the template, whose
-    /// `dnsPolicy` is kept.
+    /// The network of the pod, even if the template requests that of the node, and with only the privileges
+    /// and the `dnsPolicy` of the template.
     Pod,
 }
 
-/// The partition that a process runs on.
+/// Access to the partition of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionEndpoint {
-    /// Its id.
+    /// Id of the partition.
     pub partition: PartitionId,
-    /// The variables that lead to it.
+    /// Environment variables with the address of the partition.
     pub env: BTreeMap<String, String>,
-    /// The label of the nodes that reach it.
+    /// Label of the nodes that can reach the partition.
     pub node_label: Option<(String, String)>,
 }
 
-/// Makes the objects of one job.
+/// Builder of the objects of one job.
 #[derive(Clone, Copy, Debug)]
 pub struct ResourceBuilder<'a> {
-    /// The job as it was submitted.
+    /// Job as it was submitted.
     pub job: &'a IpuJob,
-    /// The same, parsed.
+    /// Parsed job.
     pub spec: &'a JobSpec,
-    /// What the installation decides.
+    /// Settings of the installation.
     pub installation: &'a InstallationDefaults,
 }
 
 impl ResourceBuilder<'_> {
-    /// Everything but workers, launchers and [their rights](Self::launcher_rights) that a job with a launcher needs, to be
-    /// applied in this order.
+    /// Returns the objects that a job with a launcher needs besides workers, launchers and [their
+    /// rights](Self::launcher_rights), to be applied in this order.
     #[must_use]
     pub fn shared(&self) -> Vec<Value> {
         match self.spec.shape() {
@@ -115,7 +118,7 @@ impl ResourceBuilder<'_> {
         }
     }
 
-    /// The metadata of an object of the job.
+    /// Returns the metadata of an object of the job.
     fn metadata(&self, name: &str, labels: Map<String, Value>) -> Value {
         let key = self.spec.key();
         json!({
@@ -133,7 +136,7 @@ impl ResourceBuilder<'_> {
         })
     }
 
-    /// The labels of every object of the job.
+    /// Returns the labels of every object of the job.
     fn labels(&self) -> Map<String, Value> {
         let key = self.spec.key();
         Map::from_iter([
@@ -142,7 +145,7 @@ impl ResourceBuilder<'_> {
         ])
     }
 
-    /// The Pod template, which may lack anything.
+    /// Returns the pod template, which may lack any field.
     fn template(&self) -> &Value {
         let workers = self.job.spec.workers.as_ref();
         workers
@@ -150,7 +153,8 @@ impl ResourceBuilder<'_> {
             .map_or(&Value::Null, |template| &template.0)
     }
 
-    /// Metadata of a Kubernetes Pod: the template's labels and annotations, and ours over them.
+    /// Returns the metadata of a pod: the labels and annotations of the template, overridden by the
+    /// operator's.
     fn pod_metadata(
         &self,
         name: &str,
@@ -175,10 +179,10 @@ impl ResourceBuilder<'_> {
         metadata
     }
 
-    /// What a Kubernetes Pod of the job has, whatever it is for: the network, the nodes, no restarts.
-    fn apply_pod_defaults(&self, spec: &mut Map<String, Value>, place: &PartitionEndpoint) {
+    /// Applies settings that all pods of the job share: network, node selector, no restarts.
+    fn apply_pod_defaults(&self, spec: &mut Map<String, Value>, endpoint: &PartitionEndpoint) {
         spec.insert("restartPolicy".to_owned(), "Never".into());
-        if let Some((key, value)) = &place.node_label {
+        if let Some((key, value)) = &endpoint.node_label {
             let mut nodes = object(spec.get("nodeSelector").unwrap_or(&Value::Null));
             nodes.insert(key.clone(), value.as_str().into());
             spec.insert("nodeSelector".to_owned(), Value::Object(nodes));
@@ -190,12 +194,12 @@ impl ResourceBuilder<'_> {
                 for container in containers(spec) {
                     let mut security = object(container.get("securityContext").unwrap_or(&Value::Null));
                     security.insert("privileged".to_owned(), true.into());
-                    // The API server refuses a privileged container that may not gain privileges.
+                    // The API server refuses a privileged container with `allowPrivilegeEscalation: false`.
                     security.remove("allowPrivilegeEscalation");
                     container.insert("securityContext".to_owned(), Value::Object(security));
                 }
             }
-            // A template that asks for the node's network does not overrule who said no.
+            // The template cannot enable the host network if the job or the installation disables it.
             Network::Pod => {
                 spec.remove("hostNetwork");
             }
@@ -208,14 +212,14 @@ impl ResourceBuilder<'_> {
     }
 }
 
-/// The containers of a Pod's spec that are objects, without its init containers.
+/// Returns the containers of a pod spec that are objects, without init containers.
 fn containers(spec: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
     spec.iter_mut()
         .filter(|(field, _)| *field == "containers")
         .flat_map(|(_, list)| objects(list))
 }
 
-/// The same with its init containers, sidecars among them.
+/// Returns the containers of a pod spec that are objects, including init containers and sidecars.
 fn all_containers(spec: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
     spec.iter_mut()
         .filter(|(field, _)| matches!(field.as_str(), "initContainers" | "containers"))
@@ -227,28 +231,28 @@ fn objects(list: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
     list.filter_map(Value::as_object_mut)
 }
 
-/// The object that `value` is, or an empty one.
+/// Returns the object in `value`, or an empty one.
 fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-/// Puts variables into a container, at the front, so that the user's may refer to them. What leads to the partition is ours
-/// alone, whether or not the container gets it; anything else the user may say otherwise.
-fn set_env(container: &mut Map<String, Value>, ours: &BTreeMap<String, String>) {
-    let theirs = container
+/// Inserts variables into a container, before those of the user, which may refer to them. Variables with the
+/// address of the partition are always the operator's, or absent; the user may override all others.
+fn set_env(container: &mut Map<String, Value>, variables: &BTreeMap<String, String>) {
+    let user_variables = container
         .get("env")
         .and_then(Value::as_array)
         .cloned()
         .unwrap_or_default();
-    let ours_first = ours
+    let defaults = variables
         .iter()
         .map(|(name, value)| json!({"name": name, "value": value}));
-    let kept = theirs
+    let user_variables = user_variables
         .into_iter()
-        .filter(|var| !leads_to_partition(var["name"].as_str().unwrap_or_default()));
-    let kept: Vec<Value> = kept.collect();
-    let overridden = |name: &Value| kept.iter().any(|var| var["name"] == *name);
-    let mut env: Vec<Value> = ours_first.filter(|var| !overridden(&var["name"])).collect();
-    env.extend(kept);
+        .filter(|var| !is_partition_variable(var["name"].as_str().unwrap_or_default()));
+    let user_variables: Vec<Value> = user_variables.collect();
+    let overridden = |name: &Value| user_variables.iter().any(|var| var["name"] == *name);
+    let mut env: Vec<Value> = defaults.filter(|var| !overridden(&var["name"])).collect();
+    env.extend(user_variables);
     container.insert("env".to_owned(), Value::Array(env));
 }

@@ -1,21 +1,22 @@
 //! The ledger in a ConfigMap.
 //!
-//! One key per partition and one per cordon, so that a person sees what is held with `kubectl get configmap
-//! ipu-partitions-tracker -o yaml`, and two annotations: the layout's version, and the word of the last write. The ConfigMap
+//! One key per partition and one per cordon, so that `kubectl get configmap ipu-partitions-tracker -o yaml`
+//! shows the holds. Two annotations contain the layout version and the token of the last write. The ConfigMap
 //! outlives the programs that use it.
 //!
-//! # Why it is safe
+//! # Consistency
 //!
-//! Every write is one JSON patch that the API server applies to the newest object in one transaction of etcd, or not at
-//! all. It tests the word of the write that the changes were made for, and carries the object's version, so that it fails
-//! on any other state: a newer one, another object of the name after somebody deleted the ConfigMap, an older one after
-//! etcd was restored from a snapshot. A write that nobody waits for any more lands on the state it was made for or
-//! nowhere. Nothing is ever sent twice: the client's own retries are off, so that a refusal means that nothing was written.
+//! Every write is one JSON patch, which the API server applies to the newest object in one transaction of
+//! etcd, or not at all. The patch tests the token of the write that the changes are based on, and contains
+//! the object's `resourceVersion`. It therefore fails on any other state: a newer one, another object after
+//! somebody deleted the ConfigMap, or an older one after etcd was restored from a snapshot. A write whose
+//! caller has given up lands on the state it was made for, or nowhere. No request is ever repeated: the
+//! retries of the client are disabled, so a refusal means that nothing was written.
 //!
-//! [`load`](LedgerStore::load) asks for no version, which makes the API server read from etcd with a quorum and not from
-//! its cache: what was committed before is seen. To learn that nothing changed it asks for the metadata alone. What is
-//! remembered of the content is used only under the revision that it was read or written at; a stale memory costs a
-//! conflict, never an update.
+//! [`load`](LedgerStore::load) requests no version, so the API server reads from etcd with a quorum and not
+//! from its cache: every commit before it is visible. To detect that nothing changed it requests only the
+//! metadata. Cached content is used only for the revision at which it was read or written: an outdated cache
+//! causes a conflict, and never a lost update.
 
 mod codec;
 mod config_map_data;
@@ -47,74 +48,76 @@ use revision::{ConfigMapRevision, LAYOUT, WRITE, WriteTokens};
 
 pub use usage::UsageOptions;
 
-/// The name of the ConfigMap unless another is chosen, as documented (seed 000 table 6.1).
-const NAME: &str = "ipu-partitions-tracker";
+/// Default name of the ConfigMap, as documented (seed 000 table 6.1).
+const DEFAULT_NAME: &str = "ipu-partitions-tracker";
 
-/// What the API server takes in the values of a ConfigMap: 1 MiB.
+/// Limit of the API server for the values of a ConfigMap: 1 MiB.
 const MAX_BYTES: usize = 1 << 20;
 
-/// How long a call to the API server may take: long enough for one under load, short enough that callers are told of one
-/// that hangs before they give up themselves.
+/// Default timeout of one request: long enough for a loaded API server, and shorter than the timeouts of
+/// callers.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The layout that this build writes and reads.
+/// Layout version that this build writes and reads.
 const LAYOUT_VERSION: u32 = 1;
 
-/// How often the ConfigMap may vanish or appear between two steps of one call.
-const TRIES: u32 = 5;
+/// Maximum number of attempts when the ConfigMap vanishes or appears between two steps of one call.
+const MAX_ATTEMPTS: u32 = 5;
 
-/// Where the ledger is, and how the API server is called.
+/// Location of the ledger, and limits of requests to the API server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConfigMapOptions {
-    /// The namespace of the ConfigMap.
+    /// Namespace of the ConfigMap.
     pub namespace: String,
-    /// Its name: `ipu-partitions-tracker` unless set.
+    /// Name of the ConfigMap; `ipu-partitions-tracker` by default.
     pub name: String,
-    /// How long one call to the API server may take: 10 s unless set. After that whether a write was taken is not known.
+    /// Timeout of one request; 10 s by default. After a timeout it is unknown whether a write was applied.
     pub timeout: Duration,
-    /// Up to how many bytes of values are written: 1 MiB unless set, which is what the API server takes at most. New
-    /// requests are refused a thirty-second part and the growth of what is recorded below that, new cordons half of that part.
+    /// Maximum size of all values in bytes: 1 MiB by default, which is the limit of the API server. The last
+    /// thirty-second part, and the growth of existing entries, are reserved: new requests are refused
+    /// earlier. New cordons may use half of that part.
     pub max_bytes: usize,
-    /// How much is kept of who held what, in ConfigMaps beside the ledger: `NAME-usage` and `NAME-usage-00`, `-01`, ….
+    /// Limits of the usage log, in ConfigMaps beside the ledger: `NAME-usage` and `NAME-usage-00`, `-01`, ….
     pub usage: UsageOptions,
 }
 
 impl ConfigMapOptions {
-    /// The ConfigMap `ipu-partitions-tracker` of `namespace`.
+    /// Selects the ConfigMap `ipu-partitions-tracker` of `namespace`.
     #[must_use]
     pub fn of(namespace: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
-            name: NAME.into(),
+            name: DEFAULT_NAME.into(),
             timeout: REQUEST_TIMEOUT,
             max_bytes: MAX_BYTES,
             usage: UsageOptions::default(),
         }
     }
 
-    /// The most bytes that the queued requests of one namespace should take, a tenth of what the ConfigMap holds: for
-    /// [`NamespaceRules::max_queued_bytes`](ipu_core::NamespaceRules::max_queued_bytes).
+    /// Returns the maximum size in bytes of the queued requests of one namespace, a tenth of the usable size:
+    /// for [`NamespaceRules::max_queued_bytes`](ipu_core::NamespaceRules::max_queued_bytes).
     #[must_use]
     pub const fn namespace_share(&self) -> usize {
         namespace_share(self.max_bytes)
     }
 }
 
-/// A ledger in a ConfigMap. It is made when it is first looked at, and made again, empty, if somebody deletes it. Whoever
-/// uses it may `get`, `create` and `patch` it. It is a [`UsageLog`](ipu_ledger::UsageLog) too, in other ConfigMaps, which it
-/// makes when there is something to record.
+/// A ledger in a ConfigMap. The store creates it on first use, and again, empty, if somebody deletes it. The
+/// service account needs `get`, `create` and `patch` on it. The store is also a
+/// [`UsageLog`](ipu_ledger::UsageLog) in further ConfigMaps, which it creates when there is something to
+/// record.
 pub struct ConfigMapStore {
     client: Client,
     options: ConfigMapOptions,
-    words: WriteTokens,
-    pace: WriteBudget,
-    known: Mutex<Option<CachedConfigMap>>,
-    /// The highest version that was seen: it never goes down, unless etcd was restored.
+    tokens: WriteTokens,
+    write_budget: WriteBudget,
+    cache: Mutex<Option<CachedConfigMap>>,
+    /// Highest version observed. It never decreases, unless etcd was restored.
     highest: AtomicU64,
 }
 
-/// What the ConfigMap holds at some state of it.
+/// Content of the ConfigMap at one revision.
 #[derive(Clone)]
 struct CachedConfigMap {
     at: ConfigMapRevision,
@@ -130,12 +133,14 @@ impl std::fmt::Debug for ConfigMapStore {
 }
 
 impl ConfigMapStore {
-    /// A ledger at the API server of `config`. Calls nobody yet. Its own client never repeats a call, whatever `config`
-    /// says: a write that is repeated after its answer was lost would be refused as a conflict although it was taken.
+    /// Creates a store at the API server of `config`. Sends no request yet. Its client never repeats a
+    /// request, whatever `config` contains: a write repeated after a lost response would be refused as a
+    /// conflict although it was applied.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unavailable`] if `config` makes no client, such as by a key that cannot be read.
+    /// [`StoreError::Unavailable`] if `config` is not valid for a client, for example because of an
+    /// unreadable key.
     pub fn new(config: Config, options: ConfigMapOptions) -> Result<Self, StoreError> {
         let client = connect(config).map_err(|error| StoreError::Unavailable {
             step: "open",
@@ -144,9 +149,9 @@ impl ConfigMapStore {
         Ok(Self {
             client,
             options,
-            words: WriteTokens::new(),
-            pace: WriteBudget::new(),
-            known: Mutex::new(None),
+            tokens: WriteTokens::new(),
+            write_budget: WriteBudget::new(),
+            cache: Mutex::new(None),
             highest: AtomicU64::new(0),
         })
     }
@@ -155,33 +160,34 @@ impl ConfigMapStore {
         Api::namespaced(self.client.clone(), &self.options.namespace)
     }
 
-    /// What people call it.
-    fn what(&self) -> String {
+    /// Returns the name of the ConfigMap for messages.
+    fn display_name(&self) -> String {
         format!("ConfigMap {}/{}", self.options.namespace, self.options.name)
     }
 
-    // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-    fn known(&self) -> MutexGuard<'_, Option<CachedConfigMap>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    // No code panics while it holds the lock, so a poisoned lock contains consistent data.
+    fn cache(&self) -> MutexGuard<'_, Option<CachedConfigMap>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn unavailable(&self, step: &'static str, failure: &Failure) -> StoreError {
         StoreError::Unavailable {
             step,
-            detail: format!("{}: {failure}", self.what()),
+            detail: format!("{}: {failure}", self.display_name()),
         }
     }
 
-    /// Where the ledger is now, without its content; none if it is not there, or is no ledger.
+    /// Returns the current revision without the content, or `None` if the ConfigMap is missing or is no
+    /// ledger.
     async fn head(&self) -> Result<Option<ConfigMapRevision>, Failure> {
         let api = self.api();
         let found = bounded(self.options.timeout, api.get_metadata_opt(&self.options.name)).await?;
-        Ok(found.and_then(|found| ConfigMapRevision::of(&found.metadata)))
+        Ok(found.and_then(|found| ConfigMapRevision::from_metadata(&found.metadata)))
     }
 
-    /// All of the ledger. Makes it if it is not there.
+    /// Reads the whole ledger. Creates it if it is missing.
     async fn fetch(&self) -> Result<CachedConfigMap, StoreError> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let api = self.api();
             let found = bounded(self.options.timeout, api.get_opt(&self.options.name))
                 .await
@@ -190,14 +196,17 @@ impl ConfigMapStore {
                 self.create().await?;
                 continue;
             };
-            match ConfigMapRevision::of(&found.metadata) {
+            match ConfigMapRevision::from_metadata(&found.metadata) {
                 Some(at) => return self.read(at, found),
-                None => self.take_over(&found).await?,
+                None => self.initialize(&found).await?,
             }
         }
         Err(StoreError::Unavailable {
             step: "read",
-            detail: format!("{}: it is deleted as often as it is made", self.what()),
+            detail: format!(
+                "{}: it is deleted again after every creation",
+                self.display_name()
+            ),
         })
     }
 
@@ -210,12 +219,12 @@ impl ConfigMapStore {
         match layout.and_then(|layout| layout.parse().ok()) {
             Some(LAYOUT_VERSION) => {}
             Some(found) if found > LAYOUT_VERSION => return Err(FormatError::Newer { found }.into()),
-            _ => return Err(self.corrupt(format!("its layout is {layout:?}"))),
+            _ => return Err(self.corrupt(format!("its layout version {layout:?} is not supported"))),
         }
-        let known = self.known().clone();
-        let known = known.as_ref().map(|known| &known.content);
+        let cached = self.cache().clone();
+        let cached = cached.as_ref().map(|cached| &cached.content);
         let mut content =
-            Content::read(found.data.unwrap_or_default(), known).map_err(|error| match error {
+            Content::read(found.data.unwrap_or_default(), cached).map_err(|error| match error {
                 Unreadable::Format(format) => format.into(),
                 Unreadable::Damaged { key, detail } => self.corrupt(format!("key {key}: {detail}")),
             })?;
@@ -223,26 +232,26 @@ impl ConfigMapStore {
         let highest = self.highest.fetch_max(at.number(), Ordering::Relaxed);
         if at.number() < highest {
             tracing::warn!(
-                what = self.what(),
+                what = self.display_name(),
                 version = at.number(),
                 highest,
-                "the ledger has gone back to an older state: was etcd restored from a snapshot?"
+                "the ledger was reset to an older state: was etcd restored from a snapshot?"
             );
         }
-        if let Some((writer, number)) = self.words.other(&at.write) {
-            self.pace.count_other(writer, number, content.size());
+        if let Some((writer, number)) = self.tokens.parse_foreign(&at.write) {
+            self.write_budget.count_other(writer, number, content.size());
         }
-        let known = CachedConfigMap { at, content };
-        *self.known() = Some(known.clone());
-        Ok(known)
+        let cached = CachedConfigMap { at, content };
+        *self.cache() = Some(cached.clone());
+        Ok(cached)
     }
 
-    /// Makes an empty ledger. That somebody else did so first is as well.
+    /// Creates an empty ledger. A concurrent creation is a success too.
     async fn create(&self) -> Result<(), StoreError> {
-        if self.known().is_some() {
+        if self.cache().is_some() {
             tracing::warn!(
-                what = self.what(),
-                "the ledger was deleted and begins anew, empty"
+                what = self.display_name(),
+                "the ledger was deleted and is recreated empty"
             );
         }
         let map = ConfigMap {
@@ -251,11 +260,11 @@ impl ConfigMapStore {
                 annotations: Some(
                     [
                         (LAYOUT.into(), LAYOUT_VERSION.to_string()),
-                        (WRITE.into(), self.words.next()),
+                        (WRITE.into(), self.tokens.next()),
                     ]
                     .into(),
                 ),
-                // Nobody is to be recorded as the writer of a key, which would take as much room as the entries do.
+                // Managed fields would record a writer for every key, and take as much space as the entries.
                 managed_fields: Some(vec![ManagedFieldsEntry::default()]),
                 ..ObjectMeta::default()
             },
@@ -265,12 +274,12 @@ impl ConfigMapStore {
         match bounded(self.options.timeout, api.create(&PostParams::default(), &map)).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.code() == Some(409) => Ok(()),
-            Err(failure) => Err(self.unavailable("make", &failure)),
+            Err(failure) => Err(self.unavailable("create", &failure)),
         }
     }
 
-    /// Begins a ledger in a ConfigMap that somebody made, if it is empty.
-    async fn take_over(&self, found: &ConfigMap) -> Result<(), StoreError> {
+    /// Initializes a ledger in an existing, empty ConfigMap.
+    async fn initialize(&self, found: &ConfigMap) -> Result<(), StoreError> {
         let data = found.data.as_ref().map_or(0, std::collections::BTreeMap::len);
         let binary = found
             .binary_data
@@ -278,7 +287,7 @@ impl ConfigMapStore {
             .map_or(0, std::collections::BTreeMap::len);
         if data + binary > 0 {
             return Err(self.corrupt(format!(
-                "it holds {} keys and not the annotation {LAYOUT}: another program made it; delete it if its \
+                "it has {} keys and no annotation {LAYOUT}: another program created it; delete it if its \
                  partitions are gone, or choose another name",
                 data + binary
             )));
@@ -290,24 +299,24 @@ impl ConfigMapStore {
         if annotations.is_empty() {
             patch.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
         }
-        for (name, value) in [(LAYOUT, LAYOUT_VERSION.to_string()), (WRITE, self.words.next())] {
+        for (name, value) in [(LAYOUT, LAYOUT_VERSION.to_string()), (WRITE, self.tokens.next())] {
             patch.push(json!({"op": "add", "path": annotation(name), "value": value}));
         }
         match self.patch(&patch.into()).await {
             Ok(_) => Ok(()),
-            // Somebody was faster, or it is gone again: it is looked at once more.
+            // The ConfigMap was changed or deleted concurrently: the caller reads it again.
             Err(failure) if matches!(failure.code(), Some(404 | 409)) => Ok(()),
-            Err(failure) => Err(self.unavailable("make", &failure)),
+            Err(failure) => Err(self.unavailable("create", &failure)),
         }
     }
 
-    /// Sends a JSON patch of the ledger, once, and answers the metadata of what came of it.
+    /// Sends a JSON patch of the ledger once. Returns the metadata of the result.
     async fn patch(&self, patch: &Value) -> Result<ObjectMeta, Failure> {
         let sent = self.send_patch::<PartialObjectMeta<ConfigMap>>(&self.options.name, patch, METADATA_ONLY);
         Ok(sent.await?.metadata)
     }
 
-    /// Sends a JSON patch of the ConfigMap `name`, once, and answers what came of it in the form that is asked for.
+    /// Sends a JSON patch of the ConfigMap `name` once. Returns the result in the media type `accept`.
     async fn send_patch<T: DeserializeOwned>(
         &self,
         name: &str,
@@ -325,23 +334,23 @@ impl ConfigMapStore {
         bounded(self.options.timeout, self.client.request::<T>(request)).await
     }
 
-    /// What the ConfigMap holds at `at`; none if it is not there any more.
+    /// Returns the content at revision `at`, or `None` if that is not the current one.
     async fn content_at(&self, at: &ConfigMapRevision) -> Result<Option<Content>, StoreError> {
-        let remembered = self.known().clone();
-        if let Some(known) = remembered.filter(|known| known.at == *at) {
-            return Ok(Some(known.content));
+        let cached = self.cache().clone();
+        if let Some(cached) = cached.filter(|cached| cached.at == *at) {
+            return Ok(Some(cached.content));
         }
-        let known = self.fetch().await?;
-        Ok((known.at == *at).then_some(known.content))
+        let current = self.fetch().await?;
+        Ok((current.at == *at).then_some(current.content))
     }
 
-    /// What a write that was refused means.
+    /// Converts the refusal of a write to an error.
     async fn refused(&self, failure: Failure, at: &ConfigMapRevision, basis: &Revision) -> StoreError {
         let conflict = StoreError::Conflict { basis: basis.clone() };
         match failure.code() {
-            // Another version, or none.
+            // Another version, or no object.
             Some(404 | 409) => conflict,
-            // The test of the last write failed, or something is wrong with the patch itself.
+            // The test of the last write failed, or the patch itself is invalid.
             Some(422) => match self.head().await {
                 Ok(Some(now)) if now == *at && failure.message_contains("may not exceed") => {
                     StoreError::Full {
@@ -361,7 +370,7 @@ impl ConfigMapStore {
 
     fn corrupt(&self, detail: String) -> StoreError {
         StoreError::Corrupt {
-            what: self.what(),
+            what: self.display_name(),
             detail,
         }
     }
@@ -379,11 +388,11 @@ impl LedgerStore for ConfigMapStore {
                 return Ok(None);
             }
         }
-        let known = self.fetch().await?;
+        let current = self.fetch().await?;
         Ok(Some(Snapshot {
-            revision: known.at.revision(),
-            entries: known.content.entries(),
-            cordons: known.content.cordons(),
+            revision: current.at.revision(),
+            entries: current.content.entries(),
+            cordons: current.content.cordons(),
         }))
     }
 
@@ -392,34 +401,34 @@ impl LedgerStore for ConfigMapStore {
         let at = ConfigMapRevision::parse(basis).ok_or_else(conflict)?;
         let content = self.content_at(&at).await?.ok_or_else(conflict)?;
         let write = content
-            .write(&at, &self.words.next(), changes, self.options.max_bytes)
+            .write(&at, &self.tokens.next(), changes, self.options.max_bytes)
             .map_err(|ConfigMapFull(detail)| StoreError::Full { detail })?;
-        self.pace.count(write.content.size());
+        self.write_budget.count(write.content.size());
         let metadata = match self.patch(&write.patch).await {
             Ok(metadata) => metadata,
             Err(failure) => return Err(self.refused(failure, &at, basis).await),
         };
-        let Some(now) = ConfigMapRevision::of(&metadata) else {
-            return Err(self.corrupt("the API server's answer to a write tells no version".into()));
+        let Some(now) = ConfigMapRevision::from_metadata(&metadata) else {
+            return Err(self.corrupt("the response of the API server to a write contains no version".into()));
         };
         self.highest.fetch_max(now.number(), Ordering::Relaxed);
         let revision = now.revision();
-        *self.known() = Some(CachedConfigMap {
+        *self.cache() = Some(CachedConfigMap {
             at: now,
             content: write.content,
         });
         Ok(revision)
     }
 
-    /// Processes need no turns: of two that write at the same time one looks again. Whoever writes much has to wait for etcd
-    /// to keep up, and here those who wait share the next write.
+    /// Processes need no mutual exclusion: of two concurrent writers one gets a conflict. A heavy writer
+    /// waits for etcd's compaction, and the requests that wait here share the next write.
     async fn turn(&self) -> Result<WriteLock, StoreError> {
-        let wait = self.pace.wait();
+        let wait = self.write_budget.wait();
         if !wait.is_zero() {
             tracing::debug!(
                 ?wait,
-                what = self.what(),
-                "the ledger is written faster than etcd can forget it"
+                what = self.display_name(),
+                "the ledger is written faster than etcd compacts it"
             );
             tokio::time::sleep(wait).await;
         }

@@ -1,7 +1,7 @@
-//! Who calls: bearer tokens, asked about at the API server (TokenReview).
+//! Authentication of bearer tokens with the TokenReview API.
 //!
-//! A token counts only if the API server says that it is valid *for one of our audiences*: a token that a Kubernetes Pod was
-//! given for another service does not open this one. Who may then do what is a list of service accounts.
+//! A token is valid only if the API server reports that it is valid *for one of the configured audiences*: a
+//! token that a pod got for another service is refused. A list of service accounts authorizes callers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -17,27 +17,27 @@ use tokio::time::Instant;
 
 use crate::api_call::{bounded, connect};
 
-/// The longest that a positive answer may be used again: so long may a token live on that was taken back.
+/// Maximum time for which a positive result is cached: a revoked token may be accepted for that long.
 const MAX_CACHE_TIME: Duration = Duration::from_secs(60);
 
-/// How many positive answers are remembered: more than there are callers in any installation.
-const CACHED: usize = 1024;
+/// Maximum number of cached results: more than there are callers in any installation.
+const MAX_CACHED: usize = 1024;
 
-/// Longer than any service-account token.
+/// Longer than any service account token.
 const MAX_TOKEN_LEN: usize = 16 * 1024;
 
-/// How many reviews are under way at a time, so that callers with bad tokens do not flood the API server.
+/// Maximum number of concurrent reviews, so that invalid tokens do not flood the API server.
 const MAX_CONCURRENT_REVIEWS: usize = 16;
 
-/// How a service account's user is called.
+/// Prefix of the user name of a service account.
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
 /// A service account: `namespace/name`, or `system:serviceaccount:namespace:name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceAccount {
-    /// Its namespace.
+    /// Namespace of the account.
     pub namespace: String,
-    /// Its name.
+    /// Name of the account.
     pub name: String,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for ServiceAccount {
     }
 }
 
-/// A text is no service account.
+/// Error of a text that is not a service account.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a service account: write `namespace/name`")]
 pub struct NoServiceAccount(pub String);
@@ -71,36 +71,36 @@ impl FromStr for ServiceAccount {
 }
 
 fn is_name(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    !text.is_empty() && text.chars().all(plain)
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    !text.is_empty() && text.chars().all(is_allowed)
 }
 
-/// Who may call.
+/// Authorized callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Callers {
-    /// Whoever the API server knows.
+    /// Every user that the API server authenticates.
     Anybody,
-    /// These service accounts and nobody else.
+    /// Only these service accounts.
     Accounts(BTreeSet<ServiceAccount>),
 }
 
-/// How tokens are reviewed.
+/// Options of token reviews.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TokenReviewOptions {
-    /// The audiences that a token may be for, one of which it has to be for. Empty means the API server's own.
+    /// Accepted audiences, of which a token must have one. If empty, the API server's own audience.
     pub audiences: Vec<String>,
-    /// Who may call.
+    /// Authorized callers.
     pub callers: Callers,
-    /// How long a positive answer is used again: 30 s unless set, 60 s at most. Refusals are never remembered.
+    /// Time for which a positive result is cached: 30 s by default, 60 s at most. Refusals are never cached.
     pub cache: Duration,
-    /// How long one review may take: 5 s unless set.
+    /// Timeout of one review; 5 s by default.
     pub timeout: Duration,
 }
 
 impl TokenReviewOptions {
-    /// Tokens for `audience`, of these callers.
+    /// Creates options for tokens of `audience` and these callers.
     #[must_use]
     pub fn new(audience: impl Into<String>, callers: Callers) -> Self {
         Self {
@@ -112,52 +112,52 @@ impl TokenReviewOptions {
     }
 }
 
-/// Who the API server says that the caller is.
+/// Identity of a caller, as the API server reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TokenIdentity {
-    /// The user's name, such as `system:serviceaccount:default:operator`.
+    /// User name, such as `system:serviceaccount:default:operator`.
     pub user: String,
-    /// What tells it from another one of that name.
+    /// Uid, which distinguishes it from another user of the same name.
     pub uid: Option<String>,
-    /// The groups that it is in.
+    /// Groups of the user.
     pub groups: Vec<String>,
-    /// The service account, if it is one.
+    /// Service account, if the user is one.
     pub account: Option<ServiceAccount>,
 }
 
-/// Why a token does not do.
+/// Reason why a token is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// It is no valid token, or one for somebody else. To be answered as 401.
-    #[error("the token is not valid here: {detail}")]
+    /// The token is invalid, or has another audience. Answer with status 401.
+    #[error("the token is not valid for this service: {detail}")]
     Unauthenticated {
-        /// What the API server says.
+        /// Error of the API server.
         detail: String,
     },
-    /// It is valid, and its owner may not call. To be answered as 403.
-    #[error("{user} is not among those who may call")]
+    /// The token is valid, and its owner is not authorized. Answer with status 403.
+    #[error("{user} is not an authorized caller")]
     NotAllowed {
-        /// Whose it is.
+        /// Name of the user.
         user: String,
     },
-    /// The API server could not be asked. To be answered as 503.
+    /// The API server did not respond. Answer with status 503.
     #[error("the token could not be reviewed: {detail}")]
     Unavailable {
-        /// Why.
+        /// Cause of the failure.
         detail: String,
     },
 }
 
-/// Asks the API server about tokens. Whoever uses it may `create` `tokenreviews.authentication.k8s.io` (the cluster role
-/// `system:auth-delegator` allows that).
+/// Reviews tokens with the API server. The service account needs `create` on
+/// `tokenreviews.authentication.k8s.io`, which the cluster role `system:auth-delegator` grants.
 pub struct TokenReviewer {
     client: Client,
     options: TokenReviewOptions,
-    /// By token; whom it is and until when that counts. Never shown.
+    /// Identities with their expiry by token. Never shown.
     cached: Mutex<HashMap<String, (TokenIdentity, Instant)>>,
-    at_a_time: Semaphore,
+    concurrent_reviews: Semaphore,
 }
 
 impl fmt::Debug for TokenReviewer {
@@ -169,36 +169,36 @@ impl fmt::Debug for TokenReviewer {
 }
 
 impl TokenReviewer {
-    /// Reviews at the API server of `config`. Calls nobody yet.
+    /// Creates a reviewer for the API server of `config`. Sends no request yet.
     ///
     /// # Errors
     ///
-    /// [`AuthError::Unavailable`] if `config` makes no client.
+    /// [`AuthError::Unavailable`] if `config` is not valid for a client.
     pub fn new(config: Config, options: TokenReviewOptions) -> Result<Self, AuthError> {
         let client = connect(config).map_err(|error| unavailable(&error))?;
         Ok(Self {
             client,
             options,
             cached: Mutex::default(),
-            at_a_time: Semaphore::new(MAX_CONCURRENT_REVIEWS),
+            concurrent_reviews: Semaphore::new(MAX_CONCURRENT_REVIEWS),
         })
     }
 
-    /// Whose `token` is, if its owner may call.
+    /// Returns the identity of the owner of `token`, if it is an authorized caller.
     ///
     /// # Errors
     ///
-    /// [`AuthError`]; none of them tells the token.
+    /// [`AuthError`]; no variant contains the token.
     pub async fn review(&self, token: &str) -> Result<TokenIdentity, AuthError> {
         let plausible =
             !token.is_empty() && token.len() <= MAX_TOKEN_LEN && token.bytes().all(|b| b.is_ascii_graphic());
         if !plausible {
-            return Err(unauthenticated("it has no form of a token"));
+            return Err(unauthenticated("it does not have the form of a token"));
         }
-        if let Some(identity) = self.remembered(token) {
+        if let Some(identity) = self.cached_identity(token) {
             return Ok(identity);
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let review = TokenReview {
             metadata: ObjectMeta::default(),
             spec: TokenReviewSpec {
@@ -209,20 +209,20 @@ impl TokenReviewer {
         };
         let api: Api<TokenReview> = Api::all(self.client.clone());
         let params = PostParams::default();
-        let ask = async {
-            // Never closed.
-            let _turn = self.at_a_time.acquire().await;
+        let request = async {
+            // The semaphore is never closed.
+            let _permit = self.concurrent_reviews.acquire().await;
             api.create(&params, &review).await
         };
-        let answer = bounded(self.options.timeout, ask)
+        let response = bounded(self.options.timeout, request)
             .await
             .map_err(|failure| unavailable(&failure))?;
-        let identity = judge(answer.status.unwrap_or_default(), &self.options)?;
-        self.remember(token, &identity, begun);
+        let identity = evaluate(response.status.unwrap_or_default(), &self.options)?;
+        self.cache_identity(token, &identity, started);
         Ok(identity)
     }
 
-    fn remembered(&self, token: &str) -> Option<TokenIdentity> {
+    fn cached_identity(&self, token: &str) -> Option<TokenIdentity> {
         let now = Instant::now();
         self.cached()
             .get(token)
@@ -230,36 +230,36 @@ impl TokenReviewer {
             .map(|(identity, _)| identity.clone())
     }
 
-    fn remember(&self, token: &str, identity: &TokenIdentity, asked: Instant) {
-        let until = asked + self.options.cache.min(MAX_CACHE_TIME);
+    fn cache_identity(&self, token: &str, identity: &TokenIdentity, requested_at: Instant) {
+        let until = requested_at + self.options.cache.min(MAX_CACHE_TIME);
         let mut cached = self.cached();
-        if cached.len() >= CACHED {
+        if cached.len() >= MAX_CACHED {
             let now = Instant::now();
             cached.retain(|_, (_, until)| now < *until);
         }
-        // Of more callers than that the later ones are asked about each time.
-        if cached.len() < CACHED {
+        // With more callers than that, later ones are reviewed each time.
+        if cached.len() < MAX_CACHED {
             cached.insert(token.into(), (identity.clone(), until));
         }
     }
 
-    // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+    // No code panics while it holds the lock, so a poisoned lock contains consistent data.
     fn cached(&self) -> MutexGuard<'_, HashMap<String, (TokenIdentity, Instant)>> {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the API server's answer means.
-fn judge(status: TokenReviewStatus, options: &TokenReviewOptions) -> Result<TokenIdentity, AuthError> {
+/// Evaluates the status of a review.
+fn evaluate(status: TokenReviewStatus, options: &TokenReviewOptions) -> Result<TokenIdentity, AuthError> {
     if status.authenticated != Some(true) {
         let detail = status.error.filter(|error| !error.is_empty());
         return Err(unauthenticated(
-            detail.as_deref().unwrap_or("the API server does not know it"),
+            detail.as_deref().unwrap_or("the API server does not accept it"),
         ));
     }
-    // An authenticator that knows nothing of audiences answers without any: such a token is for the API server alone.
-    let ours = |audience: &String| options.audiences.contains(audience);
-    if !options.audiences.is_empty() && !status.audiences.unwrap_or_default().iter().any(ours) {
+    // An authenticator without support for audiences returns none: such a token is for the API server alone.
+    let is_accepted = |audience: &String| options.audiences.contains(audience);
+    if !options.audiences.is_empty() && !status.audiences.unwrap_or_default().iter().any(is_accepted) {
         return Err(unauthenticated("it is for another audience"));
     }
     let user = status.user.unwrap_or_default();
@@ -316,8 +316,8 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_with_a_token_for_us_is_let_in() {
-        let identity = judge(
+    fn a_token_of_the_operator_with_an_accepted_audience_is_valid() {
+        let identity = evaluate(
             status(
                 "system:serviceaccount:graphcore:operator",
                 &["other", "vipu-proxy"],
@@ -329,21 +329,21 @@ mod tests {
     }
 
     #[test]
-    fn a_token_for_nobody_in_particular_or_for_others_is_not_for_us() {
+    fn a_token_without_or_with_another_audience_is_refused() {
         for audiences in [&[][..], &["other"], &["vipu-proxy-2"]] {
-            let error = judge(
+            let error = evaluate(
                 status("system:serviceaccount:graphcore:operator", audiences),
                 &options(),
             )
             .unwrap_err();
             assert!(matches!(error, AuthError::Unauthenticated { .. }), "{error}");
         }
-        let error = judge(TokenReviewStatus::default(), &options()).unwrap_err();
+        let error = evaluate(TokenReviewStatus::default(), &options()).unwrap_err();
         assert!(matches!(error, AuthError::Unauthenticated { .. }), "{error}");
     }
 
     #[test]
-    fn a_user_who_only_looks_like_an_account_is_not_allowed() {
+    fn a_user_name_that_resembles_an_account_is_not_authorized() {
         for user in [
             "graphcore/operator",
             "system:serviceaccount:graphcore:operator:x",
@@ -351,30 +351,31 @@ mod tests {
             "system:serviceaccount:default:operator",
             "",
         ] {
-            let error = judge(status(user, &["vipu-proxy"]), &options()).unwrap_err();
+            let error = evaluate(status(user, &["vipu-proxy"]), &options()).unwrap_err();
             assert!(matches!(error, AuthError::NotAllowed { .. }), "{user}: {error}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_used_again_for_a_minute_at_most_and_only_so_many_are_kept() {
+    async fn results_are_cached_for_a_minute_at_most_and_in_limited_number() {
         let mut options = options();
         options.cache = Duration::from_secs(3600);
         let reviewer = TokenReviewer::new(Config::new("http://localhost".parse().unwrap()), options).unwrap();
-        let identity = judge(
+        let identity = evaluate(
             status("system:serviceaccount:graphcore:operator", &["vipu-proxy"]),
             &reviewer.options,
         )
         .unwrap();
-        let known = |token: usize| reviewer.remembered(&token.to_string()).is_some();
-        let remember = |token: usize| reviewer.remember(&token.to_string(), &identity, Instant::now());
-        (0..CACHED + 10).for_each(remember);
-        assert!(known(0) && known(CACHED - 1) && !known(CACHED));
+        let is_cached = |token: usize| reviewer.cached_identity(&token.to_string()).is_some();
+        let cache_identity =
+            |token: usize| reviewer.cache_identity(&token.to_string(), &identity, Instant::now());
+        (0..MAX_CACHED + 10).for_each(cache_identity);
+        assert!(is_cached(0) && is_cached(MAX_CACHED - 1) && !is_cached(MAX_CACHED));
         tokio::time::advance(MAX_CACHE_TIME - Duration::from_millis(1)).await;
-        assert!(known(0));
+        assert!(is_cached(0));
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(!known(0));
-        remember(CACHED);
-        assert!(known(CACHED), "what has lapsed makes room");
+        assert!(!is_cached(0));
+        cache_identity(MAX_CACHED);
+        assert!(is_cached(MAX_CACHED), "expired results free capacity");
     }
 }

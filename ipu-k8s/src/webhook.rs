@@ -1,13 +1,14 @@
-//! What the API server is answered when it asks whether an IPUJob is admitted: pure functions over an `AdmissionReview`.
+//! The admission webhooks for IPUJobs: pure functions from an `AdmissionReview` to its response.
 //!
-//! [`mutate`] stores the documented defaults and the finalizer, [`validate`] names everything that is wrong, in one answer.
-//! Both take the review as it was sent and parse the object as every other part of the project does, so that a field of a
-//! wrong kind is a violation like any other. What they never do:
+//! [`mutate`] adds the documented defaults and the finalizer; [`validate`] reports all violations in one
+//! response. Both take the review as it was sent and parse the object like every other part of the project,
+//! so that a field of a wrong kind is a violation like any other. They never:
 //!
-//! - refuse a deletion, or any change of an object that is being deleted, such as the removal of its finalizers;
-//! - refuse an update that leaves the spec as it is, or one for what the stored object breaks already and the update does not
-//!   make worse;
-//! - change what somebody wrote: fields that are translated or ignored are warned about.
+//! - refuse a deletion, or any change of an object that is being deleted, such as the removal of its
+//!   finalizers;
+//! - refuse an update that leaves the spec unchanged, or one for a violation that the stored object has
+//!   already and that the update does not make worse;
+//! - change what the user wrote: translated and ignored fields get a warning.
 //!
 //! ```
 //! use ipu_k8s::webhook::{AdmissionRules, validate};
@@ -45,23 +46,24 @@ pub use self::request::{MAX_REVIEW_BYTES, ReviewError};
 use self::request::{Request, ReviewTarget};
 pub use self::response::ReviewResponse;
 
-/// The finalizer of an IPUJob: it goes when the ledger has taken over the release of its partitions.
+/// Finalizer of an IPUJob. It is removed once the ledger has taken over the release of its partitions.
 pub const FINALIZER: &str = IpuJob::FINALIZER;
 
-/// The value of `spec.managedBy` that stands for this project's operator, as its absence does.
+/// Value of `spec.managedBy` for this project's operator, equivalent to its absence.
 pub const MANAGED_BY: &str = IpuJob::OPERATOR;
 
-/// Answers a review by what is to be stored beside what was written: cleanPodPolicy None, restartPolicy Never with three
-/// restarts, one replica of the workers, and on creation [`FINALIZER`] unless somebody else manages the job.
+/// Responds to a review with the defaults to be stored: cleanPodPolicy None, restartPolicy Never with three
+/// restarts, one replica of the workers, and on creation [`FINALIZER`] unless another controller manages the
+/// job.
 ///
-/// It refuses no object; that is up to [`validate`], which is asked afterwards.
+/// It refuses no object; the API server calls [`validate`] afterwards.
 ///
 /// # Errors
 ///
-/// [`ReviewError`] if `review` is no `AdmissionReview` that could be answered.
+/// [`ReviewError`] if `review` is not an `AdmissionReview` that can be answered.
 pub fn mutate(review: &[u8]) -> Result<ReviewResponse, ReviewError> {
     let request = Request::read(review)?;
-    Ok(match request.asked() {
+    Ok(match request.target() {
         ReviewTarget::Job { new, old } if !is_being_deleted(new) => {
             ReviewResponse::allow(&request).with_patch(&defaults::patch(new, old))
         }
@@ -69,28 +71,27 @@ pub fn mutate(review: &[u8]) -> Result<ReviewResponse, ReviewError> {
     })
 }
 
-/// Answers a review by everything that is wrong with the job, or, if nothing is, by what is odd about it.
+/// Responds to a review with all violations of the job, or with its warnings if there are none.
 ///
 /// # Errors
 ///
-/// [`ReviewError`] if `review` is no `AdmissionReview` that could be answered.
+/// [`ReviewError`] if `review` is not an `AdmissionReview` that can be answered.
 pub fn validate(review: &[u8], rules: &AdmissionRules) -> Result<ReviewResponse, ReviewError> {
     let request = Request::read(review)?;
-    Ok(match request.asked() {
-        ReviewTarget::Nothing => ReviewResponse::allow(&request),
-        ReviewTarget::OtherResource(resource) => {
-            ReviewResponse::allow(&request).with_warnings([format!("no rule of IPUJobs is about {resource}")])
-        }
-        ReviewTarget::Missing => ReviewResponse::bad_request(&request, "the review has no object to look at"),
+    Ok(match request.target() {
+        ReviewTarget::NotReviewed => ReviewResponse::allow(&request),
+        ReviewTarget::OtherResource(resource) => ReviewResponse::allow(&request)
+            .with_warnings([format!("this webhook does not validate {resource}")]),
+        ReviewTarget::Missing => ReviewResponse::bad_request(&request, "the review contains no object"),
         ReviewTarget::Job { new, .. } | ReviewTarget::Scale { new, .. } if is_being_deleted(new) => {
             ReviewResponse::allow(&request)
         }
-        ReviewTarget::Job { new, old } => validate::judge(&request, new, old, rules),
-        ReviewTarget::Scale { new, old } => policy::judge_scale(&request, new, old, rules),
+        ReviewTarget::Job { new, old } => validate::validate_job(&request, new, old, rules),
+        ReviewTarget::Scale { new, old } => policy::validate_scale(&request, new, old, rules),
     })
 }
 
-/// The spec of an object; null is none.
+/// Returns the spec of an object; `None` if it is null.
 fn spec_of(object: &Value) -> Option<&Value> {
     object.get("spec").filter(|spec| !spec.is_null())
 }

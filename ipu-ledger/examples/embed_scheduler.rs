@@ -1,8 +1,9 @@
-//! A small scheduler of a stranger: it runs jobs on partitions of a simulated Pod16 and survives kill -9.
+//! A minimal third-party scheduler. It runs jobs on partitions of a simulated Pod16 and survives `kill -9`.
 //!
-//! `cargo run -p ipu-ledger --example embed_scheduler -- DIRECTORY JOB:IPUS...` keeps ledger and Pod in DIRECTORY. Each job
-//! is a line of text and a short rest on its partition. Run it again after a kill: what the dead scheduler held is given
-//! back first, by nothing but the ledger and the process ids in it.
+//! `cargo run -p ipu-ledger --example embed_scheduler -- DIRECTORY JOB:IPUS...` keeps the ledger and the
+//! simulator state in DIRECTORY. Each job prints a line and sleeps briefly on its partition. Run the example
+//! again after a kill: it first releases the partitions of the dead process, using only the ledger and the
+//! process ids in it.
 #![expect(clippy::print_stdout, reason = "a program for people to look at")]
 
 use std::error::Error;
@@ -17,7 +18,7 @@ use vipu_sim::Simulator;
 
 type Partitions = Ledger<GrpcController, SqliteStore>;
 
-/// Alive is who has a process of that id that was started at that time: ids are used again.
+/// Returns the identity of the running process `pid`: its id and start time, because the kernel reuses ids.
 fn started(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let after_name = stat.rsplit_once(") ")?.1;
@@ -70,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let pool = ControllerPool::single(ControllerName::new("pod16")?, Arc::clone(&controller));
 
     let mut options = LedgerOptions::default();
-    // The simulator dies with its scheduler, so no call outlives either.
+    // The simulator exits with its scheduler, so no call outlives either.
     options.settle = Duration::ZERO;
     options.liveness = Some(Arc::new(life_of));
     let partitions = Ledger::new(pool, SqliteStore::open(directory.join("ledger.db"))?, options);

@@ -1,49 +1,50 @@
-//! Clients that wait for the answer to a request, and may go away.
+//! Clients that wait for the reply to a request and may disconnect.
 
 use ipu_core::{PartitionId, Timestamp, TransitionError};
 use tokio::sync::watch;
 
 use crate::error::LedgerError;
 
-/// Keeps a request valid: its client waits as long as this is there.
+/// Keeps a request valid: its client counts as connected while this guard exists.
 #[derive(Debug)]
 pub struct CallerGuard(#[expect(dead_code, reason = "it counts by being dropped")] watch::Sender<()>);
 
-/// The client of a request that a task of its own serves.
+/// The client of a request that is served by a separate task.
 #[derive(Clone, Debug)]
 pub struct Caller(watch::Receiver<()>);
 
 impl Caller {
-    /// A client that waits until the guard is dropped.
+    /// Returns a client that stays connected until the guard is dropped.
     #[must_use]
     pub fn new() -> (CallerGuard, Self) {
         let (guard, caller) = watch::channel(());
         (CallerGuard(guard), Self(caller))
     }
 
-    /// Whether the client has gone away.
+    /// Returns whether the client has disconnected.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.0.has_changed().is_err()
     }
 
-    /// Waits until the client has gone away.
+    /// Waits until the client has disconnected.
     pub async fn disconnected(&mut self) {
         while self.0.changed().await.is_ok() {}
     }
 }
 
-/// The end of a request that is not recorded: a later one of the same client may have taken its place since.
+/// The deadline of a request that is not recorded yet. A later request of the same client may have replaced
+/// it.
 #[derive(Clone, Debug, Default)]
 pub struct Expiry {
-    /// The time at which the client gives up, if it says so.
+    /// The time at which the client gives up, if the client declares one.
     pub not_after: Option<Timestamp>,
-    /// The client, if it can be seen to go away.
+    /// The client, if its disconnection can be observed.
     pub caller: Option<Caller>,
 }
 
 impl Expiry {
-    /// Refuses the request for the partition `id` if its client has gone away.
+    /// Refuses the request for the partition `id` if its client has disconnected.
     ///
     /// # Errors
     ///
@@ -55,12 +56,12 @@ impl Expiry {
         }
     }
 
-    /// Returns the value of `work`, unless the client goes away before it is there.
+    /// Returns the value of `work`, unless the client disconnects first.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::TooLate`] if it does.
-    pub(crate) async fn or_gone<T>(
+    /// [`TransitionError::TooLate`] if the client disconnects first.
+    pub(crate) async fn unless_disconnected<T>(
         &self,
         id: &PartitionId,
         now: impl Fn() -> Timestamp,

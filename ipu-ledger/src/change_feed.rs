@@ -1,7 +1,7 @@
-//! The change feed: what became of which entry, told once it is durable.
+//! The change feed: publishes every durable change of an entry.
 //!
-//! The feed is the difference of successive states of the ledger, so that it is whole whoever wrote: this process, another
-//! one that shares the store, or a commit of our own whose reply was lost.
+//! The feed is the difference of successive states of the ledger. It is therefore complete for every writer:
+//! this process, another process that shares the store, or an own commit whose reply was lost.
 
 use std::sync::Arc;
 
@@ -10,32 +10,33 @@ use tokio::sync::broadcast;
 
 use crate::options::Clock;
 
-/// How many changes a receiver may be behind before it is told that it missed some: 4,096 are about two seconds of the
-/// fastest store.
+/// Changes that a receiver may lag behind before it gets `Lagged`: 4,096 are about two seconds of the fastest
+/// store.
 const HISTORY_LEN: usize = 4_096;
 
-/// One entry of the ledger has changed, durably.
+/// A durable change of one ledger entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LedgerChange {
-    /// The number of the change in this process: from 1, without gaps.
+    /// The sequence number of the change in this process: from 1, without gaps.
     pub seq: u64,
-    /// When this process saw it; for its own commits that is when they were durable.
+    /// The time at which this process observed the change. For its own commits, the time at which they became
+    /// durable.
     pub at: Timestamp,
-    /// Which entry.
+    /// The id of the entry.
     pub id: PartitionId,
-    /// What it was before; none if it is new.
+    /// The previous entry; `None` if the entry is new.
     pub from: Option<Arc<Entry>>,
-    /// What it is now; none if it is gone.
+    /// The new entry; `None` if the entry was removed.
     pub to: Option<Arc<Entry>>,
 }
 
-/// What an entry was and what it is; none where there is no entry.
-type FromTo = (Option<Arc<Entry>>, Option<Arc<Entry>>);
+/// An entry before and after a change; `None` where there is no entry.
+type EntryTransition = (Option<Arc<Entry>>, Option<Arc<Entry>>);
 
-/// Numbers changes and tells them to whoever listens.
+/// Numbers changes and sends them to all subscribers.
 pub(crate) struct ChangeFeed {
-    told: broadcast::Sender<LedgerChange>,
+    sender: broadcast::Sender<LedgerChange>,
     clock: Clock,
     last: u64,
 }
@@ -45,19 +46,19 @@ impl ChangeFeed {
         (self.clock)()
     }
 
-    /// A feed, and where receivers are made for it.
+    /// Returns a feed, and the sender that creates its receivers.
     pub(crate) fn new(clock: Clock) -> (Self, broadcast::Sender<LedgerChange>) {
-        let told = broadcast::Sender::new(HISTORY_LEN);
+        let sender = broadcast::Sender::new(HISTORY_LEN);
         let feed = Self {
-            told: told.clone(),
+            sender: sender.clone(),
             clock,
             last: 0,
         };
-        (feed, told)
+        (feed, sender)
     }
 
-    /// Tells what each of these entries was and is, unless that is the same.
-    pub(crate) fn tell(&mut self, changed: impl IntoIterator<Item = FromTo>) {
+    /// Publishes these pairs of entries, except pairs without a difference.
+    pub(crate) fn publish(&mut self, changed: impl IntoIterator<Item = EntryTransition>) {
         let mut at = None;
         for (from, to) in changed {
             let Some(id) = to.as_ref().or(from.as_ref()).map(|entry| entry.id.clone()) else {
@@ -74,15 +75,15 @@ impl ChangeFeed {
                 from,
                 to,
             };
-            // Nobody listens: fine.
-            let _ = self.told.send(change);
+            // An error means that there are no subscribers.
+            let _ = self.sender.send(change);
         }
     }
 }
 
-/// What differs between two states: first what is gone, then what is new or other, by id.
-pub(crate) fn difference(older: &LedgerState, newer: &LedgerState) -> Vec<FromTo> {
-    let gone = older
+/// Returns the difference of two states: first removed entries, then new or changed ones, by id.
+pub(crate) fn difference(older: &LedgerState, newer: &LedgerState) -> Vec<EntryTransition> {
+    let removed = older
         .shared()
         .filter(|entry| newer.get(&entry.id).is_none())
         .map(|entry| (Some(Arc::clone(entry)), None));
@@ -91,5 +92,5 @@ pub(crate) fn difference(older: &LedgerState, newer: &LedgerState) -> Vec<FromTo
         let same = before.is_some_and(|before| Arc::ptr_eq(before, entry) || before == entry);
         (!same).then(|| (before.cloned(), Some(Arc::clone(entry))))
     });
-    gone.chain(put).collect()
+    removed.chain(put).collect()
 }

@@ -1,17 +1,17 @@
-//! The stored form of an entry and of an cordon: one JSON object with its format version, the same in every store.
+//! The stored form of entries and cordons: one JSON object with its format version, identical in every store.
 
 use ipu_core::{Cordon, Entry, FormatError, check_format};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Why a stored text is not what it should be.
+/// The error for a stored record that cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Another build wrote it.
+    /// The record has the format of another build.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// It is not an entry, or not an cordon, at all.
+    /// The record is neither an entry nor a cordon.
     #[error("a stored record is damaged")]
     Damaged(#[source] serde_json::Error),
 }
@@ -34,49 +34,51 @@ struct StoredCordon<E> {
     cordon: E,
 }
 
-/// The stored form of `entry`: a line of JSON.
+/// Returns the stored form of `entry`: one line of JSON.
 #[must_use]
 pub fn encode(entry: &Entry) -> String {
     let stored = Stored {
         format: Entry::FORMAT,
         entry,
     };
-    // An entry has string keys and finite numbers only, so this cannot fail; and if it did, decoding would say so.
+    // An entry has string keys and finite numbers only, so this cannot fail. If it did, decoding would
+    // return an error.
     serde_json::to_string(&stored).unwrap_or_default()
 }
 
-/// The stored form of `cordon`: a line of JSON that no entry has.
+/// Returns the stored form of `cordon`: one line of JSON, distinct from every entry.
 #[must_use]
 pub fn encode_cordon(cordon: &Cordon) -> String {
     let stored = StoredCordon {
         format: Cordon::FORMAT,
         cordon,
     };
-    // As for an entry.
+    // As for an entry, this cannot fail.
     serde_json::to_string(&stored).unwrap_or_default()
 }
 
-/// The entry whose stored form is `text`.
+/// Parses the stored form of an entry.
 ///
 /// # Errors
 ///
-/// [`DecodeError::Format`] if another build wrote it, whatever else it is; [`DecodeError::Damaged`] if it is not an entry.
+/// [`DecodeError::Format`] if another build wrote the record, even if the rest is unknown too.
+/// [`DecodeError::Damaged`] if the record is not an entry.
 pub fn decode(text: &str) -> Result<Entry, DecodeError> {
     read(text, |stored: &Stored<Entry>| stored.format).map(|stored| stored.entry)
 }
 
-/// The cordon whose stored form is `text`.
+/// Parses the stored form of a cordon.
 ///
 /// # Errors
 ///
-/// As [`decode`], of an cordon.
+/// As for [`decode`], for a cordon.
 pub fn decode_cordon(text: &str) -> Result<Cordon, DecodeError> {
     read(text, |stored: &StoredCordon<Cordon>| stored.format).map(|stored| stored.cordon)
 }
 
 fn read<T: DeserializeOwned>(text: &str, format_of: fn(&T) -> u32) -> Result<T, DecodeError> {
     let stored: Result<T, _> = serde_json::from_str(text);
-    // What cannot be read may tell its version all the same: then that is what is wrong.
+    // A record that does not parse may still carry a version. A wrong version then takes precedence.
     let format = match &stored {
         Ok(stored) => format_of(stored),
         Err(_) => {
@@ -122,12 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn an_encoded_entry_decodes_to_itself() {
         assert_eq!(decode(&encode(&entry())).unwrap(), entry());
     }
 
     #[test]
-    fn a_newer_form_is_refused_by_its_number_even_if_nothing_else_is_understood() {
+    fn a_newer_format_is_refused_by_its_number_even_if_other_fields_are_unknown() {
         let error = decode(r#"{"format":3,"something":["else"]}"#).unwrap_err();
         assert!(
             matches!(error, DecodeError::Format(FormatError::Newer { found: 3 })),
@@ -141,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_is_damage_and_never_dropped_silently() {
+    fn an_entry_with_an_unknown_field_is_refused_as_damaged() {
         let text = encode(&entry()).replacen("\"ticket\"", "\"surprise\":1,\"ticket\"", 1);
         assert!(matches!(decode(&text).unwrap_err(), DecodeError::Damaged(_)));
     }
 
     #[test]
-    fn an_cordon_comes_back_and_is_no_entry() {
+    fn an_encoded_cordon_decodes_to_itself_and_is_not_an_entry() {
         let cordon = Cordon::new(
             "maintenance".parse().unwrap(),
             "pod001:8090".parse().unwrap(),

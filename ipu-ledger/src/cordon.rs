@@ -1,4 +1,4 @@
-//! Cordons (cordons): hardware that gets nothing new until whoever said so lifts it.
+//! Cordons: hardware that gets no new partitions until the owner of the cordon lifts it.
 
 use std::sync::Arc;
 
@@ -11,34 +11,37 @@ use crate::ledger::Ledger;
 use crate::store::LedgerStore;
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
-    /// Has the hardware of `cordon` get nothing new from now on, in every process that shares the store. Who holds
-    /// something there keeps it, and is answered. To say the same again is safe.
+    /// Excludes the hardware of `cordon` from new placements, in every process that shares the store. Owners
+    /// of partitions there keep them and are listed in the result. The call is idempotent.
     ///
-    /// While IPUs of a controller are cordoned, the ledger chooses the IPUs of what is made there, because the controller
-    /// does not know of it. Of a controller that does not tell its hardware only the whole can be cordoned.
+    /// While IPUs of a controller are cordoned, the ledger selects the IPUs of new partitions there, because
+    /// the controller does not know the cordon. A controller that does not report its hardware can only be
+    /// cordoned as a whole.
     ///
     /// # Errors
     ///
-    /// [`ipu_core::TransitionError::CannotCordon`], [`ipu_core::TransitionError::OtherCordon`] if the id is taken, and errors of the store.
+    /// [`ipu_core::TransitionError::CannotCordon`], [`ipu_core::TransitionError::OtherCordon`] if another
+    /// owner uses the id, and errors of the store.
     pub async fn cordon(&self, cordon: Cordon) -> Result<CordonEffect, LedgerError> {
-        let world = self.driver.world(Instant::now()).await;
+        let snapshot = self.driver.snapshot(Instant::now()).await;
         let driver = Arc::clone(&self.driver);
         self.driver
-            .apply(move |state| state.cordon(cordon.clone(), &world, driver.options.now()))
+            .apply(move |state| state.cordon(cordon.clone(), &snapshot, driver.options.now()))
             .await
     }
 
-    /// Lifts the cordon `id` of `owner`. Answers what it was; none if there is none, so that to repeat it is safe.
+    /// Lifts the cordon `id` of `owner` and returns it. Returns `None` if there is no such cordon, so the
+    /// call is idempotent.
     ///
     /// # Errors
     ///
-    /// [`ipu_core::TransitionError::OtherCordon`] if it is somebody else's, and errors of the store.
+    /// [`ipu_core::TransitionError::OtherCordon`] if the cordon has another owner, and errors of the store.
     pub async fn uncordon(&self, id: &CordonId, owner: &CordonOwner) -> Result<Option<Cordon>, LedgerError> {
         let (id, owner) = (id.clone(), owner.clone());
         self.driver.apply(move |state| state.uncordon(&id, &owner)).await
     }
 
-    /// All cordons, by id.
+    /// Returns all cordons, by id.
     ///
     /// # Errors
     ///

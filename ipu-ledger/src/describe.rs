@@ -1,4 +1,4 @@
-//! What there is to say of an entry beside what is recorded: why it is not ready, and where it is.
+//! Derived facts about an entry: why its partition is not ready, and where it is placed.
 
 use ipu_core::{Entry, EntryState, IpuPlace, Operation, Reason};
 use ipu_vipu_client::VipuController;
@@ -8,11 +8,11 @@ use crate::listings::unavailable;
 use crate::store::LedgerStore;
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
-    /// Why the partition of `entry` is not ready, as far as that is known without asking anybody. None if it is ready, and
-    /// while it waits in the line: what is told there is up to [`line`](Self::line).
+    /// Returns the reason why the partition of `entry` is not ready, without calling a controller. `None` if
+    /// the partition is ready or the request is queued; [`queue`](Self::queue) explains queued requests.
     #[must_use]
     pub fn reason(&self, entry: &Entry) -> Option<Reason> {
-        let (code, what) = match &entry.state {
+        let (code, participle) = match &entry.state {
             EntryState::Active | EntryState::Waiting { .. } => return None,
             EntryState::Failed { errors } => {
                 return Some(Reason::new("PartitionFailed", errors.join("; ")));
@@ -20,39 +20,39 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             EntryState::Orphaned => {
                 return Some(Reason::new(
                     "OwnerGone",
-                    "its owner is gone, and it is released soon",
+                    "the owner no longer exists, and the partition will be released",
                 ));
             }
             EntryState::Quarantined => {
                 return Some(Reason::new(
                     "Quarantined",
-                    "it was found and nobody is known to own it",
+                    "the partition was found and has no known owner",
                 ));
             }
             EntryState::Intent {
                 operation: Operation::Reset,
                 ..
             } => ("Resetting", "reset"),
-            EntryState::Intent { .. } => ("Creating", "made"),
+            EntryState::Intent { .. } => ("Creating", "created"),
             EntryState::Releasing { .. } => ("Releasing", "removed"),
             _ => return None,
         };
         let Some(name) = &entry.controller else {
-            return Some(Reason::new(code, format!("it is being {what}")));
+            return Some(Reason::new(code, format!("the partition is being {participle}")));
         };
         let Some(member) = self.pool().member(name) else {
-            let message = format!("controller {name} is not configured any more");
+            let message = format!("controller {name} is no longer configured");
             return Some(Reason::new("UnknownController", message));
         };
         if member.health.failures_in_a_row > 0 {
             return Some(unavailable(name, member.health.last_error.as_ref()));
         }
-        let message = format!("controller {name} has not said yet that it is {what}");
+        let message = format!("controller {name} has not confirmed that the partition is {participle}");
         Some(Reason::new(code, message))
     }
 
-    /// The IPUs of the partition of `entry`: those that are recorded, or those that its controller listed last. Empty if it has
-    /// not shown them yet.
+    /// Returns the IPUs of the partition of `entry`: the recorded ones, or those of the controller's latest
+    /// listing. Empty if neither contains them.
     #[must_use]
     pub fn known_places(&self, entry: &Entry) -> Vec<IpuPlace> {
         if !entry.places.is_empty() || !entry.state.holds() {
@@ -61,23 +61,23 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let Some(name) = &entry.controller else {
             return Vec::new();
         };
-        let listing = self.driver.views.newest(name);
-        let shown = listing.and_then(|listing| listing.partitions().get(&entry.id).cloned());
-        shown
+        let listing = self.driver.listings.newest(name);
+        let listed = listing.and_then(|listing| listing.partitions().get(&entry.id).cloned());
+        listed
             .filter(|partition| entry.matches(&partition.spec))
             .map(|partition| partition.ipus.clone())
             .unwrap_or_default()
     }
 
-    /// The IPUs of the partition of `entry`, of which its controller is asked if they are not known. Empty if it does not
-    /// tell within [`list_patience`](crate::LedgerOptions::list_timeout).
+    /// Returns the IPUs of the partition of `entry`, and queries its controller if they are unknown. Empty if
+    /// the controller does not list them within [`list_timeout`](crate::LedgerOptions::list_timeout).
     pub async fn places(&self, entry: &Entry) -> Vec<IpuPlace> {
-        let known = self.known_places(entry);
-        let Some(name) = entry.controller.as_ref().filter(|_| known.is_empty()) else {
-            return known;
+        let places = self.known_places(entry);
+        let Some(name) = entry.controller.as_ref().filter(|_| places.is_empty()) else {
+            return places;
         };
         if matches!(entry.state, EntryState::Active) {
-            self.driver.views.look_at(name, &self.driver.options).await;
+            self.driver.listings.refresh(name, &self.driver.options).await;
         }
         self.known_places(entry)
     }

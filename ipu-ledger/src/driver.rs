@@ -1,13 +1,13 @@
-//! The driver: what is recorded first, what is called then, and what is concluded from the answer.
+//! The driver: records an intent, calls the controller, and records the result.
 //!
-//! - The intent is durable.
-//! - The controller is called, under a deadline that ends before the intent's fence.
-//! - An answer is believed; no answer is not: then the status is asked.
-//! - What came of it is recorded.
+//! - The intent becomes durable.
+//! - The driver calls the controller, under a deadline that ends before the intent's fence.
+//! - The driver trusts a reply. Without a reply it queries the status.
+//! - The driver records the result.
 //!
-//! Two rules keep this safe when a driver dies between any two steps. A partition that is found where one was to be made
-//! is reset before it is handed on, unless this very driver made it. And an entry is only forgotten when the controller
-//! does not know the partition and no call for it can be under way any more.
+//! Two rules keep this safe if a driver dies between any two steps. A partition that exists before its create
+//! call is reset before it is granted, unless this driver created it. An entry is removed only when the
+//! controller does not know the partition and no call for it can be in flight.
 
 pub(crate) mod create;
 mod remove;
@@ -32,15 +32,15 @@ use crate::outcome::{EnsureOutcome, Grant, Pending};
 use crate::queue_scans::QueueScans;
 use crate::store::LedgerStore;
 
-/// Everything that the clones of a ledger share.
+/// The state that all clones of a ledger share.
 pub(crate) struct Driver<C: ?Sized, S> {
-    pub(crate) views: ListingCache<C>,
+    pub(crate) listings: ListingCache<C>,
     pub(crate) commit: Committer<S>,
-    pub(crate) book: InflightCalls,
-    pub(crate) turns: QueueScans,
+    pub(crate) inflight: InflightCalls,
+    pub(crate) queue_scans: QueueScans,
     pub(crate) options: LedgerOptions,
     anchor: Anchor,
-    /// The rules of the line: those of the options, with the quotas in force.
+    /// The queue policy in force: the one of the options, with the current quotas.
     rules: RwLock<Arc<QueuePolicy>>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct ControllerHandle<C: ?Sized> {
     pub(crate) controller: Arc<C>,
 }
 
-/// Pauses between polls: doubling, until the patience is over.
+/// Exponentially growing pauses between polls, until a timeout.
 pub(crate) struct PollBackoff {
     until: Instant,
     pause: Duration,
@@ -58,7 +58,7 @@ pub(crate) struct PollBackoff {
 }
 
 impl PollBackoff {
-    /// Waits for the next poll; `false` if the patience is over.
+    /// Waits for the next poll; returns `false` after the timeout.
     pub(crate) async fn pause(&mut self) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -73,54 +73,55 @@ impl PollBackoff {
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) fn new(pool: ControllerPool<C>, store: S, options: LedgerOptions) -> Self {
         Self {
-            views: ListingCache::new(pool),
+            listings: ListingCache::new(pool),
             commit: Committer::new(store, Arc::clone(&options.clock), options.usage.clone()),
-            book: InflightCalls::default(),
-            turns: QueueScans::default(),
+            inflight: InflightCalls::default(),
+            queue_scans: QueueScans::default(),
             anchor: Anchor::new(&options.clock),
             rules: RwLock::new(Arc::new(options.queue.clone())),
             options,
         }
     }
 
-    /// All controllers, none seen longer ago than `not_before` unless it is slow.
-    pub(crate) async fn world(&self, not_before: Instant) -> ControllersSnapshot {
-        let mut world = self.views.world(&self.options, not_before).await;
-        self.record_aliases(&mut world).await;
-        world
+    /// Returns a snapshot of all controllers. Listings are not older than `not_before`, except those of slow
+    /// controllers.
+    pub(crate) async fn snapshot(&self, not_before: Instant) -> ControllersSnapshot {
+        let mut snapshot = self.listings.snapshot(&self.options, not_before).await;
+        self.record_aliases(&mut snapshot).await;
+        snapshot
     }
 
-    /// Records the pairs of names in `world` that belong to one controller by their partitions.
-    pub(crate) async fn record_aliases(&self, world: &mut ControllersSnapshot) {
-        let found = world.new_aliases(|id| self.commit.known(id));
+    /// Records the pairs of names in `snapshot` that their partitions identify as one controller.
+    pub(crate) async fn record_aliases(&self, snapshot: &mut ControllersSnapshot) {
+        let found = snapshot.new_aliases(|id| self.commit.cached(id));
         if found.is_empty() {
             return;
         }
         for (name, alias) in &found {
-            tracing::warn!(%name, %alias, "two names of one controller: only one of them takes new partitions");
+            tracing::warn!(%name, %alias, "two names belong to one controller; only one takes new partitions");
         }
-        let shown = world.clone();
-        let record = move |state: &LedgerState| ((), state.record_aliases(&shown));
+        let observed = snapshot.clone();
+        let record = move |state: &LedgerState| ((), state.record_aliases(&observed));
         if let Err(error) = self.commit.transact(record).await {
-            tracing::warn!(%error, "the names of a controller are not recorded");
+            tracing::warn!(%error, "failed to record the names of a controller");
         }
-        world.aliases.extend(found);
+        snapshot.aliases.extend(found);
     }
 
-    /// The window of a call that is decided on now.
+    /// Returns the window of a call that is decided on now.
     pub(crate) fn window(&self) -> CallWindow {
         self.windows()()
     }
 
-    /// Returns the windows for a transition. The transition asks for its window when it decides: the process may wait for
-    /// the store or be suspended before, and an older window would take the fence of another process for one of a clock
-    /// that was put back, and move it back.
+    /// Returns a source of windows for a transition. The transition takes its window when it decides, because
+    /// the process may wait for the store or be suspended before. With an older window, the fence of another
+    /// process would look like one from before a clock step, and the transition would move it back.
     pub(crate) fn windows(&self) -> impl Fn() -> CallWindow + Send + 'static {
         let (anchor, clock, settle) = (self.anchor, Arc::clone(&self.options.clock), self.options.settle);
         move || anchor.window(&clock, settle)
     }
 
-    /// The rules of the line that are in force.
+    /// Returns the queue policy in force.
     pub(crate) fn rules(&self) -> Arc<QueuePolicy> {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&rules)
@@ -131,9 +132,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         change(Arc::make_mut(&mut rules));
     }
 
-    pub(crate) fn polls(&self, patience: Duration) -> PollBackoff {
+    pub(crate) fn polls(&self, timeout: Duration) -> PollBackoff {
         PollBackoff {
-            until: Instant::now() + patience,
+            until: Instant::now() + timeout,
             pause: self.options.first_poll,
             longest: self.options.longest_poll,
         }
@@ -152,15 +153,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         Ok(self.commit.transact(decide).await??)
     }
 
-    /// Commits a transition of `seen` that follows from what its controller said.
-    pub(crate) async fn apply_to<T, F>(&self, seen: &Entry, mut transition: F) -> Result<T, LedgerError>
+    /// Commits a transition of `expected` that follows from a reply of its controller.
+    pub(crate) async fn apply_to<T, F>(&self, expected: &Entry, mut transition: F) -> Result<T, LedgerError>
     where
         T: Send + 'static,
         F: FnMut(&LedgerState) -> Result<Transition<T>, TransitionError> + Send + 'static,
     {
-        let seen = seen.clone();
+        let expected = expected.clone();
         self.apply(move |state| {
-            state.ensure_unchanged(&seen)?;
+            state.ensure_unchanged(&expected)?;
             transition(state)
         })
         .await
@@ -179,7 +180,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let Some(name) = &entry.controller else {
             return Err(unknown("none".into()));
         };
-        match self.views.pool().get(name) {
+        match self.listings.pool().get(name) {
             Some(controller) => Ok(ControllerHandle {
                 name: name.clone(),
                 controller,
@@ -188,16 +189,20 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         }
     }
 
-    /// Whether `fence` was set too long ago to begin a call now: the effect of a call has to come before its fence. The
-    /// process may have been suspended since, also while it waited for the reply to the commit of `fence`.
+    /// Returns whether `fence` is too old to start a call now: a call must take effect before its fence. The
+    /// process may have been suspended, also while it waited for the commit of `fence`.
     pub(crate) fn is_late(&self, fence: Timestamp) -> bool {
         let window = self.window();
         window.now.plus(window.settle).since(fence) > self.options.call_deadline / 2
     }
 
-    /// Moves the fence of an entry on, before a call for it.
-    pub(crate) async fn take_up(&self, entry: &Entry) -> Result<Entry, LedgerError> {
-        let (id, answered, window) = (entry.id.clone(), self.book.answered(&entry.id), self.windows());
+    /// Renews the fence of an entry before a call for it.
+    pub(crate) async fn renew_fence(&self, entry: &Entry) -> Result<Entry, LedgerError> {
+        let (id, answered, window) = (
+            entry.id.clone(),
+            self.inflight.answered_fence(&entry.id),
+            self.windows(),
+        );
         self.apply_to(entry, move |state| state.claim_call(&id, answered, window()))
             .await
     }
@@ -208,47 +213,49 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         entry: &Entry,
     ) -> Result<PartitionStatus, VipuError> {
         let call = at.controller.partition_status(&entry.id);
-        self.views.call(&at.name, self.options.call_deadline, call).await
+        self.listings
+            .call(&at.name, self.options.call_deadline, call)
+            .await
     }
 
-    /// How a partition is that its owner has, by one look at the controller.
+    /// Queries the controller once and returns the state of a held partition.
     pub(crate) async fn refresh_status(&self, entry: Entry) -> Result<EnsureOutcome, LedgerError> {
         let at = match self.controller_of(&entry) {
             Ok(at) => at,
-            Err(error) => return recorded(&entry).ok_or(error),
+            Err(error) => return recorded_outcome(&entry).ok_or(error),
         };
         let errors = match self.status(&at, &entry).await {
             Ok(status) => match status.state {
-                PartitionState::Active => return self.ready(&at, &entry).await,
+                PartitionState::Active => return self.mark_ready(&at, &entry).await,
                 PartitionState::Creating => return Ok(EnsureOutcome::Pending(Pending::Creating)),
                 PartitionState::Resetting => return Ok(EnsureOutcome::Pending(Pending::Resetting)),
                 PartitionState::Failed { errors } => errors,
                 _ => vec![format!(
-                    "somebody else has controller {} remove the partition",
+                    "controller {} is removing the partition for another client",
                     at.name
                 )],
             },
             Err(VipuError::NotFound { .. }) => vec![lost(&at.name)],
-            // What the ledger says stands: nobody else can have it.
+            // The recorded state stands: no other owner can have the partition.
             Err(error) => {
-                tracing::debug!(id = %entry.id, %error, "the status is not known");
-                return recorded(&entry).ok_or_else(|| LedgerError::UnknownController {
+                tracing::debug!(id = %entry.id, %error, "the status query failed; using the recorded state");
+                return recorded_outcome(&entry).ok_or_else(|| LedgerError::UnknownController {
                     id: entry.id.clone(),
                     controller: at.name.clone(),
                 });
             }
         };
-        self.broken(&entry, errors).await
+        self.mark_failed(&entry, errors).await
     }
 
     /// Records that a partition is ready, with its IPUs in the same write.
-    pub(crate) async fn ready(
+    pub(crate) async fn mark_ready(
         &self,
         at: &ControllerHandle<C>,
         entry: &Entry,
     ) -> Result<EnsureOutcome, LedgerError> {
-        // A create call with explicit IPUs makes the partition on those or not at all. What was there before a reset
-        // may have been made by another call.
+        // A create call with explicit IPUs creates the partition on those IPUs or fails. A partition that
+        // is being reset may come from another create call.
         let is_placed = match entry.state {
             EntryState::Active => true,
             EntryState::Intent {
@@ -267,7 +274,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             }
         };
         let (id, attempt) = (entry.id.clone(), entry.attempt);
-        let (answered, now) = (self.book.answered(&id), self.window().now);
+        let (answered, now) = (self.inflight.answered_fence(&id), self.window().now);
         match self
             .apply_to(entry, move |state| {
                 state.mark_active(&id, attempt, &location, answered, now)
@@ -275,18 +282,19 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             .await
         {
             Ok(entry) => Ok(EnsureOutcome::Active(Grant::of(&entry, &at.name))),
-            // It is ready, and a reset may still come.
+            // The partition is ready, but a reset may still take effect.
             Err(LedgerError::Illegal(TransitionError::Unsettled { .. })) => {
                 Ok(EnsureOutcome::Pending(Pending::Resetting))
             }
             Err(LedgerError::Illegal(in_use @ TransitionError::InUse { .. })) => {
-                self.broken(entry, vec![in_use.to_string()]).await
+                self.mark_failed(entry, vec![in_use.to_string()]).await
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The IPUs that the controller lists for the partition of `entry`; none if it does not list the partition.
+    /// Returns the IPUs that the controller lists for the partition of `entry`; `None` if it does not list
+    /// the partition.
     pub(crate) async fn locate(
         &self,
         at: &ControllerHandle<C>,
@@ -294,30 +302,32 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     ) -> Result<Option<Location>, VipuError> {
         let call = at.controller.list_partitions(None);
         let listed = self
-            .views
+            .listings
             .call(&at.name, self.options.call_deadline, call)
             .await?;
         let found = listed.into_iter().find(|partition| partition.id == entry.id);
-        Ok(found.map(|partition| self.views.location_of(&at.name, partition)))
+        Ok(found.map(|partition| self.listings.location_of(&at.name, partition)))
     }
 
-    pub(crate) async fn broken(
+    pub(crate) async fn mark_failed(
         &self,
         entry: &Entry,
         errors: Vec<String>,
     ) -> Result<EnsureOutcome, LedgerError> {
         tracing::warn!(id = %entry.id, ?errors, "a partition is in error");
         let (id, attempt) = (entry.id.clone(), entry.attempt);
-        let (answered, now) = (self.book.answered(&id), self.options.now());
-        let told = errors.clone();
-        let broken = move |state: &LedgerState| state.mark_failed(&id, attempt, answered, told.clone(), now);
-        self.apply_to(entry, broken).await?;
+        let (answered, now) = (self.inflight.answered_fence(&id), self.options.now());
+        let recorded_errors = errors.clone();
+        let mark_failed = move |state: &LedgerState| {
+            state.mark_failed(&id, attempt, answered, recorded_errors.clone(), now)
+        };
+        self.apply_to(entry, mark_failed).await?;
         Ok(EnsureOutcome::Pending(Pending::Failed { errors }))
     }
 }
 
-/// What the ledger says of an entry whose controller does not answer.
-fn recorded(entry: &Entry) -> Option<EnsureOutcome> {
+/// Returns the recorded outcome of an entry whose controller does not reply.
+fn recorded_outcome(entry: &Entry) -> Option<EnsureOutcome> {
     let controller = entry.controller.as_ref()?;
     match &entry.state {
         EntryState::Active => Some(EnsureOutcome::Active(Grant::of(entry, controller))),

@@ -1,4 +1,4 @@
-//! What can go wrong at the ledger.
+//! The errors of the ledger.
 
 use std::sync::Arc;
 
@@ -7,52 +7,52 @@ use ipu_vipu_client::VipuError;
 
 use crate::store::StoreError;
 
-/// Why the ledger did not do what it was asked to.
+/// The error of a ledger operation.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerError {
-    /// The rules forbid it.
+    /// The transition is not allowed.
     #[error(transparent)]
     Illegal(#[from] TransitionError),
-    /// The store failed. Several callers may get the same error: they shared a write.
+    /// The store failed. Several callers may get one error, because they shared a write.
     #[error("the ledger's store failed")]
     Store(#[source] Arc<StoreError>),
-    /// The controller never makes such a partition.
-    #[error("controller {controller} does not make partition {id}")]
+    /// The controller refuses to create such a partition.
+    #[error("controller {controller} refused to create partition {id}")]
     Refused {
-        /// Which.
+        /// The partition.
         id: PartitionId,
-        /// Who refused.
+        /// The controller that refused.
         controller: ControllerName,
-        /// In its words.
+        /// The controller's error.
         #[source]
         source: Box<VipuError>,
     },
-    /// It does not fit now, and was not to wait.
+    /// The partition does not fit now, and the request does not wait.
     #[error("partition {id} does not fit now: {}", waiting.reason.message)]
     DoesNotFit {
-        /// Which.
+        /// The partition.
         id: PartitionId,
-        /// Why.
+        /// The reason.
         waiting: Box<QueueStatus>,
     },
     /// The partition is in error: reset it for a new attempt, or release it.
     #[error("partition {id} is in error: {}", errors.join("; "))]
     PartitionFailed {
-        /// Which.
+        /// The partition.
         id: PartitionId,
-        /// What the controller says.
+        /// The errors that the controller reports.
         errors: Vec<String>,
     },
-    /// Nobody records who held what.
-    #[error("no log of usage is configured")]
+    /// No usage log is configured.
+    #[error("no usage log is configured")]
     NoUsageLog,
-    /// The controller that has the partition is not configured any more.
+    /// The controller of the partition is no longer configured.
     #[error("partition {id} is at controller {controller}, which is not configured")]
     UnknownController {
-        /// Which.
+        /// The partition.
         id: PartitionId,
-        /// Where it is.
+        /// The controller that has it.
         controller: ControllerName,
     },
 }

@@ -1,14 +1,15 @@
-//! Group commit: whatever transitions are asked for at the same time share one write.
+//! Group commit: transitions that arrive at the same time share one write.
 //!
-//! Callers put their transition into a queue. Whoever gets the lead brings the ledger up to date, takes all of the queue,
-//! applies the transitions in order, commits them together and answers everybody. The queue is taken as late as can be:
-//! the callers of one write are answered together and come back together, and the first of them must not write alone.
-//! No task is spawned: the leader is one of the callers. If it is dropped in the middle, the transitions that have no
-//! answer go back into the queue and the next caller leads; they are safe to repeat.
+//! Callers push their transition to a queue. The caller that becomes leader refreshes the ledger, takes the
+//! whole queue, applies the transitions in order, commits them together and replies to all callers. The
+//! leader takes the queue as late as possible. The callers of one write return together and come back
+//! together, and the first of them must not write alone. The leader is one of the callers; no task is
+//! spawned. If the leader is dropped, transitions without a reply return to the queue and the next caller
+//! leads. Transitions are safe to repeat.
 //!
-//! The store is asked no more than is needed to be up to date. A commit proves that what it was decided on was the newest,
-//! so as long as nobody else writes it is not looked first; and a reader is content with what was looked up, or proved,
-//! after he came.
+//! The committer loads from the store only when needed. A commit verifies that its basis was the newest
+//! revision, so a single writer does not load before each write. A reader accepts a state that was loaded or
+//! verified after the reader arrived.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,24 +23,24 @@ use crate::options::Clock;
 use crate::store::{LedgerStore, Revision, Snapshot, StoreError};
 use crate::usage::UsageLog;
 
-/// How often a conflict with another process is tried again. With turns a conflict is rare; without, 100 processes that
-/// write at the same time all get through.
-const TRIES: u32 = 100;
+/// Maximum number of commit attempts after conflicts with other processes. With the store's lock a conflict
+/// is rare; without it, 100 processes that write at the same time all succeed.
+const MAX_COMMIT_ATTEMPTS: u32 = 100;
 
-/// After how many writes without news from other processes it is no longer looked for news before each write.
-const ALONE_AFTER: u32 = 16;
+/// Number of writes without changes from other processes after which a write no longer loads first.
+const CONTENTION_WRITES: u32 = 16;
 
 pub(crate) struct Committer<S> {
     store: S,
-    /// Where ended holds are recorded before they are forgotten.
+    /// The log that records ended holds before the ledger forgets them.
     usage: Option<Arc<dyn UsageLog>>,
     cached: tokio::sync::Mutex<Cached>,
-    /// What was durable when this process last heard of it.
-    known: Arc<Mutex<Entries>>,
+    /// The durable entries that this process last observed.
+    entries: Arc<Mutex<Entries>>,
     queue: Mutex<Vec<Box<dyn Job>>>,
-    /// Numbers those who ask, in the order in which they come.
-    asked: AtomicU64,
-    /// Counts the commits after which somebody in the line may have a better answer.
+    /// Numbers the callers in the order of their arrival.
+    arrivals: AtomicU64,
+    /// Counts the commits after which the decision on a queued request may change.
     capacity_freed: watch::Sender<u64>,
     changes: broadcast::Sender<LedgerChange>,
 }
@@ -47,24 +48,25 @@ pub(crate) struct Committer<S> {
 type Entries = BTreeMap<PartitionId, Arc<Entry>>;
 
 struct Cached {
-    /// None if what is cached may differ from what is stored.
+    /// `None` if the cached state may differ from the stored one.
     revision: Option<Revision>,
-    /// Whoever has this number or an earlier one came before the store was last seen to be at `revision`.
+    /// The store was last observed at `revision` after the arrival of all callers up to this number.
     as_of: u64,
-    /// How many more writes are expected to meet those of other processes.
+    /// The number of further writes that load first, because other processes are writing too.
     contention: u32,
     state: LedgerState,
-    known: Arc<Mutex<Entries>>,
-    /// What was told last of the entries in which `state` is ahead of it: a commit is under way, or came to nothing.
+    entries: Arc<Mutex<Entries>>,
+    /// The last published version of each entry that `state` has changed ahead of a commit, which is in
+    /// flight or failed.
     uncommitted: BTreeMap<PartitionId, Option<Arc<Entry>>>,
-    /// Whether the ledger was ever loaded. What was there before is no change.
+    /// Whether the ledger was loaded before. Entries of the first load are no changes.
     loaded: bool,
     feed: ChangeFeed,
 }
 
 impl Cached {
-    /// Takes over a change that is about to be committed.
-    fn advance(&mut self, change: &Change) {
+    /// Applies a change that is about to be committed.
+    fn apply(&mut self, change: &Change) {
         if let Some(id) = change.partition()
             && !self.uncommitted.contains_key(id)
         {
@@ -74,7 +76,7 @@ impl Cached {
         self.state.apply(change);
     }
 
-    /// The holds that end with what was taken over.
+    /// Returns the holds that end with the applied changes.
     fn ended(&self) -> Vec<UsageRecord> {
         let now = self.feed.now();
         let ended = self.uncommitted.iter().filter_map(|(id, before)| {
@@ -84,34 +86,34 @@ impl Cached {
         ended.collect()
     }
 
-    /// All that was taken over is durable.
-    fn catch_up(&mut self) {
-        let ahead = std::mem::take(&mut self.uncommitted);
+    /// Publishes all applied changes after their commit.
+    fn publish_applied(&mut self) {
+        let applied = std::mem::take(&mut self.uncommitted);
         let state = &self.state;
         {
-            let mut known = locked(&self.known);
-            for id in ahead.keys() {
+            let mut entries = locked(&self.entries);
+            for id in applied.keys() {
                 match state.get_shared(id) {
-                    Some(entry) => known.insert(id.clone(), Arc::clone(entry)),
-                    None => known.remove(id),
+                    Some(entry) => entries.insert(id.clone(), Arc::clone(entry)),
+                    None => entries.remove(id),
                 };
             }
         }
-        self.feed.tell(
-            ahead
+        self.feed.publish(
+            applied
                 .into_iter()
                 .map(|(id, before)| (before, state.get_shared(&id).cloned())),
         );
     }
 
-    /// This was stored, by somebody else, when whoever has the number `asked` had come.
-    fn take_over(&mut self, snapshot: Snapshot, asked: u64) {
+    /// Adopts a snapshot that another process stored, loaded after caller number `arrival` had arrived.
+    fn adopt(&mut self, snapshot: Snapshot, arrival: u64) {
         self.replace(LedgerState::of(snapshot.entries).with_cordons(snapshot.cordons));
         self.revision = Some(snapshot.revision);
-        self.as_of = asked;
+        self.as_of = arrival;
     }
 
-    /// This is what is stored, whoever wrote it.
+    /// Replaces the cached state by the stored one, independent of its writer.
     fn replace(&mut self, state: LedgerState) {
         for (id, before) in std::mem::take(&mut self.uncommitted) {
             self.state.apply(&match before {
@@ -120,9 +122,9 @@ impl Cached {
             });
         }
         if std::mem::replace(&mut self.loaded, true) {
-            self.feed.tell(difference(&self.state, &state));
+            self.feed.publish(difference(&self.state, &state));
         }
-        *locked(&self.known) = state
+        *locked(&self.entries) = state
             .shared()
             .map(|entry| (entry.id.clone(), Arc::clone(entry)))
             .collect();
@@ -133,8 +135,8 @@ impl Cached {
 /// A transition in the queue.
 trait Job: Send {
     fn run(&mut self, state: &LedgerState) -> Vec<Change>;
-    fn answer(self: Box<Self>, result: Result<(), Arc<StoreError>>);
-    /// Whether nobody waits for the answer any more.
+    fn complete(self: Box<Self>, result: Result<(), Arc<StoreError>>);
+    /// Returns whether the caller no longer waits for the reply.
     fn is_abandoned(&self) -> bool;
 }
 
@@ -155,14 +157,14 @@ where
         changes
     }
 
-    fn answer(self: Box<Self>, result: Result<(), Arc<StoreError>>) {
-        let answer = match (result, self.outcome) {
+    fn complete(self: Box<Self>, result: Result<(), Arc<StoreError>>) {
+        let result = match (result, self.outcome) {
             (Ok(()), Some(outcome)) => Ok(outcome),
             (Err(error), _) => Err(error),
             (Ok(()), None) => return,
         };
-        // Nobody listens any more: fine.
-        let _ = self.reply.send(answer);
+        // An error means that the caller no longer waits.
+        let _ = self.reply.send(result);
     }
 
     fn is_abandoned(&self) -> bool {
@@ -170,17 +172,18 @@ where
     }
 }
 
-/// The transitions that a leader has taken; what has no answer goes back when it is dropped.
+/// The transitions that a leader has taken. Those without a reply return to the queue on drop.
 struct Batch<'a> {
     jobs: Vec<Box<dyn Job>>,
     queue: &'a Mutex<Vec<Box<dyn Job>>>,
-    /// How many go into one write. Fewer than all after a write for which there was no room: what asks for less, such as a
-    /// release, is not refused because of what it came with.
+    /// The number of transitions in one write. It is reduced after a write that exceeded the store's
+    /// capacity. A transition that needs less space, such as a release, then does not fail because of its
+    /// batch.
     max_jobs: usize,
 }
 
 impl Batch<'_> {
-    /// Takes what was asked for meanwhile, too.
+    /// Takes the transitions that arrived meanwhile, too.
     fn take(&mut self) {
         if self.max_jobs == usize::MAX {
             self.jobs.append(&mut locked(self.queue));
@@ -188,24 +191,25 @@ impl Batch<'_> {
         self.jobs.retain(|job| !job.is_abandoned());
     }
 
-    /// Those of the next write.
+    /// Returns the transitions of the next write.
     fn next(&mut self) -> &mut [Box<dyn Job>] {
         let count = self.jobs.len().min(self.max_jobs);
         &mut self.jobs[..count]
     }
 
-    /// There was no room for all of them together: fewer are to be tried. Says whether that is possible.
+    /// Halves the batch after a write that exceeded the store's capacity. Returns whether a smaller batch is
+    /// possible.
     fn split(&mut self) -> bool {
         let count = self.jobs.len().min(self.max_jobs);
         self.max_jobs = (count / 2).max(1);
         count > 1
     }
 
-    /// Answers those of the write that is over, and says whether there are more.
-    fn answer(&mut self, result: &Result<(), Arc<StoreError>>) -> bool {
+    /// Replies to the transitions of the finished write, and returns whether there are more.
+    fn complete(&mut self, result: &Result<(), Arc<StoreError>>) -> bool {
         let count = self.jobs.len().min(self.max_jobs);
         for job in self.jobs.drain(..count) {
-            job.answer(result.clone());
+            job.complete(result.clone());
         }
         if result.is_ok() && self.max_jobs != usize::MAX {
             self.max_jobs = self.max_jobs.saturating_mul(2).min(usize::MAX - 1);
@@ -217,66 +221,67 @@ impl Batch<'_> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         let mut queue = locked(self.queue);
-        let later = std::mem::take(&mut *queue);
+        let newer = std::mem::take(&mut *queue);
         queue.append(&mut self.jobs);
-        queue.extend(later);
+        queue.extend(newer);
     }
 }
 
 impl<S: LedgerStore> Committer<S> {
     pub(crate) fn new(store: S, clock: Clock, usage: Option<Arc<dyn UsageLog>>) -> Self {
         let (feed, changes) = ChangeFeed::new(clock);
-        let known = Arc::default();
+        let entries = Arc::default();
         Self {
             store,
             usage,
-            asked: AtomicU64::new(0),
+            arrivals: AtomicU64::new(0),
             cached: tokio::sync::Mutex::new(Cached {
                 revision: None,
                 as_of: 0,
                 contention: 0,
                 state: LedgerState::default(),
-                known: Arc::clone(&known),
+                entries: Arc::clone(&entries),
                 uncommitted: BTreeMap::new(),
                 loaded: false,
                 feed,
             }),
-            known,
+            entries,
             queue: Mutex::default(),
             capacity_freed: watch::Sender::new(0),
             changes,
         }
     }
 
-    /// Hears of every change from now on.
+    /// Subscribes to all changes from now on.
     pub(crate) fn changes(&self) -> broadcast::Receiver<LedgerChange> {
         self.changes.subscribe()
     }
 
-    /// The entry of `id` as this process last heard of it: what it wrote itself is in it, what others wrote may not be yet.
-    pub(crate) fn known(&self, id: &PartitionId) -> Option<Arc<Entry>> {
-        locked(&self.known).get(id).cloned()
+    /// Returns the entry of `id` as this process last observed it. Own writes are included; writes of other
+    /// processes may be missing.
+    pub(crate) fn cached(&self, id: &PartitionId) -> Option<Arc<Entry>> {
+        locked(&self.entries).get(id).cloned()
     }
 
-    /// The number of somebody who asks now.
-    fn ask(&self) -> u64 {
-        self.asked.fetch_add(1, Ordering::SeqCst) + 1
+    /// Returns the number of a caller that arrives now.
+    fn next_arrival(&self) -> u64 {
+        self.arrivals.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Hears of commits that freed something.
+    /// Subscribes to commits that free capacity.
     pub(crate) fn capacity_freed(&self) -> watch::Receiver<u64> {
         self.capacity_freed.subscribe()
     }
 
-    /// Takes `decide` on the newest state, and answers its outcome once its changes are durable. `decide` may be called
-    /// several times; the last call counts.
+    /// Runs `decide` on the newest state, and returns its outcome once its changes are durable. `decide` may
+    /// run several times; the last run counts.
     pub(crate) async fn transact<T, F>(&self, decide: F) -> Result<T, Arc<StoreError>>
     where
         T: Send + 'static,
         F: FnMut(&LedgerState) -> (T, Vec<Change>) + Send + 'static,
     {
-        let (reply, mut answer) = oneshot::channel();
-        self.ask();
+        let (reply, mut completion) = oneshot::channel();
+        self.next_arrival();
         locked(&self.queue).push(Box::new(Transition {
             decide,
             outcome: None,
@@ -285,23 +290,23 @@ impl<S: LedgerStore> Committer<S> {
         loop {
             tokio::select! {
                 biased;
-                answer = &mut answer => return answer.unwrap_or_else(|_| Err(Arc::new(abandoned()))),
+                result = &mut completion => return result.unwrap_or_else(|_| Err(Arc::new(unknown_revision()))),
                 mut cached = self.cached.lock() => self.commit_as_leader(&mut cached).await,
             }
         }
     }
 
-    /// Looks at the newest state.
+    /// Runs `inspect` on the newest state.
     pub(crate) async fn read<T>(
         &self,
-        look: impl FnOnce(&LedgerState) -> T + Send,
+        inspect: impl FnOnce(&LedgerState) -> T + Send,
     ) -> Result<T, Arc<StoreError>> {
-        let asked = self.ask();
+        let arrival = self.next_arrival();
         let mut cached = self.cached.lock().await;
-        if cached.revision.is_none() || cached.as_of < asked {
+        if cached.revision.is_none() || cached.as_of < arrival {
             self.refresh(&mut cached).await?;
         }
-        Ok(look(&cached.state))
+        Ok(inspect(&cached.state))
     }
 
     async fn commit_as_leader(&self, cached: &mut Cached) {
@@ -313,12 +318,12 @@ impl<S: LedgerStore> Committer<S> {
             queue: &self.queue,
             max_jobs: usize::MAX,
         };
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let result = match self.commit(cached, &mut batch).await {
-                Err(StoreError::Conflict { .. }) if tries < TRIES => {
-                    tries += 1;
-                    cached.contention = ALONE_AFTER;
+                Err(StoreError::Conflict { .. }) if attempts < MAX_COMMIT_ATTEMPTS => {
+                    attempts += 1;
+                    cached.contention = CONTENTION_WRITES;
                     continue;
                 }
                 Err(StoreError::Full { .. }) if batch.split() => continue,
@@ -326,56 +331,58 @@ impl<S: LedgerStore> Committer<S> {
                 Ok(()) => Ok(()),
             };
             if result.is_err() && batch.jobs.is_empty() {
-                // The store failed before anybody could decide.
+                // The store failed before any transition could decide.
                 batch.take();
             }
-            if !batch.answer(&result) {
+            if !batch.complete(&result) {
                 return;
             }
-            tries = 1;
+            attempts = 1;
         }
     }
 
     async fn commit(&self, cached: &mut Cached, batch: &mut Batch<'_>) -> Result<(), StoreError> {
         let _turn = self.store.turn().await?;
-        let mut looked = cached.revision.is_none() || cached.contention > 0;
-        if looked {
+        let mut loaded = cached.revision.is_none() || cached.contention > 0;
+        if loaded {
             cached.contention = cached.contention.saturating_sub(1);
             self.refresh(cached).await?;
         }
         batch.take();
-        let asked = self.asked.load(Ordering::SeqCst);
+        let arrival = self.arrivals.load(Ordering::SeqCst);
         let (basis, changes, freed) = loop {
-            // From here to the commit the cache is ahead of the store; if this future is dropped it has to be read again.
+            // From here to the commit the cache is ahead of the store. If this future is dropped, the
+            // cache must be loaded again.
             let Some(basis) = cached.revision.take() else {
-                return Err(abandoned());
+                return Err(unknown_revision());
             };
             let mut changes: BTreeMap<ChangeKey, Change> = BTreeMap::new();
             let mut freed = false;
             for job in batch.next() {
                 for change in job.run(&cached.state) {
                     freed |= frees(&cached.state, &change);
-                    cached.advance(&change);
+                    cached.apply(&change);
                     changes.insert(change.key(), change);
                 }
             }
             if !changes.is_empty() {
-                // When a hold ended is recorded before the commit that would tell that it had ended earlier.
-                if looked || self.usage.is_none() || cached.ended().is_empty() {
+                // Another process may have ended the hold earlier. Load before the record with this end
+                // time is written.
+                if loaded || self.usage.is_none() || cached.ended().is_empty() {
                     break (basis, changes, freed);
                 }
-                looked = true;
-                let came = self.asked.load(Ordering::SeqCst);
+                loaded = true;
+                let arrival = self.arrivals.load(Ordering::SeqCst);
                 match self.store.load(Some(&basis)).await? {
                     None => break (basis, changes, freed),
-                    Some(snapshot) => cached.take_over(snapshot, came),
+                    Some(snapshot) => cached.adopt(snapshot, arrival),
                 }
-                cached.contention = ALONE_AFTER;
+                cached.contention = CONTENTION_WRITES;
                 continue;
             }
             cached.revision = Some(basis);
-            // No commit proves that this was decided on the newest state.
-            if cached.as_of >= asked || !self.refresh(cached).await? {
+            // No commit verifies that the decision used the newest state.
+            if cached.as_of >= arrival || !self.refresh(cached).await? {
                 return Ok(());
             }
         };
@@ -386,40 +393,40 @@ impl<S: LedgerStore> Committer<S> {
                 log.append(&ended).await?;
             }
         }
-        let proved = self.asked.load(Ordering::SeqCst);
+        let verified = self.arrivals.load(Ordering::SeqCst);
         let revision = self.store.commit(&basis, &changes).await?;
         tracing::debug!(%revision, changes = changes.len(), "committed to the ledger");
         cached.revision = Some(revision);
-        cached.as_of = proved;
-        cached.catch_up();
+        cached.as_of = verified;
+        cached.publish_applied();
         if freed {
             self.capacity_freed.send_modify(|count| *count += 1);
         }
         Ok(())
     }
 
-    /// Looks what is stored now, and says whether that is news.
+    /// Loads the stored state, and returns whether it is newer.
     async fn refresh(&self, cached: &mut Cached) -> Result<bool, StoreError> {
-        let asked = self.asked.load(Ordering::SeqCst);
+        let arrival = self.arrivals.load(Ordering::SeqCst);
         match self.store.load(cached.revision.as_ref()).await? {
             Some(snapshot) => {
                 if cached.revision.is_some() {
-                    cached.contention = ALONE_AFTER;
+                    cached.contention = CONTENTION_WRITES;
                 }
-                cached.take_over(snapshot, asked);
+                cached.adopt(snapshot, arrival);
                 Ok(true)
             }
-            // What is cached after a commit that failed is not what is stored.
-            None if cached.revision.is_none() => Err(abandoned()),
+            // After a failed commit the cached state is not the stored one.
+            None if cached.revision.is_none() => Err(unknown_revision()),
             None => {
-                cached.as_of = asked;
+                cached.as_of = arrival;
                 Ok(false)
             }
         }
     }
 }
 
-/// Whether somebody in the line may go after `change`, or has to be told something else.
+/// Returns whether `change` may change the decision on a queued request.
 fn frees(state: &LedgerState, change: &Change) -> bool {
     let held = |id| state.get(id).is_some_and(|entry| entry.state.holds());
     match change {
@@ -429,14 +436,14 @@ fn frees(state: &LedgerState, change: &Change) -> bool {
     }
 }
 
-fn abandoned() -> StoreError {
+fn unknown_revision() -> StoreError {
     StoreError::Unavailable {
         step: "write",
-        detail: "the store did not say at which revision it is".into(),
+        detail: "the store did not report its revision".into(),
     }
 }
 
-// Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+// The critical sections do not panic, so the content of a poisoned lock is consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What this process knows of the calls that it made: which were answered, and which task works on which partition.
+//! The calls of this process: which were answered, and which task works on which partition.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use ipu_core::{PartitionId, Timestamp};
 use tokio::time::Instant;
 
-/// The calls of one intent or release, known by its fence.
+/// The calls of one intent or release, identified by its fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Calls {
     pub(crate) fence: Timestamp,
-    /// The controller took on what was asked: its status tells the rest.
+    /// The controller accepted the call; its status shows the progress.
     pub(crate) accepted: bool,
-    /// Every call was answered, so that none can have effect later.
+    /// Every call was answered, so no call can take effect later.
     pub(crate) answered: bool,
 }
 
-/// The longest pause before a refused call is repeated: an unanswered call is settled after 30 s by default, and the
-/// entry can go back to the queue then.
+/// Maximum pause before a refused call is repeated. An unanswered call is settled after 30 s by default, and
+/// the entry can then be queued again.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Until when a call is not repeated that was refused.
+/// The time until which a refused call is not repeated.
 #[derive(Clone, Copy, Debug)]
 struct CallBackoff {
     until: Instant,
@@ -32,55 +32,58 @@ struct CallBackoff {
 #[derive(Default)]
 pub(crate) struct InflightCalls {
     calls: Mutex<BTreeMap<PartitionId, Calls>>,
-    rests: Mutex<BTreeMap<PartitionId, CallBackoff>>,
+    backoffs: Mutex<BTreeMap<PartitionId, CallBackoff>>,
     locks: Mutex<BTreeMap<PartitionId, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl InflightCalls {
-    /// What is known of the calls of the intent or release that has this fence.
-    pub(crate) fn of(&self, id: &PartitionId, fence: Timestamp) -> Option<Calls> {
+    /// Returns the calls of the intent or release with this fence.
+    pub(crate) fn get(&self, id: &PartitionId, fence: Timestamp) -> Option<Calls> {
         locked(&self.calls)
             .get(id)
             .copied()
             .filter(|calls| calls.fence == fence)
     }
 
-    /// The fence of the latest calls, if all of them were answered.
-    pub(crate) fn answered(&self, id: &PartitionId) -> Option<Timestamp> {
+    /// Returns the fence of the latest calls, if all of them were answered.
+    pub(crate) fn answered_fence(&self, id: &PartitionId) -> Option<Timestamp> {
         let calls = *locked(&self.calls).get(id)?;
         calls.answered.then_some(calls.fence)
     }
 
-    pub(crate) fn note(&self, id: &PartitionId, calls: Calls) {
+    pub(crate) fn record(&self, id: &PartitionId, calls: Calls) {
         locked(&self.calls).insert(id.clone(), calls);
     }
 
-    /// An intent or a release of `id` was recorded just now: no call was made for it yet. What is known of calls before
-    /// must not be taken for its own if the clock stood still or was put back, so that it has the same fence.
+    /// Clears the calls of `id` after a new intent or release was recorded. If the clock did not advance or
+    /// was set back, the new fence may equal the previous one. Earlier calls must not be taken for those of
+    /// the new fence.
     pub(crate) fn begin(&self, id: &PartitionId) {
         locked(&self.calls).remove(id);
     }
 
     pub(crate) fn forget(&self, id: &PartitionId) {
         locked(&self.calls).remove(id);
-        locked(&self.rests).remove(id);
+        locked(&self.backoffs).remove(id);
     }
 
-    /// The call for `id` was refused and has to be repeated: after `first`, and each time after twice as long, at most
+    /// Backs off after a refused call for `id`: first for `first`, then twice as long each time, at most
     /// [`MAX_BACKOFF`].
-    pub(crate) fn rest(&self, id: &PartitionId, first: Duration) {
-        let mut rests = locked(&self.rests);
-        let pause = rests.get(id).map_or(first, |rest| rest.pause.saturating_mul(2));
+    pub(crate) fn back_off(&self, id: &PartitionId, first: Duration) {
+        let mut backoffs = locked(&self.backoffs);
+        let pause = backoffs
+            .get(id)
+            .map_or(first, |backoff| backoff.pause.saturating_mul(2));
         let pause = pause.min(MAX_BACKOFF);
         let until = Instant::now() + pause;
-        rests.insert(id.clone(), CallBackoff { until, pause });
+        backoffs.insert(id.clone(), CallBackoff { until, pause });
     }
 
-    /// Why the call for `id` is not repeated now; none if it may be.
-    pub(crate) fn rests(&self, id: &PartitionId) -> Option<String> {
-        let rest = *locked(&self.rests).get(id)?;
-        (Instant::now() < rest.until).then(|| {
-            String::from("it has no room, and an earlier call without an answer may still make the partition")
+    /// Returns the reason while the call for `id` is in backoff.
+    pub(crate) fn backoff_reason(&self, id: &PartitionId) -> Option<String> {
+        let backoff = *locked(&self.backoffs).get(id)?;
+        (Instant::now() < backoff.until).then(|| {
+            String::from("it has no capacity, and an earlier unanswered call may still create the partition")
         })
     }
 
@@ -101,7 +104,7 @@ impl InflightCalls {
     }
 }
 
-// Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+// The critical sections do not panic, so the content of a poisoned lock is consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -111,13 +114,13 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_back_off_of_a_refused_call_stays_below_its_limit_however_often_it_is_refused() {
-        let (book, id) = (InflightCalls::default(), PartitionId::new("p").unwrap());
+    async fn the_backoff_of_a_call_stays_at_its_limit_after_many_refusals() {
+        let (inflight, id) = (InflightCalls::default(), PartitionId::new("p").unwrap());
         for _ in 0..200 {
-            book.rest(&id, Duration::from_millis(500));
+            inflight.back_off(&id, Duration::from_millis(500));
         }
-        assert!(book.rests(&id).is_some());
+        assert!(inflight.backoff_reason(&id).is_some());
         tokio::time::advance(MAX_BACKOFF).await;
-        assert_eq!(book.rests(&id), None);
+        assert_eq!(inflight.backoff_reason(&id), None);
     }
 }

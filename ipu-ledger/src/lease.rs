@@ -1,4 +1,4 @@
-//! Leases: for owners of whom nothing else tells whether they are alive. They say so themselves, in time.
+//! Leases: for owners whose liveness no other system reports. The owner renews its lease periodically.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,28 +17,29 @@ use crate::liveness::Liveness;
 use crate::options::Clock;
 use crate::store::LedgerStore;
 
-/// A lease: who holds something under it is alive until it lapses, and longer if it was renewed. As text, which goes into
-/// [`ipu_core::Request::holder`]: `lease:<seconds>:<milliseconds since 1970 when it lapses>`.
+/// A lease: its holder is alive until the lease expires, and longer if it was renewed. The text form is the
+/// value of [`ipu_core::Request::holder`]: `lease:<seconds>:<milliseconds since 1970 when it expires>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     seconds: u32,
     until: Timestamp,
 }
 
-/// Why a text is not a lease.
+/// The error for a text that is not a lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a lease: a lease is `lease:<1 to 604800 seconds>:<milliseconds since 1970>`")]
 #[non_exhaustive]
 pub struct LeaseError {
-    /// What was given.
+    /// The rejected text.
     pub text: String,
 }
 
 impl Lease {
-    /// The longest: a week. Whoever is silent for longer is better looked after by a person.
+    /// Maximum duration: one week. A longer silence calls for an administrator.
     pub const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
-    /// A lease of `length` from `now` on: whole seconds, at least one and at most [`LONGEST`](Self::LONGEST).
+    /// Creates a lease of `length` from `now` on: whole seconds, at least one and at most
+    /// [`MAX_DURATION`](Self::MAX_DURATION).
     #[must_use]
     pub fn of(length: Duration, now: Timestamp) -> Self {
         let seconds = length.as_secs().clamp(1, Self::MAX_DURATION.as_secs());
@@ -48,13 +49,13 @@ impl Lease {
         }
     }
 
-    /// How long it is.
+    /// Returns the duration of the lease.
     #[must_use]
     pub fn length(&self) -> Duration {
         Duration::from_secs(u64::from(self.seconds))
     }
 
-    /// When it lapses unless it is renewed.
+    /// Returns the time at which the lease expires unless it is renewed.
     #[must_use]
     pub const fn until(&self) -> Timestamp {
         self.until
@@ -83,14 +84,15 @@ impl FromStr for Lease {
 }
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
-    /// Renews the lease of the owner of `id`: it lasts `length` from now on. The owner should call this three times in every
-    /// lease, so that one call may fail. It never creates a lease: a lease that lapses ends a partition, so only the request
-    /// for the partition asks for one.
+    /// Renews the lease of the owner of `id`: it lasts `length` from now on. Call this three times per lease,
+    /// so that one call may fail. A heartbeat never creates a lease. An expired lease ends a partition, so
+    /// only the request for the partition can ask for one.
     ///
     /// # Errors
     ///
-    /// [`ipu_core::TransitionError::NotTheOwner`] if it is another's, [`ipu_core::TransitionError::Moved`] if there is nothing to be kept any
-    /// more, [`ipu_core::TransitionError::NoLease`] if the partition has no lease, and errors of the store.
+    /// [`ipu_core::TransitionError::NotTheOwner`] if the partition has another owner,
+    /// [`ipu_core::TransitionError::Moved`] if there is no partition to keep,
+    /// [`ipu_core::TransitionError::NoLease`] if the partition has no lease, and errors of the store.
     pub async fn heartbeat(
         &self,
         id: &PartitionId,
@@ -116,35 +118,35 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     }
 }
 
-/// Judges owners by their leases. Dead is who let his lease lapse, and did not renew it for one whole lease in which this
-/// process looked on: so nobody dies because the ledger itself was away, or because a clock was set. Of whoever has no
-/// lease nothing is known.
+/// Judges owners by their leases. An owner is dead if its lease expired and was not renewed for one full
+/// lease that this process observed. An outage of the ledger or a clock step therefore ends no owner. An
+/// owner without a lease is [`OwnerLiveness::Unknown`].
 pub struct LeaseLiveness {
     clock: Clock,
-    seen: Mutex<BTreeMap<PartitionId, ObservedHeartbeat>>,
+    observed: Mutex<BTreeMap<PartitionId, ObservedHeartbeat>>,
 }
 
 struct ObservedHeartbeat {
     lease: Lease,
-    /// The time for which this process saw the lease unchanged.
+    /// The time for which this process observed the lease unchanged.
     observed: Duration,
     last: Instant,
 }
 
-/// How many partitions are remembered before those are forgotten that were not asked for lately.
-const REMEMBERED: usize = 4_096;
+/// Maximum number of remembered partitions before those without recent checks are forgotten.
+const MAX_REMEMBERED_LEASES: usize = 4_096;
 
 impl LeaseLiveness {
-    /// A judge by this clock, which should be the ledger's.
+    /// Creates a judge with this clock, which should be the ledger's.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
-            seen: Mutex::default(),
+            observed: Mutex::default(),
         }
     }
 
-    /// Whether the owner of `entry` is alive.
+    /// Returns whether the owner of `entry` is alive.
     #[must_use]
     pub fn judge(&self, entry: &Entry) -> OwnerLiveness {
         let Ok(lease) = entry.holder.parse::<Lease>() else {
@@ -161,28 +163,31 @@ impl LeaseLiveness {
         }
     }
 
-    /// Returns the time for which this process has seen this very lease. A gap between two checks counts as half of the
-    /// lease at most.
+    /// Returns the time for which this process has observed the current lease. A gap between two checks
+    /// counts as at most half of the lease.
     fn unchanged_for(&self, id: &PartitionId, lease: Lease, now: Instant) -> Duration {
-        // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-        let mut all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= REMEMBERED {
-            // Whoever is forgotten is only given more time.
-            all.retain(|_, seen| now - seen.last < Lease::MAX_DURATION.min(2 * seen.lease.length()));
+        // The critical sections do not panic, so the content of a poisoned lock is consistent.
+        let mut all = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MAX_REMEMBERED_LEASES {
+            // A forgotten lease only gets more time.
+            all.retain(|_, observed| {
+                now - observed.last < Lease::MAX_DURATION.min(2 * observed.lease.length())
+            });
         }
         let fresh = || ObservedHeartbeat {
             lease,
             observed: Duration::ZERO,
             last: now,
         };
-        let seen = all.entry(id.clone()).or_insert_with(fresh);
-        if seen.lease != lease {
-            *seen = fresh();
+        let observed = all.entry(id.clone()).or_insert_with(fresh);
+        if observed.lease != lease {
+            *observed = fresh();
         }
-        // A process that was suspended has heartbeats in its sockets that it has not read: no single gap is the end.
-        seen.observed += (now - seen.last).min(lease.length() / 2);
-        seen.last = now;
-        seen.observed
+        // A process that was suspended has unread heartbeats in its sockets: a single gap must not end the
+        // lease.
+        observed.observed += (now - observed.last).min(lease.length() / 2);
+        observed.last = now;
+        observed.observed
     }
 }
 

@@ -1,4 +1,4 @@
-//! The ledger that everything drives partitions through.
+//! The ledger: the interface through which every component drives partitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use crate::error::LedgerError;
 use crate::liveness::Liveness;
 use crate::options::LedgerOptions;
 use crate::outcome::{EnsureOutcome, Pending, RepairReport};
-use crate::resume::{RequestOrigin, as_recorded, gone};
+use crate::resume::{RequestOrigin, as_recorded, entry_removed};
 use crate::store::LedgerStore;
 use crate::usage::{UsageLog, UsagePosition};
 
-/// How often a request goes round when controllers say that they have no room although they seemed to: once per
-/// controller of the largest known installation, and then it waits.
-const ROUNDS: u32 = 16;
+/// Maximum number of placement attempts when controllers refuse capacity that they listed: one per controller
+/// of the largest known installation. After them the request is queued.
+const MAX_PLACEMENT_ATTEMPTS: u32 = 16;
 
-/// The ledger. Cheap to clone; clones share everything.
+/// The ledger. Cheap to clone; clones share all state.
 pub struct Ledger<C: ?Sized, S> {
     pub(crate) driver: Arc<Driver<C, S>>,
 }
@@ -49,7 +49,8 @@ impl<C: ?Sized, S> std::fmt::Debug for Ledger<C, S> {
 }
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
-    /// The ledger that is kept in `store` and drives the controllers of `pool`. Nothing is read or written yet.
+    /// Creates a ledger that is kept in `store` and drives the controllers of `pool`. Reads and writes
+    /// nothing yet.
     #[must_use]
     pub fn new(pool: ControllerPool<C>, store: S, options: LedgerOptions) -> Self {
         Self {
@@ -57,42 +58,43 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         }
     }
 
-    /// Makes `quotas` those that count from now on, in place of those of the options. What is held already is kept.
+    /// Replaces the quotas of the options by `quotas`. Existing partitions are kept.
     pub fn set_quotas(&self, quotas: Quotas) {
         self.change_rules(|rules| rules.quotas = quotas);
     }
 
-    /// Changes the rules of the queue that are in force. They count from the next request on; what is recorded stays.
+    /// Changes the queue policy in force. The change applies from the next request on; recorded entries are
+    /// kept.
     pub fn change_rules(&self, change: impl FnOnce(&mut QueuePolicy)) {
         self.driver.change_rules(change);
     }
 
-    /// The controllers.
+    /// Returns the controllers.
     #[must_use]
     pub fn pool(&self) -> &ControllerPool<C> {
-        self.driver.views.pool()
+        self.driver.listings.pool()
     }
 
-    /// The time by the clock of the options: what all times of entries and changes are to be compared with.
+    /// Returns the time of the configured clock, to which all times of entries and changes refer.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.driver.options.now()
     }
 
-    /// One step towards the partition of `request`: records it, lets it go if its turn has come, calls the controller,
-    /// and looks once how far it is. Never waits in the line. Safe to repeat, also after a crash: it goes on from what is
-    /// recorded.
+    /// Takes one step towards the partition of `request`: records it, starts it if it is its turn, calls the
+    /// controller, and queries the status once. Never waits in the queue. Safe to repeat, also after a crash:
+    /// it resumes from the recorded state.
     ///
     /// # Errors
     ///
-    /// [`LedgerError`]. After an error of the store it is not known whether the request was recorded: ask again, or
+    /// [`LedgerError`]. After a store error the request may or may not be recorded: call `ensure` again, or
     /// release.
     pub async fn ensure(&self, request: Request) -> Result<EnsureOutcome, LedgerError> {
         self.ensure_until(request, &Expiry::default()).await
     }
 
-    /// Takes one step as [`ensure`](Self::ensure) does, unless the client has gone away before the request is recorded:
-    /// it may have asked again elsewhere, used the partition and released it since.
+    /// Takes one step as [`ensure`](Self::ensure) does, unless the client has disconnected before the request
+    /// is recorded. The client may have sent the request elsewhere, used the partition and released it since.
     ///
     /// # Errors
     ///
@@ -103,20 +105,20 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         expiry: &Expiry,
     ) -> Result<EnsureOutcome, LedgerError> {
         request.not_after = expiry.not_after.or(request.not_after);
-        self.ensure_once(&request, Duration::ZERO, RequestOrigin::Anew, expiry)
+        self.ensure_once(&request, Duration::ZERO, RequestOrigin::New, expiry)
             .await
     }
 
     pub(crate) async fn ensure_once(
         &self,
         request: &Request,
-        patience: Duration,
-        asks: RequestOrigin,
+        timeout: Duration,
+        origin: RequestOrigin,
         expiry: &Expiry,
     ) -> Result<EnsureOutcome, LedgerError> {
-        let _alone = self.alone(&request.id, expiry).await?;
-        match self.ensure_loop(request, patience, asks, expiry).await {
-            // Another driver, such as a repair, went on with it meanwhile.
+        let _lock = self.lock_partition(&request.id, expiry).await?;
+        match self.ensure_loop(request, timeout, origin, expiry).await {
+            // Another driver, such as a repair, moved the entry meanwhile.
             Err(LedgerError::Illegal(TransitionError::Moved { state, .. }))
                 if !matches!(state, "gone" | "releasing") =>
             {
@@ -126,73 +128,83 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         }
     }
 
-    /// Takes the lock of the partition `id`, unless the client goes away before its turn.
-    pub(crate) async fn alone(
+    /// Locks the partition `id`, unless the client disconnects while it waits for the lock.
+    pub(crate) async fn lock_partition(
         &self,
         id: &PartitionId,
         expiry: &Expiry,
     ) -> Result<tokio::sync::OwnedMutexGuard<()>, LedgerError> {
-        let lock = self.driver.book.lock(id);
-        expiry.or_gone(id, || self.driver.options.now(), lock).await
+        let lock = self.driver.inflight.lock(id);
+        expiry
+            .unless_disconnected(id, || self.driver.options.now(), lock)
+            .await
     }
 
     async fn ensure_loop(
         &self,
         request: &Request,
-        patience: Duration,
-        mut asks: RequestOrigin,
+        timeout: Duration,
+        mut origin: RequestOrigin,
         expiry: &Expiry,
     ) -> Result<EnsureOutcome, LedgerError> {
-        let began = Instant::now();
+        let started = Instant::now();
         let options = &self.driver.options;
-        let asked = options.now();
-        let mut not_before = began.checked_sub(options.listing_age).unwrap_or(began);
-        let mut looked_at_the_dead = false;
+        let requested_at = options.now();
+        let mut not_before = started.checked_sub(options.listing_age).unwrap_or(started);
+        let mut dead_removed = false;
         let mut waiting = None;
-        for _ in 0..ROUNDS {
-            let mut world = self.driver.world(not_before).await;
-            if not_before < began && world.find(&request.id).is_some() && !self.holds(&request.id).await? {
-                // It was given back just now, or it is one that we do not know of: the newest listing tells.
-                not_before = began;
-                world = self.driver.world(not_before).await;
+        for _ in 0..MAX_PLACEMENT_ATTEMPTS {
+            let mut snapshot = self.driver.snapshot(not_before).await;
+            if not_before < started
+                && snapshot.find(&request.id).is_some()
+                && !self.is_held(&request.id).await?
+            {
+                // The partition was released just now, or is unknown to the ledger: the newest listing
+                // decides.
+                not_before = started;
+                snapshot = self.driver.snapshot(not_before).await;
             }
-            let (admission, intent) = self.admit(request, world.clone(), asks, expiry).await?;
+            let (admission, intent) = self.admit(request, snapshot.clone(), origin, expiry).await?;
             if !matches!(admission, Admission::Rejected(_)) {
-                // It is recorded. Whoever gives it back from now on comes after this request.
-                asks = RequestOrigin::ToGoOn;
+                // The request is recorded. A release from now on is newer than this request.
+                origin = RequestOrigin::Resume;
             }
             waiting = Some(match admission {
                 Admission::Held(entry) => return self.driver.refresh_status(entry).await,
                 Admission::Drive(entry) => {
-                    let listing = entry.controller.as_ref().and_then(|name| world.listing(name));
-                    // By an older listing the room may have been another's since: that it was refused says nothing
-                    // about what is listed next.
+                    let listing = entry.controller.as_ref().and_then(|name| snapshot.listing(name));
+                    // With an older listing, another request may have taken the capacity since. The
+                    // refusal then does not apply to the next listing.
                     let fingerprint = match listing {
-                        Some(listing) if listing.requested() >= Some(asked) => listing.fingerprint(),
+                        Some(listing) if listing.requested() >= Some(requested_at) => listing.fingerprint(),
                         _ => 0,
                     };
-                    match self.driver.make(entry, intent, fingerprint, patience).await? {
-                        CreateOutcome::Answer(answer) => return Ok(answer),
-                        CreateOutcome::NoRoom => {
+                    match self
+                        .driver
+                        .drive_intent(entry, intent, fingerprint, timeout)
+                        .await?
+                    {
+                        CreateOutcome::Done(outcome) => return Ok(outcome),
+                        CreateOutcome::NoCapacity => {
                             not_before = Instant::now();
                             continue;
                         }
                     }
                 }
                 Admission::Leaving(entry) => {
-                    self.driver.remove(entry, IntentOrigin::Found, patience).await?;
+                    self.driver.remove(entry, IntentOrigin::Found, timeout).await?;
                     return Ok(EnsureOutcome::Pending(Pending::Releasing));
                 }
                 Admission::Stay(waiting) => EnsureOutcome::Waiting(waiting),
                 Admission::Rejected(waiting) => EnsureOutcome::Refused(waiting),
                 _ => return Ok(EnsureOutcome::Pending(Pending::Creating)),
             });
-            // Before anybody is told to wait, what he waits for has to be true now: by a listing that is not older than
-            // his question, and without the dead.
-            if not_before < began {
-                not_before = began;
-            } else if !looked_at_the_dead && self.remove_dead_waiters(&request.id).await? {
-                looked_at_the_dead = true;
+            // Before a request waits, its status must be current: based on a listing that is not older
+            // than the call, and without dead requests in the queue.
+            if not_before < started {
+                not_before = started;
+            } else if !dead_removed && self.remove_dead_waiters(&request.id).await? {
+                dead_removed = true;
             } else {
                 break;
             }
@@ -200,35 +212,36 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         waiting.map_or_else(|| Ok(EnsureOutcome::Pending(Pending::Creating)), Ok)
     }
 
-    async fn holds(&self, id: &PartitionId) -> Result<bool, LedgerError> {
+    async fn is_held(&self, id: &PartitionId) -> Result<bool, LedgerError> {
         let holds = |state: &LedgerState| state.get(id).is_some_and(|entry| entry.state.holds());
         Ok(self.driver.commit.read(holds).await?)
     }
 
-    /// Takes the request to the ledger. Whether an intent is fresh is seen by comparing with what was recorded before.
+    /// Commits the request to the ledger. Compares with the previous entry to find out whether an intent is
+    /// fresh.
     async fn admit(
         &self,
         request: &Request,
-        world: ControllersSnapshot,
-        asks: RequestOrigin,
+        snapshot: ControllersSnapshot,
+        origin: RequestOrigin,
         expiry: &Expiry,
     ) -> Result<(Admission, IntentOrigin), LedgerError> {
         let driver = Arc::clone(&self.driver);
         let (request, expiry) = (request.clone(), expiry.clone());
         let decide = move |state: &LedgerState| {
-            if asks == RequestOrigin::Anew
+            if origin == RequestOrigin::New
                 && let Err(illegal) = expiry.check_caller(&request.id, driver.window().now)
             {
                 return (Err(illegal), Vec::new());
             }
-            let recorded = match asks {
-                RequestOrigin::Anew => Some(request.clone()),
-                RequestOrigin::ToGoOn => as_recorded(state, request.clone()),
+            let recorded = match origin {
+                RequestOrigin::New => Some(request.clone()),
+                RequestOrigin::Resume => as_recorded(state, request.clone()),
             };
             let Some(request) = recorded else {
-                return (Err(gone(&request.id)), Vec::new());
+                return (Err(entry_removed(&request.id)), Vec::new());
             };
-            match state.request(&request, &world, &driver.rules(), driver.window()) {
+            match state.request(&request, &snapshot, &driver.rules(), driver.window()) {
                 Ok(step) => {
                     let before = state.get(&request.id).map(|entry| &entry.state);
                     let intent = match &step.outcome {
@@ -243,20 +256,20 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         Ok(self.driver.commit.transact(decide).await??)
     }
 
-    /// Takes everybody out of the line who is certainly dead. Answers whether there was anybody.
+    /// Removes requests of dead owners from the queue. Returns whether there were any.
     pub(crate) async fn remove_dead_waiters(&self, except: &PartitionId) -> Result<bool, LedgerError> {
         let Some(liveness) = &self.driver.options.liveness else {
             return Ok(false);
         };
-        let line: Vec<Entry> = self
+        let queue: Vec<Entry> = self
             .driver
             .commit
             .read(|state| state.queue().into_iter().cloned().collect())
             .await?;
         let mut dead = Vec::new();
-        for entry in line.into_iter().filter(|entry| entry.id != *except) {
+        for entry in queue.into_iter().filter(|entry| entry.id != *except) {
             if liveness.life_of(&entry).await == OwnerLiveness::Dead {
-                tracing::info!(id = %entry.id, "taking a dead request out of the line");
+                tracing::info!(id = %entry.id, "removing the request of a dead owner from the queue");
                 dead.push(entry);
             }
         }
@@ -275,11 +288,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         Ok(any)
     }
 
-    /// What the ledger and the controller know of `id` now, as facts for [`ipu_core::plan`].
+    /// Returns the facts about `id` for [`ipu_core::plan`], from the ledger and the controller.
     ///
     /// # Errors
     ///
-    /// Errors of the store. If the controller does not answer, what is recorded stands.
+    /// Errors of the store. If the controller does not reply, the recorded state stands.
     pub async fn observe(&self, id: &PartitionId) -> Result<PartitionFacts, LedgerError> {
         let Some(entry) = self.get(id).await? else {
             return Ok(PartitionFacts::Absent);
@@ -287,16 +300,16 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         let attempt = entry.attempt;
         match &entry.state {
             EntryState::Waiting { .. } => Ok(PartitionFacts::Waiting {
-                reason: self.reason_of(id).await?,
+                reason: self.queue_reason(id).await?,
                 attempt,
             }),
             EntryState::Intent { .. } => Ok(PartitionFacts::Pending { attempt }),
-            // It is its owner's again as soon as he asks for it, or gives it back: nobody else will. For whom it was made
-            // nobody knows, so what runs on it cannot go on.
+            // The owner gets the partition back when it requests or releases it. The attempt that created
+            // it is unknown, so its workers cannot continue.
             EntryState::Quarantined => Ok(PartitionFacts::Waiting {
                 reason: Reason::new(
                     "Quarantined",
-                    "the ledger does not know whose the partition is; it is reset for whoever asks for it rightly",
+                    "the partition has no known owner; it is reset when its owner requests it",
                 ),
                 attempt,
             }),
@@ -319,14 +332,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         }
     }
 
-    async fn reason_of(&self, id: &PartitionId) -> Result<Reason, LedgerError> {
+    async fn queue_reason(&self, id: &PartitionId) -> Result<Reason, LedgerError> {
         Ok(match self.judge(id).await? {
             Some(QueueDecision::Wait(waiting)) => waiting.reason,
             _ => QueueStatus::next_in_queue(1).reason,
         })
     }
 
-    /// The entry of `id`.
+    /// Returns the entry of `id`.
     ///
     /// # Errors
     ///
@@ -335,14 +348,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         Ok(self.driver.commit.read(|state| state.get(id).cloned()).await?)
     }
 
-    /// The entry of `id` as this process last heard of it, without asking the store: what was changed through this ledger or
-    /// a clone of it is in there, what other processes changed may not be yet.
+    /// Returns the entry of `id` as this process last observed it, without a store access. Changes through
+    /// this ledger and its clones are included. Changes of other processes may be missing.
     #[must_use]
-    pub fn known(&self, id: &PartitionId) -> Option<Arc<Entry>> {
-        self.driver.commit.known(id)
+    pub fn cached(&self, id: &PartitionId) -> Option<Arc<Entry>> {
+        self.driver.commit.cached(id)
     }
 
-    /// All entries, by id: those that hold and those that wait.
+    /// Returns all entries, by id: held and queued ones.
     ///
     /// # Errors
     ///
@@ -355,34 +368,35 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             .await?)
     }
 
-    /// The waiting line in order, with what each is told now.
+    /// Returns the queue in order, with the current decision on each request.
     ///
     /// # Errors
     ///
     /// Errors of the store.
     pub async fn queue(&self) -> Result<Vec<(PartitionId, QueueDecision)>, LedgerError> {
         let options = &self.driver.options;
-        let world = self.driver.world(Instant::now()).await;
+        let snapshot = self.driver.snapshot(Instant::now()).await;
         let rules = self.driver.rules();
-        let judge = |state: &LedgerState| state.evaluate_queue(&world, &rules, options.now());
+        let judge = |state: &LedgerState| state.evaluate_queue(&snapshot, &rules, options.now());
         Ok(self.driver.commit.read(judge).await?)
     }
 
-    /// Returns the verdict on the queued request `id`; none if it is not queued. Much cheaper than
-    /// [`line`](Self::line), which explains all of the queue.
+    /// Returns the decision on the queued request `id`; `None` if it is not queued. Much cheaper than
+    /// [`queue`](Self::queue), which evaluates the whole queue.
     ///
     /// # Errors
     ///
     /// Errors of the store.
     pub async fn judge(&self, id: &PartitionId) -> Result<Option<QueueDecision>, LedgerError> {
         let options = &self.driver.options;
-        let world = self.driver.world(Instant::now()).await;
+        let snapshot = self.driver.snapshot(Instant::now()).await;
         let rules = self.driver.rules();
-        let judge = |state: &LedgerState| state.judge(id, &world, &rules, options.now());
+        let judge = |state: &LedgerState| state.judge(id, &snapshot, &rules, options.now());
         Ok(self.driver.commit.read(judge).await?)
     }
 
-    /// What is left at each controller for partitions of `spec`, or why the controller cannot tell.
+    /// Returns the free capacity of each controller for partitions of `spec`, or why the controller cannot
+    /// report it.
     ///
     /// # Errors
     ///
@@ -391,22 +405,23 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         &self,
         spec: &PartitionSpec,
     ) -> Result<Vec<(ControllerName, Result<FreeCapacity, Reason>)>, LedgerError> {
-        let world = self.driver.world(Instant::now()).await;
+        let snapshot = self.driver.snapshot(Instant::now()).await;
         Ok(self
             .driver
             .commit
-            .read(|state| state.free_capacity(&world, spec))
+            .read(|state| state.free_capacity(&snapshot, spec))
             .await?)
     }
 
-    /// How many IPUs of the whole system are used and by whom, how many are available, and why the others are not.
+    /// Returns the IPUs of the whole system: how many are used and by which owners, how many are available,
+    /// and why the others are not.
     ///
     /// # Errors
     ///
-    /// Errors of the store. Controllers that do not answer are named in the answer.
+    /// Errors of the store. The result names controllers that do not reply.
     pub async fn stats(&self) -> Result<Stats, LedgerError> {
-        let world = self.driver.world(Instant::now()).await;
-        Ok(self.driver.commit.read(|state| state.stats(&world)).await?)
+        let snapshot = self.driver.snapshot(Instant::now()).await;
+        Ok(self.driver.commit.read(|state| state.stats(&snapshot)).await?)
     }
 
     /// Returns the secondary names of controllers, each with the primary name that takes new partitions.
@@ -417,25 +432,26 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     pub async fn aliases(&self) -> Result<BTreeMap<ControllerName, ControllerName>, LedgerError> {
         let now = Instant::now();
         let not_before = now.checked_sub(self.driver.options.listing_age).unwrap_or(now);
-        let world = self.driver.world(not_before).await;
-        let primaries = |state: &LedgerState| state.by_controller(&world).primaries().clone();
+        let snapshot = self.driver.snapshot(not_before).await;
+        let primaries = |state: &LedgerState| state.by_controller(&snapshot).primaries().clone();
         Ok(self.driver.commit.read(primaries).await?)
     }
 
-    /// Who held what for how long, of all holds that ended at `since` or later, in the order of their end.
+    /// Returns the usage records of all holds that ended at `since` or later, in the order of their end.
     ///
     /// # Errors
     ///
-    /// [`LedgerError::NoUsageLog`] if nothing is recorded, and errors of the log.
+    /// [`LedgerError::NoUsageLog`] if no usage log is configured, and errors of the log.
     pub async fn usage_since(&self, since: Timestamp) -> Result<Vec<UsageRecord>, LedgerError> {
         Ok(self.usage_log()?.since(since).await.map_err(Arc::new)?)
     }
 
-    /// Returns at most `limit` records of holds that ended at `since` or later, from the one after `after` on.
+    /// Returns at most `limit` records of holds that ended at `since` or later, from the one after `after`
+    /// on.
     ///
     /// # Errors
     ///
-    /// [`LedgerError::NoUsageLog`] if nothing is recorded, and errors of the log.
+    /// [`LedgerError::NoUsageLog`] if no usage log is configured, and errors of the log.
     pub async fn usage_page(
         &self,
         since: Timestamp,
@@ -451,20 +467,21 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         log.ok_or(LedgerError::NoUsageLog)
     }
 
-    /// Hears of every change of the ledger from now on, once and in order, also of those that other processes make. Nothing
-    /// is told before it is durable; what is told of others waits until this process looks, at the latest when
-    /// [`refresh`](Self::refresh) is called. States that were never committed by themselves are not told: of several steps
-    /// in one write only the last.
+    /// Subscribes to every change of the ledger from now on, once and in order, including changes of other
+    /// processes. A change is published after it is durable. Changes of other processes are published at the
+    /// next load, at the latest by [`refresh`](Self::refresh). Intermediate states are not published: of
+    /// several steps in one write, only the last is.
     ///
-    /// Begin to listen first and [`list`](Self::list) then, so that nothing is missed in between. A receiver that is
-    /// too slow (by 4,096 changes) gets `Lagged` with the number that it missed, and then what is left: list again.
+    /// Subscribe first and call [`list`](Self::list) afterwards, so that no change is missed in between. A
+    /// receiver that lags by more than 4,096 changes gets `Lagged` with the number of missed changes, and
+    /// then the remaining ones: list again.
     #[must_use]
     pub fn changes(&self) -> broadcast::Receiver<LedgerChange> {
         self.driver.commit.changes()
     }
 
-    /// Looks what other processes have written, and tells it to those who listen to [`changes`](Self::changes). To be
-    /// called now and then by whoever listens to others' changes.
+    /// Loads the writes of other processes and publishes them to subscribers of [`changes`](Self::changes).
+    /// Subscribers that need changes of other processes call this periodically.
     ///
     /// # Errors
     ///
@@ -473,7 +490,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         Ok(self.driver.commit.read(|_| ()).await?)
     }
 
-    /// Where partitions of `sizes` would go, side by side, if those of `ended` were gone. Nothing is recorded.
+    /// Returns the placements of partitions of `sizes`, side by side, as if the partitions of `ended` were
+    /// released. Records nothing.
     ///
     /// # Errors
     ///
@@ -483,17 +501,17 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         sizes: &[IpuCount],
         ended: &[PartitionId],
     ) -> Result<Vec<DryRun>, LedgerError> {
-        let world = self.driver.world(Instant::now()).await;
-        let look = |state: &LedgerState| state.dry_run(&world, sizes, ended);
-        Ok(self.driver.commit.read(look).await?)
+        let snapshot = self.driver.snapshot(Instant::now()).await;
+        let decide = |state: &LedgerState| state.dry_run(&snapshot, sizes, ended);
+        Ok(self.driver.commit.read(decide).await?)
     }
 
-    /// Compares ledger, controllers and owners, and does what follows by rule: adopt, finish, release, drop, quarantine.
-    /// To be called on start and on a timer, by any number of processes.
+    /// Compares ledger, controllers and owners, and applies the resulting actions: adopt, finish, release,
+    /// drop, quarantine. Call this on start and on a timer, from any number of processes.
     ///
     /// # Errors
     ///
-    /// Errors of the store. A controller that does not answer is none: what it holds is kept.
+    /// Errors of the store. A controller that does not reply is no error: its partitions are kept.
     pub async fn repair(&self, alive: &dyn Liveness) -> Result<RepairReport, LedgerError> {
         crate::repair::repair(&self.driver, alive).await
     }

@@ -1,28 +1,32 @@
-//! The crash-safe driver of IPU partitions.
+//! A crash-safe driver of IPU partitions.
 //!
-//! A [`Ledger`] records in a [`LedgerStore`] who holds which partition and who waits, and drives V-IPU controllers by it.
-//! The rules are pure and live in `ipu-core`; this crate makes what they decide durable, calls, and records what came of
-//! it. Daemons, the command line and other people's schedulers all drive partitions through this one crate.
+//! A [`Ledger`] records held partitions and queued requests in a [`LedgerStore`], and drives V-IPU
+//! controllers. The rules are pure and live in `ipu-core`. This crate makes their decisions durable, calls
+//! the controllers, and records the results. Daemons, the command line and third-party schedulers all drive
+//! partitions through this crate.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - No partition is handed to two owners, whatever dies when: the intent is durable before the controller is called, and
-//!   every write is a compare-and-swap.
-//! - None is lost: an entry is only forgotten when the controller does not know the partition and no call for it can be
-//!   under way. [`Ledger::repair`] finishes what was begun and finds what nobody owns.
-//! - Whoever waits is told why, behind whom, and until when if that follows from what others declared.
+//! - No partition has two owners, at whatever point a process dies. The intent is durable before the
+//!   controller is called, and every write is a compare-and-swap.
+//! - No partition is lost. An entry is removed only when the controller does not know the partition and no
+//!   call for it can be in flight. [`Ledger::repair`] finishes interrupted operations and finds partitions
+//!   without an owner.
+//! - A queued request reports its reason, the requests ahead of it, and an expected start if declared run
+//!   times imply one.
 //!
-//! # The life of a request
+//! # Lifecycle of a request
 //!
-//! [`Ledger::ensure_active`] puts it into the line, waits, and answers a [`Grant`]; [`Ledger::ensure`] is one step of that
-//! for callers with a loop of their own. [`Ledger::release`] gives the partition back. [`Ledger::repair`] is to be called on
-//! start and now and then, with a [`Liveness`] that tells who is alive.
+//! [`Ledger::ensure_active`] queues the request, waits, and returns a [`Grant`]. [`Ledger::ensure`] is one
+//! step of that, for callers with their own loop. [`Ledger::release`] releases the partition. Call
+//! [`Ledger::repair`] on start and periodically, with a [`Liveness`] that reports which owners are alive.
 //!
-//! # What else it does
+//! # Further operations
 //!
-//! [`Ledger::query`] and [`Ledger::stats`] tell what is free and used. [`Ledger::changes`] tells every durable change.
-//! [`Ledger::cordon`] keeps hardware free of anything new. A [`UsageLog`] in the options records who held what for how
-//! long. [`Ledger::heartbeat`] and [`LeaseLiveness`] are for owners of whom nothing else tells that they live.
+//! [`Ledger::query`] and [`Ledger::stats`] return free and used capacity. [`Ledger::changes`] publishes every
+//! durable change. [`Ledger::cordon`] excludes hardware from new placements. A [`UsageLog`] in the options
+//! records the owner and duration of every hold. [`Ledger::heartbeat`] and [`LeaseLiveness`] are for owners
+//! whose liveness no other system reports.
 //!
 //! # Features
 //!
@@ -73,7 +77,7 @@ pub use ipu_core::{
     TransitionError, UsageRecord,
 };
 
-/// The examples of the README compile and run.
+/// Compiles and runs the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

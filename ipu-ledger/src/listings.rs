@@ -1,4 +1,5 @@
-//! What the controllers list, not older than asked for: one listing at a time per controller, shared by all callers.
+//! Cached listings of the controllers, with a maximum age: one request at a time per controller, shared by
+//! all callers.
 
 mod refresh;
 
@@ -17,20 +18,21 @@ use ipu_vipu_client::{ControllerPool, Member, VipuController, VipuError};
 use tokio::time::Instant;
 
 use crate::options::LedgerOptions;
-use refresh::{CacheLookup, ListingSlot, Question};
+use refresh::{CacheLookup, ListingRequest, ListingSlot};
 
 pub(crate) struct ListingCache<C: ?Sized> {
     pool: ControllerPool<C>,
     slots: Mutex<BTreeMap<ControllerName, Arc<ListingSlot>>>,
 }
 
-/// How long somebody waits for the list of a controller.
+/// The time that a caller waits for the listing of a controller.
 #[derive(Clone, Copy)]
 enum ListTimeout {
-    /// As long as a caller likes to be kept waiting. Of a controller that always needs longer he takes an older list.
-    Shortly,
-    /// As long as the controller may take.
-    ForAnswer,
+    /// The configured `list_timeout`. A controller that always needs longer is represented by an older
+    /// listing.
+    Short,
+    /// The full deadline of the calls.
+    Full,
 }
 
 impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
@@ -45,22 +47,23 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
         &self.pool
     }
 
-    /// All controllers, none seen longer ago than `not_before` unless it is slow; one that does not answer shortly counts
-    /// as silent.
-    pub(crate) async fn world(&self, options: &LedgerOptions, not_before: Instant) -> ControllersSnapshot {
-        self.see(options, not_before, ListTimeout::Shortly).await
+    /// Returns a snapshot of all controllers. Listings are not older than `not_before`, except those of slow
+    /// controllers. A controller that does not reply in time counts as unavailable.
+    pub(crate) async fn snapshot(&self, options: &LedgerOptions, not_before: Instant) -> ControllersSnapshot {
+        self.collect(options, not_before, ListTimeout::Short).await
     }
 
-    /// All controllers, as they are now. Takes as long as the slowest that answers within the deadline of a call.
-    pub(crate) async fn world_now(&self, options: &LedgerOptions) -> ControllersSnapshot {
-        self.see(options, Instant::now(), ListTimeout::ForAnswer).await
+    /// Returns a snapshot of all controllers as they are now. Takes as long as the slowest controller that
+    /// replies within the call deadline.
+    pub(crate) async fn snapshot_now(&self, options: &LedgerOptions) -> ControllersSnapshot {
+        self.collect(options, Instant::now(), ListTimeout::Full).await
     }
 
-    async fn see(
+    async fn collect(
         &self,
         options: &LedgerOptions,
         not_before: Instant,
-        waits: ListTimeout,
+        timeout_kind: ListTimeout,
     ) -> ControllersSnapshot {
         let open = self
             .pool
@@ -74,14 +77,14 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
             .map(|member| (member, ServiceState::Draining));
         let views = open.chain(draining).map(|(member, service)| async move {
             ControllerView {
-                listing: self.listing(&member, options, not_before, waits).await,
+                listing: self.listing(&member, options, not_before, timeout_kind).await,
                 name: member.name,
                 service,
             }
         });
-        let mut world = ControllersSnapshot::of(join(views).await);
-        world.aliases = self.pool.aliases();
-        world
+        let mut snapshot = ControllersSnapshot::of(join(views).await);
+        snapshot.aliases = self.pool.aliases();
+        snapshot
     }
 
     async fn listing(
@@ -89,39 +92,39 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
         member: &Member<C>,
         options: &LedgerOptions,
         not_before: Instant,
-        waits: ListTimeout,
+        timeout_kind: ListTimeout,
     ) -> Result<Arc<Listing>, Reason> {
         let slot = self.slot(&member.name);
-        let patience = match waits {
-            ListTimeout::Shortly => options.list_timeout,
-            // The list and the hardware.
-            ListTimeout::ForAnswer => options.call_deadline.saturating_mul(2),
+        let timeout = match timeout_kind {
+            ListTimeout::Short => options.list_timeout,
+            // One deadline for the listing and one for the hardware.
+            ListTimeout::Full => options.call_deadline.saturating_mul(2),
         };
         loop {
-            let over = slot.over();
+            let finished = slot.finished();
             let since = match slot.lookup(not_before) {
                 CacheLookup::Use(listing) => return listing,
                 CacheLookup::Wait(since) => since,
-                CacheLookup::Ask => {
+                CacheLookup::Start => {
                     self.begin(&slot, member, options)?;
                     Instant::now()
                 }
             };
-            if let ListTimeout::Shortly = waits
-                && let Some(listing) = slot.of_slow(patience, options.call_deadline)
+            if let ListTimeout::Short = timeout_kind
+                && let Some(listing) = slot.slow_listing(timeout, options.call_deadline)
             {
                 return Ok(listing);
             }
             tokio::select! {
-                // So that a test on virtual time goes the same way every time.
+                // A fixed order keeps tests on virtual time deterministic.
                 biased;
-                () = over => {}
-                () = tokio::time::sleep_until(since + patience) => return Err(silent(&member.name, patience)),
+                () = finished => {}
+                () = tokio::time::sleep_until(since + timeout) => return Err(unresponsive(&member.name, timeout)),
             }
         }
     }
 
-    /// Has the controller asked, unless it is to be left alone.
+    /// Starts a request to the controller, unless it is unavailable.
     fn begin(
         &self,
         slot: &Arc<ListingSlot>,
@@ -132,14 +135,14 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
         if !member.health.is_available(Instant::now()) {
             return Err(unavailable(&member.name, member.health.last_error.as_ref()));
         }
-        if let Some(asking) = slot.begin() {
-            // Of its own: whoever wants to know may lose his patience, and the answer is of use all the same.
-            tokio::spawn(Question::new(&self.pool, member, options).ask(asking));
+        if let Some(guard) = slot.begin() {
+            // A separate task: the caller may time out, and the reply is still useful.
+            tokio::spawn(ListingRequest::new(&self.pool, member, options).run(guard));
         }
         Ok(())
     }
 
-    /// One call under a deadline, booked as the controller's health.
+    /// Runs one call under a deadline and records its result in the controller's health.
     pub(crate) async fn call<T>(
         &self,
         name: &ControllerName,
@@ -149,12 +152,12 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
         self::call(&self.pool, name, deadline, call).await
     }
 
-    /// What the controller listed last; none if it did not answer then, or was never asked.
+    /// Returns the controller's latest listing; `None` if the latest request failed or there was none.
     pub(crate) fn newest(&self, name: &ControllerName) -> Option<Arc<Listing>> {
         self.slot(name).newest()
     }
 
-    /// The IPUs of a partition that the controller listed. The cluster counts if the hardware is known to have several.
+    /// Returns the IPUs of a listed partition. The cluster counts if the hardware is known to have several.
     pub(crate) fn location_of(&self, name: &ControllerName, partition: Partition) -> Location {
         match self.newest(name) {
             Some(listing) => listing.locate(&partition),
@@ -165,17 +168,18 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
         }
     }
 
-    /// Has the controller list what it has now.
-    pub(crate) async fn look_at(&self, name: &ControllerName, options: &LedgerOptions) {
+    /// Refreshes the listing of the controller.
+    pub(crate) async fn refresh(&self, name: &ControllerName, options: &LedgerOptions) {
         if let Some(member) = self.pool.member(name) {
-            // That it does not answer is booked, and seen by the next one who asks.
+            // A failure is recorded in the controller's health, which the next caller checks.
             let _ = self
-                .listing(&member, options, Instant::now(), ListTimeout::Shortly)
+                .listing(&member, options, Instant::now(), ListTimeout::Short)
                 .await;
         }
     }
 
-    /// The controller said that `id` is gone: nobody need wait for the next listing to use its room.
+    /// Removes `id` from the cached listing after the controller reported it missing. Its capacity is then
+    /// free before the next listing.
     pub(crate) fn forget(&self, name: &ControllerName, id: &PartitionId) {
         self.slot(name).change(|listing| {
             if listing.partitions().contains_key(id) {
@@ -202,64 +206,65 @@ async fn call<C: ?Sized, T>(
         waited: deadline,
     };
     let mut call = std::pin::pin!(call);
-    // A process that was suspended sends nothing after the deadline: the fence of the intent may have passed, and
-    // `timeout` polls the call once more before it looks at the time.
+    // A process that was suspended must send nothing after the deadline, because the fence of the intent
+    // may have passed. `timeout` polls the call once more before it checks the time.
     let in_time = poll_fn(|context| {
         if Instant::now() >= until {
             return Poll::Ready(Err(late()));
         }
         call.as_mut().poll(context)
     });
-    let answer = tokio::time::timeout_at(until, in_time)
+    let result = tokio::time::timeout_at(until, in_time)
         .await
         .unwrap_or_else(|_| Err(late()));
-    pool.record(name, &answer);
-    answer
+    pool.record(name, &result);
+    result
 }
 
-/// A listing with the room that is left beside `partitions`.
+/// Returns a listing with the free capacity beside `partitions`.
 fn listing(
     name: &ControllerName,
     partitions: Vec<Partition>,
     known: Option<&(Topology, Vec<IpuAddress>)>,
 ) -> Listing {
-    let room: Box<dyn Capacity> = match known {
+    let capacity: Box<dyn Capacity> = match known {
         Some((topology, unhealthy)) => {
             let observed = Inventory::observe(topology, unhealthy, &partitions, |_| true);
             for (id, misfit) in &observed.conflicts {
-                tracing::warn!(%name, %id, %misfit, "a partition does not fit what is known of the hardware");
+                tracing::warn!(%name, %id, %misfit, "a partition does not match the known hardware");
             }
             Box::new(InventoryCapacity::new(observed.inventory))
         }
         None => {
-            let mut room = Unbounded::default();
+            let mut capacity = Unbounded::default();
             for partition in &partitions {
-                // It never refuses.
-                let _ = room.reserve(&partition.id, &partition.spec, &partition.ipus);
+                // `Unbounded` never refuses.
+                let _ = capacity.reserve(&partition.id, &partition.spec, &partition.ipus);
             }
-            Box::new(room)
+            Box::new(capacity)
         }
     };
-    Listing::new(partitions, room)
+    Listing::new(partitions, capacity)
 }
 
 pub(crate) fn unavailable(name: &ControllerName, error: Option<&VipuError>) -> Reason {
-    let detail = error.map_or_else(|| "it failed lately".to_owned(), ToString::to_string);
+    let detail = error.map_or_else(|| "the last call failed".to_owned(), ToString::to_string);
     Reason::new(
         "ControllerUnavailable",
-        format!("controller {name} cannot be asked: {detail}"),
+        format!("controller {name} is unavailable: {detail}"),
     )
 }
 
-/// Why nobody waits for the controller `name` any longer. The words stay the same as long as it is silent.
-fn silent(name: &ControllerName, patience: Duration) -> Reason {
+/// Returns the reason for a controller that does not reply. The message is stable while the controller is
+/// silent.
+fn unresponsive(name: &ControllerName, timeout: Duration) -> Reason {
     Reason::new(
         "ControllerUnavailable",
-        format!("controller {name} has been silent for more than {patience:?}"),
+        format!("controller {name} has not replied within {timeout:?}"),
     )
 }
 
-/// Runs all of `futures` at the same time, on this task.
+/// Runs all `futures` concurrently on this task.
 async fn join<T, F: Future<Output = T>>(futures: impl Iterator<Item = F>) -> Vec<T> {
     enum Slot<T, F> {
         Running(Pin<Box<F>>),
@@ -271,7 +276,7 @@ async fn join<T, F: Future<Output = T>>(futures: impl Iterator<Item = F>) -> Vec
         for slot in &mut slots {
             if let Slot::Running(future) = slot {
                 match future.as_mut().poll(context) {
-                    Poll::Ready(answer) => *slot = Slot::Done(Some(answer)),
+                    Poll::Ready(output) => *slot = Slot::Done(Some(output)),
                     Poll::Pending => running = true,
                 }
             }
@@ -279,14 +284,14 @@ async fn join<T, F: Future<Output = T>>(futures: impl Iterator<Item = F>) -> Vec
         if running { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
-    let answers = slots.into_iter().filter_map(|slot| match slot {
+    let outputs = slots.into_iter().filter_map(|slot| match slot {
         Slot::Running(_) => None,
-        Slot::Done(answer) => answer,
+        Slot::Done(output) => output,
     });
-    answers.collect()
+    outputs.collect()
 }
 
-// Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+// The critical sections do not panic, so the content of a poisoned lock is consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,24 +1,25 @@
-//! Who is alive: what the ledger asks the system that its owners live in.
+//! The interface to the system that knows which owners are alive.
 
 use async_trait::async_trait;
 use ipu_core::{Claim, Entry, OwnerLiveness};
 
-/// Tells whether owners are alive. Answer [`Life::Dead`] only if the owner is certainly gone and nothing of it uses the
-/// partition; every doubt is [`Life::Unknown`], on which nothing is ever released.
+/// Reports whether owners are alive. Return [`OwnerLiveness::Dead`] only if the owner has certainly ended and
+/// none of its processes uses the partition. Return [`OwnerLiveness::Unknown`] in all uncertain cases; the
+/// ledger releases nothing on it.
 #[async_trait]
 pub trait Liveness: Send + Sync {
-    /// Whether the owner of `entry` is alive.
+    /// Returns whether the owner of `entry` is alive.
     async fn life_of(&self, entry: &Entry) -> OwnerLiveness;
 
-    /// The partitions that live owners were granted, by records of their own (not the ledger's), with the attempt that
-    /// uses them now and, if they say so, the controller that has them. With it a lost ledger is rebuilt; by default nothing is claimed, and what is found is quarantined
-    /// until its owner asks for it.
+    /// Returns the partitions of live owners according to their own records, not the ledger's, with the
+    /// attempt that uses them now and, if recorded, their controller. Claims rebuild a lost ledger. The
+    /// default has no claims: existing partitions are then quarantined until their owner requests them.
     async fn claims(&self) -> Vec<Claim> {
         Vec::new()
     }
 }
 
-/// A plain function will do where nothing has to be asked.
+/// A plain function suffices where no other system is queried.
 #[async_trait]
 impl<F: Fn(&Entry) -> OwnerLiveness + Send + Sync> Liveness for F {
     async fn life_of(&self, entry: &Entry) -> OwnerLiveness {

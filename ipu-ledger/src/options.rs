@@ -1,4 +1,4 @@
-//! What a ledger goes by, and its clock.
+//! Options of a ledger, and its clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,49 +10,50 @@ use tokio::time::Instant;
 use crate::liveness::Liveness;
 use crate::usage::UsageLog;
 
-/// Tells the time.
+/// A source of the current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What a ledger goes by. All processes that share a store should be given the same.
+/// Options of a ledger. All processes that share a store should use the same values.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct LedgerOptions {
-    /// The rules of the waiting line: quotas, how often one may be overtaken, the order of controllers.
+    /// The queue policy: quotas, how often a request may be overtaken, the order of controllers.
     pub queue: QueuePolicy,
-    /// The longest that one call to a controller takes. The default, 10 s, is what a controller that resets a large
-    /// partition was seen to stay silent for, doubled.
+    /// Maximum duration of one call to a controller. The default, 10 s, is twice the longest observed silence
+    /// of a controller that resets a large partition.
     pub call_deadline: Duration,
-    /// The longest that a request or a question waits for one controller's list. Then it goes on with the other
-    /// controllers, and this one counts as silent until it has answered. The default, 1 s, is hundreds of times what a
-    /// controller takes that is well. Of a controller that always needs longer, an older list is used.
+    /// Maximum time that an operation waits for the listing of one controller. It then continues with the
+    /// other controllers, and this one counts as unavailable until it replies. The default, 1 s, is hundreds
+    /// of times the duration of a healthy listing. For a controller that always needs longer, an older
+    /// listing is used.
     pub list_timeout: Duration,
-    /// How long after a call was begun its effect may still come although nobody had its answer, counted from the record
-    /// of the intent: at least `call_deadline`, plus what the network and a slow controller may add. An entry whose
-    /// caller died is not forgotten before. Zero only for a controller that lives and dies with the calling process.
+    /// Time after the record of an intent within which an unanswered call may still take effect: at least
+    /// `call_deadline`, plus delays of the network and of a slow controller. An entry of a dead caller is
+    /// kept until then. Zero only for a controller that shares the lifetime of the calling process.
     pub settle: Duration,
-    /// The first pause between two polls of a status; the first poll is at once.
+    /// The first pause between two status polls; the first poll is immediate.
     pub first_poll: Duration,
-    /// The longest pause between two polls of a status.
+    /// Maximum pause between two status polls.
     pub longest_poll: Duration,
-    /// The longest that one request or release polls before it answers that it goes on later.
+    /// Maximum time that one request or release polls before it returns with the operation in progress.
     pub timeout: Duration,
-    /// How often the queue is walked for all that wait in this process: other processes may have released something.
+    /// Interval of the queue scans for all requests that wait in this process: other processes may have
+    /// released capacity.
     pub queue_poll_interval: Duration,
-    /// How old what a controller listed may be when somebody is let go by it. Safety does not rest on it.
+    /// Maximum age of a listing on which a request may start. Safety does not depend on it.
     pub listing_age: Duration,
-    /// How old what a controller tells of its hardware and its health may be.
+    /// Maximum age of the reported hardware and its health.
     pub hardware_age: Duration,
-    /// How long an owner must have been gone before its partition is released by repair.
+    /// Time after the end of an owner before repair releases its partition.
     pub orphan_grace: Duration,
-    /// The hardware of controllers that do not tell it themselves.
+    /// The hardware of controllers that do not report it.
     pub topologies: BTreeMap<ControllerName, Topology>,
-    /// Tells whether those ahead in the line are alive; without it the dead block the line until the next repair.
+    /// The liveness of queued owners. Without it, dead owners block the queue until the next repair.
     pub liveness: Option<Arc<dyn Liveness>>,
-    /// Where it is recorded who held what for how long; without it nothing is. Once there is one, a hold that cannot be
-    /// recorded is not forgotten.
+    /// The log of all holds; `None` records nothing. With a log, a hold is kept until its record is written.
     pub usage: Option<Arc<dyn UsageLog>>,
-    /// The time of day. All processes that share a store should agree on it within a second or so: who declared how long
-    /// to run and which calls may be under way go by it, who holds what does not.
+    /// The time of day. All processes that share a store should agree within about a second. Declared run
+    /// times and calls in flight depend on it; ownership does not.
     pub clock: Clock,
 }
 
@@ -81,7 +82,7 @@ impl Default for LedgerOptions {
 impl std::fmt::Debug for LedgerOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LedgerOptions")
-            .field("line", &self.queue)
+            .field("queue", &self.queue)
             .field("call_deadline", &self.call_deadline)
             .field("settle", &self.settle)
             .field("orphan_grace", &self.orphan_grace)
@@ -95,8 +96,8 @@ impl LedgerOptions {
     }
 }
 
-/// The clock of the options beside a monotonic one: a clock that is set while a call is under way lets no fence pass
-/// early.
+/// The configured clock combined with a monotonic one: no fence passes early if the clock is set during a
+/// call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anchor {
     at: Timestamp,
@@ -104,7 +105,7 @@ pub(crate) struct Anchor {
 }
 
 impl Anchor {
-    /// Anchors `clock` now.
+    /// Anchors `clock` at the current time.
     pub(crate) fn new(clock: &Clock) -> Self {
         Self {
             at: clock(),
@@ -112,8 +113,9 @@ impl Anchor {
         }
     }
 
-    /// The window of a call that is decided on now. A clock that is put forward moves the fences that are set, and none
-    /// of them passes early; after a clock is put back, fences count from then ([`CallWindow::is_beyond`]).
+    /// Returns the window of a call that is decided on now. If the clock jumps forward, new fences move with
+    /// it and none passes early. After the clock is set back, fences count from then
+    /// ([`CallWindow::is_beyond`]).
     pub(crate) fn window(self, clock: &Clock, settle: Duration) -> CallWindow {
         let wall = clock();
         let now = wall.min(self.at.plus(self.since.elapsed()));

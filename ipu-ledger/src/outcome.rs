@@ -1,22 +1,22 @@
-//! What the ledger answers.
+//! Outcomes of ledger operations.
 
 use ipu_core::{
     Action, ControllerName, Entry, IpuPlace, PartitionId, PlacementConflict, QueueStatus, Timestamp,
 };
 use serde::Serialize;
 
-/// What a request comes to.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum EnsureOutcome {
     /// The partition is ready for the attempt.
     Active(Grant),
-    /// It is not ready yet; ask again.
+    /// The partition is not ready yet; repeat the request.
     Pending(Pending),
-    /// It waits in the line; ask again.
+    /// The request is queued; repeat it.
     Waiting(QueueStatus),
-    /// It does not fit now and was not to wait: nothing was recorded.
+    /// The partition does not fit now, and the request does not wait. Nothing was recorded.
     Refused(QueueStatus),
 }
 
@@ -25,15 +25,15 @@ pub enum EnsureOutcome {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Grant {
-    /// Which.
+    /// The partition.
     pub id: PartitionId,
-    /// Where.
+    /// The controller that has it.
     pub controller: ControllerName,
-    /// The attempt that it is fresh for.
+    /// The attempt for which the partition is fresh.
     pub attempt: u32,
-    /// Since when.
+    /// The time since which the partition is held.
     pub since: Timestamp,
-    /// Its IPUs, if the ledger knows them.
+    /// The IPUs, if the ledger knows them.
     pub places: Vec<IpuPlace>,
 }
 
@@ -49,68 +49,68 @@ impl Grant {
     }
 }
 
-/// Why a partition is not ready yet.
+/// The operation that keeps a partition from being ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum Pending {
-    /// The controller makes it.
+    /// The controller creates the partition.
     Creating,
-    /// The controller resets it.
+    /// The controller resets the partition.
     Resetting,
-    /// What was there before under this id is being given back.
+    /// The previous partition of this id is being released.
     Releasing,
-    /// The controller does not answer; what was begun is gone on with.
+    /// The controller does not reply; the operation is resumed later.
     Unanswered {
-        /// Which controller.
+        /// The controller.
         controller: ControllerName,
-        /// What the last call said.
+        /// The error of the last call.
         detail: String,
     },
-    /// It is in error; only a newer attempt or a release goes on.
+    /// The partition is in error; only a newer attempt or a release continues.
     Failed {
-        /// What the controller says.
+        /// The errors that the controller reports.
         errors: Vec<String>,
     },
 }
 
-/// What a release comes to.
+/// The outcome of a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum Released {
-    /// The controller does not know the partition any more.
+    /// The controller no longer knows the partition.
     Gone,
-    /// There was nothing to give back.
+    /// There was no partition to release.
     Nothing,
-    /// It had only waited in the line.
+    /// The request was only queued, and was removed from the queue.
     LeftLine,
-    /// It is recorded that it is given back; that is finished by a later call or by repair.
+    /// The release is recorded; a later call or a repair finishes it.
     InProgress {
-        /// Why not now.
+        /// The reason for the delay.
         detail: String,
     },
 }
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// What was done.
+    /// The actions that were taken.
     pub done: Vec<Action>,
-    /// What has to be gone on with later, and why.
+    /// Operations that must be resumed later, each with its reason.
     pub later: Vec<(PartitionId, String)>,
-    /// Partitions that their controllers do not list and whose IPUs have been given to another partition.
+    /// Partitions that their controllers do not list and whose IPUs belong to another partition now.
     pub conflicts: Vec<PlacementConflict>,
-    /// Controllers that could not be asked; what they hold was kept.
+    /// Controllers that did not reply; their partitions were kept.
     pub silent: Vec<(ControllerName, String)>,
-    /// Partitions in quarantine afterwards.
+    /// Number of partitions in quarantine after the repair.
     pub quarantined: u32,
 }
 
 impl RepairReport {
-    /// Whether nothing is left that a later repair would have to go on with.
+    /// Returns whether no work is left for a later repair.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.later.is_empty() && self.silent.is_empty()

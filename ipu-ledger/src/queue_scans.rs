@@ -1,4 +1,4 @@
-//! Waits of queued requests: one walk of the queue serves all waiters of a process.
+//! Queue scans: one scan of the queue serves all waiters of a process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,29 +12,30 @@ use crate::error::LedgerError;
 use crate::ledger::Ledger;
 use crate::store::LedgerStore;
 
-/// The latest walk of the queue, which all waiters read.
+/// The latest scan of the queue, which all waiters read.
 #[derive(Debug, Default)]
 pub(crate) struct QueueScans {
     latest: Mutex<Option<QueueDecisions>>,
 }
 
-/// The verdicts on all queued requests.
+/// The decisions on all queued requests.
 #[derive(Clone, Debug)]
 struct QueueDecisions {
-    /// When the walk began.
-    began: Instant,
-    /// The number of commits that freed something before the walk.
+    /// The start of the scan.
+    started: Instant,
+    /// The number of commits that freed capacity before the scan.
     capacity_freed: u64,
-    verdicts: Arc<BTreeMap<PartitionId, QueueDecision>>,
+    decisions: Arc<BTreeMap<PartitionId, QueueDecision>>,
 }
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
-    /// Waits until the queued request `id` can take a step: its turn has come, or it is not queued any more.
+    /// Waits until the queued request `id` can take a step: it is its turn, or it is no longer queued.
     /// `on_wait` receives each new reason, beginning with one that differs from `reported`.
     ///
-    /// A commit of this process that frees something wakes all waiters at once. Changes of other processes and of
-    /// controllers are noticed after at most twice [`line_poll`](crate::LedgerOptions::queue_poll_interval).
-    pub(crate) async fn turn_of(
+    /// A commit of this process that frees capacity wakes all waiters at once. Changes of other processes and
+    /// of controllers are observed after at most twice
+    /// [`queue_poll_interval`](crate::LedgerOptions::queue_poll_interval).
+    pub(crate) async fn wait_for_turn(
         &self,
         id: &PartitionId,
         freed: &mut watch::Receiver<u64>,
@@ -43,14 +44,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ) -> Result<(), LedgerError> {
         loop {
             tokio::select! {
-                // So that a test on virtual time runs the same way every time.
+                // A fixed order keeps tests on virtual time deterministic.
                 biased;
                 _ = freed.changed() => {}
                 () = tokio::time::sleep(self.driver.options.queue_poll_interval) => {}
             }
-            let seen = *freed.borrow_and_update();
-            let verdicts = self.walked(id, seen).await?;
-            let Some(QueueDecision::Wait(waiting)) = verdicts.get(id) else {
+            let seen_commits = *freed.borrow_and_update();
+            let decisions = self.scan(id, seen_commits).await?;
+            let Some(QueueDecision::Wait(waiting)) = decisions.get(id) else {
                 return Ok(());
             };
             if reported.as_ref() != Some(waiting) {
@@ -60,29 +61,30 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         }
     }
 
-    /// Returns the verdicts of a walk that began within the last `line_poll` and after the commit number `freed`. The
-    /// first waiter that finds none walks, and the others wait for its result.
-    async fn walked(
+    /// Returns the decisions of a scan that started within the last `queue_poll_interval` and after the
+    /// commit number `freed`. The first waiter without such a scan runs one, and the others wait for its
+    /// result.
+    async fn scan(
         &self,
         id: &PartitionId,
         freed: u64,
     ) -> Result<Arc<BTreeMap<PartitionId, QueueDecision>>, LedgerError> {
-        let mut latest = self.driver.turns.latest.lock().await;
-        let began = Instant::now();
-        if let Some(walked) = &*latest
-            && walked.capacity_freed >= freed
-            && began.duration_since(walked.began) < self.driver.options.queue_poll_interval
+        let mut latest = self.driver.queue_scans.latest.lock().await;
+        let started = Instant::now();
+        if let Some(scan) = &*latest
+            && scan.capacity_freed >= freed
+            && started.duration_since(scan.started) < self.driver.options.queue_poll_interval
         {
-            return Ok(Arc::clone(&walked.verdicts));
+            return Ok(Arc::clone(&scan.decisions));
         }
         self.remove_dead_waiters(id).await?;
         let freed = *self.driver.commit.capacity_freed().borrow();
-        let verdicts = Arc::new(self.queue().await?.into_iter().collect());
+        let decisions = Arc::new(self.queue().await?.into_iter().collect());
         *latest = Some(QueueDecisions {
-            began,
+            started,
             capacity_freed: freed,
-            verdicts: Arc::clone(&verdicts),
+            decisions: Arc::clone(&decisions),
         });
-        Ok(verdicts)
+        Ok(decisions)
     }
 }

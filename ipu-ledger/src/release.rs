@@ -14,18 +14,20 @@ use crate::outcome::{EnsureOutcome, Pending, Released};
 use crate::store::LedgerStore;
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
-    /// Releases the partition `id` of `owner`, or removes the request from the queue. The release is durable before the
-    /// controller is called. Safe to repeat.
+    /// Releases the partition `id` of `owner`, or removes the request from the queue. The release is durable
+    /// before the controller is called. Safe to repeat.
     ///
-    /// `attempt` is the newest attempt that the caller knows of: a driver with an old record must not take the partition
-    /// away from the workers of a newer one. None is an order for whatever attempt, such as a person's.
+    /// `attempt` is the newest attempt that the caller knows. A driver with an old record must not release
+    /// the partition under the workers of a newer attempt. `None` releases any attempt, for example on an
+    /// administrator's order.
     ///
-    /// *Assumption*: nothing of the owner that belongs to `attempt` or an earlier one uses the partition any more.
+    /// *Assumption*: no process of `attempt` or an earlier one uses the partition any more.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::NotTheOwner`] if it is another's, [`TransitionError::StaleAttempt`] if a newer attempt asked for it, and errors
-    /// of the store. A controller that does not answer is no error: [`Released::InProgress`].
+    /// [`TransitionError::NotTheOwner`] if the partition has another owner, [`TransitionError::StaleAttempt`]
+    /// if a newer attempt requested it, and errors of the store. A controller that does not reply is no
+    /// error: [`Released::InProgress`].
     pub async fn release(
         &self,
         id: &PartitionId,
@@ -35,8 +37,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         self.release_until(id, owner, attempt, &Expiry::default()).await
     }
 
-    /// Releases as [`release`](Self::release) does, unless the client has given up or gone away before the release is
-    /// recorded: the owner may have the partition anew by then, for the same attempt.
+    /// Releases as [`release`](Self::release) does, unless the client has timed out or disconnected before
+    /// the release is recorded. By then the owner may have the partition again, for the same attempt.
     ///
     /// # Errors
     ///
@@ -48,32 +50,32 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         attempt: Option<u32>,
         expiry: &Expiry,
     ) -> Result<Released, LedgerError> {
-        let _alone = self.alone(id, expiry).await?;
+        let _lock = self.lock_partition(id, expiry).await?;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
         let expiry = expiry.clone();
-        self.give_back(move |state: &LedgerState| {
+        self.commit_release(move |state: &LedgerState| {
             let window = driver.window();
             window.check_not_after(&wanted, expiry.not_after)?;
             expiry.check_caller(&wanted, window.now)?;
-            let answered = driver.book.answered(&wanted);
+            let answered = driver.inflight.answered_fence(&wanted);
             state.release(&wanted, &owner, attempt, answered, driver.window())
         })
         .await
     }
 
-    /// Gives a quarantined partition back, on a person's order.
+    /// Releases a quarantined partition on an administrator's order.
     ///
     /// # Errors
     ///
     /// [`TransitionError::Moved`] if it is not quarantined, and errors of the store.
     pub async fn release_quarantined(&self, id: &PartitionId) -> Result<Released, LedgerError> {
-        let _alone = self.driver.book.lock(id).await;
+        let _lock = self.driver.inflight.lock(id).await;
         let (driver, wanted) = (Arc::clone(&self.driver), id.clone());
-        self.give_back(move |state: &LedgerState| state.release_quarantined(&wanted, driver.window()))
+        self.commit_release(move |state: &LedgerState| state.release_quarantined(&wanted, driver.window()))
             .await
     }
 
-    pub(crate) async fn give_back<F>(&self, mut release: F) -> Result<Released, LedgerError>
+    pub(crate) async fn commit_release<F>(&self, mut release: F) -> Result<Released, LedgerError>
     where
         F: FnMut(&LedgerState) -> Result<ipu_core::Transition<Release>, TransitionError> + Send + 'static,
     {
@@ -99,11 +101,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         }
     }
 
-    /// Has the partition `id` of `owner` reset for `attempt`, also if it is fresh for it already.
+    /// Resets the partition `id` of `owner` for `attempt`, even if it is already fresh for that attempt.
     ///
     /// # Errors
     ///
-    /// [`TransitionError`] if it is another's, the attempt is old or there is nothing to reset, and errors of the store.
+    /// [`TransitionError`] if the partition has another owner, the attempt is old or there is no partition to
+    /// reset, and errors of the store.
     pub async fn reset(
         &self,
         id: &PartitionId,
@@ -113,8 +116,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         self.reset_until(id, owner, attempt, &Expiry::default()).await
     }
 
-    /// Resets as [`reset`](Self::reset) does, unless the client has given up or gone away before the reset is recorded:
-    /// workers that started after a repeated request would lose their IPUs.
+    /// Resets as [`reset`](Self::reset) does, unless the client has timed out or disconnected before the
+    /// reset is recorded. Otherwise workers that started after a repeated request would lose their IPUs.
     ///
     /// # Errors
     ///
@@ -126,7 +129,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         attempt: u32,
         expiry: &Expiry,
     ) -> Result<EnsureOutcome, LedgerError> {
-        let _alone = self.alone(id, expiry).await?;
+        let _lock = self.lock_partition(id, expiry).await?;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
         let expiry = expiry.clone();
         let reset = move |state: &LedgerState| {
@@ -155,9 +158,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             Err(illegal) => (Err(illegal), Vec::new()),
         };
         let (entry, intent) = self.driver.commit.transact(decide).await??;
-        match self.driver.make(entry, intent, 0, Duration::ZERO).await? {
-            CreateOutcome::Answer(answer) => Ok(answer),
-            CreateOutcome::NoRoom => Ok(EnsureOutcome::Pending(Pending::Resetting)),
+        match self.driver.drive_intent(entry, intent, 0, Duration::ZERO).await? {
+            CreateOutcome::Done(outcome) => Ok(outcome),
+            CreateOutcome::NoCapacity => Ok(EnsureOutcome::Pending(Pending::Resetting)),
         }
     }
 }

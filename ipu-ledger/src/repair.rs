@@ -1,8 +1,8 @@
-//! Repair: the three-way diff, taken at a moment that is as true as it gets, and what follows from it.
+//! Repair: a three-way diff of ledger, controllers and owners, and the resulting actions.
 //!
-//! The listing may be older than the ledger and the ledger older than the listing. So the controllers are asked first and
-//! the ledger is read after; whatever rests on the listing alone is asked again by its status; and every change checks
-//! that the entry has not moved on. What is still wrong then is put right by the next repair.
+//! Listing and ledger cannot be read at one instant. The controllers are therefore listed first and the
+//! ledger is read afterwards. An action that depends on the listing alone is verified by a status query, and
+//! every change checks that the entry has not changed. The next repair fixes remaining differences.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::liveness::Liveness;
 use crate::outcome::{EnsureOutcome, Pending, Released, RepairReport};
 use crate::store::LedgerStore;
 
-/// How many partitions are put right at the same time.
+/// Maximum number of partitions under repair at the same time.
 const MAX_CONCURRENT_CALLS: usize = 32;
 
 pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>(
@@ -32,7 +32,7 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
     alive: &dyn Liveness,
 ) -> Result<RepairReport, LedgerError> {
     let options = &driver.options;
-    let mut world = driver.views.world_now(options).await;
+    let mut snapshot = driver.listings.snapshot_now(options).await;
     let entries: BTreeMap<PartitionId, Entry> = driver
         .commit
         .read(|state| {
@@ -40,51 +40,52 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
             entries.map(|entry| (entry.id.clone(), entry.clone())).collect()
         })
         .await?;
-    // After the read of the ledger, which tells this process of partitions that others hold.
-    driver.record_aliases(&mut world).await;
-    let world = Arc::new(world);
+    // After the ledger read, which loads the entries of other processes.
+    driver.record_aliases(&mut snapshot).await;
+    let snapshot = Arc::new(snapshot);
     let owners = Arc::new(owners(entries.values(), alive).await);
     let actions = driver
         .commit
-        .read(|state| state.diff(&world, &owners, options.orphan_grace, options.now()))
+        .read(|state| state.diff(&snapshot, &owners, options.orphan_grace, options.now()))
         .await?;
     let mut report = RepairReport::default();
-    for view in &world.controllers {
+    for view in &snapshot.controllers {
         if let Err(reason) = &view.listing {
             report.silent.push((view.name.clone(), reason.message.clone()));
         }
     }
-    // Those that come together share their writes, and one that waits for its controller does not keep the others.
-    let (world, entries) = (&world, &entries);
-    let mut taken = stream::iter(actions)
+    // Concurrent actions share their writes, and one that waits for its controller does not delay the
+    // others.
+    let (snapshot, entries) = (&snapshot, &entries);
+    let mut applied = stream::iter(actions)
         .map(|action| async {
-            let _alone = driver.book.lock(action.id()).await;
-            if !still_holds(driver, world, &action).await {
+            let _lock = driver.inflight.lock(action.id()).await;
+            if !verify(driver, snapshot, &action).await {
                 return None;
             }
-            let judged = entries.get(action.id()).cloned();
-            let later = take(driver, world, &owners, &action, judged).await;
+            let expected = entries.get(action.id()).cloned();
+            let later = apply_action(driver, snapshot, &owners, &action, expected).await;
             tracing::info!(id = %action.id(), action = action.label(), ?later, "repaired");
             Some((action, later))
         })
         .buffered(MAX_CONCURRENT_CALLS);
-    while let Some(done) = taken.next().await {
+    while let Some(done) = applied.next().await {
         let Some((action, later)) = done else { continue };
         match later {
             Ok(None) => {}
-            Ok(Some(why)) => report.later.push((action.id().clone(), why)),
+            Ok(Some(reason)) => report.later.push((action.id().clone(), reason)),
             Err(error @ LedgerError::Store(_)) => return Err(error),
             Err(error) => report.later.push((action.id().clone(), error.to_string())),
         }
         report.done.push(action);
     }
-    drop(taken);
+    drop(applied);
     let (quarantined, conflicts) = driver
         .commit
         .read(|state| {
             let quarantined = |entry: &&Entry| matches!(entry.state, EntryState::Quarantined);
             let quarantined = state.entries().filter(quarantined).count();
-            (quarantined, state.placement_conflicts(world))
+            (quarantined, state.placement_conflicts(snapshot))
         })
         .await?;
     for conflict in &conflicts {
@@ -112,32 +113,35 @@ async fn owners<'a>(entries: impl Iterator<Item = &'a Entry> + Send, alive: &dyn
     owners
 }
 
-/// Asks for the status where the action rests on the listing alone.
-async fn still_holds<C: VipuController + ?Sized + 'static, S: LedgerStore>(
+/// Verifies by a status query an action that depends on the listing alone.
+async fn verify<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Driver<C, S>,
-    world: &ControllersSnapshot,
+    snapshot: &ControllersSnapshot,
     action: &Action,
 ) -> bool {
     if !action.must_be_verified() {
         return true;
     }
-    let Some(name) = place_of(driver, world, action).await else {
+    let Some(name) = controller_name(driver, snapshot, action).await else {
         return false;
     };
-    let Some(controller) = driver.views.pool().get(&name) else {
+    let Some(controller) = driver.listings.pool().get(&name) else {
         return false;
     };
     let call = controller.partition_status(action.id());
-    let status = driver.views.call(&name, driver.options.call_deadline, call).await;
+    let status = driver
+        .listings
+        .call(&name, driver.options.call_deadline, call)
+        .await;
     match action {
         Action::Adopt { .. } | Action::Quarantine { .. } => status.is_ok(),
         _ => matches!(status, Err(VipuError::NotFound { .. })),
     }
 }
 
-async fn place_of<C: VipuController + ?Sized + 'static, S: LedgerStore>(
+async fn controller_name<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Driver<C, S>,
-    world: &ControllersSnapshot,
+    snapshot: &ControllersSnapshot,
     action: &Action,
 ) -> Option<ControllerName> {
     match action {
@@ -150,48 +154,49 @@ async fn place_of<C: VipuController + ?Sized + 'static, S: LedgerStore>(
                 .commit
                 .read(|state| state.get(id).and_then(|entry| entry.controller.clone()));
             recorded.await.ok().flatten().filter(|name| {
-                world
+                snapshot
                     .controllers
                     .iter()
                     .any(|view| view.name == *name && view.service != ServiceState::Draining)
-                    || driver.views.pool().get(name).is_some()
+                    || driver.listings.pool().get(name).is_some()
             })
         }
     }
 }
 
-/// Whether `entry` is still whose life was judged: another process may have asked for it anew since. How far it is does not
-/// matter: the last write of a dying process may have come in between.
-fn is_as_judged(action: &Action, entry: Option<&Entry>, judged: Option<&Entry>) -> bool {
+/// Returns whether `entry` still has the holder whose liveness was judged: another process may have requested
+/// it again since. Progress of the entry does not matter, because the last write of a dying process may have
+/// come in between.
+fn is_unchanged(action: &Action, entry: Option<&Entry>, expected: Option<&Entry>) -> bool {
     if matches!(action, Action::Finish { .. }) {
         return true;
     }
     let facts = |entry: &Entry| (entry.holder.clone(), entry.attempt, entry.ticket);
-    entry.map(facts) == judged.map(facts)
+    entry.map(facts) == expected.map(facts)
 }
 
-/// Takes an action. Answers why it has to be gone on with later, if so.
-async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
+/// Applies an action. Returns the reason if it must be resumed later.
+async fn apply_action<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Arc<Driver<C, S>>,
-    seen: &Arc<ControllersSnapshot>,
+    latest: &Arc<ControllersSnapshot>,
     owners: &Arc<Owners>,
     action: &Action,
-    judged: Option<Entry>,
+    expected: Option<Entry>,
 ) -> Result<Option<String>, LedgerError> {
     let id = action.id().clone();
-    let (decided, world, owners, window) = (
+    let (decided, snapshot, owners, window) = (
         action.clone(),
-        Arc::clone(seen),
+        Arc::clone(latest),
         Arc::clone(owners),
         driver.window(),
     );
     let driving = matches!(action, Action::Finish { .. } | Action::Release { .. });
     let decide = move |state: &LedgerState| {
         let before = state.get(&id).map(|entry| entry.state.clone());
-        if !is_as_judged(&decided, state.get(&id), judged.as_ref()) {
+        if !is_unchanged(&decided, state.get(&id), expected.as_ref()) {
             return ((None, false), Vec::new());
         }
-        let changes = state.act(&decided, &world, &owners, window);
+        let changes = state.act(&decided, &snapshot, &owners, window);
         let changed = changes.iter().rev().find_map(|change| match change {
             Change::Put(entry) if entry.id == id => Some(Some(Entry::clone(entry))),
             Change::Remove(removed) if *removed == id => Some(None),
@@ -205,19 +210,19 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     let Some(entry) = entry.filter(|_| driving) else {
         return Ok(None);
     };
-    if let Some(why) = silent(driver, seen, &entry) {
-        return Ok(Some(why));
+    if let Some(reason) = unresponsive(driver, latest, &entry) {
+        return Ok(Some(reason));
     }
     let intent = if fresh {
         IntentOrigin::Fresh
     } else {
         IntentOrigin::Found
     };
-    let patience = driver.options.longest_poll;
+    let timeout = driver.options.longest_poll;
     match entry.state {
-        EntryState::Intent { .. } => Ok(unfinished(driver.make(entry, intent, 0, patience).await?)),
+        EntryState::Intent { .. } => Ok(unfinished(driver.drive_intent(entry, intent, 0, timeout).await?)),
         EntryState::Releasing { .. } => {
-            match driver.remove(entry, intent, patience.max(Duration::ZERO)).await? {
+            match driver.remove(entry, intent, timeout.max(Duration::ZERO)).await? {
                 Released::InProgress { detail } => Ok(Some(detail)),
                 _ => Ok(None),
             }
@@ -226,30 +231,30 @@ async fn take<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     }
 }
 
-/// Why the controller of `entry` is not asked for it now. One that hangs would keep the repair for the deadline of a call with
-/// each of its entries, and all others with it.
-fn silent<C: VipuController + ?Sized + 'static, S: LedgerStore>(
+/// Returns the reason why the controller of `entry` is not called now. A controller that hangs would delay
+/// the repair by the deadline of a call for each of its entries, and delay all other controllers too.
+fn unresponsive<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     driver: &Driver<C, S>,
-    world: &ControllersSnapshot,
+    snapshot: &ControllersSnapshot,
     entry: &Entry,
 ) -> Option<String> {
     let name = entry.controller.as_ref()?;
-    let view = world.controllers.iter().find(|view| view.name == *name);
+    let view = snapshot.controllers.iter().find(|view| view.name == *name);
     if let Some(Err(reason)) = view.map(|view| &view.listing) {
         return Some(reason.message.clone());
     }
-    let health = driver.views.pool().member(name)?.health;
+    let health = driver.listings.pool().member(name)?.health;
     (!health.is_available(Instant::now())).then(|| unavailable(name, health.last_error.as_ref()).message)
 }
 
-fn unfinished(made: CreateOutcome) -> Option<String> {
-    match made {
-        CreateOutcome::Answer(EnsureOutcome::Pending(Pending::Unanswered { controller, detail })) => {
+fn unfinished(outcome: CreateOutcome) -> Option<String> {
+    match outcome {
+        CreateOutcome::Done(EnsureOutcome::Pending(Pending::Unanswered { controller, detail })) => {
             Some(format!("controller {controller}: {detail}"))
         }
-        CreateOutcome::Answer(EnsureOutcome::Pending(
+        CreateOutcome::Done(EnsureOutcome::Pending(
             Pending::Creating | Pending::Resetting | Pending::Releasing,
-        )) => Some("the controller is still at it".into()),
+        )) => Some("the controller has not finished".into()),
         _ => None,
     }
 }

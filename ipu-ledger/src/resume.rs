@@ -1,7 +1,7 @@
-//! Going on with what somebody asked for, without asking for it anew.
+//! Resumes recorded requests without making new ones.
 //!
-//! What was asked for may have been given back since, by somebody who talks to another process: who then asked in its place
-//! would make a partition that nobody wants.
+//! The owner may have released the partition since, through another process. A new request in its place would
+//! create a partition without a user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,71 +16,76 @@ use crate::outcome::{EnsureOutcome, Pending};
 use crate::store::LedgerStore;
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
-    /// Goes on with what `seen` has under way: an intent, a turn in the line that has come, a release. For whoever sees to it
-    /// that what others asked for is done. Unlike [`ensure`](Self::ensure) and [`release`](Self::release) this asks for
-    /// nothing: if the entry is not there any more, or has something else under way, nothing is done about it.
+    /// Resumes the operation of `expected` that is in flight: an intent, a queued request whose turn has
+    /// come, a release. For components that finish the requests of other clients. Unlike
+    /// [`ensure`](Self::ensure) and [`release`](Self::release), this makes no new request: if the entry is
+    /// missing or has another operation in flight, it does nothing.
     ///
     /// # Errors
     ///
-    /// As those two.
-    pub async fn resume(&self, seen: &Entry) -> Result<(), LedgerError> {
-        let Some(request) = request_of(seen) else {
-            // What nobody owns is finished by repair.
+    /// As for [`ensure`](Self::ensure) and [`release`](Self::release).
+    pub async fn resume(&self, expected: &Entry) -> Result<(), LedgerError> {
+        let Some(request) = request_of(expected) else {
+            // Repair finishes entries without an owner.
             return Ok(());
         };
-        if !matches!(seen.state, EntryState::Releasing { .. }) {
+        if !matches!(expected.state, EntryState::Releasing { .. }) {
             return match self
                 .ensure_once(
                     &request,
                     Duration::ZERO,
-                    RequestOrigin::ToGoOn,
+                    RequestOrigin::Resume,
                     &Expiry::default(),
                 )
                 .await
             {
-                Err(LedgerError::Illegal(TransitionError::Moved { state: GONE, .. })) => Ok(()),
+                Err(LedgerError::Illegal(TransitionError::Moved {
+                    state: REMOVED_STATE, ..
+                })) => Ok(()),
                 other => other.map(drop),
             };
         }
-        let _alone = self.driver.book.lock(&seen.id).await;
-        let (driver, id) = (Arc::clone(&self.driver), seen.id.clone());
+        let _lock = self.driver.inflight.lock(&expected.id).await;
+        let (driver, id) = (Arc::clone(&self.driver), expected.id.clone());
         let still = move |state: &LedgerState| {
             let entry = state
                 .get(&id)
                 .filter(|entry| matches!(entry.state, EntryState::Releasing { .. }));
             let Some(attempt) = entry.map(|entry| entry.attempt) else {
-                return Err(gone(&id));
+                return Err(entry_removed(&id));
             };
-            let answered = driver.book.answered(&id);
+            let answered = driver.inflight.answered_fence(&id);
             state.release(&id, &request.owner, Some(attempt), answered, driver.window())
         };
-        match self.give_back(still).await {
-            Err(LedgerError::Illegal(TransitionError::Moved { state: GONE, .. })) => Ok(()),
+        match self.commit_release(still).await {
+            Err(LedgerError::Illegal(TransitionError::Moved {
+                state: REMOVED_STATE, ..
+            })) => Ok(()),
             other => other.map(drop),
         }
     }
 }
 
-/// Whether a request is one, or only goes on with one.
+/// The origin of a call: a new request, or the resumption of a recorded one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestOrigin {
-    Anew,
-    ToGoOn,
+    New,
+    Resume,
 }
 
-/// What is told of an entry that is not there any more.
-const GONE: &str = "gone";
+/// The state label of an entry that does not exist.
+const REMOVED_STATE: &str = "gone";
 
-pub(crate) fn gone(id: &PartitionId) -> TransitionError {
+pub(crate) fn entry_removed(id: &PartitionId) -> TransitionError {
     TransitionError::Moved {
         id: id.clone(),
-        state: GONE,
-        wanted: "gone on with",
+        state: REMOVED_STATE,
+        wanted: "resumed",
     }
 }
 
-/// This request with what the ledger knows of it by now, if it is still what the ledger knows of its partition and no later one:
-/// the owner may have asked with another priority since, which whoever only goes on must not take back.
+/// Returns this request with the recorded values, if the ledger records it and no later one for its
+/// partition. The owner may have changed the priority since, and a resumption must not revert that.
 pub(crate) fn as_recorded(state: &LedgerState, mut request: Request) -> Option<Request> {
     let entry = state
         .get(&request.id)
@@ -93,15 +98,16 @@ pub(crate) fn as_recorded(state: &LedgerState, mut request: Request) -> Option<R
     Some(request)
 }
 
-/// Whether a request that was answered so is recorded. One that has to wait until what was there before is gone is not.
-pub(crate) const fn is_recorded_by(answer: &EnsureOutcome) -> bool {
+/// Returns whether a request with this outcome is recorded. A request that waits for the release of the
+/// previous partition is not.
+pub(crate) const fn is_recorded_by(outcome: &EnsureOutcome) -> bool {
     matches!(
-        answer,
+        outcome,
         EnsureOutcome::Waiting(_) | EnsureOutcome::Pending(Pending::Creating | Pending::Resetting)
     )
 }
 
-/// The request that would continue `entry`: for adapters that keep no record of their own.
+/// Returns the request that would continue `entry`, for adapters without their own records.
 #[must_use]
 pub fn request_of(entry: &Entry) -> Option<Request> {
     let mut request = Request::named(entry.id.clone(), entry.owner.clone()?, entry.spec.clone());

@@ -1,4 +1,4 @@
-//! Where the ledger is kept: one trait, and the two stores of this crate.
+//! The storage interface of the ledger, and the two stores of this crate.
 
 mod memory;
 #[cfg(feature = "sqlite")]
@@ -14,18 +14,18 @@ pub use memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 
-/// Which state of the ledger: opaque, made by the store, only compared for equality.
+/// The identity of a ledger state: opaque, assigned by the store, compared only for equality.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Revision(String);
 
 impl Revision {
-    /// The revision that the store calls `text`.
+    /// Creates the revision with the store's identifier `text`.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// What the store calls it.
+    /// Returns the store's identifier of the revision.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -38,10 +38,10 @@ impl fmt::Display for Revision {
     }
 }
 
-/// All of the ledger at one revision.
+/// The whole ledger at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Which.
+    /// The revision.
     pub revision: Revision,
     /// The entries, in any order, each id once.
     pub entries: Vec<Entry>,
@@ -49,12 +49,12 @@ pub struct Snapshot {
     pub cordons: Vec<Cordon>,
 }
 
-/// The turn to write, among processes that share a store. It ends when it is dropped.
+/// The write lock among processes that share a store. Dropping it releases the lock.
 #[derive(Default)]
 pub struct WriteLock(Option<Box<dyn Any + Send>>);
 
 impl WriteLock {
-    /// A turn that lasts until `guard` is dropped.
+    /// Creates a lock that is held until `guard` is dropped.
     #[must_use]
     pub fn held_by(guard: impl Any + Send) -> Self {
         Self(Some(Box::new(guard)))
@@ -63,79 +63,80 @@ impl WriteLock {
 
 impl fmt::Debug for WriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Turn").field(&self.0.is_some()).finish()
+        f.debug_tuple("WriteLock").field(&self.0.is_some()).finish()
     }
 }
 
-/// Why a store did not do what it was asked to.
+/// The error of a store operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Somebody else wrote first. Load and try again.
+    /// Another process wrote first. Load and try again.
     #[error("the ledger is no longer at revision {basis}")]
     Conflict {
-        /// The revision that the changes were made for.
+        /// The revision on which the changes are based.
         basis: Revision,
     },
-    /// The ledger was written by a build that this one does not understand. Nothing was written.
+    /// A build with an unknown format wrote the ledger. Nothing was written.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// What is stored is not a ledger, or a damaged one. Nothing was written.
-    #[error("{what} is not a ledger that can be read: {detail}")]
+    /// The stored data is not a ledger, or is damaged. Nothing was written.
+    #[error("{what} is not a readable ledger: {detail}")]
     Corrupt {
         /// The file or object.
         what: String,
-        /// What is wrong with it.
+        /// The defect.
         detail: String,
     },
-    /// The ledger must not be kept there.
+    /// The location is not suitable for a ledger.
     #[error("the ledger cannot be kept in {path}: {rule}")]
     Place {
-        /// Where it was to be.
+        /// The rejected path.
         path: String,
-        /// The rule that this breaks, and what to do.
+        /// The violated rule, and its fix.
         rule: String,
     },
-    /// The store has no room for more. What holds or releases is still taken.
+    /// The store is full. Transitions that need no more space, such as releases, still succeed.
     #[error("the ledger is full: {detail}")]
     Full {
-        /// How full, and what to do.
+        /// The usage of the store, and the fix.
         detail: String,
     },
-    /// The store cannot be reached, or did not answer. Whether the changes were written is not known.
+    /// The store is unavailable or did not reply. The changes may or may not be written.
     #[error("{step} the ledger: {detail}")]
     Unavailable {
-        /// What was being done, such as `read` or `write`.
+        /// The failed operation, such as `read` or `write`.
         step: &'static str,
-        /// What the system says.
+        /// The error of the system.
         detail: String,
     },
 }
 
-/// A place that keeps the ledger.
+/// A store that keeps the ledger.
 ///
-/// Safety rests on [`commit`](Self::commit) alone. It has to be atomic, durable when it answers, and refused unless the
-/// ledger is still at `basis`; then any number of processes may share the store. `ledger_store_suite` of `ipu-testkit`
-/// proves a store in one line.
+/// Safety depends on [`commit`](Self::commit) alone. A commit must be atomic, durable when it returns, and
+/// refused unless the ledger is still at `basis`. Then any number of processes may share the store.
+/// `ledger_store_suite` of `ipu-testkit` tests a store with one call.
 #[async_trait]
 pub trait LedgerStore: Send + Sync + 'static {
-    /// The ledger as it is now; `None` if it is still at `newer_than`. A store that was never written has a revision too.
+    /// Returns the current ledger; `None` if it is still at `newer_than`. A store that was never written has
+    /// a revision too.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; of a ledger of another format nothing is answered.
+    /// [`StoreError`]; a ledger of another format returns no content.
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError>;
 
-    /// Writes all of `changes`, in their order, or none, and answers the new revision: one that never was before, also if
-    /// the content was.
+    /// Writes all `changes` in their order, or none. Returns the new revision, which is unique even if the
+    /// content equals an earlier one.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Conflict`] if the ledger is not at `basis` any more.
+    /// [`StoreError::Conflict`] if the ledger is no longer at `basis`.
     async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError>;
 
-    /// Waits until it is this process's turn to load and commit, so that several processes do not starve one another.
-    /// A store that need not care answers at once.
+    /// Waits for the write lock of this process, so that several processes do not starve one another while
+    /// they load and commit. A store without contention returns at once.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Where it is kept who held what for how long.
+//! Usage logs: the owner and duration of every hold.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,29 +10,29 @@ use ipu_core::{PartitionId, Timestamp, UsageRecord};
 
 use crate::store::StoreError;
 
-/// A log of holds. Nothing is ever taken out of it by the ledger.
+/// A log of holds. The ledger never deletes records.
 ///
-/// A record is appended *before* the ledger forgets the hold, so that none is missing; after a crash in between it is
-/// appended again. So [`append`](Self::append) goes by the record's key: there is one record of a key, the one that was
-/// released last.
+/// A record is appended *before* the ledger removes the hold, so that none is missing. After a crash in
+/// between, it is appended again. [`append`](Self::append) therefore keeps one record per key, the one with
+/// the latest release.
 #[async_trait]
 pub trait UsageLog: Send + Sync {
-    /// Takes all of `records` or none. They need not survive the end of the machine before the ledger's next commit does.
+    /// Appends all `records` or none. They may become durable as late as the ledger's next commit.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; then the holds are not forgotten, and the records come again.
+    /// [`StoreError`]; the holds are then kept, and their records are appended again later.
     async fn append(&self, records: &[UsageRecord]) -> Result<(), StoreError>;
 
-    /// The records of holds that were released at `since` or later, in the order of their release.
+    /// Returns the records of holds that were released at `since` or later, in the order of their release.
     ///
     /// # Errors
     ///
     /// [`StoreError`].
     async fn since(&self, since: Timestamp) -> Result<Vec<UsageRecord>, StoreError>;
 
-    /// Returns at most `limit` of the records of [`since`](Self::since), from the one after `after` on, in an order that
-    /// does not change. The default implementation reads all of them.
+    /// Returns at most `limit` of the records of [`since`](Self::since), starting after `after`, in a stable
+    /// order. The default implementation reads all of them.
     ///
     /// # Errors
     ///
@@ -52,7 +52,8 @@ pub trait UsageLog: Send + Sync {
     }
 }
 
-/// The position of a record in a log. It has a text form, `RELEASED.TICKET.HELD.ID` with times in milliseconds since 1970.
+/// The position of a record in a log. Its text form is `RELEASED.TICKET.HELD.ID`, with times in milliseconds
+/// since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UsagePosition {
     pub(crate) released_at: Timestamp,
@@ -79,7 +80,7 @@ impl fmt::Display for UsagePosition {
     }
 }
 
-/// The error for a text that is no [`UsagePosition`].
+/// The error for a text that is not a [`UsagePosition`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be RELEASED.TICKET.HELD.ID, as the page before returned it")]
 #[non_exhaustive]
@@ -108,40 +109,42 @@ impl FromStr for UsagePosition {
 /// A log in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryUsageLog {
-    kept: Arc<Mutex<Kept>>,
+    records_by_key: Arc<Mutex<RecordsByKey>>,
 }
 
-type Kept = BTreeMap<(PartitionId, u64, Timestamp), UsageRecord>;
+type RecordsByKey = BTreeMap<(PartitionId, u64, Timestamp), UsageRecord>;
 
 impl MemoryUsageLog {
-    /// An empty log.
+    /// Creates an empty log.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    // The critical sections do not panic, so the content of a poisoned lock is consistent.
+    fn records_by_key(&self) -> MutexGuard<'_, RecordsByKey> {
+        self.records_by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
 impl UsageLog for MemoryUsageLog {
     async fn append(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
-        let mut kept = self.kept();
+        let mut records_by_key = self.records_by_key();
         for record in records {
-            let known = kept.entry(record.key()).or_insert_with(|| record.clone());
-            if known.released_at <= record.released_at {
-                known.clone_from(record);
+            let latest = records_by_key
+                .entry(record.key())
+                .or_insert_with(|| record.clone());
+            if latest.released_at <= record.released_at {
+                latest.clone_from(record);
             }
         }
         Ok(())
     }
 
     async fn since(&self, since: Timestamp) -> Result<Vec<UsageRecord>, StoreError> {
-        let kept = self.kept();
-        let mut records: Vec<_> = kept
+        let records_by_key = self.records_by_key();
+        let mut records: Vec<_> = records_by_key
             .values()
             .filter(|record| record.released_at >= since)
             .cloned()
@@ -156,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_is_read_as_it_was_written_and_nothing_else_is_one() {
+    fn a_usage_position_round_trips_and_malformed_texts_are_refused() {
         let text = "1700000000000.7.1600000000000.training";
         let position: UsagePosition = text.parse().unwrap();
         assert_eq!((position.to_string().as_str(), position.ticket), (text, 7));

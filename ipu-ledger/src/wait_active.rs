@@ -1,4 +1,4 @@
-//! Waiting until a partition is ready.
+//! Waits until a partition is ready.
 
 use ipu_core::{QueueStatus, Request};
 use ipu_vipu_client::VipuController;
@@ -12,16 +12,18 @@ use crate::resume::{RequestOrigin, is_recorded_by};
 use crate::store::LedgerStore;
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
-    /// Waits until the partition of `request` is ready. `on_wait` hears whenever what is to be said of the wait changes.
+    /// Waits until the partition of `request` is ready. `on_wait` is called whenever the queue status
+    /// changes.
     ///
-    /// *Cancel safety*: whoever drops this stays in the line and may get the partition later; [`release`](Self::release)
-    /// ends that. A release also ends this, with [`TransitionError::Moved`](ipu_core::Illegal::Moved): it asks once, and does not
-    /// ask again for what was given back meanwhile.
+    /// *Cancel safety*: if this future is dropped, the request stays queued and may get the partition later;
+    /// [`release`](Self::release) ends that. A release also ends this call, with
+    /// [`TransitionError::Moved`](ipu_core::TransitionError::Moved): it requests the partition once and never
+    /// again after a release.
     ///
     /// # Errors
     ///
-    /// [`LedgerError::DoesNotFit`] if the request does not want to wait, [`LedgerError::PartitionFailed`] if the
-    /// partition is in error, and what [`ensure`](Self::ensure) answers.
+    /// [`LedgerError::DoesNotFit`] if the request does not want to wait, [`LedgerError::PartitionFailed`] if
+    /// the partition is in error, and the errors of [`ensure`](Self::ensure).
     pub async fn ensure_active(
         &self,
         request: Request,
@@ -32,19 +34,19 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             .ensure_once(
                 &request,
                 self.driver.options.timeout,
-                RequestOrigin::Anew,
+                RequestOrigin::New,
                 &Expiry::default(),
             )
             .await?;
-        self.go_on_until_active(request, first, freed, on_wait).await
+        self.poll_until_active(request, first, freed, on_wait).await
     }
 
-    /// Goes on from `first`, what [`ensure`](Self::ensure) answered to `request` just now, as
-    /// [`ensure_active`](Self::ensure_active) would: a release in between ends this, too.
+    /// Continues after `first`, the outcome of [`ensure`](Self::ensure) for `request`, as
+    /// [`ensure_active`](Self::ensure_active) would. A release in between ends this call, too.
     ///
     /// # Errors
     ///
-    /// As [`ensure_active`](Self::ensure_active).
+    /// As for [`ensure_active`](Self::ensure_active).
     pub async fn active_after(
         &self,
         request: Request,
@@ -52,12 +54,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         on_wait: &mut (dyn FnMut(&QueueStatus) + Send),
     ) -> Result<Grant, LedgerError> {
         let mut freed = self.driver.commit.capacity_freed();
-        // What was freed since that answer is not missed.
+        // Capacity that was freed since the first outcome must not be missed.
         freed.mark_changed();
-        self.go_on_until_active(request, first, freed, on_wait).await
+        self.poll_until_active(request, first, freed, on_wait).await
     }
 
-    async fn go_on_until_active(
+    async fn poll_until_active(
         &self,
         request: Request,
         first: EnsureOutcome,
@@ -65,15 +67,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         on_wait: &mut (dyn FnMut(&QueueStatus) + Send),
     ) -> Result<Grant, LedgerError> {
         let options = &self.driver.options;
-        let mut told: Option<QueueStatus> = None;
+        let mut reported: Option<QueueStatus> = None;
         let mut pause = options.first_poll;
-        let mut asks = RequestOrigin::Anew;
-        let mut answer = first;
+        let mut origin = RequestOrigin::New;
+        let mut outcome = first;
         loop {
-            if is_recorded_by(&answer) {
-                asks = RequestOrigin::ToGoOn;
+            if is_recorded_by(&outcome) {
+                origin = RequestOrigin::Resume;
             }
-            match answer {
+            match outcome {
                 EnsureOutcome::Active(grant) => return Ok(grant),
                 EnsureOutcome::Refused(waiting) => {
                     return Err(LedgerError::DoesNotFit {
@@ -82,12 +84,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                     });
                 }
                 EnsureOutcome::Waiting(waiting) => {
-                    if told.as_ref() != Some(&waiting) {
+                    if reported.as_ref() != Some(&waiting) {
                         on_wait(&waiting);
-                        told = Some(waiting);
+                        reported = Some(waiting);
                     }
                     pause = options.first_poll;
-                    self.turn_of(&request.id, &mut freed, &mut told, on_wait).await?;
+                    self.wait_for_turn(&request.id, &mut freed, &mut reported, on_wait)
+                        .await?;
                 }
                 EnsureOutcome::Pending(Pending::Failed { errors }) => {
                     return Err(LedgerError::PartitionFailed {
@@ -101,8 +104,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 }
             }
             freed = self.driver.commit.capacity_freed();
-            answer = self
-                .ensure_once(&request, options.timeout, asks, &Expiry::default())
+            outcome = self
+                .ensure_once(&request, options.timeout, origin, &Expiry::default())
                 .await?;
         }
     }

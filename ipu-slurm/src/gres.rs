@@ -1,9 +1,10 @@
-//! Generic resources as Slurm writes them: `vipu:2:3`, `gres/vipu:2:3`, `vipu:2(CNT:3)`, `gpu:a100:4(IDX:0-2,7)`.
+//! Generic resources (GRES) in Slurm's text forms: `vipu:2:3`, `gres/vipu:2:3`, `vipu:2(CNT:3)`,
+//! `gpu:a100:4(IDX:0-2,7)`.
 //!
-//! Sources: seed 004 §8.3 (`type:model:count`, and that a number behind the type alone is a count) and §8.5.3
-//! (`no_consume`); slurm.conf(5) under `Gres=`, gres.conf(5) and sbatch(1) under `--gres` (suffixes of counts); and what
-//! Slurm 22.05 and 24.11 print, string by string in this crate's tests. Up to 23.02 Slurm writes the prefix `gres:`, from
-//! 23.11 on `gres/`; both are read here, and none is printed.
+//! Sources: seed 004 §8.3 (`type:model:count`; a number directly after the type is a count) and §8.5.3
+//! (`no_consume`); slurm.conf(5) under `Gres=`, gres.conf(5) and sbatch(1) under `--gres` (suffixes of
+//! counts); and the output of Slurm 22.05 and 24.11, string by string in this crate's tests. Up to 23.02
+//! Slurm writes the prefix `gres:`, from 23.11 on `gres/`. The parser accepts both; `Display` writes neither.
 
 pub(crate) mod cursor;
 pub(crate) mod error;
@@ -20,18 +21,20 @@ use self::cursor::Part;
 use self::error::GresError;
 use self::indices::Indices;
 
-/// The most characters of a name or a type. Slurm has no documented limit; this is that of other names here.
-pub(crate) const NAME_MAX: usize = 253;
+/// Maximum length of a name or a type in characters. Slurm has no documented limit; this one equals that of
+/// other names in this project.
+pub(crate) const MAX_NAME: usize = 253;
 
-/// So much of one generic resource, asked for or given.
+/// A generic resource with a count, requested or allocated.
 ///
-/// Parses from `[gres:|gres/]name[:type][:no_consume][:count][(details)]`, and prints as the same without a prefix and
-/// always with a count, so that what is printed reads as what it was: `vipu:2` asks for two, `vipu:2:1` for one of type 2.
+/// Parses from `[gres:|gres/]name[:type][:no_consume][:count][(details)]`. Prints the same form without a
+/// prefix and always with a count, so that the output parses to the same value: `vipu:2` requests two,
+/// `vipu:2:1` requests one of type 2.
 ///
 /// ```
-/// let asked: ipu_slurm::Gres = "gres:vipu:pod16:4".parse()?;
-/// assert_eq!(asked.to_string(), "vipu:pod16:4");
-/// assert_eq!(asked.ipus().map(|ipus| ipus.get()), Ok(4));
+/// let requested: ipu_slurm::Gres = "gres:vipu:pod16:4".parse()?;
+/// assert_eq!(requested.to_string(), "vipu:pod16:4");
+/// assert_eq!(requested.ipus().map(|ipus| ipus.get()), Ok(4));
 /// # Ok::<(), ipu_slurm::GresError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,28 +47,28 @@ pub struct Gres {
     sockets: Option<Indices>,
 }
 
-/// Whether jobs use a resource up.
+/// Whether jobs consume a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Counting {
-    /// A job takes its count away from the others.
+    /// A job's count is not available to other jobs.
     #[default]
     Consumed,
-    /// `no_consume`: the count limits each job, and nothing is counted (seed 004 §8.5.3).
+    /// `no_consume`: the count limits each job, and Slurm does not account for it (seed 004 §8.5.3).
     NotConsumed,
 }
 
 impl Gres {
-    /// `count` of the resource `name`, of type `kind` if one is given.
+    /// Creates a resource `name` with `count`, and with type `kind` if given.
     ///
     /// # Errors
     ///
-    /// [`GresError`] if the name or the type cannot stand in Slurm's text form.
+    /// [`GresError`] if Slurm's text form does not allow the name or the type.
     pub fn new(name: &str, kind: Option<&str>, count: u64) -> Result<Self, GresError> {
         Ok(Self {
-            name: read_name(&Part::whole(name))?.to_owned(),
+            name: parse_name(&Part::whole(name))?.to_owned(),
             kind: kind
-                .map(|kind| read_kind(&Part::whole(kind)).map(str::to_owned))
+                .map(|kind| parse_kind(&Part::whole(kind)).map(str::to_owned))
                 .transpose()?,
             counting: Counting::Consumed,
             count,
@@ -74,68 +77,70 @@ impl Gres {
         })
     }
 
-    /// The same with the numbers of its devices.
+    /// Returns the resource with the indices of its devices.
     #[must_use]
     pub fn with_indices(mut self, indices: Indices) -> Self {
         self.indices = Some(indices);
         self
     }
 
-    /// The same with the sockets that its devices are near to.
+    /// Returns the resource with the sockets that are close to its devices.
     #[must_use]
     pub fn with_sockets(mut self, sockets: Indices) -> Self {
         self.sockets = Some(sockets);
         self
     }
 
-    /// The same, counted or not.
+    /// Returns the resource, consumed or not.
     #[must_use]
     pub fn with_counting(mut self, counting: Counting) -> Self {
         self.counting = counting;
         self
     }
 
-    /// The name: `vipu`, for example.
+    /// Returns the name, for example `vipu`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The type, which Slurm's guides call model too: `pod16`, or `2` for partitions of two IPUs (seed 004 §8.3).
+    /// Returns the type, which Slurm's guides also call model: `pod16`, or `2` for partitions of two IPUs
+    /// (seed 004 §8.3).
     #[must_use]
     pub fn kind(&self) -> Option<&str> {
         self.kind.as_deref()
     }
 
-    /// How many; 1 if the text does not say. Zero occurs: what a job holds of a resource that is not consumed.
+    /// Returns the count; 1 if the text has none. A job holds a count of zero of a resource that is not
+    /// consumed.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether jobs use it up.
+    /// Returns whether jobs consume the resource.
     #[must_use]
     pub const fn counting(&self) -> Counting {
         self.counting
     }
 
-    /// The numbers of the devices on their node (`IDX`), if they are told.
+    /// Returns the indices of the devices on their node (`IDX`), if given.
     #[must_use]
     pub const fn indices(&self) -> Option<&Indices> {
         self.indices.as_ref()
     }
 
-    /// The sockets that the devices are near to (`S`), if they are told.
+    /// Returns the sockets that are close to the devices (`S`), if given.
     #[must_use]
     pub const fn sockets(&self) -> Option<&Indices> {
         self.sockets.as_ref()
     }
 
-    /// The count as the size of a partition.
+    /// Returns the count as the size of a partition.
     ///
     /// # Errors
     ///
-    /// The count is no power of two that a partition can have.
+    /// The count is not a valid partition size, which is a power of two.
     pub fn ipus(&self) -> Result<IpuCount, IpuCountError> {
         IpuCount::try_from(u32::try_from(self.count).unwrap_or(u32::MAX))
     }
@@ -145,7 +150,7 @@ impl FromStr for Gres {
     type Err = GresError;
 
     fn from_str(text: &str) -> Result<Self, GresError> {
-        read(&Part::whole(text))
+        parse(&Part::whole(text))
     }
 }
 
@@ -169,20 +174,20 @@ impl fmt::Display for Gres {
     }
 }
 
-/// One resource of a text.
-pub(crate) fn read(part: &Part<'_>) -> Result<Gres, GresError> {
+/// Parses one resource.
+pub(crate) fn parse(part: &Part<'_>) -> Result<Gres, GresError> {
     let part = without_prefix(part);
-    let (words, details) = match part.split_once('(') {
-        Some((words, details)) => (words, read_details(&details)?),
+    let (fields, details) = match part.split_once('(') {
+        Some((fields, details)) => (fields, parse_details(&details)?),
         None => (part, Details::default()),
     };
-    let mut words = words.split(':');
-    if let Some(empty) = words.iter().find(|word| word.text().is_empty()) {
+    let mut parts = fields.split(':');
+    if let Some(empty) = parts.iter().find(|segment| segment.text().is_empty()) {
         return Err(empty.error("a part between colons is empty", FORMS));
     }
-    // A split has one item at least.
-    let name = words.first().map_or(Ok(""), read_name)?;
-    words.remove(0);
+    // A split returns at least one item.
+    let name = parts.first().map_or(Ok(""), parse_name)?;
+    parts.remove(0);
     let mut gres = Gres {
         name: name.to_owned(),
         kind: None,
@@ -191,32 +196,32 @@ pub(crate) fn read(part: &Part<'_>) -> Result<Gres, GresError> {
         indices: details.indices,
         sockets: details.sockets,
     };
-    // In the detailed form the count stands in parentheses only, so that a number before them is a type.
-    let mut counted = details.count.is_some();
+    // In the detailed form the count is in the parentheses only, so a number before them is a type.
+    let mut has_count = details.count.is_some();
     gres.count = details.count.unwrap_or(1);
-    if let (false, Some(last)) = (counted, words.last())
-        && let Some(count) = read_count(last)?
+    if let (false, Some(last)) = (has_count, parts.last())
+        && let Some(count) = parse_count(last)?
     {
-        (counted, gres.count) = (true, count);
-        words.pop();
+        (has_count, gres.count) = (true, count);
+        parts.pop();
     }
-    if words.last().is_some_and(|word| word.text() == NO_CONSUME) {
+    if parts.last().is_some_and(|segment| segment.text() == NO_CONSUME) {
         gres.counting = Counting::NotConsumed;
-        words.pop();
+        parts.pop();
     }
-    match words.as_slice() {
+    match parts.as_slice() {
         [] => {}
-        [kind] => gres.kind = Some(read_kind(kind)?.to_owned()),
-        [_, wrong, ..] => {
-            let (rule, fix) = if counted {
-                ("there is one type between name and count", "leave this part out")
+        [kind] => gres.kind = Some(parse_kind(kind)?.to_owned()),
+        [_, excess, ..] => {
+            let (rule, fix) = if has_count {
+                ("there is one type between name and count", "remove this part")
             } else {
                 (
                     "a count is a number",
-                    "write digits, with K, M, G, T or P behind them if you like",
+                    "write digits, optionally with the suffix K, M, G, T or P",
                 )
             };
-            return Err(wrong.error(rule, fix));
+            return Err(excess.error(rule, fix));
         }
     }
     Ok(gres)
@@ -225,7 +230,7 @@ pub(crate) fn read(part: &Part<'_>) -> Result<Gres, GresError> {
 const NO_CONSUME: &str = "no_consume";
 const FORMS: &str = "write name, name:count or name:type:count";
 
-/// `gres:` up to Slurm 23.02, `gres/` from 23.11 on.
+/// Removes the prefix: `gres:` up to Slurm 23.02, `gres/` from 23.11 on.
 fn without_prefix<'a>(part: &Part<'a>) -> Part<'a> {
     ["gres:", "gres/"]
         .iter()
@@ -233,38 +238,38 @@ fn without_prefix<'a>(part: &Part<'a>) -> Part<'a> {
         .unwrap_or(*part)
 }
 
-/// A name begins with a letter: otherwise a count could pass for one.
-fn read_name<'a>(part: &Part<'a>) -> Result<&'a str, GresError> {
-    let text = read_word(part)?;
+/// Parses a name. It starts with a letter, so that a count is not a name.
+fn parse_name<'a>(part: &Part<'a>) -> Result<&'a str, GresError> {
+    let text = parse_word(part)?;
     if !text.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return Err(part.error(
-            "the name of a resource begins with a letter",
+            "the name of a resource starts with a letter",
             "write name:type:count",
         ));
     }
     if text == "gres" {
         return Err(part.error(
             "gres is the prefix of resources",
-            "write the resource's own name behind it",
+            "write the resource's own name after it",
         ));
     }
     Ok(text)
 }
 
-fn read_kind<'a>(part: &Part<'a>) -> Result<&'a str, GresError> {
-    let text = read_word(part)?;
+fn parse_kind<'a>(part: &Part<'a>) -> Result<&'a str, GresError> {
+    let text = parse_word(part)?;
     if text == NO_CONSUME {
         return Err(part.error("no_consume is not a type", "write name:type:no_consume:count"));
     }
     Ok(text)
 }
 
-fn read_word<'a>(part: &Part<'a>) -> Result<&'a str, GresError> {
+fn parse_word<'a>(part: &Part<'a>) -> Result<&'a str, GresError> {
     let text = part.text();
     if text.is_empty() {
         return Err(part.error("a name is empty", FORMS));
     }
-    if text.len() > NAME_MAX {
+    if text.len() > MAX_NAME {
         return Err(part.error(
             "a name has at most 253 characters",
             "give the resource a shorter one",
@@ -275,13 +280,13 @@ fn read_word<'a>(part: &Part<'a>) -> Result<&'a str, GresError> {
         None => Ok(text),
         Some((at, _)) => Err(part.from(at).error(
             "a name has letters, digits, '_', '-' and '.' only",
-            "leave this character out",
+            "remove this character",
         )),
     }
 }
 
-/// A count, or none if the text is no number at all and so may be a type. Suffixes multiply by powers of 1024.
-pub(crate) fn read_count(part: &Part<'_>) -> Result<Option<u64>, GresError> {
+/// Parses a count; `None` if the text is not a number and may be a type. Suffixes multiply by powers of 1024.
+pub(crate) fn parse_count(part: &Part<'_>) -> Result<Option<u64>, GresError> {
     let text = part.text();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let exponent = match &text[digits.len()..] {
@@ -300,11 +305,11 @@ pub(crate) fn read_count(part: &Part<'_>) -> Result<Option<u64>, GresError> {
     let count = number.and_then(|number| number.checked_mul(1 << (10 * exponent)));
     match count {
         Some(count) => Ok(Some(count)),
-        None => Err(part.error("a count is below 2^64", "write a smaller one")),
+        None => Err(part.error("a count is less than 2^64", "write a smaller one")),
     }
 }
 
-/// What stands in parentheses behind a resource.
+/// The details in parentheses after a resource.
 #[derive(Default)]
 struct Details {
     count: Option<u64>,
@@ -312,34 +317,34 @@ struct Details {
     sockets: Option<Indices>,
 }
 
-/// One or more of `CNT:3)`, `IDX:0-3,8)`, `S:0-1)`, the opening parenthesis of the first one gone.
-fn read_details(part: &Part<'_>) -> Result<Details, GresError> {
-    const KNOWN: &str = "write (CNT:number), (IDX:numbers) or (S:numbers)";
+/// Parses one or more of `CNT:3)`, `IDX:0-3,8)`, `S:0-1)`, without the first opening parenthesis.
+fn parse_details(part: &Part<'_>) -> Result<Details, GresError> {
+    const DETAIL_FORMS: &str = "write (CNT:number), (IDX:numbers) or (S:numbers)";
     let mut details = Details::default();
     let mut rest = Some(*part);
     while let Some(open) = rest {
-        let Some((inside, behind)) = open.split_once(')') else {
-            return Err(open.error("a parenthesis is not closed", KNOWN));
+        let Some((detail, after)) = open.split_once(')') else {
+            return Err(open.error("a parenthesis is not closed", DETAIL_FORMS));
         };
-        let Some((key, value)) = inside.split_once(':') else {
-            return Err(inside.error("this is not known about a resource", KNOWN));
+        let Some((key, value)) = detail.split_once(':') else {
+            return Err(detail.error("this is not a detail of a resource", DETAIL_FORMS));
         };
-        let twice = || key.error("this is told twice", "leave one out");
+        let duplicate = || key.error("this detail is given twice", "remove one");
         match key.text() {
             "CNT" if details.count.is_none() => {
-                let count = read_count(&value)?;
+                let count = parse_count(&value)?;
                 let rule = "a count is a number";
                 details.count = Some(count.ok_or_else(|| value.error(rule, "write digits"))?);
             }
-            "IDX" if details.indices.is_none() => details.indices = Some(indices::read(&value)?),
-            "S" if details.sockets.is_none() => details.sockets = Some(indices::read(&value)?),
-            "CNT" | "IDX" | "S" => return Err(twice()),
-            _ => return Err(key.error("this is not known about a resource", KNOWN)),
+            "IDX" if details.indices.is_none() => details.indices = Some(indices::parse(&value)?),
+            "S" if details.sockets.is_none() => details.sockets = Some(indices::parse(&value)?),
+            "CNT" | "IDX" | "S" => return Err(duplicate()),
+            _ => return Err(key.error("this is not a detail of a resource", DETAIL_FORMS)),
         }
-        rest = match (behind.text(), behind.strip_prefix("(")) {
+        rest = match (after.text(), after.strip_prefix("(")) {
             ("", _) => None,
             (_, Some(next)) => Some(next),
-            (_, None) => return Err(behind.error("something stands behind the parenthesis", "leave it out")),
+            (_, None) => return Err(after.error("there is text after the parenthesis", "remove it")),
         };
     }
     Ok(details)

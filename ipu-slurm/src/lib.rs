@@ -1,15 +1,15 @@
-//! Slurm adapter: so far, what Slurm writes about generic resources (GRES), read and printed.
+//! Slurm adapter: parses and prints Slurm's generic resources (GRES).
 //!
 //! ```
 //! use ipu_slurm::{Gres, GresList};
 //!
-//! let asked: GresList = "--gres=vipu:2:3,gpu:1".parse()?;
-//! let ipus: &Gres = asked.named("vipu").next().expect("it asks for V-IPU partitions");
+//! let requested: GresList = "--gres=vipu:2:3,gpu:1".parse()?;
+//! let ipus: &Gres = requested.named("vipu").next().expect("the list has V-IPU partitions");
 //! assert_eq!((ipus.kind(), ipus.count()), (Some("2"), 3));
 //!
-//! // The same as `scontrol -d show job` tells it of a node.
-//! let given: Gres = "vipu:2(CNT:3)".parse()?;
-//! assert_eq!(&given, ipus);
+//! // The same resource in the output of `scontrol -d show job`.
+//! let allocated: Gres = "vipu:2(CNT:3)".parse()?;
+//! assert_eq!(&allocated, ipus);
 //! # Ok::<(), ipu_slurm::GresError>(())
 //! ```
 
@@ -21,7 +21,7 @@ pub use gres::list::GresList;
 pub use gres::tres::{Tres, TresList};
 pub use gres::{Counting, Gres};
 
-/// The examples of the README compile and run.
+/// Compiles and runs the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

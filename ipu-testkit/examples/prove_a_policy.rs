@@ -1,4 +1,4 @@
-//! Proves a placement policy, and prints what that covered: `cargo run -p ipu-testkit --example prove_a_policy`.
+//! Checks a placement policy and prints the coverage: `cargo run -p ipu-testkit --example prove_a_policy`.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,8 @@ impl PlacementPolicy for Spread {
     }
 
     fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
-        // Every candidate is legal and free, in ascending order; `max_by_key` would answer the last of several equals.
+        // Every candidate is legal and free, in ascending order; `max_by_key` would return the last of
+        // several equals.
         view.blocks(request.size)
             .min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))
     }

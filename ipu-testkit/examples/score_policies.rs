@@ -1,5 +1,6 @@
-//! Compares a policy of one's own with the built-in ones, on a made-up trace or on a file in the Standard Workload
-//! Format: `cargo run --release -p ipu-testkit --example score_policies [FILE.swf [PROCESSORS_PER_IPU]]`.
+//! Compares a custom policy with the built-in ones, on a synthetic trace or on a file in the Standard
+//! Workload Format: `cargo run --release -p ipu-testkit --example score_policies [FILE.swf
+//! [PROCESSORS_PER_IPU]]`.
 
 use core::cmp::Reverse;
 use std::error::Error;
@@ -23,7 +24,7 @@ impl PlacementPolicy for Spread {
     }
 }
 
-/// The three policies side by side on `topology`.
+/// Returns the scores of the three policies on `topology` side by side.
 pub(crate) fn compare(trace: &Trace, topology: &Topology) -> String {
     let spread = score_policy::<Spread>(trace, topology);
     let first = score_policy::<FirstFit>(trace, topology);
@@ -31,15 +32,15 @@ pub(crate) fn compare(trace: &Trace, topology: &Topology) -> String {
     Score::compare(&[("spread", &spread), ("first-fit", &first), ("best-fit", &best)]).to_string()
 }
 
-/// 2,000 jobs of minutes to hours, of 1 to 128 IPUs, that keep 256 IPUs about 70 % busy.
-pub(crate) fn made_up() -> Trace {
+/// Returns 2,000 jobs of minutes to hours, of 1 to 128 IPUs, with a load of about 70 % on 256 IPUs.
+pub(crate) fn synthetic_trace() -> Trace {
     Trace::synthetic(&SyntheticOptions::mixed(1, 2_000, 256))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let trace = match arguments.next() {
-        None => made_up(),
+        None => synthetic_trace(),
         Some(file) => {
             let mut options = SwfOptions::default();
             if let Some(processors) = arguments.next() {

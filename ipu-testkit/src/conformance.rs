@@ -1,4 +1,4 @@
-//! What the conformance suites share: cases with names, what each found, and the report of it all.
+//! Shared parts of the conformance suites: named cases, their outcomes and the report.
 
 use std::any::Any;
 use std::fmt;
@@ -8,57 +8,57 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// No case waits longer than this in all: far more than any case needs, and a hang still ends in a report.
-const CASE_LIMIT: Duration = Duration::from_secs(120);
+/// Time limit of a case: far more than any case needs, and a hang still ends in a report.
+const CASE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a conformance suite did with an implementation that keeps all rules.
+/// Report of a conformance suite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SuiteReport {
-    /// Which suite.
+    /// Name of the suite.
     pub suite: &'static str,
-    /// The cases that ran and found nothing, in order.
+    /// Cases that ran and passed, in order.
     pub ran: Vec<&'static str>,
-    /// The cases that could not run.
+    /// Cases that could not run.
     pub skipped: Vec<SkippedCase>,
 }
 
-/// A case that could not run.
+/// Case that could not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SkippedCase {
-    /// Which.
+    /// Name of the case.
     pub case: &'static str,
-    /// What it would have needed.
+    /// Capability that the case requires.
     pub reason: String,
 }
 
-/// A rule that an implementation breaks.
+/// Rule that an implementation breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BrokenRule {
-    /// The case that found it.
+    /// Case that found it.
     pub case: &'static str,
-    /// What has to be true.
+    /// Rule, as a condition that must hold.
     pub rule: String,
-    /// What was expected.
+    /// Expected value.
     pub expected: String,
-    /// What was seen.
-    pub seen: String,
+    /// Actual value.
+    pub actual: String,
 }
 
-/// What a conformance suite found wrong: every broken rule, not only the first.
+/// Failure of a conformance suite: all broken rules, not only the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SuiteFailure {
-    /// The cases that found nothing, and those that could not run.
+    /// Cases that passed, and cases that could not run.
     pub report: SuiteReport,
-    /// The rules that are broken, one a case, in the order of the cases.
+    /// Broken rules, at most one per case, in the order of the cases.
     pub broken: Vec<BrokenRule>,
 }
 
 impl SuiteFailure {
-    /// Whether `case` found a broken rule.
+    /// Returns whether `case` found a broken rule.
     #[must_use]
     pub fn is_broken(&self, case: &str) -> bool {
         self.broken.iter().any(|broken| broken.case == case)
@@ -83,11 +83,11 @@ impl fmt::Display for SuiteFailure {
                 case,
                 rule,
                 expected,
-                seen,
+                actual,
             } = broken;
             writeln!(
                 f,
-                "broken: {case}\n  rule:     {rule}\n  expected: {expected}\n  seen:     {seen}"
+                "broken: {case}\n  rule:     {rule}\n  expected: {expected}\n  actual:   {actual}"
             )?;
         }
         self.report.fmt(f)
@@ -96,50 +96,53 @@ impl fmt::Display for SuiteFailure {
 
 impl std::error::Error for SuiteFailure {}
 
-/// Why a case ended early.
+/// Reason for which a case ended early.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum CaseError {
     /// A rule is broken.
     Broken {
         rule: String,
         expected: String,
-        seen: String,
+        actual: String,
     },
-    /// What is under test does not offer what the case needs.
-    Unable(String),
+    /// The implementation under test does not offer a capability that the case needs.
+    Unsupported(String),
 }
 
-/// What a case comes to.
-pub(crate) type CaseOutcome = Result<(), Stop>;
+/// Result of a case.
+pub(crate) type CaseOutcome = Result<(), CaseError>;
 
-/// A broken rule.
-pub(crate) fn broken(rule: &str, expected: impl fmt::Display, seen: impl fmt::Display) -> Stop {
-    Stop::Broken {
+/// Returns the error for a broken rule.
+pub(crate) fn broken(rule: &str, expected: impl fmt::Display, actual: impl fmt::Display) -> CaseError {
+    CaseError::Broken {
         rule: rule.to_owned(),
         expected: expected.to_string(),
-        seen: seen.to_string(),
+        actual: actual.to_string(),
     }
 }
 
-/// `rule`: what was seen is what was expected.
-pub(crate) fn same<T: fmt::Debug + PartialEq>(rule: &str, seen: &T, expected: &T) -> CaseOutcome {
-    if seen == expected {
+/// Checks `rule`: the actual value equals the expected one.
+pub(crate) fn check_eq<T: fmt::Debug + PartialEq>(rule: &str, actual: &T, expected: &T) -> CaseOutcome {
+    if actual == expected {
         Ok(())
     } else {
         Err(broken(
             rule,
             format_args!("{expected:?}"),
-            format_args!("{seen:?}"),
+            format_args!("{actual:?}"),
         ))
     }
 }
 
-/// `rule`: what was asked for succeeds.
-pub(crate) fn ok<T, E: fmt::Debug + fmt::Display>(rule: &str, answer: Result<T, E>) -> Result<T, Stop> {
+/// Checks `rule`: the operation succeeds.
+pub(crate) fn check_ok<T, E: fmt::Debug + fmt::Display>(
+    rule: &str,
+    answer: Result<T, E>,
+) -> Result<T, CaseError> {
     answer.map_err(|error| broken(rule, "success", format_args!("{error} ({error:?})")))
 }
 
-/// Runs cases one after another and keeps what they found.
+/// Runs cases in sequence and records their outcomes.
 #[derive(Debug)]
 pub(crate) struct Runner {
     report: SuiteReport,
@@ -158,7 +161,7 @@ impl Runner {
         }
     }
 
-    /// Runs one case in a task of its own, so that what panics in it is a finding like any other.
+    /// Runs a case in its own task and records a panic as a broken rule.
     pub(crate) async fn run(
         &mut self,
         case: &'static str,
@@ -168,40 +171,47 @@ impl Runner {
         let joined = async {
             match (&mut task).await {
                 Ok(outcome) => outcome,
-                Err(error) => Err(panicked(&told_by_panic(error))),
+                Err(error) => Err(panicked(&panic_message_of(error))),
             }
         };
-        self.limited(case, joined).await;
-        // Only what hangs is still there to be aborted.
+        self.run_with_limit(case, joined).await;
+        // Only a hanging task is still running here.
         task.abort();
     }
 
-    /// Runs one case in the caller's task, because it borrows what is under test. What panics in it is a finding, too.
-    pub(crate) async fn run_here(&mut self, case: &'static str, work: impl Future<Output = CaseOutcome>) {
+    /// Runs a case in the caller's task, because it borrows the implementation under test. Records a panic as
+    /// a broken rule.
+    pub(crate) async fn run_inline(&mut self, case: &'static str, work: impl Future<Output = CaseOutcome>) {
         let mut work = pin!(work);
         let caught =
             poll_fn(
                 |context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
                     Ok(poll) => poll,
-                    Err(payload) => Poll::Ready(Err(panicked(&words(&*payload)))),
+                    Err(payload) => Poll::Ready(Err(panicked(&panic_message(&*payload)))),
                 },
             );
-        self.limited(case, caught).await;
+        self.run_with_limit(case, caught).await;
     }
 
-    async fn limited(&mut self, case: &'static str, work: impl Future<Output = CaseOutcome>) {
-        let outcome = tokio::time::timeout(CASE_LIMIT, work).await.unwrap_or_else(|_| {
-            let seen = format!("it was still at it after {CASE_LIMIT:?}");
-            Err(broken("every call ends", "an answer", seen))
-        });
+    async fn run_with_limit(&mut self, case: &'static str, work: impl Future<Output = CaseOutcome>) {
+        let outcome = tokio::time::timeout(CASE_TIMEOUT, work)
+            .await
+            .unwrap_or_else(|_| {
+                let actual = format!("still running after {CASE_TIMEOUT:?}");
+                Err(broken("every call returns", "a result", actual))
+            });
         match outcome {
             Ok(()) => self.report.ran.push(case),
-            Err(Stop::Unable(reason)) => self.report.skipped.push(SkippedCase { case, reason }),
-            Err(Stop::Broken { rule, expected, seen }) => self.broken.push(BrokenRule {
+            Err(CaseError::Unsupported(reason)) => self.report.skipped.push(SkippedCase { case, reason }),
+            Err(CaseError::Broken {
+                rule,
+                expected,
+                actual,
+            }) => self.broken.push(BrokenRule {
                 case,
                 rule,
                 expected,
-                seen,
+                actual,
             }),
         }
     }
@@ -217,26 +227,26 @@ impl Runner {
     }
 }
 
-fn panicked(words: &str) -> Stop {
+fn panicked(message: &str) -> CaseError {
     broken(
         "nothing panics",
         "a value or an error",
-        format_args!("panic: {words}"),
+        format_args!("panic: {message}"),
     )
 }
 
-/// What a task said when it panicked.
-pub(crate) fn told_by_panic(error: tokio::task::JoinError) -> String {
+/// Returns the panic message of a task.
+pub(crate) fn panic_message_of(error: tokio::task::JoinError) -> String {
     error.try_into_panic().map_or_else(
         |_| "the case was cancelled".to_owned(),
-        |payload| words(&*payload),
+        |payload| panic_message(&*payload),
     )
 }
 
-fn words(payload: &(dyn Any + Send)) -> String {
+fn panic_message(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "without words".to_owned())
+    text.unwrap_or_else(|| "no panic message".to_owned())
 }

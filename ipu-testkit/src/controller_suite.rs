@@ -1,8 +1,8 @@
-//! The conformance suite of a [`VipuController`]: what every controller and every transport to one must do.
+//! Conformance suite for [`VipuController`]: requirements on every controller and transport.
 //!
-//! Whoever brings a transport, a wrapper or a controller of his own implements [`ControllerBench`] and calls
-//! [`controller_suite`] in a test. The suite asks for nothing that the trait and the reference of the V-IPU user API do not
-//! promise, or mark as an assumption there; the comment of each case says what it rests on.
+//! To test a transport, a wrapper or a controller, implement [`ControllerBench`] and call
+//! [`controller_suite`]. The suite requires only what the trait and the reference of the V-IPU user API
+//! promise, or mark as an assumption. The comment of each case names its source.
 
 mod concurrency;
 mod crashes;
@@ -25,36 +25,36 @@ use ipu_vipu_client::VipuController;
 use crate::conformance::{Runner, SuiteFailure, SuiteReport};
 use harness::Harness;
 
-/// How long one call may take unless a case is about that: nothing in a test takes so long.
+/// Deadline of a call unless a case tests deadlines: no call in a test takes that long.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The controller that a case starts with.
+/// Initial controller of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Setup {
-    /// The Pod: all of it free and healthy.
+    /// Hardware, all of it free and healthy.
     pub topology: Topology,
-    /// How long create, reset and remove take. Zero means as fast as may be; an hour means that they do not end within
-    /// the case.
+    /// Duration of create, reset and remove. Zero means as fast as possible; an hour means that they do not
+    /// end within the case.
     pub operation: Duration,
-    /// The deadline that a transport is to give each call. Who has none ignores it.
+    /// Deadline of each call of a transport. An implementation without deadlines ignores it.
     pub deadline: Duration,
-    /// Whether [`ControllerBench::restart`] is going to be called.
+    /// Whether the case calls [`ControllerBench::restart`].
     pub memory: Persistence,
 }
 
-/// What becomes of a controller's knowledge when it is restarted.
+/// Persistence of partitions across a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Persistence {
-    /// The case does not restart it: the quickest will do.
+    /// The case does not restart the controller: the fastest setup is enough.
     Volatile,
-    /// The case restarts it, and it has to know its partitions afterwards.
+    /// The case restarts the controller, which must keep its partitions.
     Durable,
 }
 
 impl Setup {
-    /// A controller of `topology` whose operations take `operation`.
+    /// Creates a setup of `topology` whose operations take `operation`.
     fn new(topology: Topology, operation: Duration) -> Self {
         Self {
             topology,
@@ -64,23 +64,23 @@ impl Setup {
         }
     }
 
-    /// Operations take no time.
+    /// Creates a setup whose operations take no time.
     fn quick(topology: Topology) -> Self {
         Self::new(topology, Duration::ZERO)
     }
 
-    /// Operations take so long that they are seen under way, and end.
+    /// Creates a setup whose operations take long enough to be observed, and end.
     fn steady(topology: Topology) -> Self {
         Self::new(topology, Duration::from_millis(20))
     }
 
-    /// Operations never end within a case.
+    /// Creates a setup whose operations never end within a case.
     fn slow(topology: Topology) -> Self {
         Self::new(topology, Duration::from_secs(3600))
     }
 }
 
-/// A call of a controller.
+/// Kind of a controller call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CallKind {
@@ -94,93 +94,93 @@ pub enum CallKind {
     Status,
     /// [`VipuController::list_partitions`].
     List,
-    /// Any other.
+    /// Any other call.
     Other,
 }
 
-/// What happens to a call on its way.
+/// Fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallFault {
-    /// It is not done, and the connection breaks.
+    /// The call has no effect, and the connection breaks.
     LostRequest,
-    /// It is done, and the connection breaks before the reply.
+    /// The call takes effect, and the connection breaks before the reply.
     LostReply,
-    /// It is done twice, one after the other; either reply is heard.
+    /// The call takes effect twice in sequence; the caller receives either reply.
     Twice,
-    /// It is not done, and the answer is that the controller is unavailable (gRPC UNAVAILABLE).
+    /// The call has no effect, and the controller is reported unavailable (gRPC UNAVAILABLE).
     Unavailable,
-    /// It is not done, and never answered.
+    /// The call has no effect and gets no reply.
     Silence,
-    /// It is done and answered this much later.
+    /// The call takes effect and is answered this much later.
     Delayed(Duration),
 }
 
-/// Whether a bench could do what a case asked of it.
+/// Support of a fixture for a request of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultSupport {
-    /// It is done.
+    /// The fixture did it.
     Done,
-    /// This bench cannot do that: the case is reported as one that could not run.
+    /// The fixture cannot do it: the case is reported as skipped.
     Unsupported,
 }
 
-/// Starts the controllers that [`controller_suite`] looks at.
+/// Starts the controllers that [`controller_suite`] tests.
 ///
-/// [`start`](Self::start) and [`controller`](Self::controller) are all that is needed. The suite loses, repeats and delays
-/// calls between itself and the controller by its own means; the other methods let it also do so behind a transport, where
-/// the transport has to tell what became of a call.
+/// Only [`start`](Self::start) and [`controller`](Self::controller) are required. The suite itself injects
+/// lost, repeated and delayed calls in front of the controller. The other methods let it do so behind a
+/// transport, which must report the result of a call.
 #[async_trait]
 pub trait ControllerBench: Send + Sync + 'static {
-    /// A fresh controller as `setup` says, without partitions. It ends when the bench is dropped.
+    /// Starts a fresh controller without partitions. It ends when the fixture is dropped.
     ///
     /// # Panics
     ///
-    /// If it cannot be started: that is reported with the case.
+    /// If it cannot be started: the panic is reported with the case.
     async fn start(setup: Setup) -> Self
     where
         Self: Sized;
 
-    /// The way to the controller, the same for every call of this method.
+    /// Returns the controller, the same for every call of this method.
     fn controller(&self) -> Arc<dyn VipuController>;
 
-    /// `fault` strikes the next call of `kind`, once. What is injected for the same kind strikes in order.
+    /// Injects `fault` into the next call of `kind`, once. Faults of one kind happen in order.
     async fn inject(&self, _kind: CallKind, _fault: CallFault) -> FaultSupport {
         FaultSupport::Unsupported
     }
 
-    /// Create, reset and remove take this long from now on.
+    /// Sets the duration of create, reset and remove from now on.
     async fn set_operation_time(&self, _operation: Duration) -> FaultSupport {
         FaultSupport::Unsupported
     }
 
-    /// The partition, which is active, goes into error, and stays there for some time.
+    /// Puts the active partition into the error state for some time.
     async fn break_partition(&self, _id: &PartitionId) -> FaultSupport {
         FaultSupport::Unsupported
     }
 
-    /// The controller ends, and starts again at the same place with what it knew ([`Persistence::Durable`] was asked for).
+    /// Restarts the controller with its partitions ([`Persistence::Durable`] was requested).
     /// [`controller`](Self::controller) reaches it as before.
     async fn restart(&self) -> FaultSupport {
         FaultSupport::Unsupported
     }
 
-    /// The controller ends, and there is nothing in its place.
+    /// Stops the controller without a replacement.
     async fn stop(&self) -> FaultSupport {
         FaultSupport::Unsupported
     }
 
-    /// The longest that one call takes before it is answered with a timeout: [`Setup::deadline`] if it was passed on;
-    /// none if a call may take for ever.
+    /// Returns the deadline of a call: [`Setup::deadline`] if it was passed on; none if a call may take
+    /// forever.
     fn deadline(&self) -> Option<Duration> {
         None
     }
 }
 
-/// Runs all cases over controllers that `B` starts, one after another.
+/// Runs all cases in sequence against controllers that `B` starts.
 ///
-/// On tokio's multi-threaded runtime crowds of calls are really at the same time; on the single-threaded one they still
-/// meet wherever the controller waits.
+/// On tokio's multi-threaded runtime the concurrent calls run in parallel; on the single-threaded one they
+/// still interleave wherever the controller waits.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -188,7 +188,7 @@ pub trait ControllerBench: Send + Sync + 'static {
 /// use ipu_testkit::{ControllerBench, FakeController, Setup, controller_suite};
 /// use ipu_vipu_client::VipuController;
 ///
-/// // Here stands the controller that comes with this crate where yours would.
+/// // Replace the fake controller of this crate by your implementation.
 /// struct Mine(FakeController);
 ///
 /// #[async_trait::async_trait]
@@ -205,7 +205,7 @@ pub trait ControllerBench: Send + Sync + 'static {
 /// }
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime").block_on(async {
-/// // In a test of yours, under `#[tokio::test]`:
+/// // In your test, under `#[tokio::test]`:
 /// let report = controller_suite::<Mine>().await;
 /// println!("{report}");
 /// # });
@@ -213,30 +213,30 @@ pub trait ControllerBench: Send + Sync + 'static {
 ///
 /// # Panics
 ///
-/// If a rule is broken: after the last case, with all that was found.
+/// If a rule is broken: after the last case, with all broken rules.
 pub async fn controller_suite<B: ControllerBench>() -> SuiteReport {
     match try_controller_suite::<B>().await {
         Ok(report) => report,
-        Err(failure) => panic!("this is no V-IPU controller\n{failure}"),
+        Err(failure) => panic!("the controller does not conform\n{failure}"),
     }
 }
 
-/// The same as [`controller_suite`], with what is broken as a value.
+/// Like [`controller_suite`], but returns the broken rules as an error.
 ///
 /// # Errors
 ///
 /// [`SuiteFailure`] with every case that found a broken rule.
 pub async fn try_controller_suite<B: ControllerBench>() -> Result<SuiteReport, SuiteFailure> {
     let mut runner = Runner::new("controller_suite");
-    let lab = Harness::of::<B>();
-    lifecycle::run(&mut runner, lab).await;
-    listing::run(&mut runner, lab).await;
-    errors::run(&mut runner, lab).await;
-    concurrency::run(&mut runner, lab).await;
-    crashes::run(&mut runner, lab).await;
-    lost_replies::run(&mut runner, lab).await;
-    transport::run(&mut runner, lab).await;
-    ledger_on_controller::run(&mut runner, lab).await;
+    let harness = Harness::of::<B>();
+    lifecycle::run(&mut runner, harness).await;
+    listing::run(&mut runner, harness).await;
+    errors::run(&mut runner, harness).await;
+    concurrency::run(&mut runner, harness).await;
+    crashes::run(&mut runner, harness).await;
+    lost_replies::run(&mut runner, harness).await;
+    transport::run(&mut runner, harness).await;
+    ledger_on_controller::run(&mut runner, harness).await;
     runner.finish()
 }
 

@@ -24,25 +24,26 @@ use fault::FaultRates;
 pub(crate) use state::{HeldPartition, Masks, Users};
 use state::{MutatingCall, Reply, SharedState};
 
-/// How long a call takes that nothing happens to.
+/// Duration of a call without faults.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
-/// Which free block a fake controller takes.
+/// Rule by which a fake controller chooses a free block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockChoice {
-    /// The tightest, as the ledger supposes.
+    /// The tightest block, as the ledger expects.
     #[default]
     Tightest,
-    /// The lowest.
+    /// The lowest block.
     Lowest,
 }
 
-/// A V-IPU controller in memory, to be used under tokio's paused time.
+/// In-memory V-IPU controller for tokio's paused time.
 ///
-/// It keeps the rules of a real one (an id once, an IPU once, operations that take time), has faults, and checks its user:
-/// whoever is granted a partition has to find it active and unused since it was made or reset ([`use_it`](Self::use_it)),
-/// and nothing may be reset or removed under workers ([`disturbed`](Self::disturbed)). Clones share everything.
+/// It follows the rules of a real controller: unique ids, no IPU in two partitions, operations that take
+/// time. It injects faults and checks its client. A granted partition must be active and unused since it was
+/// created or reset ([`use_it`](Self::use_it)). Nothing may be reset or removed under running workers
+/// ([`disturbed`](Self::disturbed)). Clones share their state.
 #[derive(Clone)]
 pub struct FakeController(Arc<Mutex<SharedState>>);
 
@@ -53,8 +54,8 @@ impl fmt::Debug for FakeController {
 }
 
 impl FakeController {
-    /// A controller of `topology`, without faults; `seed` repeats those that [`set_fault_rate`](Self::set_fault_rate)
-    /// makes.
+    /// Creates a controller of `topology` without faults; `seed` determines those of
+    /// [`set_fault_rate`](Self::set_fault_rate).
     #[must_use]
     pub fn new(topology: &Topology, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(SharedState::new(
@@ -63,209 +64,209 @@ impl FakeController {
         ))))
     }
 
-    // What panics while it is locked is a broken expectation of a test, which is over then.
+    // A panic while the mutex is locked is a failed test expectation; the state is no longer used then.
     fn state(&self) -> MutexGuard<'_, SharedState> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.settle();
         state
     }
 
-    /// What happens to the next calls that change something (create, reset, remove), first come first.
+    /// Sets the faults of the next mutating calls (create, reset, remove), in order.
     pub fn script(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
         self.state().script = faults.into_iter().collect();
     }
 
-    /// `fault` happens to the next call of `kind`, before all that [`script`](Self::script) says. What is injected for one
-    /// kind happens in order.
+    /// Injects `fault` into the next call of `kind`, before the faults of [`script`](Self::script). Faults of
+    /// one kind happen in order.
     pub fn inject(&self, kind: CallKind, fault: Fault) {
         self.state().injections.push((kind, fault));
     }
 
-    /// Has a random fault happen to `percent` of 100 calls, also to those that only ask.
+    /// Injects random faults into `percent` of 100 calls, including read-only calls.
     pub fn set_fault_rate(&self, percent: u32) {
         self.state().rates = FaultRates { percent };
     }
 
-    /// How long it takes to make, reset or remove a partition from now on; 20 ms unless set.
+    /// Sets the time to create, reset or remove a partition; 20 ms by default.
     pub fn operation(&self, takes: Duration) {
         self.state().operation = takes;
     }
 
-    /// Looks for room before it looks whether the partition is there, so that a create that arrives twice may be answered
-    /// with no room although the first made the partition.
+    /// Checks capacity before existence, so that a duplicate create may be rejected for lack of capacity
+    /// although the first one created the partition.
     pub fn check_capacity_first(&self) {
-        self.state().room_first = true;
+        self.state().capacity_first = true;
     }
 
-    /// Stops answering anybody. What is under way goes on.
+    /// Stops answering calls. Calls in flight continue.
     pub fn go_down(&self) {
         self.state().down = true;
     }
 
-    /// Answers again. Says whether it did not.
+    /// Starts answering calls again. Returns whether the controller was down.
     pub fn come_up(&self) -> bool {
         std::mem::take(&mut self.state().down)
     }
 
-    /// Takes blocks by `choice` from now on.
+    /// Chooses blocks by `choice` from now on.
     pub fn choose(&self, choice: BlockChoice) {
         self.state().choice = choice;
     }
 
-    /// Every call that arrived and was to change something, such as `create ipu-…`.
+    /// Returns every mutating call that arrived, such as `create ipu-…`.
     #[must_use]
     pub fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
     }
 
-    /// What was done to partitions under their workers: empty, or its user has broken the promise.
+    /// Returns the calls that disturbed running workers; not empty if the client broke its contract.
     #[must_use]
     pub fn disturbed(&self) -> Vec<String> {
         self.state().disturbed.clone()
     }
 
-    /// How many faults happened, by the fault's label and the call's name.
+    /// Returns the number of injected faults, by the fault's label and the call's name.
     #[must_use]
     pub fn injected(&self) -> BTreeMap<(&'static str, &'static str), u64> {
         self.state().injected.clone()
     }
 
-    /// The partitions that are there, also those that are being removed.
+    /// Returns the existing partitions, including those being removed.
     #[must_use]
     pub fn ids(&self) -> Vec<PartitionId> {
-        self.state().made.keys().cloned().collect()
+        self.state().created.keys().cloned().collect()
     }
 
-    /// The IPUs of `id`; none if it is not there.
+    /// Returns the IPUs of `id`; none if it does not exist.
     #[must_use]
     pub fn ipus(&self, id: &PartitionId) -> Vec<IpuAddress> {
         self.state().addresses(id)
     }
 
-    /// The state of `id`, without a call.
+    /// Returns the state of `id`, without a call.
     #[must_use]
     pub fn state_of(&self, id: &PartitionId) -> Option<PartitionState> {
-        self.state().made.get(id).map(|made| made.state.clone())
+        self.state().created.get(id).map(|created| created.state.clone())
     }
 
-    /// A number that changes whenever `id` is made or reset; none if it is not there.
+    /// Returns a number that changes whenever `id` is created or reset; none if it does not exist.
     #[must_use]
     pub fn generation(&self, id: &PartitionId) -> Option<u64> {
-        self.state().made.get(id).map(|made| made.generation)
+        self.state().created.get(id).map(|created| created.generation)
     }
 
-    /// Somebody who is not the ledger makes a partition of `size` IPUs, and uses it.
+    /// Creates a partition of `size` IPUs that does not belong to the ledger, and marks it used.
     ///
     /// # Panics
     ///
-    /// If it does not fit, or the id is taken or is none.
+    /// If it does not fit, or the id is taken or invalid.
     pub fn make_foreign(&self, id: &str, size: u32) {
         let request = CreatePartition {
-            id: id.parse().expect("an id of a partition"),
-            spec: PartitionSpec::of_size(size.try_into().expect("a size of a partition")),
+            id: id.parse().expect("a valid partition id"),
+            spec: PartitionSpec::of_size(size.try_into().expect("a valid partition size")),
             ipus: Vec::new(),
         };
         let mut state = self.state();
         state
             .create(&request, Instant::now())
-            .expect("room for the partition");
-        if let Some(made) = state.made.get_mut(&request.id) {
-            made.used = true;
+            .expect("capacity for the partition");
+        if let Some(created) = state.created.get_mut(&request.id) {
+            created.used = true;
         }
     }
 
-    /// The partition goes into error, if it is active.
+    /// Puts the partition into the error state, if it is active.
     pub fn break_partition(&self, id: &PartitionId) {
-        if let Some(made) = self.state().made.get_mut(id)
-            && made.state == PartitionState::Active
+        if let Some(created) = self.state().created.get_mut(id)
+            && created.state == PartitionState::Active
         {
-            made.state = PartitionState::Failed {
+            created.state = PartitionState::Failed {
                 errors: vec!["link down".into()],
             };
         }
     }
 
-    /// The partition is active again after an error, without a reset.
+    /// Makes the partition active again after an error, without a reset.
     pub fn heal_partition(&self, id: &PartitionId) {
-        if let Some(made) = self.state().made.get_mut(id)
-            && matches!(made.state, PartitionState::Failed { .. })
+        if let Some(created) = self.state().created.get_mut(id)
+            && matches!(created.state, PartitionState::Failed { .. })
         {
-            made.state = PartitionState::Active;
+            created.state = PartitionState::Active;
         }
     }
 
-    /// The controller loses all that it knows. Calls that are late come all the same.
+    /// Loses all partitions. Late calls still arrive.
     pub fn lose_partitions(&self) {
         let mut state = self.state();
-        let ids: Vec<_> = state.made.keys().cloned().collect();
+        let ids: Vec<_> = state.created.keys().cloned().collect();
         for id in ids {
             state.forget(&id);
         }
     }
 
-    /// Has no room any more, although everything that it lists seems to leave some.
+    /// Rejects every create for lack of capacity although the listing shows free IPUs.
     pub fn hide_partitions(&self) {
-        self.state().hide_everything();
+        self.state().cordon_all_hidden();
     }
 
-    /// Somebody was granted `id`. From now on it is used, until [`leave`](Self::leave).
+    /// Marks `id` as granted and in use, until [`leave`](Self::leave).
     ///
     /// # Panics
     ///
-    /// If it is not there, or was used before without a reset since.
+    /// If the partition does not exist, or was used before without a reset since.
     pub fn use_it(&self, id: &PartitionId) {
         let mut state = self.state();
-        let made = state
-            .made
+        let created = state
+            .created
             .get_mut(id)
-            .unwrap_or_else(|| panic!("{id} was granted and is not there"));
-        assert!(!made.used, "{id} was granted again without a reset");
-        made.used = true;
-        made.in_use = true;
+            .unwrap_or_else(|| panic!("partition {id} was granted but does not exist"));
+        assert!(!created.used, "partition {id} was granted again without a reset");
+        created.used = true;
+        created.in_use = true;
     }
 
-    /// The workers on `id` have ended.
+    /// Marks `id` as no longer in use: its workers have ended.
     pub fn leave(&self, id: &PartitionId) {
-        if let Some(made) = self.state().made.get_mut(id) {
-            made.in_use = false;
+        if let Some(created) = self.state().created.get_mut(id) {
+            created.in_use = false;
         }
     }
 
-    /// Has `users` asked who uses a partition whenever one is reset or removed.
-    pub(crate) fn watch(&self, users: Arc<Users>) {
+    /// Sets the function that returns the user of a partition whenever one is reset or removed.
+    pub(crate) fn set_users(&self, users: Arc<Users>) {
         self.state().users = Some(users);
     }
 
-    /// Has `hook` change every create request before it arrives.
+    /// Sets a hook that may change every create request before it arrives.
     pub(crate) fn on_create(&self, hook: CreateHook) {
         self.state().on_create = Some(hook);
     }
 
-    /// Lets everything happen whose time has come.
+    /// Processes all events that are due.
     pub(crate) fn settle(&self) {
         drop(self.state());
     }
 
-    /// Has `percent` of 100 calls arrive all the same whose callers give up while they are under way.
+    /// Lets `percent` of 100 calls whose caller was dropped still arrive.
     pub(crate) fn finish_dropped_calls(&self, percent: u32) {
         self.state().finish_dropped = percent;
     }
 
-    /// What it lists, and the room that is left.
-    pub(crate) fn look(&self) -> (Vec<Partition>, Inventory) {
+    /// Returns the listing, and the remaining capacity.
+    pub(crate) fn snapshot(&self) -> (Vec<Partition>, Inventory) {
         let state = self.state();
         (state.list(None).unwrap_or_default(), state.inventory.clone())
     }
 
-    /// What is there.
+    /// Returns the existing partitions.
     pub(crate) fn held(&self) -> Vec<HeldPartition> {
         self.state().held()
     }
 
-    async fn ask<T>(
+    async fn query<T>(
         &self,
         name: &'static str,
-        answer: impl Fn(&mut SharedState) -> Result<T, VipuError>,
+        reply_to: impl Fn(&mut SharedState) -> Result<T, VipuError>,
     ) -> Result<T, VipuError> {
         let fault = self.arrive(name, None)?;
         tokio::time::sleep(ROUND_TRIP).await;
@@ -275,17 +276,17 @@ impl FakeController {
             Some(Fault::Refused) => Err(refused()),
             Some(Fault::Slow(later)) => {
                 tokio::time::sleep(later).await;
-                answer(&mut self.state())
+                reply_to(&mut self.state())
             }
-            Some(Fault::Duplicate) | None => answer(&mut self.state()),
+            Some(Fault::Duplicate) | None => reply_to(&mut self.state()),
         }
     }
 
     async fn change(&self, name: &'static str, call: MutatingCall) -> Result<(), VipuError> {
         let fault = self.arrive(name, Some(&call))?;
-        let heard = Instant::now() + ROUND_TRIP;
+        let replied = Instant::now() + ROUND_TRIP;
         if let Some(Fault::Broken | Fault::Failed | Fault::Refused) = fault {
-            tokio::time::sleep_until(heard).await;
+            tokio::time::sleep_until(replied).await;
             return Err(match fault {
                 Some(Fault::Refused) => self.refusal(&call),
                 Some(Fault::Failed) => failed(),
@@ -293,35 +294,36 @@ impl FakeController {
             });
         }
         if fault == Some(Fault::Duplicate) {
-            self.state().send(heard, &call, None);
+            self.state().send(replied, &call, None);
         }
-        let (arrives, heard) = match fault {
-            Some(Fault::Late(later)) => (heard + later, heard),
-            Some(Fault::Slow(later)) => (heard + later, heard + later),
-            _ => (heard, heard),
+        let (arrives, replied) = match fault {
+            Some(Fault::Late(later)) => (replied + later, replied),
+            Some(Fault::Slow(later)) => (replied + later, replied + later),
+            _ => (replied, replied),
         };
         let reply = Reply::default();
-        let way = CallInFlight {
+        let in_flight = CallInFlight {
             controller: self,
             number: self.state().send(arrives, &call, Some(&reply)),
         };
-        tokio::time::sleep_until(heard).await;
+        tokio::time::sleep_until(replied).await;
         // From here on the call arrives.
-        std::mem::forget(way);
+        std::mem::forget(in_flight);
         self.settle();
-        let answer = reply.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (fault, answer) {
+        let reply_to = reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (fault, reply_to) {
             (Some(Fault::FailedAfter), _) => Err(failed()),
             (Some(Fault::LostReply | Fault::Late(_)), _) | (_, None) => Err(broken()),
-            (_, Some(answer)) => answer,
+            (_, Some(reply_to)) => reply_to,
         }
     }
 
-    /// How a call is refused: a create in half of the cases for want of room that nobody sees.
+    /// Returns the error of a rejected call: for half of the creates, a lack of capacity that no listing
+    /// shows.
     fn refusal(&self, call: &MutatingCall) -> VipuError {
         if matches!(call, MutatingCall::Create(_)) && self.state().random.chance(50) {
             return VipuError::NoCapacity {
-                detail: "some IPUs are not well".into(),
+                detail: "some IPUs are unhealthy".into(),
             };
         }
         refused()
@@ -339,7 +341,7 @@ impl FakeController {
     }
 }
 
-/// A call under way. Its caller may die before it arrives, which does not always keep it from arriving.
+/// Call in flight. If its caller is dropped before it arrives, it may still arrive.
 struct CallInFlight<'a> {
     controller: &'a FakeController,
     number: u64,
@@ -373,26 +375,26 @@ fn failed() -> VipuError {
 #[async_trait]
 impl VipuController for FakeController {
     async fn version(&self) -> Result<String, VipuError> {
-        self.ask("version", |_| Ok("fake".into())).await
+        self.query("version", |_| Ok("fake".into())).await
     }
 
     async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
-        self.ask("list", |state| state.list(allocation.as_ref())).await
+        self.query("list", |state| state.list(allocation.as_ref())).await
     }
 
     async fn create_partition(&self, mut request: CreatePartition) -> Result<PartitionId, VipuError> {
         let id = request.id.clone();
-        self.state().plant(&mut request);
+        self.state().apply_create_hook(&mut request);
         self.change("create", MutatingCall::Create(request)).await?;
         Ok(id)
     }
 
     async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
-        self.ask("status", |state| state.status(id)).await
+        self.query("status", |state| state.status(id)).await
     }
 
     async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
-        self.ask("ipuof", |state| state.ipuof_config(id, gcd)).await
+        self.query("ipuof", |state| state.ipuof_config(id, gcd)).await
     }
 
     async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
@@ -403,7 +405,8 @@ impl VipuController for FakeController {
         self.change("remove", MutatingCall::Remove(id.clone())).await
     }
 
-    // Only going down keeps it from being answered: the hardware is looked at now and then, and has no part in a life.
+    // Only an outage affects this call: hardware attributes are polled rarely and are not part of the
+    // simulation.
     async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
         let state = self.state();
         if state.down {

@@ -1,19 +1,22 @@
-//! What proves a placement policy, a ledger store, a controller transport or planning rules, also those that are not ours.
+//! Test kit for custom placement policies, ledger stores, controller transports and planning rules.
 //!
-//! What the tests of this workspace use, your tests use. Each proof is one call in a test; it panics with the rule that is
-//! broken and, where there is one, the smallest case that breaks it. In the order in which one builds a system:
+//! The tests of this workspace use the same tools. Each check is one call in a test. It panics with the
+//! broken rule and, where there is one, the smallest failing case. The checks, in the order in which a system
+//! is built:
 //!
-//! 1. [`check_policy`] holds every answer of a [`PlacementPolicy`](ipu_core::PlacementPolicy) against brute force
-//!    ([`ReferenceInventory`]); [`score_policy`] tells how good it is on a [`Trace`] of jobs.
-//! 2. [`check_planner`] takes a function like [`plan`](ipu_core::plan()) through random lives of jobs ([`JobWorld`]);
-//!    [`rules_reached`] tells which verdicts of the rules a test of yours saw.
-//! 3. [`ledger_store_suite`] proves a [`LedgerStore`](ipu_ledger::LedgerStore), with several processes and crashes.
-//! 4. [`controller_suite`] proves a [`VipuController`](ipu_vipu_client::VipuController), with crowds and lost replies.
-//! 5. [`simulate_many`] runs whole schedulers, with crashes and faults everywhere, and checks what they promise.
+//! 1. [`check_policy`] compares every decision of a [`PlacementPolicy`](ipu_core::PlacementPolicy) with brute force
+//!    ([`ReferenceInventory`]); [`score_policy`] measures the policy on a [`Trace`] of jobs.
+//! 2. [`check_planner`] runs a function like [`plan`](ipu_core::plan()) through random job histories ([`JobWorld`]);
+//!    [`rules_reached`] returns the rule verdicts that a test covers.
+//! 3. [`ledger_store_suite`] tests a [`LedgerStore`](ipu_ledger::LedgerStore), with several processes and crashes.
+//! 4. [`controller_suite`] tests a [`VipuController`](ipu_vipu_client::VipuController), with concurrent calls and
+//!    lost replies.
+//! 5. [`simulate_many`] runs whole schedulers with crashes and fault injection, and checks their guarantees.
 //!
-//! [`strategies`] has the `proptest` strategies behind them, [`FakeController`] a controller with faults on virtual time.
+//! [`strategies`] contains the `proptest` strategies of these checks; [`FakeController`] is a controller with
+//! faults on virtual time.
 //!
-//! Use it from `tests/`, as a development dependency.
+//! Add it as a development dependency and call it from `tests/`.
 
 mod conformance;
 mod controller_suite;
@@ -54,7 +57,7 @@ pub use sim::{
 };
 pub use store_suite::{StoreFactory, ledger_store_suite, try_ledger_store_suite};
 
-/// The examples of the README compile and run.
+/// Compiles and runs the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! `check_planner`: what must hold of any function from a job and an observation to a plan.
+//! `check_planner`: properties of every function from a job and an observation to a plan.
 
 mod failure;
 pub(crate) mod job_dsl;
@@ -15,23 +15,23 @@ pub use job_event::{EventEffect, JobEvent, ProcessEnd};
 pub use report::PlannerReport;
 pub use world::{CapacityState, JobWorld, ProcessRole, SafetyViolation};
 
-/// How many cases unless somebody asks for more: a few seconds in a debug build.
+/// Default number of cases: a few seconds in a debug build.
 const CASES: u32 = 200;
 
-/// How often a failing case is made smaller at most, unless somebody asks for more: enough for the dozen events and words
-/// that a case has, few enough that a planner that never comes to rest is reported within seconds.
+/// Default limit on shrink attempts: enough for the dozen events and DSL fields of a case, few enough that a
+/// planner that never quiesces is reported within seconds.
 const SHRINKS: u32 = 200;
 
-/// How much is tried.
+/// Number and seed of the cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannerOptions {
-    /// How many random lives, how many random states that a life begins from, and a fifth of how many random
-    /// observations: at least 1.
+    /// Number of random histories, number of histories from a random state, and a fifth of the number of
+    /// random observations: at least 1.
     pub cases: u32,
-    /// What the random cases follow from: the same seed and number make the same cases.
+    /// Seed of the random cases: the same seed and number produce the same cases.
     pub seed: u64,
-    /// How often a failing case is made smaller at most.
+    /// Limit on attempts to shrink a failing case.
     pub shrinks: u32,
 }
 
@@ -46,11 +46,11 @@ impl Default for PlannerOptions {
 }
 
 impl PlannerOptions {
-    /// The default, with as many cases as the variable `IPU_PLAN_CASES` says.
+    /// Returns the default options with the number of cases in the variable `IPU_PLAN_CASES`.
     ///
     /// # Panics
     ///
-    /// The variable is set and is not a positive number.
+    /// If the variable is set and not a positive number.
     #[must_use]
     pub fn from_env() -> Self {
         match std::env::var("IPU_PLAN_CASES") {
@@ -62,21 +62,21 @@ impl PlannerOptions {
         }
     }
 
-    /// So many cases.
+    /// Sets the number of cases.
     #[must_use]
     pub const fn with_cases(mut self, cases: u32) -> Self {
         self.cases = cases;
         self
     }
 
-    /// So many attempts to make a failing case smaller.
+    /// Sets the limit on attempts to shrink a failing case.
     #[must_use]
     pub const fn with_shrinks(mut self, shrinks: u32) -> Self {
         self.shrinks = shrinks;
         self
     }
 
-    /// Other cases.
+    /// Sets the seed.
     #[must_use]
     pub const fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -84,38 +84,39 @@ impl PlannerOptions {
     }
 }
 
-/// Proves a planner: [`ipu_core::plan()`] itself, or rules of your own around it.
+/// Tests a planner: [`ipu_core::plan()`] itself, or custom rules around it.
 ///
-/// Over random jobs and observations, contradictory ones included: it has an answer to everything, the same each time, and
-/// [`check_plan`](ipu_core::check_plan) finds nothing in any. From random states, and over random lives of jobs whose
-/// processes end, whose partitions break and whose planner crashes between applying and recording ([`JobWorld`]): no
-/// device is shared; applying its plans with nothing else happening reaches a fixed point; once the trouble stops, every
-/// job runs or comes to its end; it then holds what its clean-up policy leaves; and once deleted it is let go of.
+/// For random jobs and observations, contradictory ones included, the planner returns a plan, always the same
+/// one, and [`check_plan`](ipu_core::check_plan) finds no violation. It also runs from random states, and
+/// through random job histories in which processes end, partitions fail and the planner crashes between
+/// effects and status ([`JobWorld`]). No device is shared. Plans reach a fixed point when nothing else
+/// happens. Once the faults stop, every job runs or finishes, holds only the resources of its clean-up
+/// policy, and is finalized after its deletion.
 ///
-/// `IPU_PLAN_CASES` asks for more than the default number of cases ([`PlannerOptions`]).
+/// `IPU_PLAN_CASES` sets the number of cases ([`PlannerOptions`]).
 ///
 /// ```
 /// use ipu_core::{JobSpec, Observation, Plan, plan};
 /// use ipu_testkit::{PlannerOptions, PlannerProperty, try_check_planner};
 ///
-/// /// Never gives a partition back: somebody may want it again.
-/// fn mine(job: &JobSpec, seen: &Observation) -> Plan {
-///     let mut plan = plan(job, seen);
+/// /// Never releases a partition.
+/// fn mine(job: &JobSpec, observation: &Observation) -> Plan {
+///     let mut plan = plan(job, observation);
 ///     plan.effects.retain(|effect| !matches!(effect, ipu_core::Effect::ReleasePartition { .. }));
 ///     plan
 /// }
 ///
-/// // A test says `check_planner(mine);`: it would panic with what is looked at here.
+/// // A test would call `check_planner(mine);`, which panics with this failure.
 /// let failure = try_check_planner(mine, PlannerOptions::default().with_cases(20)).unwrap_err();
 /// assert_eq!(failure.property, PlannerProperty::Sound);
-/// let found = ["which is to have nothing, is left alone", "keeps one that another instance waits for"];
+/// let found = ["must have no process or partition", "keeps a partition that a queued instance needs"];
 /// assert!(found.iter().any(|found| failure.to_string().contains(found)), "{failure}");
 /// ```
 ///
 /// # Panics
 ///
-/// A property does not hold: the message says which, in a sentence, with the smallest case that was found, as a story for
-/// `ipu-core/testdata/plan` where it is one, and as a request for `ipuctl decide`.
+/// If a property is violated: with the property, the smallest case found as a request for `ipuctl decide`, and,
+/// where possible, as a script for `ipu-core/testdata/plan`.
 pub fn check_planner(planner: impl Fn(&JobSpec, &Observation) -> Plan) -> PlannerReport {
     match try_check_planner(planner, PlannerOptions::from_env()) {
         Ok(report) => report,
@@ -123,14 +124,14 @@ pub fn check_planner(planner: impl Fn(&JobSpec, &Observation) -> Plan) -> Planne
     }
 }
 
-/// [`check_planner`] for those who want to look at the failure.
+/// Like [`check_planner`], but returns the failure.
 ///
 /// # Errors
 ///
-/// The smallest case that was found to break a property.
+/// The smallest case found that violates a property.
 pub fn try_check_planner(
     planner: impl Fn(&JobSpec, &Observation) -> Plan,
     options: PlannerOptions,
 ) -> Result<PlannerReport, Box<PlannerFailure>> {
-    runner::PlannerRun::new(&planner).all(options)
+    runner::PlannerRun::new(&planner).run(options)
 }

@@ -1,4 +1,4 @@
-//! Placement properties, held against any policy.
+//! Checks of placement policies against properties.
 
 use std::any::type_name;
 use std::cell::RefCell;
@@ -21,32 +21,33 @@ mod shrink;
 pub use property::PolicyProperty;
 pub use report::PolicyReport;
 
-use checks::{Cheaper, PolicyCase, PropertyChecker, quietly};
-use history::{Life, live, lives};
+use checks::{Cheaper, PolicyCase, PropertyChecker, catch_panic};
+use history::{InventoryHistory, histories, replay};
 use property::BrokenProperty;
 use report::kinds_of_allocations;
 use repro_test::reproduction;
 use shrink::smallest;
 
-/// Situations that are tried if nobody says otherwise: every class is reached several times.
+/// Default number of placement cases: every class is reached several times.
 const CASES: u32 = 256;
 
-/// So many situations for one long life.
-const SITUATIONS_PER_LIFE: u32 = 8;
+/// Number of placement cases per inventory history.
+const CASES_PER_HISTORY: u32 = 8;
 
-/// How many simpler random choices are tried once a case fails, before it is taken apart piece by piece.
-const SHRINK_LIMIT: u32 = 200;
+/// Limit on simpler random choices after a failure, before structural shrinking.
+const MAX_SHRINKS: u32 = 200;
 
-/// Checks that everything that must hold of a placement policy holds of `P`, and answers what was covered.
+/// Checks all properties of the placement policy `P` and returns the coverage.
 ///
-/// The policy is asked through [`place`](ipu_core::place) in a few hundred random situations and long lives of
-/// inventories, and every answer is held against brute force ([`ReferenceInventory`]). See [`PolicyProperty`] for what is
-/// checked. The cases are the same in every run; `IPU_POLICY_CASES` asks for more of them, `IPU_POLICY_SEED` for others.
+/// The check calls the policy through [`place`](ipu_core::place) in a few hundred random cases and inventory
+/// histories. It compares every result with brute force ([`ReferenceInventory`]). See [`PolicyProperty`] for
+/// the properties. The cases are the same in every run; `IPU_POLICY_CASES` sets their number,
+/// `IPU_POLICY_SEED` their seed.
 ///
 /// ```
 /// use core::cmp::Reverse;
 ///
-/// use ipu_core::{Block, PlacementPolicy, PlacementRequest, View};
+/// use ipu_core::{Block, PlacementPolicy, PlacementRequest, InventoryView};
 /// use ipu_testkit::check_policy;
 ///
 /// #[derive(Default)]
@@ -57,7 +58,7 @@ const SHRINK_LIMIT: u32 = 200;
 ///         "spread"
 ///     }
 ///
-///     fn choose(&self, view: &View<'_>, request: &PlacementRequest) -> Option<Block> {
+///     fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
 ///         view.blocks(request.size).min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))
 ///     }
 /// }
@@ -69,31 +70,31 @@ const SHRINK_LIMIT: u32 = 200;
 ///
 /// # Panics
 ///
-/// If a property does not hold: with the property, the smallest case that was found, and a test to paste that reproduces
-/// it. See [`PolicyFailure`].
+/// If a property is violated: with the property, the smallest case found, and a test to paste that reproduces it.
+/// See [`PolicyFailure`].
 #[track_caller]
 pub fn check_policy<P: PlacementPolicy + Default>() -> PolicyReport {
     let code = format!("{}::default()", short_name(type_name::<P>()));
     PolicyCheck::new().with_constructor(code).check(P::default)
 }
 
-/// Like [`check_policy`], of a policy that has parameters: `make` makes the same one whenever it is called.
+/// Like [`check_policy`], for a policy with parameters: every call of `make` must return the same policy.
 ///
 /// # Panics
 ///
-/// If a property does not hold, see [`check_policy`].
+/// If a property is violated, see [`check_policy`].
 #[track_caller]
 pub fn check_policy_with<P: PlacementPolicy>(make: impl Fn() -> P) -> PolicyReport {
     PolicyCheck::new().check(make)
 }
 
-/// A check of a policy with options.
+/// Check of a policy with options.
 ///
 /// ```
 /// use ipu_core::FirstFit;
 /// use ipu_testkit::PolicyCheck;
 ///
-/// // What it chooses comes first of all legal blocks.
+/// // The chosen block is the first of all legal blocks.
 /// PolicyCheck::new().minimises(|_, _, block| block.clone()).check(|| FirstFit);
 /// ```
 #[must_use]
@@ -103,8 +104,8 @@ pub struct PolicyCheck {
     may_decline: bool,
     cheaper: Option<Box<Cheaper>>,
     code: Option<String>,
-    situations: BoxedStrategy<PlacementCase>,
-    lives: BoxedStrategy<Life>,
+    placement_cases: BoxedStrategy<PlacementCase>,
+    histories: BoxedStrategy<InventoryHistory>,
 }
 
 impl Default for PolicyCheck {
@@ -114,11 +115,11 @@ impl Default for PolicyCheck {
 }
 
 impl PolicyCheck {
-    /// The check that [`check_policy`] does.
+    /// Creates the check of [`check_policy`].
     ///
     /// # Panics
     ///
-    /// If `IPU_POLICY_CASES` or `IPU_POLICY_SEED` is set and no number.
+    /// If `IPU_POLICY_CASES` or `IPU_POLICY_SEED` is set and not a number.
     pub fn new() -> Self {
         let cases = number("IPU_POLICY_CASES").unwrap_or(CASES.into());
         Self {
@@ -127,34 +128,34 @@ impl PolicyCheck {
             may_decline: false,
             cheaper: None,
             code: None,
-            situations: situations().boxed(),
-            lives: lives().boxed(),
+            placement_cases: situations().boxed(),
+            histories: histories().boxed(),
         }
     }
 
-    /// So many situations, and an eighth as many long lives. Fewer than some 200 do not reach every class, and the check
-    /// fails.
+    /// Sets the number of placement cases; an eighth as many inventory histories run. Fewer than about 200 do
+    /// not reach every class, and the check fails.
     pub fn cases(mut self, cases: u32) -> Self {
         self.cases = cases;
         self
     }
 
-    /// Other cases than those of seed 0.
+    /// Sets the seed; 0 by default.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The policy may decline what fits: neither [`FindsWhatFits`](PolicyProperty::FindsWhatFits) nor
-    /// [`FillsUp`](PolicyProperty::FillsUp) is asked of it.
+    /// Allows the policy to decline requests that fit: disables
+    /// [`FindsWhatFits`](PolicyProperty::FindsWhatFits) and [`FillsUp`](PolicyProperty::FillsUp).
     pub fn allow_declining(mut self) -> Self {
         self.may_decline = true;
         self
     }
 
-    /// Nothing that the policy could choose costs less than what it chooses. `cost` gets where things are, what is asked
-    /// for, and one legal free block; it is asked about all of them. Let the cost tell blocks apart
-    /// (`(cost, block.clone())`) to say which of several equals is to be chosen.
+    /// Requires that no legal block costs less than the chosen one. `cost` receives the inventory, the
+    /// request and one legal free block, for all such blocks. To define a unique choice among equals, make
+    /// the cost unique, such as `(cost, block.clone())`.
     pub fn minimises<C: Ord>(
         mut self,
         cost: impl Fn(&ReferenceInventory, &PlacementRequest, &Block) -> C + 'static,
@@ -175,17 +176,17 @@ impl PolicyCheck {
         self
     }
 
-    /// The Rust expression that makes the policy, for the test that reproduces a failure.
+    /// Sets the Rust expression that constructs the policy, for the test that reproduces a failure.
     pub fn with_constructor(mut self, code: impl Into<String>) -> Self {
         self.code = Some(code.into());
         self
     }
 
-    /// Checks the policy that `make` makes.
+    /// Checks the policy that `make` returns.
     ///
     /// # Panics
     ///
-    /// With a [`PolicyFailure`] as text if a property does not hold.
+    /// With the text of a [`PolicyFailure`] if a property is violated.
     #[track_caller]
     pub fn check<P: PlacementPolicy>(&self, make: impl Fn() -> P) -> PolicyReport {
         match self.run(make) {
@@ -194,62 +195,62 @@ impl PolicyCheck {
         }
     }
 
-    /// Like [`check`](Self::check), with the failure as a value.
+    /// Like [`check`](Self::check), but returns the failure.
     ///
     /// # Errors
     ///
-    /// The first property that does not hold.
+    /// The first violated property.
     pub fn run<P: PlacementPolicy>(&self, make: impl Fn() -> P) -> Result<PolicyReport, PolicyFailure> {
         let boxed = || -> Box<dyn PlacementPolicy + '_> { Box::new(make()) };
-        let judge = PropertyChecker {
+        let checker = PropertyChecker {
             make: &boxed,
             may_decline: self.may_decline,
             cheaper: self.cheaper.as_deref(),
         };
-        let name =
-            quietly(|| make().name().to_owned()).unwrap_or_else(|_| short_name(type_name::<P>()).to_owned());
-        let lives = self.cases.div_ceil(SITUATIONS_PER_LIFE);
-        let report = RefCell::new(PolicyReport::new(name, self.cases, lives, self.seed));
+        let name = catch_panic(|| make().name().to_owned())
+            .unwrap_or_else(|_| short_name(type_name::<P>()).to_owned());
+        let histories = self.cases.div_ceil(CASES_PER_HISTORY);
+        let report = RefCell::new(PolicyReport::new(name, self.cases, histories, self.seed));
         let count = |kinds: &_, reference: &_, request: &_, placement: &_| {
             report.borrow_mut().count(reference, kinds, request, placement);
         };
-        let in_situations = self.search(self.cases, &self.situations, |situation| {
-            let placement = judge.situation(PolicyCase {
-                reference: &situation.reference,
-                inventory: &situation.inventory,
-                history: &situation.history,
-                request: &situation.request,
+        let in_cases = self.search(self.cases, &self.placement_cases, |case| {
+            let placement = checker.check_case(PolicyCase {
+                reference: &case.reference,
+                inventory: &case.inventory,
+                history: &case.history,
+                request: &case.request,
             })?;
-            let kinds = kinds_of_allocations(&situation.reference);
-            count(&kinds, &situation.reference, &situation.request, &placement);
+            let kinds = kinds_of_allocations(&case.reference);
+            count(&kinds, &case.reference, &case.request, &placement);
             Ok(())
         });
-        let broken = in_situations.and_then(|()| {
-            self.search(lives, &self.lives, |life| {
-                let kinds = kinds_of_allocations(&ReferenceInventory::new(&life.topology));
-                live(&judge, life, |reference, request, placement| {
+        let broken = in_cases.and_then(|()| {
+            self.search(histories, &self.histories, |history| {
+                let kinds = kinds_of_allocations(&ReferenceInventory::new(&history.topology));
+                replay(&checker, history, |reference, request, placement| {
                     count(&kinds, reference, request, placement);
                 })
             })
         });
         let report = report.into_inner();
         match broken {
-            Ok(()) => self.covered(report),
-            Err(broken) => Err(self.failure(&judge, report.policy, *broken)),
+            Ok(()) => self.check_coverage(report),
+            Err(broken) => Err(self.failure(&checker, report.policy, *broken)),
         }
     }
 
-    /// Judges `cases` cases, and smaller ones once one fails.
+    /// Runs `cases` cases, and shrinks the first failure.
     fn search<V: fmt::Debug>(
         &self,
         cases: u32,
         strategy: &BoxedStrategy<V>,
-        judge: impl Fn(&V) -> Result<(), Box<BrokenProperty>>,
+        checker: impl Fn(&V) -> Result<(), Box<BrokenProperty>>,
     ) -> Result<(), Box<BrokenProperty>> {
         let config = Config {
             cases,
             failure_persistence: None,
-            max_shrink_iters: SHRINK_LIMIT,
+            max_shrink_iters: MAX_SHRINKS,
             ..Config::default()
         };
         let mut seed = [0; 32];
@@ -257,13 +258,15 @@ impl PolicyCheck {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
         let smallest: RefCell<Option<Box<BrokenProperty>>> = RefCell::new(None);
         let outcome = TestRunner::new_with_rng(config, rng).run(strategy, |case| {
-            let Err(broken) = judge(&case) else { return Ok(()) };
+            let Err(broken) = checker(&case) else {
+                return Ok(());
+            };
             let mut smallest = smallest.borrow_mut();
             if smallest
                 .as_ref()
-                .is_some_and(|known| known.property != broken.property)
+                .is_some_and(|first| first.property != broken.property)
             {
-                // Another failure, found on the way: one at a time.
+                // A different failure, found while shrinking, is ignored.
                 return Ok(());
             }
             let reason = broken.property.to_string();
@@ -274,19 +277,19 @@ impl PolicyCheck {
             (Ok(()), _) => Ok(()),
             (Err(_), Some(broken)) => Err(broken),
             (Err(TestError::Fail(reason, case)), None) => {
-                panic!("the inventory and its reference disagree, a bug of ipu-core: {reason}\n{case:#?}")
+                panic!("the inventory and its reference differ, a bug of ipu-core: {reason}\n{case:#?}")
             }
-            (Err(error), None) => panic!("no case could be made: {error}"),
+            (Err(error), None) => panic!("cannot generate a case: {error}"),
         }
     }
 
-    fn covered(&self, report: PolicyReport) -> Result<PolicyReport, PolicyFailure> {
+    fn check_coverage(&self, report: PolicyReport) -> Result<PolicyReport, PolicyFailure> {
         let unreached = report.unreached();
         if unreached.is_empty() {
             return Ok(report);
         }
         Err(PolicyFailure {
-            what: format!("nothing was placed with {}", unreached.join("; ")),
+            detail: format!("no placement was of class {}", unreached.join("; ")),
             policy: report.policy,
             property: PolicyProperty::WellCovered,
             seed: self.seed,
@@ -295,38 +298,44 @@ impl PolicyCheck {
         })
     }
 
-    fn failure(&self, judge: &PropertyChecker<'_>, policy: String, broken: BrokenProperty) -> PolicyFailure {
-        let broken = smallest(judge, broken);
+    fn failure(
+        &self,
+        checker: &PropertyChecker<'_>,
+        policy: String,
+        broken: BrokenProperty,
+    ) -> PolicyFailure {
+        let broken = smallest(checker, broken);
         let code = self
             .code
             .as_deref()
-            .unwrap_or("make() /* as you gave it to the check */");
+            .unwrap_or("make() /* the constructor passed to the check */");
         PolicyFailure {
             policy,
             property: broken.property,
             reproduction: Some(reproduction(&broken, code)),
-            what: broken.what,
+            detail: broken.detail,
             seed: self.seed,
             cases: self.cases,
         }
     }
 }
 
-/// A property that does not hold of a policy. Displays as a report with a test to paste.
+/// Violated property of a policy. Displays as a report with a test to paste.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub struct PolicyFailure {
-    /// The name of the policy.
+    /// Name of the policy.
     pub policy: String,
-    /// What does not hold.
+    /// Violated property.
     pub property: PolicyProperty,
-    /// What happened, in one sentence.
-    pub what: String,
-    /// The seed of the cases.
+    /// Details, in one sentence.
+    pub detail: String,
+    /// Seed of the cases.
     pub seed: u64,
-    /// How many situations there were to be.
+    /// Number of placement cases.
     pub cases: u32,
-    /// A test of `ipu-core` alone that fails as long as the property does not hold; none if too little was covered.
+    /// Test that depends only on `ipu-core` and fails while the property is violated; none if coverage was
+    /// insufficient.
     pub reproduction: Option<String>,
 }
 
@@ -334,35 +343,35 @@ impl fmt::Display for PolicyFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "the policy {} is broken; this does not hold: {}",
+            "the policy {} violates a property: {}",
             self.policy, self.property
         )?;
-        writeln!(f, "  {}", self.what)?;
+        writeln!(f, "  {}", self.detail)?;
         writeln!(
             f,
-            "  the same cases again: IPU_POLICY_SEED={} IPU_POLICY_CASES={}",
+            "  to repeat these cases: IPU_POLICY_SEED={} IPU_POLICY_CASES={}",
             self.seed, self.cases
         )?;
         match &self.reproduction {
-            Some(code) => write!(f, "  this test fails until it does:\n\n{code}"),
-            None => writeln!(f, "  more cases reach more: set IPU_POLICY_CASES"),
+            Some(code) => write!(f, "  this test reproduces the failure:\n\n{code}"),
+            None => writeln!(f, "  to run more cases, set IPU_POLICY_CASES"),
         }
     }
 }
 
-/// The name of a type without the modules that it is in; of a generic one, too.
+/// Returns the name of a type without its modules, also for generic types.
 fn short_name(name: &str) -> &str {
     let path = name.split('<').next().unwrap_or(name);
     let start = path.rfind("::").map_or(0, |at| at + 2);
     &name[start..]
 }
 
-/// A number of the environment.
+/// Returns a number from the environment.
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     match text.parse() {
         Ok(number) => Some(number),
-        Err(_) => panic!("{variable}={text}: give a whole number"),
+        Err(_) => panic!("{variable}={text}: must be a whole number"),
     }
 }
 
@@ -374,33 +383,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cases_that_never_reach_a_class_are_a_failure() {
+    fn a_check_with_an_unreached_class_fails() {
         let mut check = PolicyCheck::new();
-        check.situations = situations()
-            .prop_map(|mut situation| {
-                situation.request.allocation = None;
-                situation
+        check.placement_cases = situations()
+            .prop_map(|mut case| {
+                case.request.allocation = None;
+                case
             })
             .boxed();
-        check.lives = Just(Life {
+        check.histories = Just(InventoryHistory {
             topology: Topology::pod4(),
             moves: Vec::new(),
         })
         .boxed();
         let Err(failure) = check.run(|| FirstFit) else {
-            panic!("nothing asked for one allocation")
+            panic!("no case requested one allocation")
         };
         assert_eq!(failure.property, PolicyProperty::WellCovered);
         assert!(
             failure
-                .what
-                .contains("allocation asked for: one; allocation asked for: an unknown one"),
+                .detail
+                .contains("requested allocation: one; requested allocation: an unknown one"),
             "{failure}"
         );
     }
 
     #[test]
-    fn a_type_is_called_by_its_last_name() {
+    fn a_short_name_has_no_module_path() {
         for (name, short) in [
             ("it::policy::Spread", "Spread"),
             ("Spread", "Spread"),

@@ -1,17 +1,17 @@
-//! Random numbers that a seed repeats.
+//! Reproducible random numbers.
 
-/// SplitMix64: the same seed gives the same numbers on every machine and in every version of this crate.
+/// SplitMix64: one seed gives the same numbers on every machine and in every version of this crate.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of `seed`.
+    /// Creates the generator of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number, of all 64 bits.
+    /// Returns the next number, of all 64 bits.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,31 +20,31 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 to `end` − 1; 0 if `end` is 0.
+    /// Returns a number from 0 to `end` − 1; 0 if `end` is 0.
     pub const fn below(&mut self, end: u32) -> u32 {
         if end == 0 {
             return 0;
         }
-        // It is smaller than `end`, so it fits.
+        // The remainder is smaller than `end`, so it fits.
         (self.next() % end as u64) as u32
     }
 
-    /// True in `percent` of 100 cases.
+    /// Returns true in `percent` of 100 cases.
     pub const fn chance(&mut self, percent: u32) -> bool {
         self.below(100) < percent
     }
 
-    /// One of `choices`.
+    /// Returns one of `choices`.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If `choices` is empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         let at = self.below(u32::try_from(choices.len()).unwrap_or(u32::MAX)) as usize;
-        choices.get(at).expect("there is something to pick from")
+        choices.get(at).expect("choices must not be empty")
     }
 
-    /// A generator of its own, so that what it is used for does not disturb the numbers of this one.
+    /// Splits off an independent generator, so that its use does not affect the numbers of this one.
     #[must_use]
     pub const fn split(&mut self) -> Self {
         Self(self.next())
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_of_a_seed_are_those_of_the_published_algorithm() {
+    fn a_seed_produces_the_numbers_of_the_published_algorithm() {
         let mut random = Random::new(1_234_567);
         let numbers = [random.next(), random.next(), random.next()];
         assert_eq!(

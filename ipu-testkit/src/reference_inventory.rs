@@ -1,5 +1,5 @@
-//! A reference inventory that is too simple to be wrong: maps of single IPUs, and questions answered by trying everything.
-//! It shares no code with `ipu-core` beyond value types.
+//! Reference inventory that is too simple to be wrong: maps of single IPUs and brute-force queries. It shares
+//! no code with `ipu-core` beyond value types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use ipu_core::{
     PlacementRequest, Topology,
 };
 
-/// What exists, who holds it and what is cordoned, one IPU at a time.
+/// Topology, holders and cordons, one IPU at a time.
 ///
-/// Every question is answered by trying all possibilities, so that the answer is right by construction and slow: use it
-/// on topologies of a few hundred IPUs.
+/// Every query tries all possibilities, so its result is right by construction, but slow: use it on topologies of
+/// a few hundred IPUs.
 ///
 /// ```
 /// use ipu_core::{Block, IpuCount, PlacementRequest, Topology};
@@ -21,20 +21,20 @@ use ipu_core::{
 /// let mut reference = ReferenceInventory::new(&Topology::pod16());
 /// assert!(reference.occupy("p1".parse()?, &Block::within(0, 8, four)?));
 /// assert_eq!(reference.fit_count(four, None), 3);
-/// assert_eq!(reference.why_not(&PlacementRequest::of_size(four)), None);
+/// assert_eq!(reference.impossibility(&PlacementRequest::of_size(four)), None);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferenceInventory {
     topology: Topology,
-    /// The IPUs of each allocation, in the order of the topology.
+    /// IPUs of each allocation, in the order of the topology.
     allocations: Vec<(AllocationId, BTreeSet<IpuAddress>)>,
     held: BTreeMap<IpuAddress, PartitionId>,
     cordoned: BTreeMap<IpuAddress, BTreeSet<CordonOwner>>,
 }
 
 impl ReferenceInventory {
-    /// All of `topology`, free.
+    /// Creates a reference of `topology` with all IPUs free.
     #[must_use]
     pub fn new(topology: &Topology) -> Self {
         let ipus = |agents: &BTreeSet<_>| {
@@ -62,8 +62,8 @@ impl ReferenceInventory {
         &self.topology
     }
 
-    /// Lets `holder` hold `block`; false, and nothing changes, if it holds something already or an IPU of the block is
-    /// not free.
+    /// Occupies `block` for `holder`. Returns false, without a change, if the holder already holds something
+    /// or an IPU of the block is not free.
     pub fn occupy(&mut self, holder: PartitionId, block: &Block) -> bool {
         let legal = !self.holds(&holder) && block.addresses().all(|at| self.is_free(at));
         if legal {
@@ -72,15 +72,15 @@ impl ReferenceInventory {
         legal
     }
 
-    /// Ends the hold of `holder` and answers what it held; empty if nothing.
+    /// Vacates the block of `holder` and returns its IPUs; empty if it holds nothing.
     pub fn vacate(&mut self, holder: &PartitionId) -> BTreeSet<IpuAddress> {
         let ipus = self.held_by(holder);
         self.held.retain(|_, other| other != holder);
         ipus
     }
 
-    /// Cordons IPUs on behalf of `owner` and answers who holds any of them; none, and nothing changes, if one does not
-    /// exist.
+    /// Cordons IPUs on behalf of `owner` and returns their holders. Returns none, without a change, if an IPU
+    /// does not exist.
     pub fn cordon(
         &mut self,
         owner: &CordonOwner,
@@ -95,7 +95,7 @@ impl ReferenceInventory {
         Some(ipus.iter().filter_map(|at| self.holder(*at)).cloned().collect())
     }
 
-    /// Takes back cordons of `owner`; false, and nothing changes, if it does not cordon all of `ipus`.
+    /// Lifts cordons of `owner`. Returns false, without a change, if it does not cordon all of `ipus`.
     pub fn lift(&mut self, owner: &CordonOwner, ipus: &BTreeSet<IpuAddress>) -> bool {
         let legal = ipus
             .iter()
@@ -111,38 +111,38 @@ impl ReferenceInventory {
         legal
     }
 
-    /// Who holds an IPU.
+    /// Returns the holder of an IPU.
     #[must_use]
     pub fn holder(&self, at: IpuAddress) -> Option<&PartitionId> {
         self.held.get(&at)
     }
 
-    /// Whether someone cordons an IPU.
+    /// Returns whether an IPU is cordoned.
     #[must_use]
     pub fn is_cordoned(&self, at: IpuAddress) -> bool {
         self.cordoned.contains_key(&at)
     }
 
-    /// Whether an IPU exists, nobody holds it and nobody cordons it.
+    /// Returns whether an IPU exists, is not held and is not cordoned.
     #[must_use]
     pub fn is_free(&self, at: IpuAddress) -> bool {
         self.topology.contains(at) && self.holder(at).is_none() && !self.is_cordoned(at)
     }
 
-    /// Whether `holder` holds anything.
+    /// Returns whether `holder` holds anything.
     #[must_use]
     pub fn holds(&self, holder: &PartitionId) -> bool {
         self.held.values().any(|other| other == holder)
     }
 
-    /// What `holder` holds.
+    /// Returns the IPUs of `holder`.
     #[must_use]
     pub fn held_by(&self, holder: &PartitionId) -> BTreeSet<IpuAddress> {
         let ipus = self.held.iter().filter(|(_, other)| *other == holder);
         ipus.map(|(at, _)| *at).collect()
     }
 
-    /// The holders and what each holds.
+    /// Returns the IPUs of each holder.
     #[must_use]
     pub fn holders(&self) -> BTreeMap<PartitionId, BTreeSet<IpuAddress>> {
         let mut holders = BTreeMap::<_, BTreeSet<_>>::new();
@@ -152,7 +152,7 @@ impl ReferenceInventory {
         holders
     }
 
-    /// The cordons: owner and IPU.
+    /// Returns the cordons: owner and IPU.
     #[must_use]
     pub fn cordons(&self) -> BTreeSet<(CordonOwner, IpuAddress)> {
         let pairs = self
@@ -162,7 +162,7 @@ impl ReferenceInventory {
         pairs.collect()
     }
 
-    /// The IPUs of each allocation of the scope: of `allocation` alone, or of all.
+    /// Returns the IPUs of each allocation of the scope: of `allocation` alone, or of all.
     pub fn scopes(
         &self,
         allocation: Option<&AllocationId>,
@@ -171,7 +171,7 @@ impl ReferenceInventory {
         all.filter(move |(id, _)| allocation.is_none_or(|wanted| wanted == *id))
     }
 
-    /// All IPUs of the scope.
+    /// Returns all IPUs of the scope.
     #[must_use]
     pub fn ipus(&self, allocation: Option<&AllocationId>) -> BTreeSet<IpuAddress> {
         self.scopes(allocation)
@@ -179,16 +179,17 @@ impl ReferenceInventory {
             .collect()
     }
 
-    /// How many IPUs of the scope are free.
+    /// Returns the number of free IPUs of the scope.
     #[must_use]
     pub fn free(&self, allocation: Option<&AllocationId>) -> u32 {
         let ipus = self.ipus(allocation);
         count(ipus.iter().filter(|at| self.is_free(**at)))
     }
 
-    /// Every legal block of `size` in one allocation of the scope all of whose IPUs are `usable`, by address.
+    /// Returns every legal block of `size` in one allocation of the scope all of whose IPUs are `usable`, by
+    /// address.
     ///
-    /// More than 64 IPUs: every choice of link domains, so that there may be very many.
+    /// More than 64 IPUs: every choice of link domains, which may be very many.
     pub fn blocks(
         &self,
         size: IpuCount,
@@ -199,23 +200,24 @@ impl ReferenceInventory {
         for (_, scope) in self.scopes(allocation) {
             if size <= IpuCount::LINK_DOMAIN {
                 let starts = scope.iter().filter_map(|at| aligned(*at, size));
-                found.extend(starts.filter(|block| fills(block, scope, &usable)));
+                found.extend(starts.filter(|block| is_filled_by(block, scope, &usable)));
             } else {
-                let whole = self.whole(scope, &usable);
-                let chosen = choices(&whole, domains(size)).into_iter();
+                let domains = self.whole_domains(scope, &usable);
+                let chosen = choices(&domains, domain_count(size)).into_iter();
                 found.extend(chosen.filter_map(|chosen| Block::whole(chosen).ok()));
             }
         }
         found
     }
 
-    /// Every legal block of `size` in one allocation of the scope that is free, by address.
+    /// Returns every free legal block of `size` in one allocation of the scope, by address.
     #[must_use]
     pub fn free_blocks(&self, size: IpuCount, allocation: Option<&AllocationId>) -> BTreeSet<Block> {
         self.blocks(size, allocation, |at| self.is_free(at))
     }
 
-    /// Whether there is a legal block of `size` in one allocation of the scope all of whose IPUs are `usable`.
+    /// Returns whether a legal block of `size` exists in one allocation of the scope all of whose IPUs are
+    /// `usable`.
     pub fn has_block(
         &self,
         size: IpuCount,
@@ -225,13 +227,14 @@ impl ReferenceInventory {
         self.scopes(allocation).any(|(_, scope)| {
             if size <= IpuCount::LINK_DOMAIN {
                 let mut starts = scope.iter().filter_map(|at| aligned(*at, size));
-                return starts.any(|block| fills(&block, scope, &usable));
+                return starts.any(|block| is_filled_by(&block, scope, &usable));
             }
-            self.whole(scope, &usable).len() >= domains(size)
+            self.whole_domains(scope, &usable).len() >= domain_count(size)
         })
     }
 
-    /// The size of the largest legal block in one allocation of the scope all of whose IPUs are `usable`.
+    /// Returns the size of the largest legal block in one allocation of the scope all of whose IPUs are
+    /// `usable`.
     pub fn largest(
         &self,
         allocation: Option<&AllocationId>,
@@ -243,7 +246,8 @@ impl ReferenceInventory {
             .last()
     }
 
-    /// The most partitions of `size` that fit at once. Above 64 IPUs the time grows exponentially with the choices.
+    /// Returns the maximum number of partitions of `size` that fit at once. Above 64 IPUs the time grows
+    /// exponentially with the choices.
     #[must_use]
     pub fn fit_count(&self, size: IpuCount, allocation: Option<&AllocationId>) -> u32 {
         let blocks = self.free_blocks(size, allocation);
@@ -258,7 +262,8 @@ impl ReferenceInventory {
         most_disjoint(&blocks, &BTreeSet::new())
     }
 
-    /// The fewest holders to end, then the fewest IPUs that they hold, for `size` to fit; none if that cannot help.
+    /// Returns the minimum number of holders to evict for `size` to fit, then the minimum number of their
+    /// IPUs; none if eviction cannot help.
     #[must_use]
     pub fn blockers(&self, size: IpuCount, allocation: Option<&AllocationId>) -> Option<(usize, u32)> {
         let held = self.holders();
@@ -272,10 +277,10 @@ impl ReferenceInventory {
         costs.min()
     }
 
-    /// Why `request` is impossible now; none if a legal free block exists. This is what [`place`](ipu_core::place) has to
-    /// answer, by any policy that does not decline.
+    /// Returns the reason for which `request` is impossible now; none if a legal free block exists.
+    /// [`place`](ipu_core::place) must return the same with any policy that does not decline.
     #[must_use]
-    pub fn why_not(&self, request: &PlacementRequest) -> Option<Impossible> {
+    pub fn impossibility(&self, request: &PlacementRequest) -> Option<Impossible> {
         let (size, scope) = (request.size, request.allocation.as_ref());
         if let Some(allocation) = scope.filter(|id| self.topology.allocation(id).is_none()) {
             let allocation = allocation.clone();
@@ -319,28 +324,28 @@ impl ReferenceInventory {
         })
     }
 
-    /// How many IPUs of the scope someone cordons and nobody holds, and who cordons them.
+    /// Returns the number of cordoned IPUs of the scope without a holder, and the owners of those cordons.
     #[must_use]
     pub fn idle_cordons(&self, allocation: Option<&AllocationId>) -> (u32, Vec<CordonOwner>) {
         let ipus = self.ipus(allocation);
         let idle = || {
-            let here = self.cordoned.iter().filter(|(at, _)| ipus.contains(*at));
-            here.filter(|(at, _)| self.holder(**at).is_none())
+            let in_scope = self.cordoned.iter().filter(|(at, _)| ipus.contains(*at));
+            in_scope.filter(|(at, _)| self.holder(**at).is_none())
         };
         let owners: BTreeSet<&CordonOwner> = idle().flat_map(|(_, owners)| owners).collect();
         (count(idle()), owners.into_iter().cloned().collect())
     }
 
-    /// An [`Inventory`] made from scratch with the same holders and cordons.
+    /// Builds an [`Inventory`] from scratch with the same holders and cordons.
     ///
     /// # Panics
     ///
-    /// If the inventory refuses what is legal here, a bug of either.
+    /// If the inventory rejects a legal state, a bug of either.
     #[must_use]
     pub fn inventory(&self) -> Inventory {
         let mut inventory = Inventory::new(&self.topology);
         for (holder, ipus) in self.holders() {
-            let block = Block::of_ipus(ipus).expect("a holder holds different IPUs");
+            let block = Block::of_ipus(ipus).expect("the IPUs of a holder are distinct");
             inventory
                 .occupy(holder, block)
                 .expect("the reference holds no IPU twice");
@@ -348,13 +353,13 @@ impl ReferenceInventory {
         for (owner, at) in self.cordons() {
             inventory
                 .cordon(&owner, [at])
-                .expect("the reference excludes what exists");
+                .expect("the reference cordons existing IPUs");
         }
         inventory
     }
 
-    /// The whole link domains of a scope that are usable.
-    fn whole(&self, scope: &BTreeSet<IpuAddress>, usable: impl Fn(IpuAddress) -> bool) -> Vec<u32> {
+    /// Returns the whole link domains of a scope that are usable.
+    fn whole_domains(&self, scope: &BTreeSet<IpuAddress>, usable: impl Fn(IpuAddress) -> bool) -> Vec<u32> {
         let all = 0..self.topology.link_domains();
         all.filter(|domain| {
             (0..64).all(|ipu| {
@@ -367,17 +372,17 @@ impl ReferenceInventory {
     }
 }
 
-/// The aligned block of `size` that starts at `at`, if one may start there.
+/// Returns the aligned block of `size` that starts at `at`, if one may start there.
 fn aligned(at: IpuAddress, size: IpuCount) -> Option<Block> {
     Block::within(at.link_domain, at.ipu, size).ok()
 }
 
-fn fills(block: &Block, scope: &BTreeSet<IpuAddress>, usable: impl Fn(IpuAddress) -> bool) -> bool {
+fn is_filled_by(block: &Block, scope: &BTreeSet<IpuAddress>, usable: impl Fn(IpuAddress) -> bool) -> bool {
     block.addresses().all(|at| scope.contains(&at) && usable(at))
 }
 
-/// How many whole link domains a partition of more than 64 IPUs takes.
-fn domains(size: IpuCount) -> usize {
+/// Returns the number of whole link domains of a partition of more than 64 IPUs.
+fn domain_count(size: IpuCount) -> usize {
     (size.get() / IpuCount::LINK_DOMAIN.get()) as usize
 }
 
@@ -385,7 +390,7 @@ fn count<T>(items: impl Iterator<Item = T>) -> u32 {
     u32::try_from(items.count()).unwrap_or(u32::MAX)
 }
 
-/// Every choice of `count` of `from`.
+/// Returns every choice of `count` elements of `from`.
 fn choices(from: &[u32], count: usize) -> Vec<Vec<u32>> {
     if count == 0 {
         return vec![Vec::new()];

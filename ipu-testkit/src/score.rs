@@ -1,6 +1,7 @@
-//! Scores a placement policy on a trace: how busy the IPUs are, who waits how long and why, how scattered free space is.
+//! Scores of a placement policy on a trace: utilisation, wait times with their causes, and fragmentation.
 //!
-//! A replay of 100,000 jobs on 1,024 IPUs takes less than a second, so that policies can be compared on real traces.
+//! A replay of 100,000 jobs on 1,024 IPUs takes less than a second, so that policies can be compared on real
+//! traces.
 
 use std::collections::BTreeMap;
 
@@ -24,107 +25,107 @@ pub use table::Comparison;
 pub use trace::{SkipReason, SwfHeader, Trace, TraceJob};
 pub use wait_reason::WaitReason;
 
-/// How a trace went with one policy. Times are seconds, shares are from 0 to 1.
+/// Score of a policy on a trace. Times are seconds, shares are from 0 to 1.
 ///
 /// [`Display`](std::fmt::Display) writes it as a table, [`Score::compare`] several side by side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Score {
-    /// The policy's name.
+    /// Name of the policy.
     pub policy: String,
-    /// How many IPUs could be used.
+    /// Number of usable IPUs.
     pub ipus: u32,
-    /// How many jobs the trace has.
+    /// Number of jobs in the trace.
     pub jobs: u64,
-    /// How many of them ran to their end.
+    /// Number of jobs that completed.
     pub ran: u64,
-    /// How many were turned away when they came, because the hardware cannot hold them.
+    /// Number of jobs rejected at submission because the hardware cannot hold them.
     pub refused: u64,
-    /// How many waited when nothing happened any more. Not 0 means that the policy never placed them: their waits are in no
-    /// other figure.
+    /// Number of jobs still queued after the last event. If not 0, the policy never placed them; their waits
+    /// are in no other figure.
     pub stranded: u64,
-    /// Lines of the trace's file that are no job, and why.
+    /// Number of skipped records of the trace file, by reason.
     pub skipped: BTreeMap<SkipReason, u64>,
-    /// From the first submission to the last end, or to the last submission if that one did not run.
+    /// Time from the first submission to the last end, or to the last submission if that job did not run.
     pub makespan_seconds: f64,
-    /// IPUs times seconds that jobs held.
+    /// IPU-seconds that jobs held.
     pub ipu_seconds: f64,
-    /// The share of all IPU-seconds of the makespan that jobs held.
+    /// Share of all IPU-seconds of the makespan that jobs held.
     pub utilisation: f64,
-    /// The same without filling and draining: from when a tenth of the jobs has come until the last one comes. None if that
-    /// is no time.
+    /// Utilisation without ramp-up and drain: from the arrival of a tenth of the jobs until the last arrival.
+    /// None if that interval is empty.
     pub steady_utilisation: Option<f64>,
-    /// How long those that ran had waited.
+    /// Wait times of the jobs that ran.
     pub waiting: WaitStats,
-    /// The same by number of IPUs.
+    /// Wait times by number of IPUs.
     pub waiting_by_size: BTreeMap<u32, WaitStats>,
-    /// Why jobs waited or never ran.
+    /// Causes of waiting, rejection and stranding.
     pub causes: BTreeMap<WaitReason, CauseStats>,
-    /// How scattered free space was.
+    /// Fragmentation of free IPUs.
     pub fragmentation: Fragmentation,
 }
 
-/// How long jobs waited, in seconds. Percentiles are by nearest rank.
+/// Wait times of jobs, in seconds. Percentiles are by nearest rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct WaitStats {
-    /// How many jobs, those that did not wait included.
+    /// Number of jobs, including those that did not wait.
     pub jobs: u64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// Half of them waited no longer.
+    /// Median.
     pub p50: f64,
-    /// 95 % waited no longer.
+    /// 95th percentile.
     pub p95: f64,
-    /// 99 % waited no longer.
+    /// 99th percentile.
     pub p99: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
-    /// The mean of (wait + run time) / run time, run times under 10 seconds taken for 10, at least 1 (the bounded
-    /// slowdown of Feitelson).
+    /// Mean of (wait + run time) / run time, with run times of at least 10 seconds and results of at least 1
+    /// (the bounded slowdown of Feitelson).
     pub slowdown: f64,
 }
 
-/// What one cause cost.
+/// Cost of one cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CauseStats {
-    /// Jobs that had to wait when they came, for this cause then.
+    /// Number of jobs queued at submission for this cause.
     pub waited: u64,
-    /// Answers "not now": whenever something had happened, one for each size and priority of which jobs went on waiting
-    /// for this.
+    /// Number of "not now" decisions: one for each size and priority with queued jobs of this cause, after
+    /// every event.
     pub decisions: u64,
-    /// The time that jobs waited for this, summed over jobs. A job's cause may change while it waits.
+    /// Time in the queue for this cause, summed over jobs. The cause of a job may change while it is queued.
     pub job_seconds: f64,
-    /// Jobs turned away.
+    /// Number of rejected jobs.
     pub refused: u64,
-    /// Jobs that still waited at the end.
+    /// Number of jobs still queued at the end.
     pub stranded: u64,
 }
 
-/// How scattered free space was, over the makespan.
+/// Fragmentation of free IPUs over the makespan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Fragmentation {
-    /// The mean over time of 1 − largest free block / free IPUs; 0 while nothing is free. Never 0 for long: 48 free IPUs
-    /// have a largest block of 32 at best.
+    /// Mean over time of 1 − largest free block / free IPUs; 0 while nothing is free. Never 0 for long: 48
+    /// free IPUs have a largest block of at most 32.
     pub mean: f64,
-    /// The mean over time of 1 − largest free block / the largest block that so many free IPUs could form (the power of
-    /// two, at most what fits into the hardware).
+    /// Mean over time of 1 − largest free block / the largest block that so many free IPUs could form (a
+    /// power of two, at most what fits into the hardware).
     pub avoidable: f64,
-    /// The share of all IPU-seconds that was free while a job waited for which enough IPUs were free, but not side by
-    /// side: what fragmentation really cost.
+    /// Share of all IPU-seconds that were free while a queued job had enough free IPUs, but not contiguous
+    /// ones: the real cost of fragmentation.
     pub idle: f64,
 }
 
-/// Replays `trace` on `topology` with the policy `P` and answers how it went.
+/// Replays `trace` on `topology` with the policy `P` and returns its score.
 ///
-/// [`replay_trace`] is the same for a policy that is made otherwise, an inventory with cordons, another limit of the
-/// line, and tells what became of each job.
+/// [`replay_trace`] does the same for a policy with a constructor, an inventory with cordons, or another
+/// overtake limit, and returns the outcome of each job.
 ///
 /// ```
 /// use ipu_core::{BestFit, FirstFit, Topology};

@@ -1,4 +1,4 @@
-//! A deterministic simulator: schedulers, ledgers, controllers and processes in one seeded world on virtual time.
+//! Deterministic simulator: schedulers, ledgers, controllers and processes on virtual time, from one seed.
 
 mod adversary;
 mod cordons;
@@ -32,62 +32,65 @@ use ipu_vipu_client::CreatePartition;
 pub use report::SimReport;
 use world::locked;
 
-/// How much of the event log a failure shows.
-const TAIL: usize = 60;
+/// Number of lines of the event log that a failure shows.
+const MAX_LOG_LINES: usize = 60;
 
-/// What decides in a simulation: [`ipu_core::plan`], or one of your own.
+/// Planner of a simulation: [`ipu_core::plan`], or a custom one.
 pub type Planner = Arc<dyn Fn(&JobSpec, &Observation) -> Plan + Send + Sync>;
 
-/// Sees every plan of a simulation, with what it was made from.
+/// Observes every plan of a simulation, with its inputs.
 pub type PlanHook = Arc<dyn Fn(&JobSpec, &Observation, &Plan) + Send + Sync>;
 
-/// Changes a create request on its way to a controller. The number counts earlier requests for the same partition.
+/// Modifies a create request on its way to a controller. The number counts earlier requests for the same
+/// partition.
 pub type CreateHook = Arc<dyn Fn(&mut CreatePartition, u32) + Send + Sync>;
 
-/// Changes the answer to a cordon on its way to the administrator. The set has the partitions that the controller lists.
+/// Modifies the result of a cordon on its way to the administrator. The set contains the partitions that the
+/// controller lists.
 pub type CordonedHook = Arc<dyn Fn(&mut CordonEffect, &BTreeSet<PartitionId>) + Send + Sync>;
 
-/// Whether drivers check plans before they apply them, as they should.
+/// Check of plans before drivers apply them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanCheck {
-    /// A plan that [`ipu_core::check_plan`] finds broken ends the simulation.
+    /// A plan that [`ipu_core::check_plan`] rejects ends the simulation.
     #[default]
     Check,
-    /// Plans are applied as they are: what they break is to be seen in the world.
+    /// Plans are applied unchecked: only their effects can violate an invariant.
     Trust,
 }
 
-/// Whether drivers repair, as they should.
+/// Repair by drivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepairPolicy {
-    /// When they start, and now and then.
+    /// On start, and at random intervals.
     #[default]
     OnStartAndTimer,
     /// Never.
     Never,
 }
 
-/// What a simulation is like. The rest is drawn from its seed.
+/// Options of a simulation. All other parameters are drawn from its seed.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SimOptions {
-    /// How many things happen by themselves before faults stop; 60 unless set.
+    /// Number of random events before faults stop; 60 by default.
     pub steps: u32,
-    /// How likely a fault is at a call, an effect or a commit, in percent; none draws a rate for each from the seed.
+    /// Probability of a fault in a call, an effect or a commit, in percent; if none, a rate for each is drawn
+    /// from the seed.
     pub fault_percent: Option<u32>,
-    /// What decides.
+    /// Planner.
     pub planner: Planner,
-    /// Whether plans are checked.
+    /// Check of plans.
     pub plan_check: PlanCheck,
-    /// Whether drivers repair.
+    /// Repair by drivers.
     pub repair: RepairPolicy,
-    /// Sees every plan.
+    /// Observer of every plan.
     pub on_plan: Option<PlanHook>,
-    /// Plants a defect between the ledger and its controllers.
+    /// Fault injection between the ledger and its controllers.
     pub on_create: Option<CreateHook>,
-    /// Plants a defect between the ledger and the administrator who cordons machines.
+    /// Fault injection between the ledger and the administrator who cordons machines.
     pub on_cordoned: Option<CordonedHook>,
 }
 
@@ -117,38 +120,38 @@ impl fmt::Debug for SimOptions {
     }
 }
 
-/// A simulation in which an invariant was broken. Displayed, it ends in the command that repeats it.
+/// Simulation that violated an invariant. The text ends with the command that repeats it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimFailure {
-    /// The seed that repeats it.
+    /// Seed of the simulation.
     pub seed: u64,
-    /// Which invariant.
+    /// Violated invariant.
     pub invariant: &'static str,
-    /// What was seen.
+    /// Details.
     pub message: String,
-    /// The whole event log.
+    /// Complete event log.
     pub log: String,
 }
 
 impl fmt::Display for SimFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines: Vec<&str> = self.log.lines().collect();
-        let hidden = lines.len().saturating_sub(TAIL);
+        let hidden = lines.len().saturating_sub(MAX_LOG_LINES);
         writeln!(
             f,
-            "seed {}: {} is broken: {}",
+            "seed {}: invariant {} is violated: {}",
             self.seed, self.invariant, self.message
         )?;
         if hidden > 0 {
-            writeln!(f, "… {hidden} lines before")?;
+            writeln!(f, "… {hidden} earlier lines")?;
         }
         for line in &lines[hidden..] {
             writeln!(f, "{line}")?;
         }
         write!(
             f,
-            "again, with the whole log: IPU_SIM_SEED={} cargo test -p ipu-testkit --test it simulat -- --nocapture",
+            "to repeat it with the whole log: IPU_SIM_SEED={} cargo test -p ipu-testkit --test it simulat -- --nocapture",
             self.seed
         )
     }
@@ -156,16 +159,16 @@ impl fmt::Display for SimFailure {
 
 impl std::error::Error for SimFailure {}
 
-/// One simulation with everything that happened in it.
+/// Simulation with its event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimReplay {
-    /// The event log: the same bytes for the same seed, options and version.
+    /// Event log: identical for the same seed, options and version.
     pub log: String,
-    /// What came of it.
+    /// Outcome.
     pub outcome: Result<SimReport, SimFailure>,
 }
 
-/// Runs the simulation of `seed`, and keeps its event log.
+/// Runs the simulation of `seed` and returns its event log.
 #[must_use]
 pub fn replay_simulation(seed: u64, options: &SimOptions) -> SimReplay {
     run::replay(seed, options)
@@ -175,16 +178,16 @@ pub fn replay_simulation(seed: u64, options: &SimOptions) -> SimReplay {
 ///
 /// # Errors
 ///
-/// The first invariant that was broken.
+/// The first violated invariant.
 pub fn simulate(seed: u64, options: &SimOptions) -> Result<SimReport, Box<SimFailure>> {
     run::replay(seed, options).outcome.map_err(Box::new)
 }
 
-/// Runs the simulations of `seeds` on all cores, and adds up what they covered.
+/// Runs the simulations of `seeds` on all cores and sums their coverage.
 ///
 /// # Errors
 ///
-/// The failure of the lowest seed that was found; others may fail too.
+/// The failure with the lowest seed found; others may fail too.
 pub fn simulate_many(
     seeds: impl IntoIterator<Item = u64>,
     options: &SimOptions,
@@ -201,7 +204,7 @@ pub fn simulate_many(
                 Ok(report) => sum.merge(&report),
                 Err(found) => {
                     let mut failure = locked(&failure);
-                    if failure.as_ref().is_none_or(|known| found.seed < known.seed) {
+                    if failure.as_ref().is_none_or(|current| found.seed < current.seed) {
                         *failure = Some(found);
                     }
                 }

@@ -1,8 +1,8 @@
-//! proptest strategies: random topologies, what is done to inventories, requests for partitions, ledgers, jobs, observations.
+//! proptest strategies: topologies, inventory operations, partition requests, ledgers, jobs and observations.
 //!
-//! What is random is always legal hardware and always possible history: everything is reached by public functions of
-//! `ipu-core`. Values shrink towards one link domain with little in it. Manifests and observations are the exception:
-//! people write, and adapters report, what is impossible.
+//! Random values are always legal hardware with a possible history: only public functions of `ipu-core`
+//! produce them. Values shrink towards one link domain with little in it. Manifests and observations are the
+//! exception: they include impossible ones, because users write them and adapters report them.
 
 mod inventory;
 mod job;
@@ -11,7 +11,7 @@ mod observation;
 mod topology;
 
 pub use inventory::{InventoryChange, Operation, PlacementCase, operations, situations};
-pub(crate) use inventory::{Scope, requested, tryable};
+pub(crate) use inventory::{Scope, request_scopes, tractable_size};
 pub use job::{any_manifests, job_dsl, jobs, plausible_manifests, raw_jobs};
 pub use ledger::{LedgerCase, LedgerController, ledgers};
 pub use observation::{

@@ -1,7 +1,7 @@
-//! Makes a partition, waits until it is active, shows how to reach its devices, and removes it.
+//! Creates a partition, waits until it is active, prints its devices, and removes it.
 //!
-//! `cargo run -p ipu-vipu-client --example make_partition -- HOST:PORT`; without an address it starts a simulated
-//! controller in this process.
+//! `cargo run -p ipu-vipu-client --example make_partition -- HOST:PORT`; without an address it starts a
+//! simulated controller in this process.
 #![expect(clippy::print_stdout, reason = "a program for people to look at")]
 
 use std::error::Error;
@@ -13,7 +13,7 @@ use ipu_vipu_client::{
 };
 use vipu_sim::Simulator;
 
-async fn make_one(endpoint: &ControllerEndpoint) -> Result<(), Box<dyn Error>> {
+async fn run_once(endpoint: &ControllerEndpoint) -> Result<(), Box<dyn Error>> {
     let controller = GrpcController::connect(endpoint, &ConnectOptions::default())?;
     let controller = RetryLayer::new(controller, RetryOptions::default());
     println!("V-IPU {}", controller.version().await?);
@@ -30,27 +30,27 @@ async fn make_one(endpoint: &ControllerEndpoint) -> Result<(), Box<dyn Error>> {
         println!("GCD {number}: {} devices", gcd.devices.len());
     }
     ensure_absent(&controller, &id, Removal::Regular, &WaitOptions::default()).await?;
-    println!("{id} is gone");
+    println!("{id} is removed");
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1) {
-        Some(address) => make_one(&address.parse()?).await,
+        Some(address) => run_once(&address.parse()?).await,
         None => {
             let simulator = Simulator::builder(Topology::pod16()).start().await?;
-            make_one(&simulator.addr().try_into()?).await
+            run_once(&simulator.addr().try_into()?).await
         }
     }
 }
 
 #[tokio::test]
-async fn it_runs_on_a_simulated_pod() {
+async fn the_example_runs_on_a_simulated_pod() {
     let simulator = Simulator::builder(Topology::pod16())
         .start()
         .await
         .expect("a port is free");
     let endpoint = simulator.addr().try_into().expect("an address is an endpoint");
-    make_one(&endpoint).await.expect("the Pod is empty");
+    run_once(&endpoint).await.expect("the IPU-POD is empty");
 }

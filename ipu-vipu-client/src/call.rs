@@ -1,5 +1,5 @@
-//! The calls of the interface as values: what to send and what an answer means, without a connection. For transports of
-//! one's own, recorded conversations and fuzzing; the connected transports are built from the same functions.
+//! The calls of the API as values: encodes requests and decodes replies without a connection. For custom
+//! transports, recorded traffic and fuzzing. The connected transports use the same functions.
 
 use core::time::Duration;
 
@@ -19,21 +19,21 @@ pub enum VipuCall {
     Version,
     /// The partitions, of one allocation or of all.
     ListPartitions(Option<AllocationId>),
-    /// To start to make a partition.
+    /// Starts to create a partition.
     CreatePartition(CreatePartition),
-    /// How a partition is.
+    /// The status of a partition.
     PartitionStatus(PartitionId),
-    /// How to reach the devices of a partition: of one GCD, or of all.
+    /// The IPUoF configuration of a partition: of one GCD, or of all.
     IpuofConfig(PartitionId, Option<u32>),
-    /// To start to reset a partition.
+    /// Starts to reset a partition.
     ResetPartition(PartitionId),
-    /// To start to remove a partition.
+    /// Starts to remove a partition.
     RemovePartition(PartitionId, Removal),
-    /// The attributes of the IPUs of these agents, or of all if none is named.
+    /// The attributes of the IPUs of these agents, or of all agents if the list is empty.
     IpuAttributes(Vec<AgentId>),
 }
 
-/// What a controller answers to a [`Question`]: the variant of the same name.
+/// A controller's reply to a [`VipuCall`]: the variant of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VipuReply {
@@ -41,11 +41,11 @@ pub enum VipuReply {
     Version(String),
     /// The partitions.
     ListPartitions(Vec<Partition>),
-    /// The partition is being made.
+    /// The partition is being created.
     CreatePartition(PartitionId),
-    /// How it is.
+    /// The status of the partition.
     PartitionStatus(PartitionStatus),
-    /// How to reach its devices.
+    /// The IPUoF configuration of the partition.
     IpuofConfig(IpuofConfig),
     /// The partition is being reset.
     ResetPartition,
@@ -55,7 +55,7 @@ pub enum VipuReply {
     IpuAttributes(Vec<AgentIpus>),
 }
 
-/// A question as it goes over HTTP, without the address of the controller.
+/// A call in HTTP form, without the address of the controller.
 #[cfg(feature = "rest")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -69,22 +69,22 @@ pub struct HttpCall {
 }
 
 impl VipuCall {
-    /// Method, path and body of the REST call.
+    /// Returns method, path and body of the REST call.
     ///
     /// # Errors
     ///
-    /// [`VipuError::ControllerRejection`] for what has no form as a URL or in JSON.
+    /// [`VipuError::Refused`] for a value without a form as a URL or in JSON.
     #[cfg(feature = "rest")]
     pub fn to_http(&self) -> Result<HttpCall, VipuError> {
         use crate::rest::request as rest;
         let request = match self {
             Self::Version => rest::version(),
             Self::ListPartitions(allocation) => rest::list(&request::list(allocation.as_ref())),
-            Self::CreatePartition(wanted) => rest::create(&request::create(wanted))?,
+            Self::CreatePartition(creation) => rest::create(&request::create(creation))?,
             Self::PartitionStatus(id) => rest::status(&request::status(id))?,
             Self::IpuofConfig(id, gcd) => rest::ipuof_config(&request::ipuof_config(id, *gcd))?,
             Self::ResetPartition(id) => rest::reset(&request::reset(id))?,
-            Self::RemovePartition(id, how) => rest::remove(&request::remove(id, forced(*how)))?,
+            Self::RemovePartition(id, removal) => rest::remove(&request::remove(id, is_forced(*removal)))?,
             Self::IpuAttributes(agents) => rest::attributes(&request::attributes(agents)),
         };
         Ok(HttpCall {
@@ -94,11 +94,11 @@ impl VipuCall {
         })
     }
 
-    /// What the HTTP answer `status` with `body` means. `endpoint` is what errors call the controller.
+    /// Decodes the HTTP reply with `status` and `body`. `endpoint` is the name of the controller in errors.
     ///
     /// # Errors
     ///
-    /// The error that the controller answers, or [`VipuError::BadReply`] if the answer cannot be understood.
+    /// The controller's error, or [`VipuError::BadReply`] if the reply is invalid.
     #[cfg(feature = "rest")]
     pub fn read_http(&self, endpoint: &str, status: u16, body: &[u8]) -> Result<VipuReply, VipuError> {
         let status = http::StatusCode::from_u16(status).map_err(|_| VipuError::BadReply {
@@ -111,7 +111,7 @@ impl VipuCall {
         })
     }
 
-    /// The name of the method in gRPC, with its service, and the encoded message that it takes.
+    /// Returns the name of the gRPC method with its service, and the encoded request message.
     #[cfg(feature = "grpc")]
     #[must_use]
     pub fn to_grpc(&self) -> (&'static str, Vec<u8>) {
@@ -125,9 +125,9 @@ impl VipuCall {
                 "virmgrpc.UserService/ListPartitions",
                 request::list(allocation.as_ref()).encode_to_vec(),
             ),
-            Self::CreatePartition(wanted) => (
+            Self::CreatePartition(creation) => (
                 "virmgrpc.UserService/CreatePartition",
-                request::create(wanted).encode_to_vec(),
+                request::create(creation).encode_to_vec(),
             ),
             Self::PartitionStatus(id) => (
                 "virmgrpc.UserService/GetPartitionStatus",
@@ -141,9 +141,9 @@ impl VipuCall {
                 "virmgrpc.UserService/ResetPartition",
                 request::reset(id).encode_to_vec(),
             ),
-            Self::RemovePartition(id, how) => (
+            Self::RemovePartition(id, removal) => (
                 "virmgrpc.UserService/RemovePartition",
-                request::remove(id, forced(*how)).encode_to_vec(),
+                request::remove(id, is_forced(*removal)).encode_to_vec(),
             ),
             Self::IpuAttributes(agents) => (
                 "virmgrpc.UserService/ListIPUAttributes",
@@ -152,17 +152,18 @@ impl VipuCall {
         }
     }
 
-    /// What the encoded message of a successful gRPC call means.
+    /// Decodes the message of a successful gRPC call.
     ///
     /// # Errors
     ///
-    /// [`VipuError::BadReply`] if it cannot be understood.
+    /// [`VipuError::BadReply`] if the message is invalid.
     #[cfg(feature = "grpc")]
     pub fn read_grpc(&self, message: &[u8]) -> Result<VipuReply, VipuError> {
         self.read(Grpc { message })
     }
 
-    /// The error that the gRPC status `code` with `message` means. `endpoint` is what it calls the controller.
+    /// Returns the error for the gRPC status `code` with `message`. `endpoint` is the name of the controller
+    /// in the error.
     #[must_use]
     pub fn error(&self, endpoint: &str, code: i32, message: &str) -> VipuError {
         status_code::error(code, message, &self.call(endpoint))
@@ -172,8 +173,8 @@ impl VipuCall {
         Ok(match self {
             Self::Version => VipuReply::Version(reply::version(from.message()?)?),
             Self::ListPartitions(_) => VipuReply::ListPartitions(reply::partitions(from.message()?)?),
-            Self::CreatePartition(wanted) => {
-                VipuReply::CreatePartition(reply::created(from.message()?, &wanted.id)?)
+            Self::CreatePartition(creation) => {
+                VipuReply::CreatePartition(reply::created(from.message()?, &creation.id)?)
             }
             Self::PartitionStatus(id) => VipuReply::PartitionStatus(reply::status(from.message()?, id)?),
             Self::IpuofConfig(..) => VipuReply::IpuofConfig(reply::ipuof_config(from.message()?)?),
@@ -194,23 +195,23 @@ impl VipuCall {
             endpoint,
             subject: match self {
                 Self::Version | Self::ListPartitions(_) | Self::IpuAttributes(_) => Subject::None,
-                Self::CreatePartition(wanted) => Subject::New(&wanted.id),
+                Self::CreatePartition(creation) => Subject::New(&creation.id),
                 Self::PartitionStatus(id)
                 | Self::IpuofConfig(id, _)
                 | Self::ResetPartition(id)
                 | Self::RemovePartition(id, _) => Subject::Existing(id),
             },
-            // Nobody waits here.
+            // No call waits here.
             deadline: Duration::ZERO,
         }
     }
 }
 
-const fn forced(how: Removal) -> bool {
-    matches!(how, Removal::Forced)
+const fn is_forced(removal: Removal) -> bool {
+    matches!(removal, Removal::Forced)
 }
 
-/// An answer as it was received.
+/// A reply in its transport's encoding.
 trait ReceivedReply {
     fn message<T: serde::de::DeserializeOwned + prost::Message + Default>(&self) -> Result<T, VipuError>;
 }
@@ -253,14 +254,14 @@ mod tests {
 
     #[cfg(feature = "rest")]
     #[test]
-    fn a_question_is_asked_and_answered_without_a_connection() {
-        let question = VipuCall::IpuofConfig(id(), Some(1));
-        let asked = question.to_http().unwrap();
+    fn a_call_is_encoded_and_its_reply_decoded_without_a_connection() {
+        let call = VipuCall::IpuofConfig(id(), Some(1));
+        let http_call = call.to_http().unwrap();
         assert_eq!(
-            (asked.method.as_str(), asked.path.as_str()),
+            (http_call.method.as_str(), http_call.path.as_str()),
             ("GET", "/v1/partitions/p1/ipuof-config?gcdId=1")
         );
-        let error = question.read_http("pod1:8090", 404, br#"{"code":5,"message":"no"}"#);
+        let error = call.read_http("pod1:8090", 404, br#"{"code":5,"message":"no"}"#);
         assert_eq!(error, Err(VipuError::NotFound { id: id() }));
         let reply = VipuCall::Version.read_http("pod1:8090", 200, br#"{"version":"1.18"}"#);
         assert_eq!(reply, Ok(VipuReply::Version("1.18".into())));
@@ -269,7 +270,7 @@ mod tests {
 
     #[cfg(feature = "grpc")]
     #[test]
-    fn a_question_has_its_method_and_message_in_grpc() {
+    fn a_call_has_its_grpc_method_and_message() {
         let (method, message) = VipuCall::RemovePartition(id(), Removal::Forced).to_grpc();
         assert_eq!(method, "virmgrpc.UserService/RemovePartition");
         assert_eq!(message, b"\x0a\x02p1\x10\x01");

@@ -1,4 +1,4 @@
-//! The one trait through which everything reaches a V-IPU controller, in the words of [`ipu_core`].
+//! The trait for access to a V-IPU controller, in the types of [`ipu_core`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,79 +12,79 @@ pub use ipu_core::{GcdConfig, IpuofConfig, IpuofDevice};
 
 use crate::error::VipuError;
 
-/// A partition to be made.
+/// A request to create a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatePartition {
-    /// The id that it is to have.
+    /// The id of the new partition.
     pub id: PartitionId,
-    /// What it is to be made of.
+    /// The specification of the new partition.
     pub spec: PartitionSpec,
-    /// Which IPUs, in routing order; empty leaves the choice to the controller.
+    /// The IPUs, in routing order; if empty, the controller selects them.
     pub ipus: Vec<IpuPlace>,
 }
 
 /// The status of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionStatus {
-    /// Which partition.
+    /// The partition.
     pub id: PartitionId,
-    /// What one may do with it.
+    /// The state, reduced to the possible operations.
     pub state: PartitionState,
-    /// How often the controller tries to repair a failed partition by itself.
+    /// Maximum number of automatic resets of a failed partition by the controller.
     pub max_auto_resets: u32,
-    /// How often it has tried.
+    /// Number of automatic resets so far.
     pub auto_resets: u32,
-    /// When it last tried.
+    /// The time of the last automatic reset.
     pub last_auto_reset: Option<Timestamp>,
 }
 
-/// The IPUs of one agent with what the controller tells of each, by hardware id.
+/// The IPUs of one agent with the attributes that the controller reports, by hardware id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentIpus {
-    /// Which agent.
+    /// The agent.
     pub agent: AgentId,
     /// The attributes of each IPU, by its hardware id in the machine (0 to 3).
     pub ipus: BTreeMap<u32, BTreeMap<String, String>>,
 }
 
-/// A V-IPU controller, as its user API shows it.
+/// A V-IPU controller with its user API.
 ///
-/// Create, reset and remove only start the operation: poll [`partition_status`](Self::partition_status), or use
-/// `wait_active` and `ensure_absent`.
+/// Create, reset and remove only start the operation: poll [`partition_status`](Self::partition_status), or
+/// use `wait_active` and `ensure_absent`.
 ///
 /// # Errors
 ///
-/// Every method answers a [`VipuError`]; its `retry()` says whether trying again can help.
+/// Every method returns a [`VipuError`]; its `retry()` tells whether a retry can help.
 #[cfg_attr(feature = "mock", mockall::automock)]
 #[async_trait]
 pub trait VipuController: Send + Sync {
-    /// The controller's version.
+    /// Returns the controller's version.
     async fn version(&self) -> Result<String, VipuError>;
 
-    /// The partitions of one allocation, or of all that the user may see.
+    /// Returns the partitions of one allocation, or all partitions that are visible to the user.
     async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError>;
 
-    /// Starts to make a partition. [`VipuError::AlreadyExists`] if the id is taken, [`VipuError::NoCapacity`] if it
-    /// does not fit.
+    /// Starts to create a partition. [`VipuError::AlreadyExists`] if the id is in use,
+    /// [`VipuError::NoCapacity`] if the partition does not fit.
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError>;
 
-    /// How a partition is; [`VipuError::NotFound`] if it is gone or never was.
+    /// Returns the status of a partition; [`VipuError::NotFound`] if it does not exist.
     async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError>;
 
-    /// The IPUoF configuration of one GCD, or of all.
+    /// Returns the IPUoF configuration of one GCD, or of all.
     async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError>;
 
     /// Starts to reset a partition.
     async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError>;
 
-    /// Starts to remove a partition; with `force` in spite of errors.
+    /// Starts to remove a partition; with `force` even if errors occur.
     async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError>;
 
-    /// The IPUs of the given agents, or of all if none is given.
+    /// Returns the IPUs of the given agents, or of all agents if the list is empty.
     async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError>;
 }
 
-/// A shared controller is a controller.
+/// Delegates to the shared controller.
 #[async_trait]
 impl<C: VipuController + ?Sized> VipuController for Arc<C> {
     async fn version(&self) -> Result<String, VipuError> {

@@ -1,4 +1,5 @@
-//! Certificates and keys for controllers, from a directory with one folder for each, as Kubernetes mounts secrets.
+//! Certificates and keys of controllers, from a directory with one folder per controller, as Kubernetes
+//! mounts Secrets.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,10 +7,10 @@ use std::path::{Path, PathBuf};
 use crate::endpoint::ControllerEndpoint;
 use crate::options::{ConnectError, ConnectOptions, Credentials, TlsOptions};
 
-/// The folder of the controllers that have none of their own.
-const DEFAULT: &str = "default";
+/// The folder for controllers without their own.
+const DEFAULT_FOLDER: &str = "default";
 
-/// The names that Kubernetes gives them in a Secret of type `kubernetes.io/tls`.
+/// File names; those of TLS are the keys of a Kubernetes Secret of type `kubernetes.io/tls`.
 const CA: &str = "ca.crt";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
@@ -19,60 +20,61 @@ const ACCESS_KEY: &str = "access-key";
 
 const FILES: [&str; 6] = [CA, CERTIFICATE, KEY, SERVER_NAME, USER_ID, ACCESS_KEY];
 
-/// The largest file that is read: many times a long chain of certificates.
-const MAX_BYTES: u64 = 1024 * 1024;
+/// Maximum file size in bytes: many times a long certificate chain.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// What a controller is shown, and what it has to show. By default nothing, over connections without TLS.
+/// TLS options and credentials for a controller. The default has none, and connects without TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ControllerSecrets {
-    /// The TLS that is spoken with it.
+    /// The TLS options of the connection.
     pub tls: Option<TlsOptions>,
-    /// Who we are to it.
+    /// The user of the connection.
     pub credentials: Option<Credentials>,
 }
 
-/// A file of secrets cannot be used. The message never tells what is in it.
+/// The error for an unusable secret file. The message never contains file contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {rule}", path.display())]
 #[non_exhaustive]
 pub struct SecretsError {
     /// The file or folder.
     pub path: PathBuf,
-    /// The rule that it breaks, and what to do.
+    /// The violated rule, and its fix.
     pub rule: String,
 }
 
 impl ControllerSecrets {
-    /// What the folder of `endpoint` in `directory` says: `HOST_PORT`, such as `pod001_8090`, or else `default`. Nothing if
-    /// there is neither.
+    /// Reads the folder of `endpoint` in `directory`: `HOST_PORT`, such as `pod001_8090`, or else `default`.
+    /// Returns the default if neither exists.
     ///
-    /// In it may be `ca.crt` (TLS, with a controller whose certificate one of these has issued), `tls.crt` and `tls.key`
-    /// (our own certificate), `server-name` (the name in the controller's certificate, if it is not the host), `user-id`
-    /// and `access-key`. Names that begin with a point are passed over, as Kubernetes has such.
+    /// Files: `ca.crt` (enables TLS; one of these certificates must have issued the controller's), `tls.crt`
+    /// and `tls.key` (the client certificate), `server-name` (the name in the controller's certificate, if it
+    /// differs from the host), `user-id` and `access-key`. Names that start with a dot are skipped, because
+    /// Kubernetes creates such entries.
     ///
     /// # Errors
     ///
-    /// [`SecretsError`] names the file and the rule: one that is not one of these, one without the other that belongs to
-    /// it, one whose content is not what it should be, an access key that would travel without TLS.
+    /// [`SecretsError`] names the file and the rule. Examples are an unknown file, a file without its
+    /// counterpart, invalid content, and an access key without TLS.
     pub fn read(directory: &Path, endpoint: &ControllerEndpoint) -> Result<Self, SecretsError> {
-        let own = format!("{}_{}", endpoint.host(), endpoint.port());
-        for name in [own.as_str(), DEFAULT] {
+        let own_name = format!("{}_{}", endpoint.host(), endpoint.port());
+        for name in [own_name.as_str(), DEFAULT_FOLDER] {
             let folder = directory.join(name);
             match std::fs::read_dir(&folder) {
                 Ok(entries) => return Folder::of(folder, entries)?.secrets(),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(wrong(&folder, error.to_string())),
+                Err(error) => return Err(invalid(&folder, error.to_string())),
             }
         }
-        // That there is nothing for this controller is said only of a directory that is there.
+        // A missing folder is valid only in an existing directory.
         match std::fs::read_dir(directory) {
             Ok(_) => Ok(Self::default()),
-            Err(error) => Err(wrong(directory, error.to_string())),
+            Err(error) => Err(invalid(directory, error.to_string())),
         }
     }
 
-    /// `options` with these secrets.
+    /// Returns `options` with these secrets.
     #[must_use]
     pub fn apply(self, options: ConnectOptions) -> ConnectOptions {
         ConnectOptions {
@@ -94,15 +96,15 @@ impl Folder {
         let mut found = Vec::new();
         for entry in entries {
             let name = entry
-                .map_err(|error| wrong(&path, error.to_string()))?
+                .map_err(|error| invalid(&path, error.to_string()))?
                 .file_name();
-            let known = FILES.iter().find(|known| name == **known);
-            match known {
-                Some(known) => found.push(*known),
+            let file = FILES.iter().find(|file| name == **file);
+            match file {
+                Some(file) => found.push(*file),
                 None if name.to_string_lossy().starts_with('.') => {}
                 None => {
                     let rule = format!("is none of {}; remove or rename it", FILES.join(", "));
-                    return Err(wrong(&path.join(name), rule));
+                    return Err(invalid(&path.join(name), rule));
                 }
             }
         }
@@ -110,23 +112,19 @@ impl Folder {
     }
 
     fn secrets(&self) -> Result<ControllerSecrets, SecretsError> {
-        for (one, other, why) in [
+        for (file, counterpart, rule) in [
             (CERTIFICATE, KEY, "a certificate needs its key"),
             (KEY, CERTIFICATE, "a key needs its certificate"),
-            (USER_ID, ACCESS_KEY, "a user has an access key"),
-            (ACCESS_KEY, USER_ID, "an access key is a user's"),
-            (CERTIFICATE, CA, "a certificate is shown over TLS only"),
-            (
-                SERVER_NAME,
-                CA,
-                "a certificate with that name is shown over TLS only",
-            ),
+            (USER_ID, ACCESS_KEY, "a user needs an access key"),
+            (ACCESS_KEY, USER_ID, "an access key needs a user"),
+            (CERTIFICATE, CA, "a certificate is sent over TLS only"),
+            (SERVER_NAME, CA, "a server name is checked over TLS only"),
             (ACCESS_KEY, CA, "an access key is sent over TLS only"),
         ] {
-            if self.has(one) && !self.has(other) {
-                return Err(wrong(
-                    &self.path.join(one),
-                    format!("{why}: {other} is missing beside it"),
+            if self.has(file) && !self.has(counterpart) {
+                return Err(invalid(
+                    &self.path.join(file),
+                    format!("{rule}: {counterpart} is missing in the folder"),
                 ));
             }
         }
@@ -137,13 +135,16 @@ impl Folder {
                 tls = tls.with_identity(self.read(CERTIFICATE)?, self.read(KEY)?);
             }
             if self.has(SERVER_NAME) {
-                tls = tls.with_server_name(self.word(SERVER_NAME)?);
+                tls = tls.with_server_name(self.read_word(SERVER_NAME)?);
             }
             crate::tls::client_config(&tls).map_err(|error| self.refused(&error))?;
             secrets.tls = Some(tls);
         }
         if self.has(USER_ID) {
-            secrets.credentials = Some(Credentials::new(self.word(USER_ID)?, self.word(ACCESS_KEY)?));
+            secrets.credentials = Some(Credentials::new(
+                self.read_word(USER_ID)?,
+                self.read_word(ACCESS_KEY)?,
+            ));
         }
         Ok(secrets)
     }
@@ -156,30 +157,30 @@ impl Folder {
         let path = self.path.join(name);
         let size = std::fs::metadata(&path).map(|metadata| metadata.len());
         match size.and_then(|size| {
-            if size > MAX_BYTES {
+            if size > MAX_FILE_BYTES {
                 Ok(None)
             } else {
                 std::fs::read(&path).map(Some)
             }
         }) {
             Ok(Some(content)) => Ok(content),
-            Ok(None) => Err(wrong(&path, format!("has more than {MAX_BYTES} bytes"))),
-            Err(error) => Err(wrong(&path, error.to_string())),
+            Ok(None) => Err(invalid(&path, format!("has more than {MAX_FILE_BYTES} bytes"))),
+            Err(error) => Err(invalid(&path, error.to_string())),
         }
     }
 
-    /// A file of one word, with or without the end of a line behind it.
-    fn word(&self, name: &str) -> Result<String, SecretsError> {
+    /// Reads a file of one word, with or without a trailing newline.
+    fn read_word(&self, name: &str) -> Result<String, SecretsError> {
         let content = String::from_utf8(self.read(name)?).unwrap_or_default();
         let word = content.trim_end_matches(['\r', '\n']);
         if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_graphic()) {
             let rule = "must be one word of visible ASCII characters";
-            return Err(wrong(&self.path.join(name), rule.to_owned()));
+            return Err(invalid(&self.path.join(name), rule.to_owned()));
         }
         Ok(word.to_owned())
     }
 
-    /// The file that is meant by a refusal of what is in it.
+    /// Returns the error with the file whose content was refused.
     fn refused(&self, error: &ConnectError) -> SecretsError {
         let name = match error {
             ConnectError::Certificate { what: "client", .. } => CERTIFICATE,
@@ -187,11 +188,11 @@ impl Folder {
             ConnectError::ServerName { .. } => SERVER_NAME,
             _ => CA,
         };
-        wrong(&self.path.join(name), error.to_string())
+        invalid(&self.path.join(name), error.to_string())
     }
 }
 
-fn wrong(path: &Path, rule: String) -> SecretsError {
+fn invalid(path: &Path, rule: String) -> SecretsError {
     SecretsError {
         path: path.to_owned(),
         rule,
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_has_its_own_folder_or_the_default_one_or_nothing() {
+    fn a_controller_uses_its_folder_or_the_default_folder_or_no_secrets() {
         let scratch = tempfile::tempdir().unwrap();
         assert_eq!(
             ControllerSecrets::read(scratch.path(), &endpoint("pod001")).unwrap(),
@@ -250,9 +251,12 @@ mod tests {
         ];
         write(&scratch.path().join("pod001_8090"), &all);
         write(&scratch.path().join("default"), &[("ca.crt", &certificate)]);
-        let own = ControllerSecrets::read(scratch.path(), &endpoint("pod001:8090:ipunode=a")).unwrap();
-        assert_eq!(own.credentials, Some(Credentials::new("alice", "wonder_land")));
-        let tls = own.tls.unwrap();
+        let secrets = ControllerSecrets::read(scratch.path(), &endpoint("pod001:8090:ipunode=a")).unwrap();
+        assert_eq!(
+            secrets.credentials,
+            Some(Credentials::new("alice", "wonder_land"))
+        );
+        let tls = secrets.tls.unwrap();
         assert_eq!(tls.server_name.as_deref(), Some("controller.pod001"));
         assert!(tls.identity.is_some());
         let other = ControllerSecrets::read(scratch.path(), &endpoint("pod001:8091")).unwrap();
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_with_file_and_rule_and_never_shown() {
+    fn invalid_secrets_are_refused_with_file_and_rule_and_without_contents() {
         let (one, other) = (pair(), pair());
         let ca = ("ca.crt", &*one.certificate);
         for (files, name, rule) in [

@@ -1,4 +1,5 @@
-//! Where controllers are: the text `host:port:key=value[,…]` of the operator's `global.vipuControllers`, parsed.
+//! Addresses of controllers: parses the text `host:port:key=value[,…]` of the operator's
+//! `global.vipuControllers`.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,14 +7,15 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use ipu_core::ControllerName;
 
-/// The port of a controller when none is given: what the V-IPU server listens on unless told otherwise (seed 004 §8.5.2).
+/// The default port of a controller: the one on which the V-IPU server listens unless configured otherwise
+/// (seed 004 §8.5.2).
 pub const DEFAULT_PORT: u16 = 8090;
 
-/// The address of a V-IPU controller, with the node label that selects the hosts of its Pod.
+/// The address of a V-IPU controller, with the node label that selects the hosts of its IPU-POD.
 ///
-/// Parses from `host:port:key=value` (seed 000 §6.4, `vipuControllers`). Either of port and label may be missing; a
-/// missing port is [`DEFAULT_PORT`], an extension that seed 002's listing 8.5 (`<address>:ipunode=true`) needs. An IPv6
-/// address stands in brackets. Host names are compared and kept in lower case.
+/// Parses from `host:port:key=value` (seed 000 §6.4, `vipuControllers`). Port and label are optional. A
+/// missing port is [`DEFAULT_PORT`], an extension that seed 002's listing 8.5 (`<address>:ipunode=true`)
+/// needs. An IPv6 address is in brackets. Host names are stored and compared in lower case.
 ///
 /// ```
 /// use ipu_vipu_client::ControllerEndpoint;
@@ -38,14 +40,14 @@ pub struct NodeLabel {
     value: String,
 }
 
-/// Why a text is not the address of a controller.
+/// The error for a text that is not the address of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// There is no host.
-    #[error("{text:?} names no host: write host:port:key=value, such as pod001:8090:ipunode=node1")]
+    /// The host is missing.
+    #[error("{text:?} has no host: write host:port:key=value, such as pod001:8090:ipunode=node1")]
     NoHost {
-        /// What was given.
+        /// The rejected text.
         text: String,
     },
     /// The host is neither a name nor an address.
@@ -53,51 +55,51 @@ pub enum EndpointError {
         "{host:?} is not a host: give a DNS name of at most 240 characters, an IPv4 address, or an IPv6 address in brackets"
     )]
     BadHost {
-        /// What was given.
+        /// The rejected host.
         host: String,
     },
-    /// The port is no port.
+    /// The port is invalid.
     #[error("{port:?} is not a port: give a number from 1 to 65535")]
     BadPort {
-        /// What was given.
+        /// The rejected port.
         port: String,
     },
-    /// The label is no Kubernetes label.
+    /// The label is not a valid Kubernetes label.
     #[error(
         "{label:?} is not a node label: give key=value by the rules of Kubernetes labels, such as ipunode=node1"
     )]
     BadLabel {
-        /// What was given.
+        /// The rejected label.
         label: String,
     },
-    /// There is more behind the label.
-    #[error("{rest:?} is one part too many: write host:port:key=value")]
+    /// The text continues after the label.
+    #[error("{rest:?} is an excess part: write host:port:key=value")]
     TooManyParts {
-        /// What is too much.
+        /// The excess part.
         rest: String,
     },
 }
 
 impl ControllerEndpoint {
-    /// The controller at `host` and `port`, without a label. An IPv6 address may stand in brackets or not.
+    /// Creates the endpoint at `host` and `port`, without a label. An IPv6 address may be in brackets.
     ///
     /// # Errors
     ///
     /// [`EndpointError::BadHost`] and [`EndpointError::BadPort`].
     pub fn new(host: &str, port: u16) -> Result<Self, EndpointError> {
-        let bare = host
+        let unbracketed = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'))
             .unwrap_or(host);
         let bad = || EndpointError::BadHost { host: host.into() };
-        let is_ipv6 = bare.parse::<Ipv6Addr>().is_ok();
-        if !(is_ipv6 || (bare == host && is_host_name(bare))) {
+        let is_ipv6 = unbracketed.parse::<Ipv6Addr>().is_ok();
+        if !(is_ipv6 || (unbracketed == host && is_host_name(unbracketed))) {
             return Err(bad());
         }
         if port == 0 {
             return Err(EndpointError::BadPort { port: "0".into() });
         }
-        let host = bare.to_ascii_lowercase();
+        let host = unbracketed.to_ascii_lowercase();
         let name = ControllerName::new(authority(&host, port)).map_err(|_| bad())?;
         Ok(Self {
             host,
@@ -107,32 +109,32 @@ impl ControllerEndpoint {
         })
     }
 
-    /// The same controller with a node label.
+    /// Returns the endpoint with a node label.
     #[must_use]
     pub fn with_label(mut self, label: NodeLabel) -> Self {
         self.label = Some(label);
         self
     }
 
-    /// The host: a name or an address, an IPv6 address without brackets.
+    /// Returns the host: a name or an address, an IPv6 address without brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The TCP port.
+    /// Returns the TCP port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The label of the nodes that reach this controller's IPUs.
+    /// Returns the label of the nodes that reach this controller's IPUs.
     #[must_use]
     pub const fn label(&self) -> Option<&NodeLabel> {
         self.label.as_ref()
     }
 
-    /// `host:port`, by which the ledger remembers the controller.
+    /// Returns `host:port`, the name of the controller in the ledger.
     #[must_use]
     pub const fn name(&self) -> &ControllerName {
         &self.name
@@ -140,7 +142,7 @@ impl ControllerEndpoint {
 }
 
 impl NodeLabel {
-    /// The label `key`=`value`.
+    /// Creates the label `key`=`value`.
     ///
     /// # Errors
     ///
@@ -164,13 +166,13 @@ impl NodeLabel {
         })
     }
 
-    /// The label's key, with its prefix.
+    /// Returns the label's key, with its prefix.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The label's value, which may be empty.
+    /// Returns the label's value, which may be empty.
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
@@ -182,16 +184,17 @@ fn is_label_word(text: &str) -> bool {
 }
 
 fn is_label_part(text: &str) -> bool {
-    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    text.chars().all(inside)
+    let is_valid_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    text.chars().all(is_valid_char)
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.ends_with(|c: char| c.is_ascii_alphanumeric())
 }
 
-/// A DNS name or an IPv4 address; a trailing dot makes a name absolute. Underscores occur in the names of containers.
+/// Checks for a DNS name or an IPv4 address; a trailing dot makes a name absolute. Container names may
+/// contain underscores.
 fn is_host_name(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
-    let is_word = |word: &str| {
+    let is_dns_label = |word: &str| {
         (1..=63).contains(&word.len())
             && word
                 .chars()
@@ -199,7 +202,7 @@ fn is_host_name(text: &str) -> bool {
             && !word.starts_with('-')
             && !word.ends_with('-')
     };
-    text.len() <= 240 && text.split('.').all(is_word)
+    text.len() <= 240 && text.split('.').all(is_dns_label)
 }
 
 fn authority(host: &str, port: u16) -> String {
@@ -220,7 +223,7 @@ impl FromStr for ControllerEndpoint {
             return Err(EndpointError::NoHost { text: text.into() });
         }
         let mut parts: Vec<&str> = rest.split(':').collect();
-        // An empty rest is no part at all; otherwise `rest` begins behind the host's colon.
+        // An empty rest has no parts; otherwise `rest` starts after the host's colon.
         if rest.is_empty() {
             parts.clear();
         }
@@ -240,12 +243,12 @@ impl FromStr for ControllerEndpoint {
     }
 }
 
-/// The host, brackets included, and what stands behind the colon after it.
+/// Splits into the host, brackets included, and the text after the following colon.
 fn split_host(text: &str) -> Result<(&str, &str), EndpointError> {
     let end = if text.starts_with('[') {
         text.find(']').map_or(text.len(), |end| end + 1)
     } else if text.parse::<Ipv6Addr>().is_ok() || text.contains("://") {
-        // Without brackets nobody can tell the port from the address; and a URL is no host either.
+        // Without brackets the port is ambiguous. A URL is not a host either.
         return Err(EndpointError::BadHost { host: text.into() });
     } else {
         text.find(':').unwrap_or(text.len())
@@ -301,39 +304,39 @@ impl fmt::Display for NodeLabel {
     }
 }
 
-/// Why a text is not a list of controllers. Positions count from 1.
+/// The error for a text that is not a list of controllers. Positions count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerListError {
-    /// There is no controller in it.
+    /// The list is empty.
     #[error("the list of V-IPU controllers is empty: write host:port:key=value[,...]")]
     Empty,
-    /// One entry is not the address of a controller.
+    /// An entry is not the address of a controller.
     #[error("entry {position} of the list of V-IPU controllers")]
     Entry {
-        /// Which entry.
+        /// The position of the entry.
         position: usize,
-        /// What is wrong with it.
+        /// The error of the entry.
         source: EndpointError,
     },
-    /// A controller stands in the list twice; it would be asked twice for the same IPUs.
+    /// A controller is listed twice; its IPUs would count twice.
     #[error("entry {position} of the list of V-IPU controllers repeats {name} of entry {first}; remove one")]
     Duplicate {
-        /// Which entry.
+        /// The position of the entry.
         position: usize,
-        /// Which entry names it first.
+        /// The position of the first entry with this controller.
         first: usize,
         /// The controller.
         name: ControllerName,
     },
 }
 
-/// Parses a list of controllers, in the order in which they are to be tried (seed 000 §6.4): entries of
-/// [`ControllerEndpoint`], separated by `,` or by `\,`, which is how a comma has to be written for Helm's `--set`.
+/// Parses a list of controllers in the order of preference (seed 000 §6.4): entries of
+/// [`ControllerEndpoint`], separated by `,` or by `\,`, the escaped comma of Helm's `--set`.
 ///
 /// # Errors
 ///
-/// [`ControllerListError`] with the position of the entry that is wrong.
+/// [`ControllerListError`] with the position of the invalid entry.
 ///
 /// ```
 /// let pods = ipu_vipu_client::parse_controllers(r"pod1:8090:ipunode=pod1\,pod2:8090:ipunode=pod2")?;
@@ -350,7 +353,7 @@ pub fn parse_controllers(text: &str) -> Result<Vec<ControllerEndpoint>, Controll
         let endpoint: ControllerEndpoint = entry
             .parse()
             .map_err(|source| ControllerListError::Entry { position, source })?;
-        if let Some(first) = list.iter().position(|known| known.name == endpoint.name) {
+        if let Some(first) = list.iter().position(|listed| listed.name == endpoint.name) {
             return Err(ControllerListError::Duplicate {
                 position,
                 first: first + 1,

@@ -1,107 +1,109 @@
-//! What can go wrong at a V-IPU controller, and whether trying again helps.
+//! Errors of a V-IPU controller, and whether a retry helps.
 
 use core::time::Duration;
 
 use ipu_core::{PartitionId, PartitionState};
 
-/// Whether and when trying the same call again can help.
+/// Whether and when a retry of the same call can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retry {
-    /// It cannot.
+    /// A retry cannot help.
     Never,
-    /// After something else has changed: capacity, the request, the configuration.
+    /// A retry can help after another change: capacity, the request, the configuration.
     AfterChange,
-    /// After a short pause with jitter.
+    /// Retry after a short pause with jitter.
     Soon,
-    /// After this time.
+    /// Retry after this time.
     After(Duration),
 }
 
-/// A call to a V-IPU controller that did not do what was asked.
+/// The error of a call to a V-IPU controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VipuError {
-    /// No partition of that id (gRPC NOT_FOUND). After a remove it means that the partition is gone.
+    /// The partition does not exist (gRPC NOT_FOUND). After a removal this confirms the removal.
     #[error("partition {id} is not known to the controller")]
     NotFound {
-        /// Which.
+        /// The partition.
         id: PartitionId,
     },
-    /// A partition of that id exists already (gRPC ALREADY_EXISTS).
+    /// A partition with this id exists already (gRPC ALREADY_EXISTS).
     #[error("partition {id} exists already")]
     AlreadyExists {
-        /// Which.
+        /// The partition.
         id: PartitionId,
     },
-    /// No room for the partition (gRPC RESOURCE_EXHAUSTED).
-    #[error("the controller has no room: {detail}")]
+    /// The controller has no capacity for the partition (gRPC RESOURCE_EXHAUSTED).
+    #[error("the controller has no capacity: {detail}")]
     NoCapacity {
-        /// What the controller says.
+        /// The controller's message.
         detail: String,
     },
-    /// The controller refuses what was asked (gRPC INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED).
+    /// The controller refuses the request (gRPC INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE,
+    /// UNIMPLEMENTED).
     #[error("the controller refuses the request: {detail}")]
     Refused {
-        /// What the controller says.
+        /// The controller's message.
         detail: String,
     },
-    /// The user id, the access key or the certificate is not accepted (gRPC UNAUTHENTICATED, PERMISSION_DENIED).
+    /// The controller does not accept the user id, the access key or the certificate (gRPC UNAUTHENTICATED,
+    /// PERMISSION_DENIED).
     #[error("the controller does not accept the credentials: {detail}")]
     Denied {
-        /// What the controller says.
+        /// The controller's message.
         detail: String,
     },
-    /// No answer in time. The operation may have been done.
-    #[error("no answer from {endpoint} within {waited:?}; the operation may have been done")]
+    /// The controller did not reply in time. The operation may have been done.
+    #[error("no reply from {endpoint} within {waited:?}; the operation may have been done")]
     Timeout {
-        /// Which controller.
+        /// The controller.
         endpoint: String,
-        /// How long.
+        /// The time waited.
         waited: Duration,
     },
-    /// The controller cannot be reached or broke off. The operation may have been done.
+    /// The controller is unreachable or closed the connection. The operation may have been done.
     #[error("controller {endpoint} cannot be reached: {detail}")]
     Unreachable {
-        /// Which controller.
+        /// The controller.
         endpoint: String,
-        /// What the transport says.
+        /// The transport's error.
         detail: String,
     },
     /// The controller failed (gRPC INTERNAL, UNKNOWN, ABORTED, DATA_LOSS). The operation may have been done.
     #[error("the controller failed: {detail}")]
     Failed {
-        /// What the controller says.
+        /// The controller's message.
         detail: String,
     },
-    /// The answer is not what the interface promises.
-    #[error("the controller's answer cannot be understood: {detail}")]
+    /// The reply violates the API.
+    #[error("the controller's reply is invalid: {detail}")]
     BadReply {
-        /// What is wrong with it.
+        /// The violation.
         detail: String,
     },
-    /// A partition that was to become active is in error.
+    /// A partition is in error instead of active.
     #[error("partition {id} is in error: {}", errors.join("; "))]
     PartitionFailed {
-        /// Which.
+        /// The partition.
         id: PartitionId,
-        /// What the controller says.
+        /// The errors that the controller reports.
         errors: Vec<String>,
     },
-    /// A partition did not become what it was to become in the time that was given; the controller is still at it.
+    /// A partition did not reach the expected state in time; the controller continues.
     #[error("partition {id} is still {} after {waited:?}", state.as_ref().map_or("in an unknown state", PartitionState::label))]
     Slow {
-        /// Which.
+        /// The partition.
         id: PartitionId,
-        /// What it was when last asked; none if the controller did not answer.
+        /// The last observed state; `None` if the controller did not reply.
         state: Option<PartitionState>,
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
 }
 
 impl VipuError {
-    /// Whether and when trying the same call again can help.
+    /// Returns whether and when a retry of the same call can help.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         match self {
@@ -118,8 +120,8 @@ impl VipuError {
         }
     }
 
-    /// Whether the operation may have been done although the call failed: then the status must be asked before anything
-    /// is concluded.
+    /// Returns whether the operation may have been done although the call failed. Then query the status
+    /// before further decisions.
     #[must_use]
     pub const fn may_have_happened(&self) -> bool {
         matches!(
@@ -132,7 +134,8 @@ impl VipuError {
         )
     }
 
-    /// Whether the error speaks against the controller or the way to it, and not against what was asked.
+    /// Returns whether the error indicates a fault of the controller or its connection, and not of the
+    /// request.
     #[must_use]
     pub const fn is_unhealthy(&self) -> bool {
         match self {
@@ -150,7 +153,7 @@ impl VipuError {
         }
     }
 
-    /// A word for metric labels.
+    /// Returns a short name for metric labels.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {

@@ -1,4 +1,5 @@
-//! The transport that V-IPU controllers speak: gRPC. Thin: what is asked, answered and meant is decided in pure modules.
+//! The gRPC transport of V-IPU controllers. It is thin: pure modules encode requests and decode replies and
+//! errors.
 
 use core::fmt;
 use core::future::Future;
@@ -15,7 +16,7 @@ use tonic::{Request, Response, Status};
 use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
 use crate::endpoint::ControllerEndpoint;
 use crate::error::VipuError;
-use crate::limits::REPLY_BYTES_MAX;
+use crate::limits::MAX_REPLY_BYTES;
 use crate::options::{
     ACCESS_KEY_HEADER, ConnectError, ConnectOptions, Credentials, TlsOptions, USER_ID_HEADER,
 };
@@ -25,15 +26,15 @@ use crate::wire::user_service_client::UserServiceClient;
 use crate::wire::version_service_client::VersionServiceClient;
 use crate::{reply, request, tls};
 
-/// How long a connection may be silent while a call waits before we ask whether the peer is still there: twice within the
-/// default deadline of a call. Never while no call is open, for which gRPC servers may close a connection.
+/// Silence of a connection with open calls before an HTTP/2 keepalive ping: twice within the default call
+/// deadline. No pings without open calls, because gRPC servers may then close the connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
-/// How long the answer to that may take: ten round trips of a slow network.
+/// Time limit for the reply to a ping: ten round trips of a slow network.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A V-IPU controller over gRPC. Cheap to clone; clones share one HTTP/2 connection, which is made at the first call and
-/// again after it broke.
+/// A V-IPU controller over gRPC. Cheap to clone. Clones share one HTTP/2 connection, which is established at
+/// the first call and again after it broke.
 #[derive(Clone)]
 pub struct GrpcController {
     users: UserServiceClient<Transport>,
@@ -59,23 +60,23 @@ impl fmt::Debug for GrpcController {
 }
 
 impl GrpcController {
-    /// Prepares to talk to the controller at `endpoint`. Nothing is sent before the first call; whether the controller
-    /// is there shows then.
+    /// Prepares a client of the controller at `endpoint`. Nothing is sent before the first call, which shows
+    /// whether the controller is reachable.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if the options cannot be used, or if there is no tokio runtime to drive the connection.
+    /// [`ConnectError`] if the options are invalid, or if there is no tokio runtime to drive the connection.
     pub fn connect(endpoint: &ControllerEndpoint, options: &ConnectOptions) -> Result<Self, ConnectError> {
         let name = endpoint.name().to_string();
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConnectError::NoRuntime { endpoint: name });
         }
         let channel = channel(&name, options)?.connect_lazy();
-        Self::through(Transport::Connection(channel), name, options)
+        Self::with_transport(Transport::Connection(channel), name, options)
     }
 
-    /// Hands the calls to `service`, a controller in this process, as if it were the one at `endpoint`. Of the options
-    /// the deadline and the credentials count. Calls are made within a tokio runtime with time.
+    /// Creates a client of `service`, a controller in this process, under the name `endpoint`. Only the
+    /// deadline and the credentials of the options apply. Calls need a tokio runtime with time enabled.
     ///
     /// # Errors
     ///
@@ -92,16 +93,16 @@ impl GrpcController {
             + Sync
             + 'static,
     {
-        Self::through(Transport::process(service), endpoint.name().to_string(), options)
+        Self::with_transport(Transport::process(service), endpoint.name().to_string(), options)
     }
 
-    fn through(
+    fn with_transport(
         transport: Transport,
         endpoint: String,
         options: &ConnectOptions,
     ) -> Result<Self, ConnectError> {
         Ok(Self {
-            users: UserServiceClient::new(transport.clone()).max_decoding_message_size(REPLY_BYTES_MAX),
+            users: UserServiceClient::new(transport.clone()).max_decoding_message_size(MAX_REPLY_BYTES),
             versions: VersionServiceClient::new(transport),
             endpoint,
             deadline: options.deadline,
@@ -119,20 +120,20 @@ impl GrpcController {
         request
     }
 
-    /// Waits for `answer`, no longer than the deadline; dropping it then tells the controller that nobody waits.
-    async fn answer<T>(
+    /// Waits for `call` up to the deadline. Dropping it then cancels the call at the controller.
+    async fn with_deadline<T>(
         &self,
         subject: Subject<'_>,
-        answer: impl Future<Output = Result<Response<T>, Status>> + Send,
+        call: impl Future<Output = Result<Response<T>, Status>> + Send,
     ) -> Result<T, VipuError> {
-        let call = RpcMethod {
+        let method = RpcMethod {
             endpoint: &self.endpoint,
             subject,
             deadline: self.deadline,
         };
-        match tokio::time::timeout(self.deadline, answer).await {
+        match tokio::time::timeout(self.deadline, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(error(&status, &call)),
+            Ok(Err(status)) => Err(error(&status, &method)),
             Err(_) => Err(VipuError::Timeout {
                 endpoint: self.endpoint.clone(),
                 waited: self.deadline,
@@ -144,14 +145,14 @@ impl GrpcController {
 fn channel(name: &str, options: &ConnectOptions) -> Result<Endpoint, ConnectError> {
     let refuse = |error: tonic::transport::Error| ConnectError::Transport {
         endpoint: name.to_owned(),
-        detail: tls::chain(&error),
+        detail: tls::error_chain(&error),
     };
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     let channel = Endpoint::from_shared(format!("{scheme}://{name}"))
         .and_then(|channel| channel.user_agent(concat!("ipu-vipu-client/", env!("CARGO_PKG_VERSION"))))
         .map_err(refuse)?
         .connect_timeout(options.connect_deadline)
-        // Without it a small request waits for the acknowledgement of the one before: 40 ms at the tail.
+        // Without it a small request waits for the acknowledgement of the previous one: 40 ms at the tail.
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
@@ -162,8 +163,8 @@ fn channel(name: &str, options: &ConnectOptions) -> Result<Endpoint, ConnectErro
 }
 
 fn tls_config(options: &TlsOptions) -> Result<ClientTlsConfig, ConnectError> {
-    // The transport would take a text without any certificate for an empty set of them, and tell of a key that does not
-    // fit at the first call only.
+    // The transport would accept a text without certificates as an empty set, and report a key that does not
+    // match only at the first call.
     tls::client_config(options)?;
     let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&options.ca_pem));
     if let Some(identity) = &options.identity {
@@ -193,13 +194,13 @@ fn error(status: &Status, call: &RpcMethod<'_>) -> VipuError {
     let Some(source) = status.source() else {
         return status_code::error(i32::from(status.code()), status.message(), call);
     };
-    // A status with a source was made on this side: the controller did not answer.
-    if tls::refused(source) {
+    // A status with a source was created by this client: the controller did not reply.
+    if tls::is_refused_certificate(source) {
         return VipuError::Denied {
-            detail: tls::chain(source),
+            detail: tls::error_chain(source),
         };
     }
-    status_code::unreachable(call, tls::chain(source))
+    status_code::unreachable(call, tls::error_chain(source))
 }
 
 #[async_trait]
@@ -207,51 +208,57 @@ impl VipuController for GrpcController {
     async fn version(&self) -> Result<String, VipuError> {
         let mut client = self.versions.clone();
         let call = client.get_version(self.request(crate::wire::VersionRequest {}));
-        self.answer(Subject::None, call).await.and_then(reply::version)
+        self.with_deadline(Subject::None, call)
+            .await
+            .and_then(reply::version)
     }
 
     async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
         let mut client = self.users.clone();
         let call = client.list_partitions(self.request(request::list(allocation.as_ref())));
-        self.answer(Subject::None, call).await.and_then(reply::partitions)
+        self.with_deadline(Subject::None, call)
+            .await
+            .and_then(reply::partitions)
     }
 
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
         let mut client = self.users.clone();
         let call = client.create_partition(self.request(request::create(&request)));
-        let answer = self.answer(Subject::New(&request.id), call).await?;
-        reply::created(answer, &request.id)
+        let reply = self.with_deadline(Subject::New(&request.id), call).await?;
+        reply::created(reply, &request.id)
     }
 
     async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
         let mut client = self.users.clone();
         let call = client.get_partition_status(self.request(request::status(id)));
-        let answer = self.answer(Subject::Existing(id), call).await?;
-        reply::status(answer, id)
+        let reply = self.with_deadline(Subject::Existing(id), call).await?;
+        reply::status(reply, id)
     }
 
     async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
         let mut client = self.users.clone();
         let call = client.get_partition_ipuof_config(self.request(request::ipuof_config(id, gcd)));
-        let answer = self.answer(Subject::Existing(id), call).await?;
-        reply::ipuof_config(answer)
+        let reply = self.with_deadline(Subject::Existing(id), call).await?;
+        reply::ipuof_config(reply)
     }
 
     async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
         let mut client = self.users.clone();
         let call = client.reset_partition(self.request(request::reset(id)));
-        self.answer(Subject::Existing(id), call).await.map(drop)
+        self.with_deadline(Subject::Existing(id), call).await.map(drop)
     }
 
     async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError> {
         let mut client = self.users.clone();
         let call = client.remove_partition(self.request(request::remove(id, force)));
-        self.answer(Subject::Existing(id), call).await.map(drop)
+        self.with_deadline(Subject::Existing(id), call).await.map(drop)
     }
 
     async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
         let mut client = self.users.clone();
         let call = client.list_ipu_attributes(self.request(request::attributes(agents)));
-        self.answer(Subject::None, call).await.and_then(reply::attributes)
+        self.with_deadline(Subject::None, call)
+            .await
+            .and_then(reply::attributes)
     }
 }

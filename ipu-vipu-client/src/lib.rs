@@ -1,31 +1,34 @@
 //! Client of the Graphcore V-IPU controller's user API.
 //!
-//! The life of a partition at a controller, in order:
+//! Lifecycle of a partition at a controller:
 //!
-//! 1. [`ControllerEndpoint`] says where the controller is; [`parse_controllers`] reads a list of them.
-//! 2. `GrpcController::connect` (feature `grpc`) or `RestController::connect` (feature `rest`) prepares to talk to it, with
-//!    the deadlines, certificates and credentials of [`ConnectOptions`]. Nothing is sent yet.
-//! 3. [`RetryLayer`] tries failed calls again where that is safe.
-//! 4. [`VipuController::create_partition`] starts to make a partition; [`ensure_present`] does so even if replies are lost.
-//! 5. [`wait_active`] polls until it can be used; [`VipuController::ipuof_config`] says how to reach its devices.
-//! 6. [`ensure_absent`] gives it back and polls until the controller does not know it any more.
+//! 1. [`ControllerEndpoint`] is the address of the controller; [`parse_controllers`] parses a list of them.
+//! 2. `GrpcController::connect` (feature `grpc`) or `RestController::connect` (feature `rest`) prepares a
+//!    client with the deadlines, certificates and credentials of [`ConnectOptions`]. Nothing is sent yet.
+//! 3. [`RetryLayer`] retries failed calls where that is safe.
+//! 4. [`VipuController::create_partition`] starts to create a partition; [`ensure_present`] does so even if
+//!    replies are lost.
+//! 5. [`wait_active`] polls until the partition is active; [`VipuController::ipuof_config`] returns how to
+//!    reach its devices.
+//! 6. [`ensure_absent`] removes the partition and polls until the controller no longer knows it.
 //!
-//! Without a connection, `Question` and `Answer` tell what to send and what an answer means, for a transport of one's own.
+//! Without a connection, `VipuCall` and `VipuReply` encode requests and decode replies for custom transports.
 //!
-//! Several controllers make a [`ControllerPool`], which keeps their [`Health`]. Every failure is a [`VipuError`], which says
-//! whether trying again can help and whether the operation may have been done all the same.
+//! A [`ControllerPool`] contains several controllers and their health ([`CircuitBreaker`]). Every failure is
+//! a [`VipuError`]. It tells whether a retry can help, and whether the operation may have been done despite
+//! the error.
 //!
 //! ```no_run
 //! # #[cfg(feature = "grpc")]
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! use ipu_core::{IpuCount, PartitionId, PartitionSpec};
 //! use ipu_vipu_client::{
-//!     ConnectOptions, CreatePartition, GrpcController, Removal, Retrying, RetryOptions, VipuController as _, Wait,
+//!     ConnectOptions, CreatePartition, GrpcController, Removal, RetryLayer, RetryOptions, VipuController as _, WaitOptions,
 //! };
 //!
 //! let endpoint = "pod001:8090".parse()?;
 //! let controller = GrpcController::connect(&endpoint, &ConnectOptions::default())?;
-//! let controller = Retrying::new(controller, RetryOptions::default());
+//! let controller = RetryLayer::new(controller, RetryOptions::default());
 //! println!("V-IPU {}", controller.version().await?);
 //!
 //! let id = PartitionId::new("training")?;
@@ -34,20 +37,21 @@
 //!     spec: PartitionSpec::of_size(IpuCount::try_from(16)?),
 //!     ipus: Vec::new(),
 //! };
-//! ipu_vipu_client::ensure_present(&controller, &request, &Wait::default()).await?;
-//! ipu_vipu_client::wait_active(&controller, &id, &Wait::default()).await?;
+//! ipu_vipu_client::ensure_present(&controller, &request, &WaitOptions::default()).await?;
+//! ipu_vipu_client::wait_active(&controller, &id, &WaitOptions::default()).await?;
 //! let config = controller.ipuof_config(&id, Some(0)).await?;
 //! println!("{} devices", config.gcds[0].devices.len());
 //!
-//! ipu_vipu_client::ensure_absent(&controller, &id, Removal::Regular, &Wait::default()).await?;
+//! ipu_vipu_client::ensure_absent(&controller, &id, Removal::Regular, &WaitOptions::default()).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # Features
 //!
-//! Independent of one another: `grpc` (default; the transport of real controllers), `rest` (proto3 JSON, as `vipu-sim` and
-//! gateways speak it), `server` (the server side of the wire services), `mock` (`MockVipuController`).
+//! Independent of one another: `grpc` (default; the transport of real controllers), `rest` (proto3 JSON, as
+//! `vipu-sim` and gateways serve it), `server` (the server side of the wire services), `mock`
+//! (`MockVipuController`).
 
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod call;
@@ -106,7 +110,7 @@ pub use rest::RestController;
 pub use retry::{RetryLayer, RetryOptions};
 pub use wait::{Removal, WaitOptions, ensure_absent, ensure_present, wait_active};
 
-/// The examples of the README compile and run.
+/// Compiles and runs the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,5 +1,5 @@
-//! Bounds that both transports keep.
+//! Limits of both transports.
 
-/// The most bytes of one reply. The largest documented system has 65,536 IPUs (1,024 racks, IPU-POD64 data sheet); listed
-/// with every IPU a partition of its own, JSON of about 400 bytes each makes 26 MB.
-pub(crate) const REPLY_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Maximum size of one reply in bytes. The largest documented system has 65,536 IPUs (1,024 racks, IPU-POD64
+/// data sheet). With one partition per IPU and about 400 bytes of JSON each, its listing has 26 MB.
+pub(crate) const MAX_REPLY_BYTES: usize = 32 * 1024 * 1024;

@@ -1,26 +1,29 @@
-//! How to connect to a controller: deadlines, certificates, credentials. Plain data; secrets never reach `Debug`.
+//! Connection options: deadlines, certificates, credentials. Plain data; secrets never appear in `Debug`
+//! output.
 
 use core::fmt;
 use core::time::Duration;
 
-/// The longest that one call may take: far more than any user call needs, as all of them only read or start something,
-/// and as long as the V-IPU client of the Slurm plugin waits (seed 004 §8.5.2, `ApiTimeout` 50 s).
+/// Default deadline of one call. It exceeds the needs of any user call, because all of them only read or
+/// start an operation. It equals the timeout of the V-IPU client of the Slurm plugin (seed 004 §8.5.2,
+/// `ApiTimeout` 50 s).
 const CALL_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// The longest that making a connection may take: three tries of TCP's first retransmission timer (1 s, 2 s, 4 s).
+/// Default deadline of connection setup: three tries of TCP's first retransmission timer (1 s, 2 s, 4 s).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(7);
 
-/// How to connect to a controller, and how long to wait for it.
+/// Options of the connection to a controller.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectOptions {
-    /// The longest that one call may take, the connection included; 50 s unless set.
+    /// Deadline of one call, connection setup included; 50 s unless set.
     pub deadline: Duration,
-    /// The longest that making a connection may take; 7 s unless set.
+    /// Deadline of connection setup; 7 s unless set.
     pub connect_deadline: Duration,
-    /// TLS; without it everything travels in the clear, as with a controller that runs without `--secure`.
+    /// TLS options. Without them the connection is unencrypted, as for a controller that runs without
+    /// `--secure`.
     pub tls: Option<TlsOptions>,
-    /// Who we are, to a controller that runs with `--secure`.
+    /// The user, for a controller that runs with `--secure`.
     pub credentials: Option<Credentials>,
 }
 
@@ -36,28 +39,28 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// The same options with another deadline for one call.
+    /// Returns the options with another call deadline.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// The same options with another deadline for making a connection.
+    /// Returns the options with another deadline of connection setup.
     #[must_use]
     pub fn with_connect_deadline(mut self, deadline: Duration) -> Self {
         self.connect_deadline = deadline;
         self
     }
 
-    /// The same options with TLS.
+    /// Returns the options with TLS.
     #[must_use]
     pub fn with_tls(mut self, tls: TlsOptions) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The same options with credentials.
+    /// Returns the options with credentials.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = Some(credentials);
@@ -65,21 +68,22 @@ impl ConnectOptions {
     }
 }
 
-/// TLS towards a controller. `vipu-server --tls-init` writes such files for its clients (V-IPU admin guide, "Securing
-/// the installation"); the fields take their contents.
+/// TLS options for a controller. `vipu-server --tls-init` writes such files for its clients (V-IPU admin
+/// guide, "Securing the installation"); the fields take their contents.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsOptions {
-    /// The certificates, as PEM, of which one must have signed the controller's. The system's are not consulted.
+    /// The CA certificates, as PEM, one of which must have signed the controller's. The system's certificates
+    /// are not used.
     pub ca_pem: Vec<u8>,
-    /// Our own certificate chain and key, for mutual TLS.
+    /// The client certificate chain and key, for mutual TLS.
     pub identity: Option<ClientIdentity>,
-    /// The name that the controller's certificate must carry, if it is not the host that we connect to.
+    /// The name in the controller's certificate, if it differs from the host of the connection.
     pub server_name: Option<String>,
 }
 
 impl TlsOptions {
-    /// TLS that trusts the certificates of `ca_pem`.
+    /// Creates options that trust the certificates of `ca_pem`.
     #[must_use]
     pub fn new(ca_pem: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -89,7 +93,7 @@ impl TlsOptions {
         }
     }
 
-    /// The same options with a client certificate.
+    /// Returns the options with a client certificate.
     #[must_use]
     pub fn with_identity(mut self, cert_pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
         self.identity = Some(ClientIdentity {
@@ -99,7 +103,7 @@ impl TlsOptions {
         self
     }
 
-    /// The same options with another name for the controller's certificate to carry.
+    /// Returns the options with another expected name in the controller's certificate.
     #[must_use]
     pub fn with_server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
@@ -121,7 +125,7 @@ impl fmt::Debug for TlsOptions {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientIdentity {
-    /// The certificate, then those between it and the CA.
+    /// The certificate, followed by the intermediate certificates up to the CA.
     pub cert_pem: Vec<u8>,
     /// The private key.
     pub key_pem: Vec<u8>,
@@ -137,7 +141,7 @@ impl fmt::Debug for ClientIdentity {
 }
 
 /// A V-IPU user and its access key, as `vipu-admin create user` prints them (V-IPU admin guide, "Users and
-/// allocations"). They travel as [`USER_ID_HEADER`] and [`ACCESS_KEY_HEADER`].
+/// allocations"). They are sent as [`USER_ID_HEADER`] and [`ACCESS_KEY_HEADER`].
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Credentials {
@@ -148,7 +152,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The credentials of user `user_id`.
+    /// Creates the credentials of user `user_id`.
     #[must_use]
     pub fn new(user_id: impl Into<String>, access_key: impl Into<String>) -> Self {
         Self {
@@ -169,44 +173,44 @@ impl fmt::Debug for Credentials {
 
 /// The gRPC metadata key and HTTP header of the user id.
 ///
-/// An assumption: no public source says how a secured V-IPU controller takes it.
+/// An assumption: no public source documents it for a secured V-IPU controller.
 pub const USER_ID_HEADER: &str = "vipu-user-id";
 
 /// The gRPC metadata key and HTTP header of the access key.
 ///
-/// An assumption: no public source says how a secured V-IPU controller takes it.
+/// An assumption: no public source documents it for a secured V-IPU controller.
 pub const ACCESS_KEY_HEADER: &str = "vipu-access-key";
 
-/// Why a controller cannot even be addressed: what is wrong with the options. Nothing was sent.
+/// The error for invalid connection options. Nothing was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// A PEM text has no certificate in it, or a broken one.
+    /// A PEM text contains no certificate, or an invalid one.
     #[error(
         "read the {what} certificate: {detail}; give the contents of a PEM file with one or more certificates"
     )]
     Certificate {
         /// `CA` or `client`.
         what: &'static str,
-        /// What is wrong.
+        /// The cause.
         detail: String,
     },
-    /// The client's private key cannot be read or does not fit the certificate.
+    /// The client's private key is invalid or does not match the certificate.
     #[error(
         "read the client's private key: {detail}; give the contents of the PEM file that belongs to the certificate"
     )]
     PrivateKey {
-        /// What is wrong.
+        /// The cause.
         detail: String,
     },
-    /// The name to expect in the controller's certificate is no DNS name or address.
+    /// The expected name in the controller's certificate is neither a DNS name nor an address.
     #[error("{name:?} is not a server name: give a DNS name or an IP address")]
     ServerName {
-        /// What was given.
+        /// The rejected name.
         name: String,
     },
-    /// A credential cannot travel in a header.
-    #[error("the {what} has characters that cannot be sent: give visible ASCII characters")]
+    /// A credential is not a valid header value.
+    #[error("the {what} has invalid characters: give visible ASCII characters")]
     Credential {
         /// `user id` or `access key`.
         what: &'static str,
@@ -216,7 +220,7 @@ pub enum ConnectError {
     Transport {
         /// `host:port` of the controller.
         endpoint: String,
-        /// What the transport says.
+        /// The transport's error.
         detail: String,
     },
     /// There is no tokio runtime to drive the connection.
@@ -232,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_never_reach_debug() {
+    fn secrets_are_hidden_in_debug_output() {
         let options = ConnectOptions::default()
             .with_tls(TlsOptions::new("ca").with_identity("certificate", "HUSH"))
             .with_credentials(Credentials::new("alice", "HUSH"));

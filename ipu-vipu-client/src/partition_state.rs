@@ -1,20 +1,20 @@
-//! The controller's ready state and operation state, collapsed to what one may do with a partition: the whole product,
-//! written out.
+//! Combines the controller's ready state and operation state into a partition state. The match lists the
+//! whole product.
 
 use ipu_core::PartitionState;
 
 use crate::error::VipuError;
 use crate::wire::{PartitionOperationState as Op, PartitionReadyState as Ready};
 
-/// Collapses the two numbers of a status reply.
+/// Combines the two numbers of a status reply.
 ///
-/// A pair is read as the one that may be done least with: who is not sure never hands a partition on. A ready state
-/// that is missing or unknown, or a partition that is removed and yet made or reset, is no answer.
+/// A pair maps to the most restrictive state, so that an uncertain partition is never granted. A missing or
+/// unknown ready state, and a removed partition that is being created or reset, are invalid replies.
 pub(crate) fn collapse(ready: i32, operation: i32, errors: Vec<String>) -> Result<PartitionState, VipuError> {
     let pair = Ready::try_from(ready).ok().zip(Op::try_from(operation).ok());
     let failed = |errors| Ok(PartitionState::Failed { errors });
     match pair {
-        // A listing has no operation state: undefined says nothing against the ready state.
+        // A listing has no operation state: undefined does not contradict the ready state.
         Some((Ready::PsPending, Op::PosUndefined | Op::PosIdle | Op::PosCreating)) => {
             Ok(PartitionState::Creating)
         }
@@ -23,7 +23,7 @@ pub(crate) fn collapse(ready: i32, operation: i32, errors: Vec<String>) -> Resul
         Some((Ready::PsPending, Op::PosFailed)) => failed(errors),
 
         Some((Ready::PsActive, Op::PosUndefined | Op::PosIdle)) => Ok(PartitionState::Active),
-        // Ready before its making is booked as ended: wait for that.
+        // Ready, but the creation has not completed: wait for it.
         Some((Ready::PsActive, Op::PosCreating)) => Ok(PartitionState::Creating),
         Some((Ready::PsActive, Op::PosResetting)) => Ok(PartitionState::Resetting),
         Some((Ready::PsActive, Op::PosRemoving)) => Ok(PartitionState::Removing),
@@ -37,7 +37,7 @@ pub(crate) fn collapse(ready: i32, operation: i32, errors: Vec<String>) -> Resul
         Some((Ready::PsError, Op::PosUndefined | Op::PosIdle | Op::PosCreating | Op::PosFailed)) => {
             failed(errors)
         }
-        // The controller repairs by itself, or somebody asked for it.
+        // The controller repairs the partition on its own, or on another client's request.
         Some((Ready::PsError, Op::PosResetting)) => Ok(PartitionState::Resetting),
         Some((Ready::PsError, Op::PosRemoving)) => Ok(PartitionState::Removing),
 
@@ -46,9 +46,9 @@ pub(crate) fn collapse(ready: i32, operation: i32, errors: Vec<String>) -> Resul
         | None => Err(VipuError::BadReply {
             detail: format!(
                 "no partition has ready state {} and operation state {}",
-                word(Ready::try_from(ready).map(|known| known.as_str_name()), ready),
-                word(
-                    Op::try_from(operation).map(|known| known.as_str_name()),
+                state_name(Ready::try_from(ready).map(|state| state.as_str_name()), ready),
+                state_name(
+                    Op::try_from(operation).map(|state| state.as_str_name()),
                     operation
                 ),
             ),
@@ -56,7 +56,7 @@ pub(crate) fn collapse(ready: i32, operation: i32, errors: Vec<String>) -> Resul
     }
 }
 
-fn word<E>(name: Result<&'static str, E>, number: i32) -> String {
+fn state_name<E>(name: Result<&'static str, E>, number: i32) -> String {
     name.map_or_else(|_| number.to_string(), ToOwned::to_owned)
 }
 
@@ -64,7 +64,7 @@ fn word<E>(name: Result<&'static str, E>, number: i32) -> String {
 mod tests {
     use super::*;
 
-    /// Rows: ready state 0 to 4. Columns: operation state 0 to 5. `-` is no answer.
+    /// Rows: ready state 0 to 4. Columns: operation state 0 to 5. `-` is an invalid reply.
     const TABLE: [[&str; 6]; 5] = [
         // UNDEFINED   IDLE        CREATING    REMOVING    RESETTING    FAILED
         ["-", "-", "-", "-", "-", "-"], // UNDEFINED
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_of_states_means_what_the_table_says() {
+    fn every_pair_of_states_maps_as_in_the_table() {
         for (ready, row) in (0..).zip(TABLE) {
             for (operation, expected) in (0..).zip(row) {
                 assert_eq!(label(ready, operation), expected, "({ready}, {operation})");
@@ -95,20 +95,20 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_a_newer_controller_are_no_answer() {
+    fn unknown_state_numbers_are_a_bad_reply() {
         for (ready, operation) in [(5, 1), (-1, 1), (2, 6), (2, -1), (i32::MAX, i32::MIN)] {
             assert_eq!(label(ready, operation), "-", "({ready}, {operation})");
         }
         let error = collapse(9, 2, Vec::new()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the controller's answer cannot be understood: \
+            "the controller's reply is invalid: \
              no partition has ready state 9 and operation state POS_CREATING"
         );
     }
 
     #[test]
-    fn a_failed_partition_keeps_what_the_controller_says() {
+    fn a_failed_partition_keeps_the_errors_of_the_controller() {
         let errors = vec!["link 3 down".to_owned()];
         let state = collapse(4, 5, errors.clone()).unwrap();
         assert_eq!(state, PartitionState::Failed { errors });

@@ -1,4 +1,5 @@
-//! The controllers of an installation: an ordered list that may change while partitions are held, and how each one is.
+//! The controllers of an installation: an ordered list that may change while partitions are held, and the
+//! health of each controller.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -10,21 +11,22 @@ use tokio::time::Instant;
 use crate::endpoint::ControllerEndpoint;
 use crate::error::VipuError;
 
-/// How many calls in a row have to fail before a controller counts as unavailable: one may be a lost packet and two a
-/// restart of the controller, the third is a pattern.
-const FAILURES_TO_OPEN: u32 = 3;
+/// Number of consecutive failures after which a controller counts as unavailable. One may be a lost packet,
+/// and two a restart of the controller.
+const FAILURE_THRESHOLD: u32 = 3;
 
-/// How long a controller is left alone then; doubled with every further failure. A second is what a restart takes.
-const PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// Initial pause of an unavailable controller; doubled after every further failure. One second is the
+/// duration of a restart.
+const INITIAL_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest that it is left alone: half of the 60 seconds in which the documents promise that a change of the list of
-/// controllers is noticed (seed 000 §6.4), so that a controller that returns is used as soon.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Maximum pause: half of the 60 seconds within which, according to the documents, a change of the controller
+/// list takes effect (seed 000 §6.4). A controller that returns is therefore used as soon.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// The controllers of an installation, in the order of their list. Cheap to clone; clones share everything.
+/// The controllers of an installation, in the order of their list. Cheap to clone; clones share all state.
 ///
-/// A controller that is taken off the list by [`replace`](Self::replace) gets no new partitions and stays reachable by
-/// name, so that what it holds can be given back; [`forget`](Self::forget) ends that.
+/// A controller that [`replace`](Self::replace) removes from the list gets no new partitions. It stays
+/// reachable by name, so that its partitions can be released, until [`forget`](Self::forget).
 #[derive(Debug)]
 pub struct ControllerPool<C: ?Sized> {
     members: Arc<RwLock<Vec<Member<C>>>>,
@@ -41,17 +43,18 @@ impl<C: ?Sized> Clone for ControllerPool<C> {
 /// One controller of a pool.
 #[derive(Debug)]
 pub struct Member<C: ?Sized> {
-    /// Its name in the ledger.
+    /// The name of the controller in the ledger.
     pub name: ControllerName,
-    /// Where it is, and which nodes reach its IPUs; unknown for a controller that was handed in ready-made.
+    /// The address and the label of the nodes that reach its IPUs; `None` for a controller that was passed in
+    /// as an object.
     pub endpoint: Option<ControllerEndpoint>,
-    /// The way to talk to it.
+    /// The client of the controller.
     pub controller: Arc<C>,
-    /// How the last calls to it ended.
+    /// The results of the last calls.
     pub health: CircuitBreaker,
-    /// Whether it may get new partitions.
+    /// Whether the controller may get new partitions.
     pub listing: MemberState,
-    /// The controller that this is another name of, if that is known: see [`ControllerPool::set_same_as`].
+    /// The controller of which this is a second name, if known: see [`ControllerPool::set_same_as`].
     pub same_as: Option<ControllerName>,
 }
 
@@ -71,38 +74,39 @@ impl<C: ?Sized> Clone for Member<C> {
 /// Whether a controller is on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberState {
-    /// It is: it may get new partitions.
+    /// The controller is listed and may get new partitions.
     Listed,
-    /// It was taken off: it only gives back what it holds.
+    /// The controller was removed from the list and only releases its partitions.
     Draining,
 }
 
-/// How the last calls to a controller ended.
+/// The health of a controller according to its last calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CircuitBreaker {
-    /// When it last answered.
+    /// The time of the last reply.
     pub last_success: Option<Instant>,
-    /// When it last failed to.
+    /// The time of the last failure.
     pub last_failure: Option<Instant>,
-    /// How it failed then.
+    /// The error of the last failure.
     pub last_error: Option<VipuError>,
-    /// How often it failed since it last answered.
+    /// The number of failures since the last reply.
     pub failures_in_a_row: u32,
 }
 
 impl CircuitBreaker {
-    /// Until when the controller should be left alone, if it failed too often; passed, it may be tried once more.
+    /// Returns the time until which the controller is not called, after too many failures. Afterwards one
+    /// call may try it again.
     #[must_use]
     pub fn unavailable_until(&self) -> Option<Instant> {
-        let over = self.failures_in_a_row.checked_sub(FAILURES_TO_OPEN)?;
-        let pause = PAUSE_FIRST
-            .saturating_mul(2_u32.saturating_pow(over))
-            .min(PAUSE_MAX);
+        let excess = self.failures_in_a_row.checked_sub(FAILURE_THRESHOLD)?;
+        let pause = INITIAL_PAUSE
+            .saturating_mul(2_u32.saturating_pow(excess))
+            .min(MAX_PAUSE);
         Some(self.last_failure? + pause)
     }
 
-    /// Whether it makes sense to ask the controller at `now`.
+    /// Returns whether the controller may be called at `now`.
     #[must_use]
     pub fn is_available(&self, now: Instant) -> bool {
         self.unavailable_until().is_none_or(|until| until <= now)
@@ -124,19 +128,19 @@ impl CircuitBreaker {
 }
 
 impl<C: ?Sized> ControllerPool<C> {
-    /// A pool of the one controller `controller`.
+    /// Creates a pool of one controller.
     #[must_use]
     pub fn single(name: ControllerName, controller: Arc<C>) -> Self {
         Self::new([(name, controller)])
     }
 
-    /// A pool of ready-made controllers, in the order in which they are to be tried. Of two with the same name the first
-    /// stays.
+    /// Creates a pool of the given controllers, in the order of preference. Of two controllers with one name,
+    /// the first is kept.
     #[must_use]
     pub fn new(controllers: impl IntoIterator<Item = (ControllerName, Arc<C>)>) -> Self {
         let mut members: Vec<Member<C>> = Vec::new();
         for (name, controller) in controllers {
-            if members.iter().all(|known| known.name != name) {
+            if members.iter().all(|existing| existing.name != name) {
                 members.push(Member {
                     name,
                     endpoint: None,
@@ -152,7 +156,7 @@ impl<C: ?Sized> ControllerPool<C> {
         }
     }
 
-    /// A pool of the controllers at `endpoints`, each made by `connect`.
+    /// Creates a pool of the controllers at `endpoints`, each created by `connect`.
     ///
     /// # Errors
     ///
@@ -169,9 +173,9 @@ impl<C: ?Sized> ControllerPool<C> {
         Ok(pool)
     }
 
-    /// Makes `endpoints` the list. Controllers that are on both lists keep connection and health, new ones are made by
-    /// `connect`, and those that are no longer listed are drained: still found by [`get`](Self::get), until
-    /// [`forget`](Self::forget).
+    /// Replaces the list by `endpoints`. Controllers on both lists keep connection and health. New ones are
+    /// created by `connect`. Controllers that are no longer listed drain: [`get`](Self::get) returns them
+    /// until [`forget`](Self::forget).
     ///
     /// # Errors
     ///
@@ -187,17 +191,17 @@ impl<C: ?Sized> ControllerPool<C> {
         let mut members = self.write();
         let mut list = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
-            let known = members.iter().find(|member| member.name == *endpoint.name());
+            let existing = members.iter().find(|member| member.name == *endpoint.name());
             list.push(Member {
                 name: endpoint.name().clone(),
                 endpoint: Some(endpoint.clone()),
-                controller: match known {
+                controller: match existing {
                     Some(member) => Arc::clone(&member.controller),
                     None => Arc::new(connect(endpoint)?),
                 },
-                health: known.map(|member| member.health.clone()).unwrap_or_default(),
+                health: existing.map(|member| member.health.clone()).unwrap_or_default(),
                 listing: MemberState::Listed,
-                same_as: known.and_then(|member| member.same_as.clone()),
+                same_as: existing.and_then(|member| member.same_as.clone()),
             });
         }
         for member in members.drain(..) {
@@ -212,12 +216,12 @@ impl<C: ?Sized> ControllerPool<C> {
         Ok(())
     }
 
-    /// Adds the controller at `endpoint` as one that only gives back what it holds, unless it is known: for one that the
-    /// ledger remembers and no list names.
+    /// Adds the controller at `endpoint` as a draining one unless its name is in the pool: for a controller
+    /// that has ledger entries but is on no list.
     ///
     /// # Errors
     ///
-    /// That of `connect`; the pool is then unchanged.
+    /// The error of `connect`; the pool is then unchanged.
     pub fn drain<E>(
         &self,
         endpoint: &ControllerEndpoint,
@@ -241,8 +245,9 @@ impl<C: ?Sized> ControllerPool<C> {
         Ok(())
     }
 
-    /// Talks to the controller `name` by way of `controller` from now on, such as with other credentials. Calls that are
-    /// under way go on by the old way; its failures so far are forgotten. Nothing happens if there is no such controller.
+    /// Replaces the client of the controller `name` by `controller`, for example for other credentials. Calls
+    /// in flight continue on the old client, and its failures are reset. Has no effect if there is no such
+    /// controller.
     pub fn reconnect(&self, name: &ControllerName, controller: Arc<C>) {
         if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
             member.controller = controller;
@@ -250,15 +255,15 @@ impl<C: ?Sized> ControllerPool<C> {
         }
     }
 
-    /// Records that the controller `name` is `other` under a second name, or that it is not: their IPUs count once, and only
-    /// one of the names takes new partitions. Nothing happens if there is no controller `name`.
+    /// Records whether the controller `name` is a second name of `other`. Their IPUs then count once, and
+    /// only one of the names takes new partitions. Has no effect if there is no controller `name`.
     pub fn set_same_as(&self, name: &ControllerName, other: Option<ControllerName>) {
         if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
             member.same_as = other;
         }
     }
 
-    /// The pairs of names that were recorded as those of one controller.
+    /// Returns the pairs of names that were recorded as those of one controller.
     #[must_use]
     pub fn aliases(&self) -> BTreeSet<(ControllerName, ControllerName)> {
         let members = self.read();
@@ -266,44 +271,45 @@ impl<C: ?Sized> ControllerPool<C> {
         members.iter().filter_map(pair).collect()
     }
 
-    /// Drops the controller `name` if it is draining; to be called when the ledger has no entry of it any more.
+    /// Removes the controller `name` if it is draining. Call this when the ledger has no entry of it any
+    /// more.
     pub fn forget(&self, name: &ControllerName) {
         self.write()
             .retain(|member| member.name != *name || member.listing == MemberState::Listed);
     }
 
-    /// The controllers that may get new partitions, in the order of the list.
+    /// Returns the controllers that may get new partitions, in the order of the list.
     #[must_use]
     pub fn members(&self) -> Vec<Member<C>> {
-        self.by_listing(MemberState::Listed)
+        self.with_state(MemberState::Listed)
     }
 
-    /// The controllers that were taken off the list and not forgotten.
+    /// Returns the draining controllers.
     #[must_use]
     pub fn draining(&self) -> Vec<Member<C>> {
-        self.by_listing(MemberState::Draining)
+        self.with_state(MemberState::Draining)
     }
 
-    fn by_listing(&self, listing: MemberState) -> Vec<Member<C>> {
+    fn with_state(&self, listing: MemberState) -> Vec<Member<C>> {
         let members = self.read();
-        let chosen = members.iter().filter(|member| member.listing == listing);
-        chosen.cloned().collect()
+        let selected = members.iter().filter(|member| member.listing == listing);
+        selected.cloned().collect()
     }
 
-    /// The controller `name`, listed or draining.
+    /// Returns the client of the controller `name`, listed or draining.
     #[must_use]
     pub fn get(&self, name: &ControllerName) -> Option<Arc<C>> {
         self.member(name).map(|member| member.controller)
     }
 
-    /// The member `name`, listed or draining.
+    /// Returns the member `name`, listed or draining.
     #[must_use]
     pub fn member(&self, name: &ControllerName) -> Option<Member<C>> {
         self.read().iter().find(|member| member.name == *name).cloned()
     }
 
-    /// Books how a call to the controller `name` ended, now. An answer is an answer even if it is a refusal: only
-    /// [`VipuError::is_unhealthy`] errors count against the controller.
+    /// Records the result of a call to the controller `name`, at the current time. A refusal is a reply too:
+    /// only errors with [`VipuError::is_unhealthy`] count as failures.
     pub fn record<T>(&self, name: &ControllerName, result: &Result<T, VipuError>) {
         let error = result.as_ref().err().filter(|error| error.is_unhealthy());
         let now = Instant::now();
@@ -312,7 +318,8 @@ impl<C: ?Sized> ControllerPool<C> {
         }
     }
 
-    // Nothing panics while the lock is held but `connect`, before which nothing is changed: a poisoned list is whole.
+    // Only `connect` may panic in a critical section, and it runs before any change: a poisoned list is
+    // consistent.
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Vec<Member<C>>> {
         self.members
             .read()

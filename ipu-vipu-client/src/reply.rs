@@ -1,5 +1,5 @@
-//! What a controller answers, in the words of [`ipu_core`]: pure. An answer that breaks the interface's promise is a
-//! [`VipuError::BadReply`] that says which; nothing is guessed, because what is guessed may be handed to a job.
+//! Decodes replies of a controller into the types of [`ipu_core`]: pure. A reply that violates the API is a
+//! [`VipuError::BadReply`] with the violation. No value is guessed, because a job may depend on it.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,8 +19,8 @@ fn bad(detail: impl Into<String>) -> VipuError {
     }
 }
 
-fn broken(what: &str, why: impl Display) -> VipuError {
-    bad(format!("{what}: {why}"))
+fn bad_field(subject: &str, reason: impl Display) -> VipuError {
+    bad(format!("{subject}: {reason}"))
 }
 
 pub(crate) fn version(reply: wire::VersionReply) -> Result<String, VipuError> {
@@ -30,23 +30,24 @@ pub(crate) fn version(reply: wire::VersionReply) -> Result<String, VipuError> {
     Ok(reply.version)
 }
 
-/// One partition that cannot be understood spoils the listing: left out, its IPUs would look free. What the documents do
-/// not rule out is understood as well as it can be, so that a stranger's partition never stops everybody.
+/// Decodes a listing. One invalid partition makes the listing invalid: if it were omitted, its IPUs would
+/// look free. Values that the documents do not exclude are accepted as far as possible, so that a foreign
+/// partition never blocks all clients.
 pub(crate) fn partitions(reply: wire::ListPartitionsReply) -> Result<Vec<Partition>, VipuError> {
     reply.partitions.into_iter().map(partition).collect()
 }
 
 fn partition(listed: wire::Partition) -> Result<Partition, VipuError> {
     let id = listed_id(listed.id)?;
-    let what = format!("listed partition {id}");
+    let subject = format!("listed partition {id}");
     let spec = listed
         .spec
-        .ok_or_else(|| broken(&what, "it has no specification"))?;
-    let size = listed_size(spec.ipus.len()).ok_or_else(|| broken(&what, "it has too many IPUs"))?;
+        .ok_or_else(|| bad_field(&subject, "it has no specification"))?;
+    let size = listed_size(spec.ipus.len()).ok_or_else(|| bad_field(&subject, "it has too many IPUs"))?;
     let gcds = spec.num_gcds.max(1);
     Ok(Partition {
         state: partition_state::collapse(listed.ready_state, 0, Vec::new())?,
-        cluster: optional(spec.cluster_id, ClusterId::new).map_err(|error| broken(&what, error))?,
+        cluster: optional(spec.cluster_id, ClusterId::new).map_err(|error| bad_field(&subject, error))?,
         ipus: places(spec.ipus),
         spec: PartitionSpec {
             size,
@@ -58,13 +59,14 @@ fn partition(listed: wire::Partition) -> Result<Partition, VipuError> {
             },
             reconfigurable: spec.reconfigurable,
             allocation: optional(spec.allocation_id, AllocationId::new)
-                .map_err(|error| broken(&what, error))?,
+                .map_err(|error| bad_field(&subject, error))?,
         },
         id,
     })
 }
 
-/// The id, or a name for one that cannot be ours: nothing is ever asked about such a partition, but its IPUs count.
+/// Returns the id, or a replacement for an id that this project cannot have created. Such a partition is
+/// never addressed, but its IPUs count.
 fn listed_id(text: String) -> Result<PartitionId, VipuError> {
     let id = PartitionId::new(text).or_else(|error| {
         if error.value.is_empty() {
@@ -78,17 +80,17 @@ fn listed_id(text: String) -> Result<PartitionId, VipuError> {
             .collect();
         PartitionId::new(text)
     });
-    id.map_err(|error| broken("a listed partition", error))
+    id.map_err(|error| bad_field("a listed partition", error))
 }
 
-/// The size of a partition with so many IPUs: a listing has no size of its own. One that shows none yet counts as one
-/// IPU, a number that is no power of two as the next one.
+/// Returns the partition size for a number of IPUs, because a listing has no size field. Zero IPUs count as
+/// one, and other numbers are rounded up to a power of two.
 fn listed_size(ipus: usize) -> Option<IpuCount> {
     let ipus = u32::try_from(ipus.max(1)).ok()?;
     IpuCount::try_from(ipus.checked_next_power_of_two()?).ok()
 }
 
-/// proto3 has no absent strings: an empty one was not given.
+/// proto3 has no absent strings: an empty string means absent.
 fn optional<T, E>(text: String, parse: fn(String) -> Result<T, E>) -> Result<Option<T>, E> {
     if text.is_empty() {
         Ok(None)
@@ -97,8 +99,8 @@ fn optional<T, E>(text: String, parse: fn(String) -> Result<T, E>) -> Result<Opt
     }
 }
 
-/// In routing order: the routing id counts through the partition, or through the link domain of it; this order is right
-/// for both readings.
+/// Sorts in routing order. The routing id counts within the partition or within its link domain; this order
+/// is correct for both.
 fn places(mut ipus: Vec<wire::PartitionIpu>) -> Vec<IpuPlace> {
     ipus.sort_by_key(|ipu| (ipu.ipulink_domain_routing_id, ipu.routing_id));
     ipus.iter()
@@ -111,40 +113,40 @@ fn places(mut ipus: Vec<wire::PartitionIpu>) -> Vec<IpuPlace> {
 
 pub(crate) fn created(
     reply: wire::CreatePartitionReply,
-    asked: &PartitionId,
+    requested: &PartitionId,
 ) -> Result<PartitionId, VipuError> {
-    same(&reply.partition_id, asked)?;
-    Ok(asked.clone())
+    check_id(&reply.partition_id, requested)?;
+    Ok(requested.clone())
 }
 
-fn same(answered: &str, asked: &PartitionId) -> Result<(), VipuError> {
-    if answered.is_empty() || answered == asked.as_str() {
+fn check_id(replied: &str, requested: &PartitionId) -> Result<(), VipuError> {
+    if replied.is_empty() || replied == requested.as_str() {
         return Ok(());
     }
     Err(bad(format!(
-        "it is about partition {answered:?}; the call was about {asked}"
+        "it is about partition {replied:?}; the call was about {requested}"
     )))
 }
 
 pub(crate) fn status(
     reply: wire::GetPartitionStatusReply,
-    asked: &PartitionId,
+    requested: &PartitionId,
 ) -> Result<PartitionStatus, VipuError> {
     let status = reply
         .status
         .ok_or_else(|| bad("a status reply without a status"))?;
-    same(&status.partition_id, asked)?;
+    check_id(&status.partition_id, requested)?;
     Ok(PartitionStatus {
-        id: asked.clone(),
+        id: requested.clone(),
         state: partition_state::collapse(status.ready_state, status.operation_state, status.errors)?,
         max_auto_resets: status.max_auto_reset_retries,
         auto_resets: status.auto_reset_retry_count,
-        last_auto_reset: status.last_auto_reset_time.and_then(moment),
+        last_auto_reset: status.last_auto_reset_time.and_then(timestamp),
     })
 }
 
-/// A moment before 1970 is how a Go server writes "never" (its zero time is the year 1).
-fn moment(time: ::pbjson_types::Timestamp) -> Option<Timestamp> {
+/// Converts a timestamp. A time before 1970 is "never" of a Go server (its zero time is the year 1).
+fn timestamp(time: ::pbjson_types::Timestamp) -> Option<Timestamp> {
     let seconds = u64::try_from(time.seconds).ok()?;
     let millis = u64::try_from(time.nanos).ok()? / 1_000_000;
     Some(Timestamp::from_millis(
@@ -195,7 +197,7 @@ pub(crate) fn attributes(reply: wire::ListIpuAttributesReply) -> Result<Vec<Agen
         .map(|entry| {
             let ipus = entry.ipu_attributes.into_iter();
             Ok(AgentIpus {
-                agent: AgentId::new(entry.agent).map_err(|error| broken("a listed agent", error))?,
+                agent: AgentId::new(entry.agent).map_err(|error| bad_field("a listed agent", error))?,
                 ipus: ipus
                     .map(|(ipu, facts)| (ipu, facts.attributes))
                     .collect::<BTreeMap<_, _>>(),

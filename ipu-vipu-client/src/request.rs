@@ -1,4 +1,4 @@
-//! What we ask, as wire messages: pure, so that every request is tested without a server.
+//! Encodes requests as wire messages: pure, so that every request is tested without a server.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ pub(crate) fn list(allocation: Option<&AllocationId>) -> wire::ListPartitionsReq
 pub(crate) fn create(request: &CreatePartition) -> wire::CreatePartitionRequest {
     let spec = &request.spec;
     let ipus = ipus(&request.ipus);
-    // Routing and sync types stay undefined: the controller derives them from size and topology (API comment).
+    // Routing and sync types stay undefined: the controller derives them from size and topology (API
+    // comment).
     let requirements = wire::PartitionRequirements {
         id: request.id.to_string(),
         size: spec.size.get(),
@@ -39,13 +40,14 @@ pub(crate) fn create(request: &CreatePartition) -> wire::CreatePartitionRequest 
     }
 }
 
-/// In how many pieces the partition lies, each in one link domain.
+/// Returns the number of segments of the partition, each in one link domain.
 fn segments(size: IpuCount, ipus: &[wire::PartitionIpu]) -> u32 {
-    let chosen = ipus.iter().map(|ipu| ipu.ipulink_domain_routing_id + 1).max();
-    chosen.unwrap_or_else(|| size.get().div_ceil(IpuCount::LINK_DOMAIN.get()))
+    let explicit = ipus.iter().map(|ipu| ipu.ipulink_domain_routing_id + 1).max();
+    explicit.unwrap_or_else(|| size.get().div_ceil(IpuCount::LINK_DOMAIN.get()))
 }
 
-/// The places in routing order; link domains are numbered within the partition in the order in which they first occur.
+/// Returns the IPUs in routing order. Link domains are numbered within the partition in the order of their
+/// first occurrence.
 fn ipus(places: &[IpuPlace]) -> Vec<wire::PartitionIpu> {
     let mut domains = BTreeMap::new();
     (0_u32..)
@@ -105,7 +107,7 @@ mod tests {
         PartitionId::new("p1").unwrap()
     }
 
-    fn wanted(size: u32, places: &[(u32, u32)]) -> wire::PartitionRequirements {
+    fn requirements_of(size: u32, places: &[(u32, u32)]) -> wire::PartitionRequirements {
         let request = CreatePartition {
             id: id(),
             spec: PartitionSpec::of_size(IpuCount::try_from(size).unwrap()),
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_partition_leaves_everything_else_to_the_controller() {
+    fn a_plain_request_leaves_all_other_fields_to_the_controller() {
         let expected = wire::PartitionRequirements {
             id: "p1".into(),
             size: 4,
@@ -127,7 +129,7 @@ mod tests {
             num_replicas: 1,
             ..wire::PartitionRequirements::default()
         };
-        assert_eq!(wanted(4, &[]), expected);
+        assert_eq!(requirements_of(4, &[]), expected);
     }
 
     #[test]
@@ -159,15 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_link_domain_is_asked_for_in_whole_ones() {
+    fn partitions_beyond_a_link_domain_use_whole_link_domains() {
         for (size, segments) in [(1, 1), (64, 1), (128, 2), (256, 4), (65_536, 1024)] {
-            assert_eq!(wanted(size, &[]).num_ipulink_segments, segments, "{size}");
+            assert_eq!(
+                requirements_of(size, &[]).num_ipulink_segments,
+                segments,
+                "{size}"
+            );
         }
     }
 
     #[test]
     fn explicit_ipus_are_numbered_in_the_order_given() {
-        let message = wanted(4, &[(3, 5), (3, 4), (1, 0), (3, 6)]);
+        let message = requirements_of(4, &[(3, 5), (3, 4), (1, 0), (3, 6)]);
         let ipu = |ipulink_domain_topology_id, ipulink_domain_routing_id, topology_id, routing_id| {
             wire::PartitionIpu {
                 ipulink_domain_topology_id,
@@ -198,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn no_filter_is_an_empty_one() {
+    fn a_missing_filter_is_encoded_as_empty() {
         assert_eq!(list(None).allocation_id, "");
         assert_eq!(list(Some(&AllocationId::new("a").unwrap())).allocation_id, "a");
         assert!(attributes(&[]).agents.is_empty());

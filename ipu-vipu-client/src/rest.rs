@@ -1,5 +1,5 @@
-//! The REST face of the same API, as `vipu-sim` and JSON gateways serve it: proto3 canonical JSON over HTTP.
-//! `request` and `reply` are pure; this file only carries bytes.
+//! The REST transport of the same API, as `vipu-sim` and JSON gateways serve it: proto3 canonical JSON over
+//! HTTP. `request` and `reply` are pure; this module only transfers bytes.
 
 pub(crate) mod reply;
 pub(crate) mod request;
@@ -15,10 +15,10 @@ use serde::de::DeserializeOwned;
 use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
 use crate::endpoint::ControllerEndpoint;
 use crate::error::VipuError;
-use crate::limits::REPLY_BYTES_MAX;
+use crate::limits::MAX_REPLY_BYTES;
 use crate::options::{ACCESS_KEY_HEADER, ConnectError, ConnectOptions, Credentials, USER_ID_HEADER};
 use crate::status_code::{self, RpcMethod, Subject};
-use crate::{request as ask, tls, wire};
+use crate::{request as message, tls, wire};
 use request::RestRequest;
 
 /// A V-IPU controller over REST. Cheap to clone; clones share their connections.
@@ -40,19 +40,20 @@ impl fmt::Debug for RestController {
 }
 
 impl RestController {
-    /// Prepares to talk to the controller at `endpoint`. Nothing is sent before the first call; whether the controller
-    /// is there shows then. Proxies of the environment are not used.
+    /// Prepares a client of the controller at `endpoint`. Nothing is sent before the first call, which shows
+    /// whether the controller is reachable. Proxies of the environment are not used.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if the options cannot be used.
+    /// [`ConnectError`] if the options are invalid.
     pub fn connect(endpoint: &ControllerEndpoint, options: &ConnectOptions) -> Result<Self, ConnectError> {
         let name = endpoint.name().to_string();
         let headers = options.credentials.as_ref().map(headers).transpose()?;
         let tls = match &options.tls {
             Some(tls) => tls::client_config(tls)?,
-            // Never used for a plain connection; without it the transport would look for a provider of its own.
-            None => tls::trusting_nobody()?,
+            // A plain connection never uses it; without it the transport would look for a provider of its
+            // own.
+            None => tls::plaintext_config()?,
         };
         let client = reqwest::Client::builder()
             .user_agent(concat!("ipu-vipu-client/", env!("CARGO_PKG_VERSION")))
@@ -66,7 +67,7 @@ impl RestController {
             .build()
             .map_err(|error| ConnectError::Transport {
                 endpoint: name.clone(),
-                detail: tls::chain(&error),
+                detail: tls::error_chain(&error),
             })?;
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         Ok(Self {
@@ -77,7 +78,7 @@ impl RestController {
         })
     }
 
-    /// Sends `request` and reads the answer as `T`.
+    /// Sends `request` and decodes the reply as `T`.
     async fn call<T: DeserializeOwned>(
         &self,
         subject: Subject<'_>,
@@ -88,19 +89,19 @@ impl RestController {
             subject,
             deadline: self.deadline,
         };
-        let failed = |error: reqwest::Error| transport_error(&error, &call);
+        let to_error = |error: reqwest::Error| transport_error(&error, &call);
         let url = format!("{}{}", self.base, request.path);
         let mut outgoing = self.client.request(request.method, url);
         if let Some(body) = request.body {
             outgoing = outgoing.header(CONTENT_TYPE, "application/json").body(body);
         }
-        let mut response = outgoing.send().await.map_err(failed)?;
+        let mut response = outgoing.send().await.map_err(to_error)?;
         let status = response.status();
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if body.len() + chunk.len() > REPLY_BYTES_MAX {
+        while let Some(chunk) = response.chunk().await.map_err(to_error)? {
+            if body.len() + chunk.len() > MAX_REPLY_BYTES {
                 return Err(VipuError::BadReply {
-                    detail: format!("it is longer than {REPLY_BYTES_MAX} bytes"),
+                    detail: format!("it is longer than {MAX_REPLY_BYTES} bytes"),
                 });
             }
             body.extend_from_slice(&chunk);
@@ -110,19 +111,19 @@ impl RestController {
 }
 
 fn transport_error(error: &reqwest::Error, call: &RpcMethod<'_>) -> VipuError {
-    if tls::refused(error) {
+    if tls::is_refused_certificate(error) {
         return VipuError::Denied {
-            detail: tls::chain(error),
+            detail: tls::error_chain(error),
         };
     }
-    // The deadline of making a connection is shorter than that of the call: nobody is there.
+    // The deadline of connection setup is shorter than that of the call: the controller is unreachable.
     if error.is_timeout() && !error.is_connect() {
         return VipuError::Timeout {
             endpoint: call.endpoint.to_owned(),
             waited: call.deadline,
         };
     }
-    status_code::unreachable(call, tls::chain(error))
+    status_code::unreachable(call, tls::error_chain(error))
 }
 
 fn headers(credentials: &Credentials) -> Result<HeaderMap, ConnectError> {
@@ -147,43 +148,43 @@ impl VipuController for RestController {
     }
 
     async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
-        self.call(Subject::None, request::list(&ask::list(allocation.as_ref())))
+        self.call(Subject::None, request::list(&message::list(allocation.as_ref())))
             .await
             .and_then(crate::reply::partitions)
     }
 
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
-        let call = request::create(&ask::create(&request))?;
-        let answer = self.call(Subject::New(&request.id), call).await?;
-        crate::reply::created(answer, &request.id)
+        let call = request::create(&message::create(&request))?;
+        let reply = self.call(Subject::New(&request.id), call).await?;
+        crate::reply::created(reply, &request.id)
     }
 
     async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
-        let call = request::status(&ask::status(id))?;
-        let answer = self.call(Subject::Existing(id), call).await?;
-        crate::reply::status(answer, id)
+        let call = request::status(&message::status(id))?;
+        let reply = self.call(Subject::Existing(id), call).await?;
+        crate::reply::status(reply, id)
     }
 
     async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
-        let call = request::ipuof_config(&ask::ipuof_config(id, gcd))?;
-        let answer = self.call(Subject::Existing(id), call).await?;
-        crate::reply::ipuof_config(answer)
+        let call = request::ipuof_config(&message::ipuof_config(id, gcd))?;
+        let reply = self.call(Subject::Existing(id), call).await?;
+        crate::reply::ipuof_config(reply)
     }
 
     async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
-        let call = request::reset(&ask::reset(id))?;
+        let call = request::reset(&message::reset(id))?;
         let _: wire::ResetPartitionReply = self.call(Subject::Existing(id), call).await?;
         Ok(())
     }
 
     async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError> {
-        let call = request::remove(&ask::remove(id, force))?;
+        let call = request::remove(&message::remove(id, force))?;
         let _: wire::RemovePartitionReply = self.call(Subject::Existing(id), call).await?;
         Ok(())
     }
 
     async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
-        self.call(Subject::None, request::attributes(&ask::attributes(agents)))
+        self.call(Subject::None, request::attributes(&message::attributes(agents)))
             .await
             .and_then(crate::reply::attributes)
     }

@@ -1,4 +1,4 @@
-//! Bounded retries with jitter around any controller, only where trying again is safe.
+//! Bounded retries with jitter around any controller, only where a retry is safe.
 
 use core::fmt;
 use core::future::Future;
@@ -14,38 +14,40 @@ use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus
 use crate::error::{Retry, VipuError};
 use crate::wait::{CreateLoop, Existing};
 
-/// How often a call is tried in all: the first bridges nothing, the second a lost connection, the third and fourth, with
-/// their pauses of up to 0.1, 0.2 and 0.4 s, a restart of a load balancer. What takes longer is the caller's to decide.
-const ATTEMPTS: u32 = 4;
+/// Default number of attempts. The second bridges a lost connection; the third and fourth, with their pauses
+/// of up to 0.1, 0.2 and 0.4 s, bridge a restart of a load balancer. Longer outages are left to the caller.
+const DEFAULT_ATTEMPTS: u32 = 4;
 
-/// The longest first pause; doubled with every attempt. Of the order of a round trip between continents.
-const PAUSE_FIRST: Duration = Duration::from_millis(100);
+/// Default upper bound of the first pause; doubled after every attempt. About one round trip between
+/// continents.
+const DEFAULT_FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest pause, whatever the number of attempts or the controller's wish: longer, and the caller is better told.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Maximum pause, regardless of the number of attempts or the controller's delay: longer delays are better
+/// reported to the caller.
+const DEFAULT_MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often and how fast a failed call is tried again.
+/// Options of retries.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RetryOptions {
-    /// How often a call is tried in all; 1 never tries again. 4 unless set.
+    /// Number of attempts per call; 1 disables retries. 4 unless set.
     pub attempts: u32,
-    /// The longest pause before the second attempt; 100 ms unless set. It doubles with every attempt.
+    /// Upper bound of the pause before the second attempt; 100 ms unless set. It doubles after every attempt.
     pub first_pause: Duration,
-    /// The longest pause of all; 5 s unless set.
+    /// Maximum pause; 5 s unless set.
     pub longest_pause: Duration,
-    /// A source of random numbers, for full jitter: every pause is a random part of its longest, so that clients that
-    /// failed together do not come back together.
+    /// A source of random numbers for full jitter: each pause is a random part of its upper bound, so that
+    /// clients that failed together do not retry together.
     pub random: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Default for RetryOptions {
     fn default() -> Self {
         Self {
-            attempts: ATTEMPTS,
-            first_pause: PAUSE_FIRST,
-            longest_pause: PAUSE_MAX,
-            // The standard library seeds its hash maps from the system; jitter needs no more than that.
+            attempts: DEFAULT_ATTEMPTS,
+            first_pause: DEFAULT_FIRST_PAUSE,
+            longest_pause: DEFAULT_MAX_PAUSE,
+            // The standard library seeds its hash maps from the system, which is sufficient for jitter.
             random: Arc::new(|| RandomState::new().build_hasher().finish()),
         }
     }
@@ -62,7 +64,7 @@ impl fmt::Debug for RetryOptions {
 }
 
 impl RetryOptions {
-    /// How long to pause after `error` of attempt number `attempt` (from 1), if it makes sense to try again.
+    /// Returns the pause after `error` of attempt number `attempt` (from 1), or `None` if no retry follows.
     fn pause(&self, attempt: u32, error: &VipuError, random: u64) -> Option<Duration> {
         if attempt >= self.attempts {
             return None;
@@ -70,8 +72,8 @@ impl RetryOptions {
         let longest = match error.retry() {
             Retry::Never | Retry::AfterChange => return None,
             Retry::Soon => self.first_pause.saturating_mul(2_u32.saturating_pow(attempt - 1)),
-            // Not before the controller's wish, and if that is long, not at all.
-            Retry::After(wish) => return (wish <= self.longest_pause).then_some(wish),
+            // Not before the controller's delay; if the delay exceeds the maximum, no retry.
+            Retry::After(delay) => return (delay <= self.longest_pause).then_some(delay),
         };
         let longest = longest.min(self.longest_pause);
         let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
@@ -79,16 +81,17 @@ impl RetryOptions {
     }
 }
 
-/// A controller whose calls are tried again where that is safe.
+/// A controller that retries calls where that is safe.
 ///
 /// # Guarantees
 ///
-/// - What only reads is tried again after a timeout, a broken connection or a failure of the controller.
-/// - Remove is tried again; "not found" after an attempt that may have succeeded is success.
-/// - Reset is tried again, unless the partition is being reset already. The caller must not hand the partition on before
-///   the call returned: a second reset may follow the first.
-/// - Create is settled by asking for the partition after an attempt that may have succeeded, and only tried again if it is
-///   not there. A partition of that id that is not as asked is [`VipuError::AlreadyExists`].
+/// - Reads are retried after a timeout, a broken connection or a failure of the controller.
+/// - Removals are retried; "not found" after an attempt that may have succeeded is success.
+/// - Resets are retried unless the partition is being reset already. The caller must not grant the partition
+///   before the call returns, because a second reset may follow the first.
+/// - Creations are verified by a status query after an attempt that may have succeeded, and retried only if
+///   the partition does not exist. A partition of this id with another specification is
+///   [`VipuError::AlreadyExists`].
 #[derive(Clone, Debug)]
 pub struct RetryLayer<C> {
     inner: C,
@@ -102,13 +105,17 @@ impl<C> RetryLayer<C> {
         Self { inner, options }
     }
 
-    /// The controller inside.
+    /// Returns the wrapped controller.
     #[must_use]
     pub const fn inner(&self) -> &C {
         &self.inner
     }
 
-    async fn again<T, F>(&self, what: &'static str, mut call: impl FnMut(u32) -> F) -> Result<T, VipuError>
+    async fn retry_call<T, F>(
+        &self,
+        method: &'static str,
+        mut call: impl FnMut(u32) -> F,
+    ) -> Result<T, VipuError>
     where
         F: Future<Output = Result<T, VipuError>>,
     {
@@ -116,18 +123,18 @@ impl<C> RetryLayer<C> {
         loop {
             match call(attempt).await {
                 Ok(value) => return Ok(value),
-                Err(error) => self.pause(what, attempt, error).await?,
+                Err(error) => self.pause(method, attempt, error).await?,
             }
             attempt += 1;
         }
     }
 
-    /// Pauses before the next attempt; gives `error` back if there is to be none.
-    async fn pause(&self, what: &'static str, attempt: u32, error: VipuError) -> Result<(), VipuError> {
+    /// Pauses before the next attempt; returns `error` if no attempt follows.
+    async fn pause(&self, method: &'static str, attempt: u32, error: VipuError) -> Result<(), VipuError> {
         let Some(pause) = self.options.pause(attempt, &error, (self.options.random)()) else {
             return Err(error);
         };
-        tracing::debug!(call = what, attempt, error = %error, ?pause, "try again");
+        tracing::debug!(call = method, attempt, error = %error, ?pause, "retrying");
         tokio::time::sleep(pause).await;
         Ok(())
     }
@@ -136,21 +143,21 @@ impl<C> RetryLayer<C> {
 #[async_trait]
 impl<C: VipuController> VipuController for RetryLayer<C> {
     async fn version(&self) -> Result<String, VipuError> {
-        self.again("version", |_| self.inner.version()).await
+        self.retry_call("version", |_| self.inner.version()).await
     }
 
     async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
-        self.again("list_partitions", |_| {
+        self.retry_call("list_partitions", |_| {
             self.inner.list_partitions(allocation.clone())
         })
         .await
     }
 
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
-        let mut making = CreateLoop::new(Existing::Refuse);
+        let mut creation = CreateLoop::new(Existing::Refuse);
         let mut attempt = 1;
         loop {
-            match making.attempt(&self.inner, &request).await {
+            match creation.attempt(&self.inner, &request).await {
                 Ok(()) => return Ok(request.id),
                 Err(error) => self.pause("create_partition", attempt, error).await?,
             }
@@ -159,17 +166,17 @@ impl<C: VipuController> VipuController for RetryLayer<C> {
     }
 
     async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
-        self.again("partition_status", |_| self.inner.partition_status(id))
+        self.retry_call("partition_status", |_| self.inner.partition_status(id))
             .await
     }
 
     async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
-        self.again("ipuof_config", |_| self.inner.ipuof_config(id, gcd))
+        self.retry_call("ipuof_config", |_| self.inner.ipuof_config(id, gcd))
             .await
     }
 
     async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
-        self.again("reset_partition", |attempt| async move {
+        self.retry_call("reset_partition", |attempt| async move {
             if attempt > 1 && self.inner.partition_status(id).await?.state == PartitionState::Resetting {
                 return Ok(());
             }
@@ -179,17 +186,17 @@ impl<C: VipuController> VipuController for RetryLayer<C> {
     }
 
     async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError> {
-        self.again("remove_partition", |attempt| async move {
+        self.retry_call("remove_partition", |attempt| async move {
             match self.inner.remove_partition(id, force).await {
                 Err(VipuError::NotFound { .. }) if attempt > 1 => Ok(()),
-                answer => answer,
+                result => result,
             }
         })
         .await
     }
 
     async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
-        self.again("ipu_attributes", |_| self.inner.ipu_attributes(agents))
+        self.retry_call("ipu_attributes", |_| self.inner.ipu_attributes(agents))
             .await
     }
 }

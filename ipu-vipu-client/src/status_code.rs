@@ -1,5 +1,5 @@
-//! What a gRPC status code means for the call that got it: pure, and the same for both transports, because the REST face
-//! carries the code in its error body.
+//! Maps gRPC status codes to errors: pure, and common to both transports, because the REST transport carries
+//! the code in its error body.
 
 use core::time::Duration;
 
@@ -7,54 +7,55 @@ use ipu_core::PartitionId;
 
 use crate::error::VipuError;
 
-/// The call that an error answers.
+/// The call that an error belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RpcMethod<'a> {
     /// `host:port` of the controller.
     pub(crate) endpoint: &'a str,
-    /// Which partition it is about.
+    /// The partition of the call.
     pub(crate) subject: Subject<'a>,
-    /// How long we were ready to wait.
+    /// The deadline of the call.
     pub(crate) deadline: Duration,
 }
 
-/// The partition that a call is about.
+/// The partition of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject<'a> {
-    /// None in particular.
+    /// No partition.
     None,
-    /// One that the call is to make.
+    /// A partition that the call creates.
     New(&'a PartitionId),
-    /// One that should exist.
+    /// A partition that should exist.
     Existing(&'a PartitionId),
 }
 
-/// The most characters of a controller's message that an error keeps: enough for any sentence, and bounded in logs and in
-/// the status of a job.
-const DETAIL_MAX: usize = 1024;
+/// Maximum length of a controller's message in an error, in characters: enough for any sentence, and bounded
+/// in logs and in the status of a job.
+const MAX_DETAIL: usize = 1024;
 
-/// The error that a status of `code` with `message` means for `call`.
+/// Returns the error for a status of `code` with `message`.
 pub(crate) fn error(code: i32, message: &str, call: &RpcMethod<'_>) -> VipuError {
-    let detail = clip(message, code);
+    let detail = truncate(message, code);
     match (code, call.subject) {
         (0, _) => VipuError::BadReply {
-            detail: format!("an error with the code OK: {detail}"),
+            detail: format!("an error status with code OK: {detail}"),
         },
-        // 1 CANCELLED: the peer broke the call off. 14 UNAVAILABLE.
+        // 1 CANCELLED: the peer aborted the call. 14 UNAVAILABLE.
         (1 | 14, _) => unreachable(call, detail),
         (4, _) => VipuError::Timeout {
             endpoint: call.endpoint.to_owned(),
             waited: call.deadline,
         },
-        // NOT_FOUND is about the partition only if the call names one that should exist; otherwise it is about an
-        // allocation or an agent. Taking it for the partition would let a held one pass for gone.
+        // NOT_FOUND is about the partition only if the call names one that should exist. Otherwise it is
+        // about an allocation or an agent, and taking it for the partition would make a held partition look
+        // removed.
         (5, Subject::Existing(id)) => VipuError::NotFound { id: id.clone() },
         (6, Subject::New(id)) => VipuError::AlreadyExists { id: id.clone() },
         (7 | 16, _) => VipuError::Denied { detail },
         (8, _) => VipuError::NoCapacity { detail },
         // 3 INVALID_ARGUMENT, 9 FAILED_PRECONDITION, 11 OUT_OF_RANGE, 12 UNIMPLEMENTED.
         (3 | 5 | 6 | 9 | 11 | 12, _) => VipuError::Refused { detail },
-        // 2 UNKNOWN, 10 ABORTED, 13 INTERNAL, 15 DATA_LOSS, and what a later gRPC may add.
+        // 2 UNKNOWN, 10 ABORTED, 13 INTERNAL, 15 DATA_LOSS, and future codes.
         _ => VipuError::Failed { detail },
     }
 }
@@ -66,11 +67,11 @@ pub(crate) fn unreachable(call: &RpcMethod<'_>, detail: String) -> VipuError {
     }
 }
 
-fn clip(message: &str, code: i32) -> String {
+fn truncate(message: &str, code: i32) -> String {
     if message.is_empty() {
         return format!("no message, gRPC code {code}");
     }
-    message.chars().take(DETAIL_MAX).collect()
+    message.chars().take(MAX_DETAIL).collect()
 }
 
 #[cfg(test)]
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_means_what_the_table_says() {
+    fn every_code_maps_as_in_the_table() {
         let id = PartitionId::new("p1").unwrap();
         for (code, none, new, existing) in CODES {
             for (subject, expected) in [
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_keeps_the_facts_of_its_call() {
+    fn an_error_contains_the_fields_of_its_call() {
         let id = PartitionId::new("p1").unwrap();
         assert_eq!(
             error(5, "", &call(Subject::Existing(&id))),
@@ -131,7 +132,7 @@ mod tests {
         );
         assert_eq!(
             error(4, "x", &call(Subject::None)).to_string(),
-            "no answer from pod1:8090 within 3s; the operation may have been done"
+            "no reply from pod1:8090 within 3s; the operation may have been done"
         );
         assert_eq!(
             error(13, "", &call(Subject::None)).to_string(),
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut() {
+    fn a_long_message_is_truncated() {
         let message = format!("x{}", "é".repeat(2000));
         let VipuError::Failed { detail } = error(2, &message, &call(Subject::None)) else {
             panic!("not failed");

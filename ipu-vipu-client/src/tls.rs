@@ -1,4 +1,5 @@
-//! Certificates, read and checked before anything is sent, and refusals of the handshake told from a broken line.
+//! Parses and checks certificates before anything is sent, and distinguishes a refused handshake from a
+//! broken connection.
 
 use std::error::Error;
 use std::io;
@@ -71,14 +72,15 @@ fn builder() -> Result<rustls::ConfigBuilder<rustls::ClientConfig, rustls::Wants
         })
 }
 
-/// A configuration for connections that never use TLS.
+/// Returns a configuration for connections that never use TLS.
 #[cfg(feature = "rest")]
-pub(crate) fn trusting_nobody() -> Result<rustls::ClientConfig, ConnectError> {
+pub(crate) fn plaintext_config() -> Result<rustls::ClientConfig, ConnectError> {
     let roots = rustls::RootCertStore::empty();
     Ok(builder()?.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// The configuration for `options`, with a provider of cryptography that is passed by hand and not installed for the process.
+/// Returns the configuration for `options`. The cryptography provider is passed explicitly and not installed
+/// for the process.
 pub(crate) fn client_config(options: &TlsOptions) -> Result<rustls::ClientConfig, ConnectError> {
     let parsed = parse(options)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -92,7 +94,8 @@ pub(crate) fn client_config(options: &TlsOptions) -> Result<rustls::ClientConfig
         Some(name) => Arc::new(NameOverrideVerifier { name, verifier }),
         None => verifier,
     };
-    // Dangerous only in that the verifier is ours: it is the standard one, at most told another name to look for.
+    // Dangerous only in that the verifier is custom: it is the standard one, at most with another expected
+    // name.
     let builder = builder()?.dangerous().with_custom_certificate_verifier(verifier);
     let mut config = match parsed.identity {
         Some((chain, key)) => {
@@ -108,7 +111,7 @@ pub(crate) fn client_config(options: &TlsOptions) -> Result<rustls::ClientConfig
     Ok(config)
 }
 
-/// The standard verification, for another name than the host that we connect to.
+/// The standard verification with another name than the host of the connection.
 #[derive(Debug)]
 struct NameOverrideVerifier {
     name: ServerName<'static>,
@@ -151,13 +154,14 @@ impl ServerCertVerifier for NameOverrideVerifier {
     }
 }
 
-/// How rustls tells that the peer refused the handshake. HTTP/2 keeps only the text of what broke the connection (the `h2`
-/// crate's `Error`), and it is there that a server tells of our certificate, because with TLS 1.3 our side of the handshake
-/// has ended by then.
-const ALERT: &str = "received fatal alert";
+/// The text with which rustls reports that the peer refused the handshake. HTTP/2 keeps only the text of the
+/// error that broke the connection (the `h2` crate's `Error`). A server reports a refused client certificate
+/// there, because with TLS 1.3 the client's side of the handshake has ended by then.
+const FATAL_ALERT_PREFIX: &str = "received fatal alert";
 
-/// Whether a certificate was refused, ours by the controller or the controller's by us: trying again cannot help.
-pub(crate) fn refused(error: &(dyn Error + 'static)) -> bool {
+/// Returns whether a certificate was refused, the client's by the controller or the controller's by the
+/// client. A retry cannot help.
+pub(crate) fn is_refused_certificate(error: &(dyn Error + 'static)) -> bool {
     if let Some(tls) = error.downcast_ref::<rustls::Error>() {
         return matches!(
             tls,
@@ -166,16 +170,18 @@ pub(crate) fn refused(error: &(dyn Error + 'static)) -> bool {
                 | rustls::Error::NoCertificatesPresented
         );
     }
-    // What an `io::Error` wraps is not its source: it has to be asked for.
+    // An error inside an `io::Error` is not its source and needs `get_ref`.
     let wrapped = error
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref)
-        .is_some_and(|inner| refused(inner));
-    wrapped || error.to_string().starts_with(ALERT) || error.source().is_some_and(refused)
+        .is_some_and(|inner| is_refused_certificate(inner));
+    wrapped
+        || error.to_string().starts_with(FATAL_ALERT_PREFIX)
+        || error.source().is_some_and(is_refused_certificate)
 }
 
-/// An error with everything that caused it, in one line.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+/// Formats an error with all its causes in one line.
+pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {
@@ -202,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_refused_before_anything_is_sent() {
+    fn an_invalid_certificate_is_refused_before_anything_is_sent() {
         for pem in [
             "",
             "nonsense",
@@ -217,25 +223,32 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_certificate_is_found_however_deep_it_is_wrapped() {
+    fn a_refused_certificate_is_found_in_nested_errors() {
         #[derive(Debug, thiserror::Error)]
         #[error("connect")]
         struct Outer(#[source] io::Error);
 
         let alert = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired);
         let text = io::Error::other(alert.to_string());
-        assert!(refused(&Outer(text)), "as text: {alert}");
-        assert!(refused(&Outer(io::Error::other(io::Error::other(alert)))));
-        assert!(!refused(&Outer(io::Error::other("broken pipe"))));
-        assert!(!refused(&io::Error::from(io::ErrorKind::ConnectionRefused)));
+        assert!(is_refused_certificate(&Outer(text)), "as text: {alert}");
+        assert!(is_refused_certificate(&Outer(io::Error::other(
+            io::Error::other(alert)
+        ))));
+        assert!(!is_refused_certificate(&Outer(io::Error::other("broken pipe"))));
+        assert!(!is_refused_certificate(&io::Error::from(
+            io::ErrorKind::ConnectionRefused
+        )));
     }
 
     #[test]
-    fn a_chain_names_every_cause_once() {
+    fn an_error_chain_contains_every_cause_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("connect: {0}")]
         struct Repeating(#[source] io::Error);
 
-        assert_eq!(chain(&Repeating(io::Error::other("refused"))), "connect: refused");
+        assert_eq!(
+            error_chain(&Repeating(io::Error::other("refused"))),
+            "connect: refused"
+        );
     }
 }

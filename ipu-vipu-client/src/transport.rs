@@ -1,4 +1,4 @@
-//! What gRPC calls go through: a connection, or a service in this process.
+//! The transport of gRPC calls: a connection, or a service in this process.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -12,7 +12,7 @@ use tower::util::{BoxCloneSyncService, ServiceExt as _};
 type Request = http::Request<Body>;
 type Response = http::Response<Body>;
 
-/// Either of the two. Cheap to clone.
+/// A connection or an in-process service. Cheap to clone.
 #[derive(Clone)]
 pub(crate) enum Transport {
     Connection(Channel),
@@ -20,7 +20,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Hands every call to `service`.
+    /// Forwards every call to `service`.
     pub(crate) fn process<S>(service: S) -> Self
     where
         S: Service<Request, Response = Response, Error: Into<StdError>, Future: Send>
@@ -48,8 +48,8 @@ impl Service<Request> for Transport {
     fn call(&mut self, request: Request) -> Self::Future {
         match self {
             Self::Connection(channel) => {
-                let answer = channel.call(request);
-                Box::pin(async move { answer.await.map_err(Into::into) })
+                let response = channel.call(request);
+                Box::pin(async move { response.await.map_err(Into::into) })
             }
             Self::Process(service) => service.call(request),
         }

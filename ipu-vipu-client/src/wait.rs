@@ -1,4 +1,5 @@
-//! Create, reset and remove only start something: these helpers see it through, over any [`VipuController`].
+//! Waits for the end of create, reset and remove operations, which a call only starts, over any
+//! [`VipuController`].
 
 use core::future::Future;
 use core::time::Duration;
@@ -9,18 +10,18 @@ use tokio::time::Instant;
 use crate::controller::{CreatePartition, PartitionStatus, VipuController};
 use crate::error::{Retry, VipuError};
 
-/// How long the controller is polled, and how often.
+/// Timeout and pauses of status polls.
 ///
-/// The pause between two polls doubles from `first_pause` to `longest_pause`; the first poll is at once.
+/// The pause between two polls doubles from `first_pause` to `longest_pause`; the first poll is immediate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitOptions {
-    /// The longest to wait in all. The default, two minutes, is PopRun's own (`--vipu-server-timeout`); scripts for large
-    /// systems use up to an hour.
+    /// Maximum total wait. The default, two minutes, is PopRun's own (`--vipu-server-timeout`); scripts for
+    /// large systems use up to an hour.
     pub deadline: Duration,
-    /// The first pause. 5 ms is not noticed by anybody and is a few round trips to a controller nearby.
+    /// The first pause. 5 ms is imperceptible, and a few round trips to a nearby controller.
     pub first_pause: Duration,
-    /// The longest pause: the 500 ms with which the one public third-party client polls a real controller.
+    /// Maximum pause: the 500 ms with which the one public third-party client polls a real controller.
     pub longest_pause: Duration,
 }
 
@@ -35,7 +36,7 @@ impl Default for WaitOptions {
 }
 
 impl WaitOptions {
-    /// The default pauses, and `deadline` in all.
+    /// Creates options with the default pauses and the total `deadline`.
     #[must_use]
     pub fn at_most(deadline: Duration) -> Self {
         Self {
@@ -45,16 +46,16 @@ impl WaitOptions {
     }
 }
 
-/// How long a call that was begun may take even if the deadline of the whole wait is over: a controller that is slow to
-/// answer the last poll is still believed.
-const ANSWER_GRACE: Duration = Duration::from_secs(1);
+/// Time limit of the last call after the total deadline: the reply of a slow controller to the last poll
+/// still counts.
+const LAST_CALL_GRACE: Duration = Duration::from_secs(1);
 
-/// Whether a partition is removed in spite of errors.
+/// Whether a removal continues despite errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// An error of the hardware stops the removal.
+    /// A hardware error stops the removal.
     Regular,
-    /// The controller goes on in spite of errors.
+    /// The controller continues despite errors.
     Forced,
 }
 
@@ -78,28 +79,28 @@ impl PollLoop {
         self.started.elapsed() >= self.wait.deadline
     }
 
-    fn left(&self) -> Duration {
+    fn remaining(&self) -> Duration {
         self.wait.deadline.saturating_sub(self.started.elapsed())
     }
 
-    /// Waits for one call, no longer than the whole wait may take.
-    async fn answer<T>(
+    /// Waits for one call, up to the total deadline.
+    async fn call<T>(
         &self,
         id: &PartitionId,
         call: impl Future<Output = Result<T, VipuError>>,
     ) -> Result<T, VipuError> {
-        tokio::time::timeout(self.left().max(ANSWER_GRACE), call)
+        tokio::time::timeout(self.remaining().max(LAST_CALL_GRACE), call)
             .await
-            .unwrap_or_else(|_| Err(self.slow(id, None)))
+            .unwrap_or_else(|_| Err(self.timeout_error(id, None)))
     }
 
-    /// Pauses, but not beyond the deadline: the last poll is at the deadline itself.
+    /// Pauses up to the deadline: the last poll is at the deadline itself.
     async fn pause(&mut self) {
-        tokio::time::sleep(self.pause.min(self.left())).await;
+        tokio::time::sleep(self.pause.min(self.remaining())).await;
         self.pause = self.pause.saturating_mul(2).min(self.wait.longest_pause);
     }
 
-    fn slow(&self, id: &PartitionId, state: Option<PartitionState>) -> VipuError {
+    fn timeout_error(&self, id: &PartitionId, state: Option<PartitionState>) -> VipuError {
         VipuError::Slow {
             id: id.clone(),
             state,
@@ -107,24 +108,25 @@ impl PollLoop {
         }
     }
 
-    /// The error to give up with: always one that trying again now cannot help, or any once the time is over.
+    /// Returns the error if polling must end: an error that a retry cannot help, or any error after the
+    /// deadline.
     fn give_up<T>(&self, error: VipuError) -> Option<Result<T, VipuError>> {
-        let again = match error.retry() {
+        let is_retried = match error.retry() {
             Retry::Soon | Retry::After(_) => !self.is_over(),
             Retry::Never | Retry::AfterChange => false,
         };
-        (!again).then_some(Err(error))
+        (!is_retried).then_some(Err(error))
     }
 }
 
 /// Waits until partition `id` is active.
 ///
-/// A controller that cannot be reached is asked again until the deadline.
+/// An unreachable controller is polled until the deadline.
 ///
 /// # Errors
 ///
-/// [`VipuError::PartitionFailed`] if it is in error, [`VipuError::NotFound`] if it is gone, [`VipuError::Slow`] at the
-/// deadline, and every other error that trying again cannot help.
+/// [`VipuError::PartitionFailed`] if the partition is in error, [`VipuError::NotFound`] if it does not exist,
+/// [`VipuError::Slow`] at the deadline, and every other error that a retry cannot help.
 pub async fn wait_active<C>(
     controller: &C,
     id: &PartitionId,
@@ -135,7 +137,7 @@ where
 {
     let mut polls = PollLoop::start(wait);
     loop {
-        match polls.answer(id, controller.partition_status(id)).await {
+        match polls.call(id, controller.partition_status(id)).await {
             Ok(status) => match &status.state {
                 PartitionState::Active => return Ok(status),
                 PartitionState::Failed { errors } => {
@@ -144,8 +146,8 @@ where
                         errors: errors.clone(),
                     });
                 }
-                // Being removed, it will soon be unknown, which ends this.
-                state if polls.is_over() => return Err(polls.slow(id, Some(state.clone()))),
+                // A partition that is being removed will soon be unknown, which ends the wait.
+                state if polls.is_over() => return Err(polls.timeout_error(id, Some(state.clone()))),
                 _ => {}
             },
             Err(error) => {
@@ -158,16 +160,18 @@ where
     }
 }
 
-/// Sees to it that there is no partition `id`: removes it and waits until the controller does not know it. One that is
-/// gone already is fine.
+/// Ensures that partition `id` does not exist: removes it and waits until the controller no longer knows it.
+/// Succeeds if it does not exist.
 ///
 /// # Guarantees
 ///
-/// `Ok` means that the controller said that it does not know the partition, after every removal that this call started.
+/// `Ok` means that the controller reported the partition as unknown, after every removal that this call
+/// started.
 ///
 /// # Errors
 ///
-/// [`VipuError::Slow`] if it is still there at the deadline, and every error that trying again cannot help.
+/// [`VipuError::Slow`] if the partition still exists at the deadline, and every error that a retry cannot
+/// help.
 pub async fn ensure_absent<C>(
     controller: &C,
     id: &PartitionId,
@@ -180,8 +184,8 @@ where
     let mut polls = PollLoop::start(wait);
     let force = removal == Removal::Forced;
     loop {
-        // A controller may refuse to remove what it is removing already: the status tells.
-        let refusal = match polls.answer(id, controller.remove_partition(id, force)).await {
+        // A controller may refuse to remove a partition that it is already removing: the status decides.
+        let refusal = match polls.call(id, controller.remove_partition(id, force)).await {
             Err(VipuError::NotFound { .. }) => return Ok(()),
             Ok(()) => None,
             Err(error @ VipuError::Refused { .. }) => Some(error),
@@ -190,14 +194,14 @@ where
                 None => None,
             },
         };
-        if let Some(end) = removed(controller, id, &mut polls, refusal).await {
+        if let Some(end) = poll_removal(controller, id, &mut polls, refusal).await {
             return end;
         }
     }
 }
 
-/// Polls while the partition is being removed. `None` if it has to be removed again.
-async fn removed<C>(
+/// Polls while the partition is being removed. Returns `None` if it must be removed again.
+async fn poll_removal<C>(
     controller: &C,
     id: &PartitionId,
     polls: &mut PollLoop,
@@ -207,7 +211,7 @@ where
     C: VipuController + ?Sized,
 {
     loop {
-        match polls.answer(id, controller.partition_status(id)).await {
+        match polls.call(id, controller.partition_status(id)).await {
             Err(VipuError::NotFound { .. }) => return Some(Ok(())),
             Err(error) => {
                 if let Some(end) = polls.give_up(error) {
@@ -216,15 +220,15 @@ where
             }
             Ok(status) if status.state == PartitionState::Removing => {
                 if polls.is_over() {
-                    return Some(Err(polls.slow(id, Some(status.state))));
+                    return Some(Err(polls.timeout_error(id, Some(status.state))));
                 }
             }
             Ok(status) => {
                 let busy = matches!(status.state, PartitionState::Creating | PartitionState::Resetting);
                 match refusal {
-                    // What is under way may have to end first.
+                    // Another operation in flight may have to end first.
                     Some(refusal) if !busy || polls.is_over() => return Some(Err(refusal)),
-                    None if polls.is_over() => return Some(Err(polls.slow(id, Some(status.state)))),
+                    None if polls.is_over() => return Some(Err(polls.timeout_error(id, Some(status.state)))),
                     Some(_) | None => {}
                 }
                 polls.pause().await;
@@ -235,13 +239,13 @@ where
     }
 }
 
-/// Sees to it that the partition of `request` is there, active or on its way. A partition of that id that exists already
-/// and is what was asked for is fine: an earlier call whose reply was lost made it.
+/// Ensures that the partition of `request` exists, active or in creation. An existing partition that matches
+/// the request is success: an earlier call with a lost reply created it.
 ///
 /// # Errors
 ///
-/// [`VipuError::AlreadyExists`] if a partition of that id exists and is not what was asked for or is being removed, and
-/// every error of [`VipuController::create_partition`] that trying again cannot help.
+/// [`VipuError::AlreadyExists`] if the partition exists and differs from the request or is being removed, and
+/// every error of [`VipuController::create_partition`] that a retry cannot help.
 pub async fn ensure_present<C>(
     controller: &C,
     request: &CreatePartition,
@@ -251,10 +255,10 @@ where
     C: VipuController + ?Sized,
 {
     let mut polls = PollLoop::start(wait);
-    let mut making = CreateLoop::new(Existing::Adopt);
+    let mut creation = CreateLoop::new(Existing::Adopt);
     loop {
         let error = match polls
-            .answer(&request.id, making.attempt(controller, request))
+            .call(&request.id, creation.attempt(controller, request))
             .await
         {
             Ok(()) => return Ok(()),
@@ -267,33 +271,33 @@ where
     }
 }
 
-/// What to do with a partition that exists before anything was tried.
+/// The treatment of a partition that exists before the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Existing {
-    /// Take it, if it is as asked.
+    /// Adopt it if it matches the request.
     Adopt,
-    /// Say that it exists.
+    /// Return that it exists.
     Refuse,
 }
 
-/// The attempts at making one partition, and what is not known about them.
+/// The attempts to create one partition, and their uncertainty.
 #[derive(Debug)]
 pub(crate) struct CreateLoop {
     existing: Existing,
-    /// The first error that leaves open whether the partition was made. From then on no answer but the partition's
-    /// status is believed: a lost attempt may have taken the room that the next one does not find.
-    unclear: Option<VipuError>,
+    /// The first error after which the partition may exist. From then on only the partition's status counts:
+    /// a lost attempt may have taken the capacity that the next one misses.
+    uncertain: Option<VipuError>,
 }
 
 impl CreateLoop {
     pub(crate) const fn new(existing: Existing) -> Self {
         Self {
             existing,
-            unclear: None,
+            uncertain: None,
         }
     }
 
-    /// Creates; what is unclear is settled by asking.
+    /// Creates the partition, and resolves an uncertain result by a status query.
     pub(crate) async fn attempt<C>(
         &mut self,
         controller: &C,
@@ -307,26 +311,30 @@ impl CreateLoop {
             Err(error) => error,
         };
         let exists = matches!(error, VipuError::AlreadyExists { .. });
-        if self.unclear.is_none() && error.may_have_happened() {
-            self.unclear = Some(error.clone());
+        if self.uncertain.is_none() && error.may_have_happened() {
+            self.uncertain = Some(error.clone());
         }
         let adopt = exists && self.existing == Existing::Adopt;
-        if self.unclear.is_none() && !adopt {
+        if self.uncertain.is_none() && !adopt {
             return Err(error);
         }
         match is_present(controller, request).await {
             Ok(true) => Ok(()),
             Ok(false) if exists => Err(VipuError::Failed {
-                detail: format!("partition {} was said to exist, and then not to", request.id),
+                detail: format!(
+                    "partition {} was reported as existing, and then as unknown",
+                    request.id
+                ),
             }),
             Ok(false) => Err(error),
             Err(exists @ VipuError::AlreadyExists { .. }) => Err(exists),
-            Err(other) => Err(self.unclear.clone().unwrap_or(other)),
+            Err(other) => Err(self.uncertain.clone().unwrap_or(other)),
         }
     }
 }
 
-/// Whether the partition exists as it is asked for; [`VipuError::AlreadyExists`] if another one does.
+/// Returns whether the partition exists and matches the request; [`VipuError::AlreadyExists`] if another one
+/// exists.
 async fn is_present<C>(controller: &C, request: &CreatePartition) -> Result<bool, VipuError>
 where
     C: VipuController + ?Sized,
@@ -337,29 +345,30 @@ where
     match controller.partition_status(&request.id).await {
         Err(VipuError::NotFound { .. }) => return Ok(false),
         Err(error) => return Err(error),
-        // It is not the one that is asked for, and will be gone.
+        // The existing partition is not the requested one, and will be removed.
         Ok(status) if status.state == PartitionState::Removing => return Err(other()),
         Ok(_) => {}
     }
-    // The status does not say what the partition is made of: the listing does.
+    // The status does not contain the specification; the listing does.
     let partitions = controller.list_partitions(None).await?;
     let found = partitions.iter().find(|partition| partition.id == request.id);
-    if found.is_some_and(|partition| is_as_asked(partition, request)) {
+    if found.is_some_and(|partition| matches_request(partition, request)) {
         Ok(true)
     } else {
         Err(other())
     }
 }
 
-/// Whether `partition` is what `request` asks for; where the request leaves the choice to the controller, anything is.
-fn is_as_asked(partition: &Partition, request: &CreatePartition) -> bool {
-    let (found, asked) = (&partition.spec, &request.spec);
+/// Returns whether `partition` matches `request`. Fields that the request leaves to the controller match any
+/// value.
+fn matches_request(partition: &Partition, request: &CreatePartition) -> bool {
+    let (found, requested) = (&partition.spec, &request.spec);
     partition.id == request.id
-        && found.size == asked.size
-        && found.gcds == asked.gcds
-        && found.replicas == asked.replicas
-        && found.reconfigurable == asked.reconfigurable
-        && (asked.allocation.is_none() || found.allocation == asked.allocation)
+        && found.size == requested.size
+        && found.gcds == requested.gcds
+        && found.replicas == requested.replicas
+        && found.reconfigurable == requested.reconfigurable
+        && (requested.allocation.is_none() || found.allocation == requested.allocation)
         && (request.ipus.is_empty() || partition.ipus == request.ipus)
 }
 

@@ -1,6 +1,7 @@
-//! The wire messages of the V-IPU user API (package `virmgrpc`), generated from `proto/vipu_user.proto` by `cargo xtask gen`.
+//! The wire messages of the V-IPU user API (package `virmgrpc`), generated from `proto/vipu_user.proto` by
+//! `cargo xtask gen`.
 //!
-//! They stay at this edge: nothing above the transports and the simulator names them.
+//! They stay in this layer: only the transports and the simulator use them.
 #![allow(
     missing_docs,
     clippy::all,

@@ -1,4 +1,4 @@
-//! What was written to the API server, by whom: its own log of writes.
+//! Write counts from the API server's audit log.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,67 +7,67 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Writes by who made them and of what, in the order of their names.
+/// Number of writes by account and operation, in name order.
 #[derive(Clone, Debug, Default)]
 pub struct Writes(pub BTreeMap<(String, String), u64>);
 
 impl Writes {
-    /// Where the log ends now.
+    /// Returns the current length of the log.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If the log does not exist.
     #[must_use]
     pub fn end(log: &Path) -> u64 {
         std::fs::metadata(log).expect("the audit log").len()
     }
 
-    /// Counts what was written since the log ended at `from`. Leases are not counted, because nobody writes them for a job, and no
-    /// reviews of tokens, which store nothing.
+    /// Counts the writes since the log had length `from`. Excludes leases, which are not written per job,
+    /// and token reviews, which store nothing.
     ///
     /// # Panics
     ///
-    /// If there is no log.
+    /// If the log does not exist.
     #[must_use]
     pub fn since(log: &Path, from: u64) -> Self {
         let mut file = File::open(log).expect("the audit log");
-        file.seek(SeekFrom::Start(from)).expect("its end then");
+        file.seek(SeekFrom::Start(from)).expect("seek to the earlier end");
         let mut writes = Self::default();
         for line in BufReader::new(file).lines().map_while(Result::ok) {
             let Ok(event) = serde_json::from_str::<Value>(&line) else {
                 continue;
             };
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let about = &event["objectRef"];
-            if about["resource"] == "leases" || about["resource"] == "tokenreviews" {
+            let object = &event["objectRef"];
+            if object["resource"] == "leases" || object["resource"] == "tokenreviews" {
                 continue;
             }
-            let mut what = format!("{} {}", text(&event["verb"]), text(&about["resource"]));
-            if let Some(part) = about["subresource"].as_str() {
-                what = format!("{what}/{part}");
+            let mut operation = format!("{} {}", text(&event["verb"]), text(&object["resource"]));
+            if let Some(subresource) = object["subresource"].as_str() {
+                operation = format!("{operation}/{subresource}");
             }
             let code = event["responseStatus"]["code"].as_u64().unwrap_or_default();
             if code >= 400 {
-                what = format!("{what} (answered {code})");
+                operation = format!("{operation} (status {code})");
             }
-            *writes.0.entry((who(&event), what)).or_default() += 1;
+            *writes.0.entry((account(&event), operation)).or_default() += 1;
         }
         writes
     }
 
-    /// How many `who` made.
+    /// Returns the number of writes of an account.
     #[must_use]
-    pub fn by(&self, who: &str) -> u64 {
-        let of = |((by, _), count): (&(String, String), &u64)| (by == who).then_some(*count);
+    pub fn count_of(&self, account: &str) -> u64 {
+        let of = |((writer, _), count): (&(String, String), &u64)| (writer == account).then_some(*count);
         self.0.iter().filter_map(of).sum()
     }
 }
 
-/// The account of a service, or else the program.
-fn who(event: &Value) -> String {
+/// Returns the service account, or else the program.
+fn account(event: &Value) -> String {
     let user = event["user"]["username"].as_str().unwrap_or_default();
-    if let Some(account) = user.strip_prefix("system:serviceaccount:ipu-operator-system:") {
-        return account.to_owned();
+    if let Some(name) = user.strip_prefix("system:serviceaccount:ipu-operator-system:") {
+        return name.to_owned();
     }
     let agent = event["userAgent"].as_str().unwrap_or_default();
     let program = agent.split(['/', ' ']).next().unwrap_or_default();

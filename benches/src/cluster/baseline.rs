@@ -1,5 +1,5 @@
-//! As little as this benchmark can do for an IPUJob: its Kubernetes Pod, and one status that tells that it runs. No partition, no
-//! event, no rule. Not a proof that less is impossible.
+//! A minimal baseline controller for IPUJobs: it creates the Pod and writes one running status. It has no
+//! partition, event or rule, and does not prove a lower bound.
 
 use std::sync::Arc;
 
@@ -15,29 +15,34 @@ use tokio::task::JoinHandle;
 use super::load::LoadKind;
 use super::{Installed, phase};
 
-/// Who looks after these jobs, as they say themselves: the operator leaves them alone.
+/// `managedBy` value of these jobs, which the operator ignores.
 pub(super) const MANAGER: &str = "bench.example.com/least";
-/// How many calls are made at a time.
+/// Maximum number of concurrent API calls.
 const MAX_CONCURRENT_REQUESTS: usize = 32;
-/// What is written next to the name of the job.
+/// Label and annotation key of the job.
 const JOB: &str = "bench.example.com/job";
 
-/// It works as long as this is there.
-pub struct Least(Vec<JoinHandle<()>>);
+/// The baseline controller; it stops on drop.
+pub struct MinimalController(Vec<JoinHandle<()>>);
 
-impl Drop for Least {
+impl Drop for MinimalController {
     fn drop(&mut self) {
         self.0.iter().for_each(JoinHandle::abort);
     }
 }
 
-impl Least {
-    /// Looks after the jobs of [`Kind::Least`] in the namespace `default`.
+impl MinimalController {
+    /// Starts managing the jobs of [`LoadKind::Minimal`] in the namespace `default`.
     pub async fn start(installed: &Installed) -> Self {
         let calls = Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS));
         let client = installed.client().await;
-        let jobs = tokio::spawn(each(client.clone(), LoadKind::Least, Arc::clone(&calls), create));
-        let pods = tokio::spawn(each(client, LoadKind::Pod, calls, tell));
+        let jobs = tokio::spawn(for_each_object(
+            client.clone(),
+            LoadKind::Minimal,
+            Arc::clone(&calls),
+            create_pod,
+        ));
+        let pods = tokio::spawn(for_each_object(client, LoadKind::Pod, calls, update_status));
         Self(vec![jobs, pods])
     }
 }
@@ -46,15 +51,15 @@ fn api(client: &Client, kind: LoadKind) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), "default", &kind.resource())
 }
 
-/// Does `work` for everything of a kind that appears or changes.
-async fn each<W, F>(client: Client, kind: LoadKind, calls: Arc<Semaphore>, work: W)
+/// Runs `work` for every object of a kind that appears or changes.
+async fn for_each_object<W, F>(client: Client, kind: LoadKind, calls: Arc<Semaphore>, work: W)
 where
     W: Fn(Client, DynamicObject) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let told = watcher::watcher(api(&client, kind), watcher::Config::default()).default_backoff();
-    let mut told = std::pin::pin!(told);
-    while let Some(event) = told.next().await {
+    let events = watcher::watcher(api(&client, kind), watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
         let (Ok(Event::Apply(object) | Event::InitApply(object)), Ok(permit)) =
             (event, Arc::clone(&calls).acquire_owned().await)
         else {
@@ -68,8 +73,8 @@ where
     }
 }
 
-/// The Kubernetes Pod of a job that has none.
-async fn create(client: Client, job: DynamicObject) {
+/// Creates the Pod of a new job.
+async fn create_pod(client: Client, job: DynamicObject) {
     let metadata = &job.metadata;
     if !job.data["status"].is_null() || metadata.deletion_timestamp.is_some() {
         return;
@@ -90,14 +95,14 @@ async fn create(client: Client, job: DynamicObject) {
         },
         "spec": spec,
     }));
-    // There may be one already.
+    // The Pod may exist already.
     let _ = api(&client, LoadKind::Pod)
         .create(&PostParams::default(), &pod)
         .await;
 }
 
-/// That a job runs, whose Kubernetes Pod does.
-async fn tell(client: Client, pod: DynamicObject) {
+/// Sets a job running if its Pod is running.
+async fn update_status(client: Client, pod: DynamicObject) {
     let annotations = pod.metadata.annotations.unwrap_or_default();
     let (Some(version), "Running") = (annotations.get(JOB), phase(&pod.data)) else {
         return;
@@ -108,8 +113,8 @@ async fn tell(client: Client, pod: DynamicObject) {
         "metadata": {"name": name, "resourceVersion": version},
         "status": {"phase": "Running"},
     }));
-    // It may be told already.
-    let _ = api(&client, LoadKind::Least)
+    // The status may be up to date already.
+    let _ = api(&client, LoadKind::Minimal)
         .replace_status(&name, &PostParams::default(), &job)
         .await;
 }

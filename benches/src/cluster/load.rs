@@ -1,4 +1,4 @@
-//! Many objects at once, and how long each took to run.
+//! Concurrent creation of many objects, with start latencies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,29 +17,30 @@ use tokio::task::JoinSet;
 use super::baseline::MANAGER;
 use super::{Installed, phase};
 
-/// How many connections objects are created over.
+/// Number of connections that create objects.
 const CONNECTIONS: u32 = 8;
-/// How long anything may take that is waited for.
+/// Maximum duration of any wait.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
-/// What is created.
+/// Kind of created objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadKind {
-    /// A Kubernetes Pod that nobody but Kubernetes works on: what the cluster itself takes.
+    /// A Pod without a controller: the cost of the cluster itself.
     Pod,
     /// An IPUJob of one worker on one IPU.
     Worker,
     /// An IPUJob of a launcher and one worker.
     Launcher,
-    /// An IPUJob of one worker for which this benchmark does as little as it can, and the operator nothing.
-    Least,
+    /// An IPUJob of one worker, managed by the minimal controller of this benchmark instead of the
+    /// operator.
+    Minimal,
 }
 
 impl LoadKind {
     pub(super) fn resource(self) -> ApiResource {
         match self {
             Self::Pod => ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods"),
-            Self::Worker | Self::Launcher | Self::Least => ApiResource::from_gvk_with_plural(
+            Self::Worker | Self::Launcher | Self::Minimal => ApiResource::from_gvk_with_plural(
                 &GroupVersionKind::gvk("graphcore.ai", "v1alpha1", "IPUJob"),
                 "ipujobs",
             ),
@@ -47,23 +48,23 @@ impl LoadKind {
     }
 }
 
-/// How long things took.
+/// Start times of a run.
 #[derive(Clone, Debug)]
-pub struct Took {
-    /// From the first creation until all ran.
+pub struct RunTimings {
+    /// Time from the first creation until all objects run.
     pub all: Duration,
-    /// From the creation of each until it ran, shortest first.
+    /// Time from the creation of each object until it runs, in ascending order.
     pub each: Vec<Duration>,
 }
 
-/// Objects of a kind in the namespace `default`.
-pub struct Crowd {
+/// A load of objects of one kind in the namespace `default`.
+pub struct LoadFixture {
     kind: LoadKind,
     clients: Vec<Client>,
 }
 
-impl Crowd {
-    /// None yet.
+impl LoadFixture {
+    /// Connects the clients; creates no object yet.
     pub async fn of(installed: &Installed, kind: LoadKind) -> Self {
         let mut clients = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -76,23 +77,23 @@ impl Crowd {
         Api::namespaced_with(self.clients[client].clone(), "default", &self.kind.resource())
     }
 
-    /// Whether one would be created, without creating it.
+    /// Returns whether a dry-run creation is admitted.
     pub(super) async fn is_admitted(&self) -> bool {
-        let dry = PostParams {
+        let params = PostParams {
             dry_run: true,
             ..PostParams::default()
         };
-        self.api(0).create(&dry, &self.object("try")).await.is_ok()
+        self.api(0).create(&params, &self.object("try")).await.is_ok()
     }
 
-    /// Creates so many over all connections, and waits until all run.
+    /// Creates `count` objects over all connections, and waits until all run.
     ///
     /// # Panics
     ///
-    /// If one cannot be created, or they do not run in time.
-    pub async fn run(&self, many: u32) -> Took {
-        let watcher = tokio::spawn(running(self.api(0), many));
-        let begun = Instant::now();
+    /// If an object cannot be created, or the objects do not run in time.
+    pub async fn run(&self, count: u32) -> RunTimings {
+        let watcher = tokio::spawn(watch_running(self.api(0), count));
+        let started = Instant::now();
         let next = Arc::new(AtomicU32::new(0));
         let mut tasks = JoinSet::new();
         for client in 0..self.clients.len() {
@@ -103,57 +104,59 @@ impl Crowd {
                 let mut created = Vec::new();
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= many {
+                    if number >= count {
                         return created;
                     }
                     let name = format!("load-{number}");
                     let at = Instant::now();
                     api.create(&PostParams::default(), &object(kind, &name))
                         .await
-                        .expect("it is created");
+                        .expect("the object is created");
                     created.push((name, at));
                 }
             });
         }
         let created = tasks.join_all().await.concat();
-        let ran = tokio::time::timeout(TIMEOUT, watcher)
+        let running_since = tokio::time::timeout(TIMEOUT, watcher)
             .await
             .expect("all run in time")
-            .expect("the watch");
+            .expect("the watch task");
         let mut each: Vec<Duration> = created
             .iter()
-            .map(|(name, at)| ran[name].saturating_duration_since(*at))
+            .map(|(name, at)| running_since[name].saturating_duration_since(*at))
             .collect();
         each.sort_unstable();
-        let last = ran.values().max().copied().unwrap_or(begun);
-        Took {
-            all: last.duration_since(begun),
+        let last = running_since.values().max().copied().unwrap_or(started);
+        RunTimings {
+            all: last.duration_since(started),
             each,
         }
     }
 
-    /// Deletes all, and waits until nothing is left; how long that took.
+    /// Deletes all objects and waits until none is left. Returns the elapsed time.
     ///
     /// # Panics
     ///
-    /// If they do not go in time.
+    /// If the objects are not deleted in time.
     pub async fn delete(&self) -> Duration {
-        let begun = Instant::now();
+        let started = Instant::now();
         let api = self.api(0);
-        let (how, all) = (DeleteParams::default(), ListParams::default());
-        api.delete_collection(&how, &all).await.expect("they are deleted");
+        let (params, all) = (DeleteParams::default(), ListParams::default());
+        api.delete_collection(&params, &all)
+            .await
+            .expect("the deletion is accepted");
         let pods: Api<DynamicObject> =
             Api::namespaced_with(self.clients[0].clone(), "default", &LoadKind::Pod.resource());
-        while begun.elapsed() < TIMEOUT {
-            let one = ListParams::default().limit(1);
-            let left = api.list_metadata(&one).await.expect("a list").items.len()
-                + pods.list_metadata(&one).await.expect("a list").items.len();
-            if left == 0 {
-                return begun.elapsed();
+        while started.elapsed() < TIMEOUT {
+            let first = ListParams::default().limit(1);
+            let remaining = api.list_metadata(&first).await.expect("a list").items.len()
+                + pods.list_metadata(&first).await.expect("a list").items.len();
+            if remaining == 0 {
+                return started.elapsed();
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("they do not go");
+        panic!("the objects were not deleted in time");
     }
 
     fn object(&self, name: &str) -> DynamicObject {
@@ -161,23 +164,23 @@ impl Crowd {
     }
 }
 
-/// When each was first seen running, once `many` were.
-async fn running(api: Api<DynamicObject>, many: u32) -> HashMap<String, Instant> {
-    let mut told = std::pin::pin!(watcher::watcher(api, watcher::Config::default()).default_backoff());
-    let mut ran = HashMap::new();
-    while let Some(event) = told.next().await {
+/// Returns the time at which each object was first observed running, once `count` are running.
+async fn watch_running(api: Api<DynamicObject>, count: u32) -> HashMap<String, Instant> {
+    let mut events = std::pin::pin!(watcher::watcher(api, watcher::Config::default()).default_backoff());
+    let mut running_since = HashMap::new();
+    while let Some(event) = events.next().await {
         let Ok(Event::Apply(object) | Event::InitApply(object)) = event else {
             continue;
         };
         if phase(&object.data) == "Running" {
             let name = object.metadata.name.unwrap_or_default();
-            ran.entry(name).or_insert_with(Instant::now);
-            if ran.len() >= usize::try_from(many).unwrap_or(usize::MAX) {
+            running_since.entry(name).or_insert_with(Instant::now);
+            if running_since.len() >= usize::try_from(count).unwrap_or(usize::MAX) {
                 break;
             }
         }
     }
-    ran
+    running_since
 }
 
 fn object(kind: LoadKind, name: &str) -> DynamicObject {
@@ -188,7 +191,7 @@ fn object(kind: LoadKind, name: &str) -> DynamicObject {
             "metadata": {"name": name},
             "spec": {"containers": containers, "nodeSelector": {"vipu-ctrl": "vctl1"}},
         }),
-        LoadKind::Worker | LoadKind::Launcher | LoadKind::Least => json!({
+        LoadKind::Worker | LoadKind::Launcher | LoadKind::Minimal => json!({
             "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob",
             "metadata": {"name": name},
             "spec": {
@@ -201,7 +204,7 @@ fn object(kind: LoadKind, name: &str) -> DynamicObject {
         value["spec"]["launcher"] = json!({"command": ["mpirun", "true"]});
         value["spec"]["workers"]["template"]["spec"]["containers"][0]["command"] = Value::Null;
     }
-    if kind == LoadKind::Least {
+    if kind == LoadKind::Minimal {
         value["spec"]["managedBy"] = MANAGER.into();
     }
     serde_json::from_value(value).expect("an object")

@@ -1,28 +1,28 @@
-//! A program under measurement.
+//! A measured process.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// One that ends with this.
+/// A process that is killed on drop.
 pub struct Process {
     child: Child,
 }
 
-/// What it has taken so far.
+/// CPU time and memory of a process.
 #[derive(Clone, Copy, Debug)]
-pub struct Spent {
-    /// Seconds of processor time.
+pub struct ResourceUsage {
+    /// CPU time in seconds.
     pub cpu: f64,
-    /// The most memory that it had resident, in MiB.
+    /// Peak resident memory, in MiB.
     pub peak: f64,
 }
 
 impl Process {
-    /// Starts it, and waits until it prints a line with `ready`; that line.
+    /// Starts the program and waits until it prints a line with `ready`. Returns the process and that line.
     ///
     /// # Panics
     ///
-    /// If it ends instead.
+    /// If the program ends first.
     #[must_use]
     pub fn start(mut command: Command, ready: &str) -> (Self, String) {
         let mut child = command
@@ -32,21 +32,22 @@ impl Process {
             .expect("the program starts");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
         let line = lines.map_while(Result::ok).find(|line| line.contains(ready));
-        (Self { child }, line.expect("the program says that it is ready"))
+        (Self { child }, line.expect("the program prints its ready line"))
     }
 
-    /// What it has taken so far.
+    /// CPU time and memory of a process.
     ///
     /// # Panics
     ///
-    /// If it does not run any more.
+    /// If the process has ended.
     #[must_use]
-    pub fn spent(&self) -> Spent {
-        let of = |file: &str| {
-            std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).expect("it runs")
+    pub fn usage(&self) -> ResourceUsage {
+        let read_proc = |file: &str| {
+            std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).expect("the process runs")
         };
-        let stat = of("stat");
-        // Behind the name, which may have any letter in it: user and system time are the 12th and 13th.
+        let stat = read_proc("stat");
+        // After the name, which may contain any character: user and system time are the 12th and 13th
+        // fields after it.
         let fields = stat.rsplit(')').next().unwrap_or_default();
         let ticks: f64 = fields
             .split_whitespace()
@@ -54,13 +55,13 @@ impl Process {
             .take(2)
             .filter_map(|ticks| ticks.parse::<f64>().ok())
             .sum();
-        let status = of("status");
+        let status = read_proc("status");
         let peak = status
             .lines()
             .find_map(|line| line.strip_prefix("VmHWM:"))
             .and_then(|line| line.split_whitespace().next())
             .and_then(|kib| kib.parse::<f64>().ok());
-        Spent {
+        ResourceUsage {
             cpu: ticks / 100.0,
             peak: peak.unwrap_or_default() / 1024.0,
         }

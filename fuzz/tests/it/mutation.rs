@@ -1,18 +1,18 @@
-//! Mutations of the inputs of a corpus that keep most of their structure.
+//! Mutations of corpus inputs that keep most of their structure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How an input is changed: which one, and the changes in order. Plain numbers, so that the engine can shrink them.
+/// The index of an input, and its edits in order. Plain numbers, so that the engine can shrink them.
 pub(crate) type Mutation = (u16, Vec<Edit>);
-/// Which change, where, and with what.
+/// Kind, position, length and value of an edit.
 pub(crate) type Edit = (u8, u16, u16, u8);
 
-/// The most changes of one input: more leave nothing of its structure.
-const EDITS_MAX: usize = 8;
+/// Maximum edits of one input: more would destroy its structure.
+const MAX_EDITS: usize = 8;
 
-/// Values that parsers get wrong.
-const WORDS: &[&str] = &[
+/// Values that parsers often mishandle.
+const TOKENS: &[&str] = &[
     "0",
     "1",
     "-1",
@@ -64,7 +64,7 @@ const WORDS: &[&str] = &[
     "..",
 ];
 
-/// The inputs of a corpus, in order of their names.
+/// Returns the inputs of a corpus, ordered by name.
 pub(crate) fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let listed = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -80,13 +80,13 @@ pub(crate) fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(read).collect()
 }
 
-/// The input that a mutation makes of a corpus.
-pub(crate) fn mutate(corpus: &[(PathBuf, Vec<u8>)], (which, edits): &Mutation) -> Vec<u8> {
-    let mut bytes = corpus[usize::from(*which) % corpus.len()].1.clone();
-    for (kind, at, length, with) in edits.iter().take(EDITS_MAX) {
+/// Applies a mutation to a corpus.
+pub(crate) fn mutate(corpus: &[(PathBuf, Vec<u8>)], (index, edits): &Mutation) -> Vec<u8> {
+    let mut bytes = corpus[usize::from(*index) % corpus.len()].1.clone();
+    for (kind, at, length, with) in edits.iter().take(MAX_EDITS) {
         let at = usize::from(*at) % (bytes.len() + 1);
         let end = (at + 1 + usize::from(*length) % 24).min(bytes.len());
-        let whole = token(&bytes, at);
+        let current = token(&bytes, at);
         match kind % 10 {
             0 => drop(bytes.drain(at..end)),
             1 => drop(bytes.splice(at..at, [*with])),
@@ -97,36 +97,41 @@ pub(crate) fn mutate(corpus: &[(PathBuf, Vec<u8>)], (which, edits): &Mutation) -
                 let copy = bytes[at..end].to_vec();
                 drop(bytes.splice(at..at, copy));
             }
-            6 => drop(bytes.splice(at..at, word(*with))),
-            7 => drop(bytes.splice(whole, word(*with))),
+            6 => drop(bytes.splice(at..at, special_token(*with))),
+            7 => drop(bytes.splice(current, special_token(*with))),
             8 => {
-                // A token of another input, or of this one, in the place of this one's.
+                // Replaces a token by one of another input, or of the same input.
                 let other = &corpus[usize::from(*with) % corpus.len()].1;
-                let there = token(other, usize::from(*length) % (other.len() + 1));
-                let words = other[there].to_vec();
-                drop(bytes.splice(whole, words));
+                let source = token(other, usize::from(*length) % (other.len() + 1));
+                let replacement = other[source].to_vec();
+                drop(bytes.splice(current, replacement));
             }
-            9 => drop(bytes.drain(whole)),
+            9 => drop(bytes.drain(current)),
             _ => {}
         }
     }
     bytes
 }
 
-fn word(which: u8) -> Vec<u8> {
-    WORDS[usize::from(which) % WORDS.len()].as_bytes().to_vec()
+fn special_token(index: u8) -> Vec<u8> {
+    TOKENS[usize::from(index) % TOKENS.len()].as_bytes().to_vec()
 }
 
-/// The word or number that `at` stands in.
+/// Returns the range of the token at `at`.
 fn token(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
-    let inside = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    let start = at - bytes[..at].iter().rev().take_while(|byte| inside(byte)).count();
-    let end = at + bytes[at..].iter().take_while(|byte| inside(byte)).count();
+    let is_token_byte = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let start = at
+        - bytes[..at]
+            .iter()
+            .rev()
+            .take_while(|byte| is_token_byte(byte))
+            .count();
+    let end = at + bytes[at..].iter().take_while(|byte| is_token_byte(byte)).count();
     start..end
 }
 
 #[test]
-fn a_mutation_changes_what_it_says_and_keeps_the_rest() {
+fn a_mutation_applies_only_its_edits() {
     let corpus = [(PathBuf::new(), b"size: 16, id: p1".to_vec())];
     let mutated = |edits: &[Edit]| String::from_utf8(mutate(&corpus, &(7, edits.to_vec()))).unwrap();
     assert_eq!(mutated(&[]), "size: 16, id: p1");

@@ -1,4 +1,4 @@
-//! One test a target: its corpus first, then mutations of it, then random bytes.
+//! One test per target: its corpus first, then mutations of it, then random bytes.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,45 +8,46 @@ use ipu_fuzz::TARGETS;
 
 use crate::mutation::{Mutation, corpus, mutate};
 
-/// The most bytes of the committed corpora together: they are read by everybody who clones.
-const CORPUS_BYTES_MAX: u64 = 200 * 1024;
+/// Maximum total bytes of the committed corpora, which every clone downloads.
+const MAX_CORPUS_BYTES: u64 = 200 * 1024;
 
-/// How many inputs of each kind: enough for a second or so in a debug build. `IPU_FUZZ_ITERATIONS` replaces it.
-fn iterations(usual: usize) -> usize {
+/// Returns the number of inputs of each kind: enough for about a second in a debug build.
+/// `IPU_FUZZ_ITERATIONS` replaces it.
+fn iterations(default: usize) -> usize {
     match std::env::var("IPU_FUZZ_ITERATIONS") {
         Ok(text) => text
             .parse()
-            .unwrap_or_else(|_| panic!("IPU_FUZZ_ITERATIONS={text:?}: give a number")),
-        Err(_) => usual,
+            .unwrap_or_else(|_| panic!("IPU_FUZZ_ITERATIONS={text:?}: must be a number")),
+        Err(_) => default,
     }
 }
 
-/// Runs a target on its corpus and names the input that breaks it.
+/// Runs a target on its corpus and reports the failing input.
 fn replay(name: &str, run: fn(&[u8])) {
     for (path, bytes) in corpus(name) {
-        let held = catch_unwind(AssertUnwindSafe(|| run(&bytes))).is_ok();
-        assert!(held, "the input above is {}", path.display());
+        let passed = catch_unwind(AssertUnwindSafe(|| run(&bytes))).is_ok();
+        assert!(passed, "the failing input is {}", path.display());
     }
 }
 
 macro_rules! targets {
-    ($($name:ident: $usual:expr),* $(,)?) => {
+    ($($name:ident: $default:expr),* $(,)?) => {
         $(
             #[test]
             fn $name() {
                 let name = stringify!($name);
                 replay(name, ipu_fuzz::$name);
-                let known = corpus(name);
-                let count = iterations($usual);
-                let forever = std::time::Duration::MAX;
+                let seeds = corpus(name);
+                let count = iterations($default);
+                let unlimited = std::time::Duration::MAX;
                 bolero::check!(name = concat!(stringify!($name), " mutated"))
                     .with_type::<Mutation>()
                     .with_iterations(count)
-                    .with_test_time(forever)
-                    .for_each(|mutation| ipu_fuzz::$name(&mutate(&known, mutation)));
+                    .with_test_time(unlimited)
+                    .for_each(|mutation| ipu_fuzz::$name(&mutate(&seeds, mutation)));
                 bolero::check!(name = concat!(stringify!($name), " random"))
                     .with_iterations(count)
-                    .with_test_time(forever)
+                    .with_test_time(unlimited)
                     .for_each(|bytes: &[u8]| ipu_fuzz::$name(bytes));
             }
         )*
@@ -54,8 +55,8 @@ macro_rules! targets {
         #[test]
         fn every_target_is_tested() {
             let tested = BTreeSet::from([$(stringify!($name)),*]);
-            let known: BTreeSet<&str> = TARGETS.iter().map(|target| target.name).collect();
-            assert_eq!(tested, known);
+            let names: BTreeSet<&str> = TARGETS.iter().map(|target| target.name).collect();
+            assert_eq!(tested, names);
         }
     };
 }
@@ -81,7 +82,7 @@ targets! {
 }
 
 #[test]
-fn every_target_has_its_soak() {
+fn every_target_has_a_libfuzzer_target() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cargo-fuzz");
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
     for target in TARGETS {
@@ -101,7 +102,7 @@ fn every_target_has_its_soak() {
 }
 
 #[test]
-fn the_corpus_is_small_and_belongs_to_targets() {
+fn the_corpus_is_small_and_every_folder_is_a_target() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -109,12 +110,12 @@ fn the_corpus_is_small_and_belongs_to_targets() {
         let name = name.to_str().unwrap();
         assert!(
             TARGETS.iter().any(|target| target.name == name),
-            "{name} is no target"
+            "{name} is not a target"
         );
         bytes += corpus(name)
             .iter()
             .map(|(_, input)| input.len() as u64)
             .sum::<u64>();
     }
-    assert!(bytes <= CORPUS_BYTES_MAX, "{bytes} bytes");
+    assert!(bytes <= MAX_CORPUS_BYTES, "{bytes} bytes");
 }

@@ -7,71 +7,71 @@ use crate::ids::PartitionId;
 use crate::inventory::{Inventory, addresses};
 use crate::topology::IpuAddress;
 
-/// An invariant of an [`Inventory`] that does not hold. Any of them is a defect of this crate.
+/// A violated invariant of an [`Inventory`]. Each one is a defect of this crate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenInventory {
-    /// An IPU in the blocks of two holders.
-    #[error("{at} is held twice, by {holder} and another")]
+    /// An IPU is in the blocks of two holders.
+    #[error("{at} is held by {holder} and by another holder")]
     HeldTwice {
-        /// Which.
+        /// Address of the IPU.
         at: IpuAddress,
-        /// The second holder found.
+        /// The second holder.
         holder: PartitionId,
     },
-    /// A holder has an IPU that does not exist.
+    /// A holder has an IPU outside the topology.
     #[error("{holder} holds {at}, which does not exist")]
-    HeldNowhere {
-        /// Which.
+    OutsideTopology {
+        /// Address of the IPU.
         at: IpuAddress,
-        /// The holder.
+        /// Holder.
         holder: PartitionId,
     },
-    /// Looked up by its id or by one of its IPUs, a holder is not found.
-    #[error("{holder} is not found by its id and by {at}")]
-    Lost {
-        /// Which.
+    /// A lookup by id or by one of its IPUs does not find a holder.
+    #[error("a lookup by id or by {at} does not find {holder}")]
+    NotFound {
+        /// Address of the IPU.
         at: IpuAddress,
-        /// The holder.
+        /// Holder.
         holder: PartitionId,
     },
-    /// The word of vacant IPUs is not what the holders leave.
-    #[error("link domain {link_domain} has the vacant IPUs {found:#018x}, not {expected:#018x}")]
+    /// The mask of vacant IPUs differs from the IPUs without holder.
+    #[error("link domain {link_domain} has vacant IPUs {found:#018x}; expected {expected:#018x}")]
     Vacant {
-        /// The link domain.
+        /// Link domain.
         link_domain: u32,
-        /// What the inventory says.
+        /// Mask in the inventory, one bit per IPU.
         found: u64,
-        /// What the holders leave.
+        /// Mask of the IPUs without holder.
         expected: u64,
     },
-    /// The word of cordoned IPUs is not what the cordons say.
-    #[error("link domain {link_domain} has the excluded IPUs {found:#018x}, not {expected:#018x}")]
-    CordonedWord {
-        /// The link domain.
+    /// The mask of cordoned IPUs differs from the recorded cordons.
+    #[error("link domain {link_domain} has cordoned IPUs {found:#018x}; expected {expected:#018x}")]
+    Cordoned {
+        /// Link domain.
         link_domain: u32,
-        /// What the inventory says.
+        /// Mask in the inventory, one bit per IPU.
         found: u64,
-        /// What the cordons say.
+        /// Mask of the recorded cordons.
         expected: u64,
     },
-    /// An index differs from one made anew.
-    #[error("the index of pool {pool} is not that of the free IPUs")]
+    /// An index differs from a newly built one.
+    #[error("the index of pool {pool} does not match the free IPUs")]
     Index {
-        /// The number of the pool: the allocation's, or one after the last for all of them.
+        /// Index of the pool: that of its allocation, or one past the last for the whole inventory.
         pool: usize,
     },
-    /// The number of holders is not how many there are.
-    #[error("{found} holders are counted, there are {expected}")]
+    /// The holder count differs from the number of holders.
+    #[error("the holder count is {found}; expected {expected}")]
     Count {
-        /// What is counted.
+        /// Stored count.
         found: u32,
-        /// How many there are.
+        /// Number of holders.
         expected: usize,
     },
 }
 
-/// The invariants of `inventory` that do not hold: none, unless this crate is wrong.
+/// Returns the violated invariants of `inventory`: empty unless this crate has a defect.
 #[must_use]
 pub fn check_inventory(inventory: &Inventory) -> Vec<BrokenInventory> {
     let domains = inventory.topology().link_domains();
@@ -82,23 +82,23 @@ pub fn check_inventory(inventory: &Inventory) -> Vec<BrokenInventory> {
         count += 1;
         for at in block.addresses() {
             if !inventory.topology().contains(at) {
-                broken.push(BrokenInventory::HeldNowhere {
+                broken.push(BrokenInventory::OutsideTopology {
                     at,
                     holder: holder.clone(),
                 });
                 continue;
             }
-            let word = &mut held[at.link_domain as usize];
-            if *word >> at.ipu & 1 == 1 {
+            let mask = &mut held[at.link_domain as usize];
+            if *mask >> at.ipu & 1 == 1 {
                 broken.push(BrokenInventory::HeldTwice {
                     at,
                     holder: holder.clone(),
                 });
             }
-            *word |= 1 << at.ipu;
+            *mask |= 1 << at.ipu;
             let by_ipu = inventory.holder_at(at).map(|(id, _)| id);
             if by_ipu != Some(holder) || inventory.block_of(holder) != Some(block) {
-                broken.push(BrokenInventory::Lost {
+                broken.push(BrokenInventory::NotFound {
                     at,
                     holder: holder.clone(),
                 });
@@ -130,7 +130,7 @@ pub fn check_inventory(inventory: &Inventory) -> Vec<BrokenInventory> {
         }
         let (found, expected) = (inventory.cordoned_mask(link_domain), cordoned[index]);
         if found != expected {
-            broken.push(BrokenInventory::CordonedWord {
+            broken.push(BrokenInventory::Cordoned {
                 link_domain,
                 found,
                 expected,
@@ -141,7 +141,7 @@ pub fn check_inventory(inventory: &Inventory) -> Vec<BrokenInventory> {
             !held[index] & inventory.topology().ipu_mask(link_domain),
         ) {
             if let Some((holder, _)) = inventory.holder_at(at) {
-                broken.push(BrokenInventory::Lost {
+                broken.push(BrokenInventory::NotFound {
                     at,
                     holder: holder.clone(),
                 });

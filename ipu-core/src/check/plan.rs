@@ -1,6 +1,6 @@
-//! What holds of every plan, re-derived from the job, the facts and the plan alone: nothing here asks a rule.
+//! Invariants of every plan, derived from the job, the facts and the plan alone, without the rules.
 //!
-//! A shell calls [`check_plan`] before it applies a plan and applies none that is broken; tests call it on every plan.
+//! A caller runs [`check_plan`] before it applies a plan and rejects a broken one. Tests check every plan.
 
 mod attempt_outcome;
 mod effects;
@@ -15,198 +15,199 @@ use crate::job::JobSpec;
 use crate::observation::Observation;
 use crate::plan::{Effect, Plan};
 
-/// An invariant that a plan breaks.
+/// An invariant that a plan violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenPlan {
-    /// A process or a partition of a job that is to have none.
+    /// A process or a partition for a job or instance that must have none.
     #[error("{effect:?} for a job, or an instance, that is deleted, suspended, finished, ended or surplus")]
-    StartedForNothing {
+    UnexpectedStart {
         /// The effect.
         effect: Effect,
     },
-    /// A process of another attempt than the newest.
+    /// An effect for another attempt than the newest.
     #[error("{effect:?} is not for attempt {attempt}")]
     WrongAttempt {
         /// The effect.
         effect: Effect,
-        /// The newest attempt that the record or the facts know.
+        /// The newest attempt in the record or the facts.
         attempt: u32,
     },
-    /// A process without a partition that is active for its attempt.
-    #[error("{effect:?} without a partition that is active for it")]
+    /// A process started without a partition that is active for its attempt.
+    #[error("{effect:?} without a partition that is active for its attempt")]
     WithoutPartition {
         /// The effect.
         effect: Effect,
     },
-    /// A process whose place is taken, that is done, or that the job does not have.
-    #[error("{effect:?}, which exists, is done, or is not of the job")]
-    StartedTwice {
+    /// A start of a process that exists, is done, or is not part of the job.
+    #[error("{effect:?}: the process exists, is done, or is not part of the job")]
+    AlreadyStarted {
         /// The effect.
         effect: Effect,
     },
-    /// A process beside one of another attempt.
+    /// A process started beside one of another attempt.
     #[error("{effect:?} while a process of another attempt may still run")]
     BesideOldProcesses {
         /// The effect.
         effect: Effect,
     },
-    /// A launcher before its workers.
+    /// A launcher started before its workers run.
     #[error("{effect:?} before all its workers run")]
     LauncherBeforeWorkers {
         /// The effect.
         effect: Effect,
     },
-    /// Something before its back-off is over.
+    /// An effect before the back-off is over.
     #[error("{effect:?} before the back-off is over")]
     DuringBackOff {
         /// The effect.
         effect: Effect,
     },
-    /// A partition that is taken away, or reset, under a process.
+    /// A partition released or reset while a process may use it.
     #[error("{effect:?} while a process may still use the partition")]
     UnderProcesses {
         /// The effect.
         effect: Effect,
     },
-    /// A partition released that nobody holds, or that is to stay.
-    #[error("{effect:?}, which is to stay, or is not held")]
-    ReleasedForNothing {
+    /// A release of a partition that is not held or must be kept.
+    #[error("{effect:?}: the partition must be kept or is not held")]
+    UnexpectedRelease {
         /// The effect.
         effect: Effect,
     },
-    /// A process stopped that is to stay.
-    #[error("{effect:?}, which is to stay, or does not exist")]
-    StoppedForNothing {
+    /// A stop of a process that must be kept or does not exist.
+    #[error("{effect:?}: the process must be kept or does not exist")]
+    UnexpectedStop {
         /// The effect.
         effect: Effect,
     },
-    /// A process stopped, and its evidence forgotten, before the verdict on its attempt stood in the record.
+    /// A process stopped, and its record deleted, before the verdict on its attempt was recorded.
     #[error("{effect:?} before its attempt was closed in the record")]
     StoppedBeforeVerdict {
         /// The effect.
         effect: Effect,
     },
-    /// An effect on an instance on which a verdict is made in the same pass.
-    #[error("{effect:?} in the pass that judges its instance")]
+    /// An effect on an instance with a verdict in the same reconciliation.
+    #[error("{effect:?} in the reconciliation that reaches a verdict on its instance")]
     ActedBeforeRecord {
         /// The effect.
         effect: Effect,
     },
-    /// Something that nothing ends of an instance that is to have nothing: its job is deleted or suspended, or has
-    /// finished and keeps nothing; it is surplus; its session is over.
-    #[error("a process or partition of instance {instance}, which is to have nothing, is left alone")]
-    LeftBehind {
+    /// A process or partition that no effect ends, of an instance that must have none: its job is deleted,
+    /// suspended, or finished without retention; the instance is surplus; its session is over.
+    #[error("instance {instance} must have no process or partition, and no effect ends them")]
+    ResourcesRemain {
         /// Which instance.
         instance: u32,
     },
-    /// A process that nothing ends although it is of another attempt, is none that the job has, still works in an instance
-    /// that has ended, or is a worker that the clean-up policy removes.
-    #[error("a process of instance {instance} that is not to stay is left alone")]
-    LeftRunning {
+    /// A process that no effect stops although it must end: it belongs to another attempt, is not part of the
+    /// job, or still works in an ended instance. Or the clean-up policy removes it as a worker.
+    #[error("no effect stops a process of instance {instance} that must be stopped")]
+    ProcessesRemain {
         /// Which instance.
         instance: u32,
     },
-    /// A partition in error that is not reset, or one reset that is not in error since an earlier attempt.
-    #[error("{effect:?} is not what the state of the partition asks for")]
+    /// A partition in error that is not reset, or a reset of one that is not in error since an earlier
+    /// attempt.
+    #[error("{effect:?} does not match the state of the partition")]
     WrongRemedy {
         /// The effect.
         effect: Effect,
     },
-    /// An end that is overlooked.
-    #[error("no verdict on instance {instance}, although {why}")]
+    /// An end without a verdict.
+    #[error("no verdict on instance {instance}, although {cause}")]
     NoVerdict {
         /// Which instance.
         instance: u32,
-        /// What asks for a verdict.
-        why: &'static str,
+        /// The cause that requires a verdict.
+        cause: &'static str,
     },
-    /// An end that is judged otherwise than the tables say.
-    #[error("a wrong verdict on instance {instance}: {what}")]
+    /// A verdict that contradicts the documented tables.
+    #[error("wrong verdict on instance {instance}: {detail}")]
     WrongVerdict {
         /// Which instance.
         instance: u32,
-        /// What is true of it.
-        what: &'static str,
+        /// The fact that contradicts the verdict.
+        detail: &'static str,
     },
-    /// What is remembered of an instance does not follow from what was remembered and is observed.
-    #[error("what is remembered of instance {instance} is wrong: {what}")]
-    WrongMemory {
+    /// The new status of an instance does not follow from its previous status and the observation.
+    #[error("wrong status of instance {instance}: {detail}")]
+    WrongInstanceStatus {
         /// Which instance.
         instance: u32,
-        /// What of it.
-        what: &'static str,
+        /// The wrong part of the status.
+        detail: &'static str,
     },
-    /// A first failure that is not the first.
-    #[error("the wrong failure is blamed: {what}")]
-    WrongBlame {
-        /// Why it is wrong.
-        what: &'static str,
+    /// A first failure that is not the first one.
+    #[error("wrong first failure: {detail}")]
+    WrongFirstFailure {
+        /// The error.
+        detail: &'static str,
     },
-    /// An instance that has ended and stands in the line itself, or keeps a partition while another one of its job stands there.
-    #[error(
-        "instance {instance} has ended, and waits for a partition or keeps one that another instance waits for"
-    )]
-    LeftInLine {
+    /// An ended instance that is queued, or that keeps a partition while another instance of its job is
+    /// queued.
+    #[error("instance {instance} has ended and is queued, or keeps a partition that a queued instance needs")]
+    BlocksQueue {
         /// Which instance.
         instance: u32,
     },
-    /// Finalized with something left, without deletion, or with more to do.
-    #[error("finalized before everything was gone, without deletion, or not last")]
+    /// Finalized with remaining resources, without deletion, or before the last effect.
+    #[error("finalized with remaining resources, without deletion, or not last")]
     FinalizedEarly,
-    /// Nothing is left of a deleted job, but it is not let go of.
-    #[error("nothing of the deleted job is left, but it is not finalized")]
+    /// A deleted job without resources is not finalized.
+    #[error("the deleted job holds no resources and is not finalized")]
     NotFinalized,
-    /// A job is called expired that is not: it has not finished, its `ttlSecondsAfterFinished` are not over, or something of it is
-    /// left; or one is not that is.
-    #[error("the job expires before its time, or while something of it is left, or not although it is due")]
+    /// The job is wrongly marked as expired, or wrongly not: it expires once it has finished, its
+    /// `ttlSecondsAfterFinished` have passed, and it holds no resources.
+    #[error("the job expires early, expires with remaining resources, or does not expire when due")]
     WrongExpiry,
-    /// More instances in the queue at once than the installation allows.
-    #[error("{effect:?} while {requested} instances are in the queue, and {limit} may be")]
+    /// More instances requested at once than the installation allows.
+    #[error("{effect:?} while {requested} of at most {limit} instances are in the queue")]
     TooManyRequests {
         /// The effect.
         effect: Effect,
-        /// How many instances are in the queue, or have their partition made ready, without this one.
+        /// Number of instances that are queued or have a pending partition, without this one.
         requested: u32,
-        /// How many may be.
+        /// Maximum number of such instances.
         limit: u32,
     },
-    /// The same effect twice.
+    /// A duplicate effect.
     #[error("{effect:?} is planned twice")]
-    Twice {
+    Duplicate {
         /// The effect.
         effect: Effect,
     },
-    /// Surplus instances not removed highest first, or a partition before the processes of its instance.
+    /// Surplus instances not removed in descending order, or a partition released before its processes are
+    /// stopped.
     #[error("{effect:?} is out of order")]
     OutOfOrder {
         /// The effect.
         effect: Effect,
     },
-    /// An id or a partition that is not the one of the job.
-    #[error("{effect:?} is not what the job asks for")]
-    NotTheJobs {
+    /// An id or a partition that differs from that of the job.
+    #[error("{effect:?} does not match the job")]
+    NotOfJob {
         /// The effect.
         effect: Effect,
     },
-    /// A status that forgets, contradicts itself, or restarts too often.
-    #[error("the status to be recorded is wrong: {what}")]
+    /// A status that loses data, contradicts itself, or exceeds the restart limit.
+    #[error("wrong status: {detail}")]
     Status {
-        /// What is wrong.
-        what: &'static str,
+        /// The error.
+        detail: &'static str,
     },
-    /// Waiting without saying why.
-    #[error("no reason is given")]
+    /// A plan without a reason.
+    #[error("the plan has no reason")]
     NoReason,
-    /// Waiting for something that no event announces, without looking again.
-    #[error("nothing would ever look again: {what}")]
-    SleepsForEver {
-        /// What is waited for.
-        what: &'static str,
+    /// No requeue time although the job waits for something that no event announces.
+    #[error("no requeue for {awaited}")]
+    NoRequeue {
+        /// The awaited change.
+        awaited: &'static str,
     },
 }
 
-/// Every invariant that `plan` breaks as an answer to `seen` of `job`; empty for a sound plan.
+/// Returns every invariant that `plan` violates for `job` in the state `observation`; empty for a valid plan.
 ///
 /// ```
 /// use ipu_core::{Effect, Limits, Observation, RawJob, Timestamp, check_plan, plan};
@@ -217,16 +218,17 @@ pub enum BrokenPlan {
 /// raw.spec.ipus_per_job_instance = Some(4.into());
 /// let job = raw.parse(&Limits::default()).unwrap().spec;
 ///
-/// let seen = Observation::of_new_job(Timestamp::from_millis(0));
-/// let mut plan = plan(&job, &seen);
-/// assert_eq!(check_plan(&job, &seen, &plan), []);
+/// let observation = Observation::for_new_job(Timestamp::from_millis(0));
+/// let mut plan = plan(&job, &observation);
+/// assert_eq!(check_plan(&job, &observation, &plan), []);
 /// plan.effects.push(Effect::Finalize);
-/// assert_eq!(check_plan(&job, &seen, &plan)[0].to_string(), "finalized before everything was gone, without deletion, or not last");
+/// let broken = check_plan(&job, &observation, &plan)[0].to_string();
+/// assert_eq!(broken, "finalized with remaining resources, without deletion, or not last");
 /// ```
 #[must_use]
-pub fn check_plan(job: &JobSpec, seen: &Observation, plan: &Plan) -> Vec<BrokenPlan> {
+pub fn check_plan(job: &JobSpec, observation: &Observation, plan: &Plan) -> Vec<BrokenPlan> {
     let mut broken = Vec::new();
-    let facts = AttemptFacts::new(job, seen);
+    let facts = AttemptFacts::new(job, observation);
     effects::check(&facts, plan, &mut broken);
     status::check(&facts, plan, &mut broken);
     verdicts::check(&facts, plan, &mut broken);

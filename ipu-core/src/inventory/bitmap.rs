@@ -1,8 +1,10 @@
-//! Free space of one link domain as one word: bit i is set if IPU i is free. All of the buddy model is here.
+//! Free space of one link domain as one word: bit i is set if IPU i is free. Implements the buddy model.
 
-/// Entry k: bit i is set if a free aligned block of 2^k IPUs starts at IPU i. The last entry is empty.
+/// Returns at entry k the starts of the free aligned blocks of 2^k IPUs: bit i for IPU i. The last entry is
+/// empty.
 ///
-/// Without branches and of a fixed length, here and below: a wrong guess of the processor costs more than all of it.
+/// Without branches and of a fixed length, here and below: one branch misprediction costs more than the whole
+/// function.
 const fn levels(free: u64) -> [u64; 8] {
     let one = free & free >> 1 & 0x5555_5555_5555_5555;
     let two = one & one >> 2 & 0x1111_1111_1111_1111;
@@ -13,15 +15,16 @@ const fn levels(free: u64) -> [u64; 8] {
     [free, one, two, three, four, five, six, 0]
 }
 
-/// Those of `blocks`, starts of free blocks of 2^`order` IPUs, that are in none of `parents`, free blocks of twice that.
+/// Returns those of `blocks`, starts of free blocks of 2^`order` IPUs, that are in none of `parents`, free
+/// blocks of twice that size.
 const fn orphans(blocks: u64, parents: u64, order: u32) -> u64 {
-    // In two halves, because a whole link domain has nothing to shift by its 64 IPUs.
+    // In two halves, because a shift by all 64 IPUs of a link domain overflows.
     let size = 1 << order;
     let children = parents | parents << (size / 2) << (size - size / 2);
     blocks & !children
 }
 
-/// The starts of the free aligned blocks of 2^`order` IPUs; none for an order over 6.
+/// Returns the starts of the free aligned blocks of 2^`order` IPUs; none for an order over 6.
 pub(crate) const fn starts(free: u64, order: u32) -> u64 {
     if order > 6 {
         0
@@ -30,7 +33,8 @@ pub(crate) const fn starts(free: u64, order: u32) -> u64 {
     }
 }
 
-/// The starts of the free aligned blocks of 2^`order` IPUs whose enclosing block of twice the size is not free.
+/// Returns the starts of the free aligned blocks of 2^`order` IPUs whose enclosing block of twice the size is
+/// not free.
 pub(crate) const fn maximal(free: u64, order: u32) -> u64 {
     if order > 6 {
         return 0;
@@ -39,7 +43,8 @@ pub(crate) const fn maximal(free: u64, order: u32) -> u64 {
     orphans(levels[order as usize], levels[order as usize + 1], order)
 }
 
-/// Bit k is set if there is a maximal free block of 2^k IPUs: the orders of the free lists of a buddy allocator.
+/// Returns the orders of the maximal free blocks: bit k is set if there is one of 2^k IPUs, like the free
+/// lists of a buddy allocator.
 pub(crate) const fn signature(free: u64) -> u8 {
     let levels = levels(free);
     ((orphans(levels[0], levels[1], 0) != 0) as u8)
@@ -51,7 +56,7 @@ pub(crate) const fn signature(free: u64) -> u8 {
         | (levels[6] as u8) << 6
 }
 
-/// The order of the largest free block of a signature; none if nothing is free.
+/// Returns the order of the largest free block of a signature; none if no IPU is free.
 pub(crate) const fn top(signature: u8) -> Option<u32> {
     if signature == 0 {
         None
@@ -60,12 +65,12 @@ pub(crate) const fn top(signature: u8) -> Option<u32> {
     }
 }
 
-/// The IPUs of the block of 2^`order` IPUs at `first`.
+/// Returns the IPUs of the block of 2^`order` IPUs at `first`.
 pub(crate) const fn block(first: u32, order: u32) -> u64 {
     u64::MAX >> (64 - (1_u32 << order)) << first
 }
 
-/// The aligned blocks that make up a word, ascending and none larger than needs be: first IPU and order.
+/// Splits a word into the fewest aligned blocks, ascending: first IPU and order.
 pub(crate) fn aligned(word: u64) -> impl Iterator<Item = (u8, u32)> {
     let mut rest = word;
     core::iter::from_fn(move || {
@@ -73,14 +78,14 @@ pub(crate) fn aligned(word: u64) -> impl Iterator<Item = (u8, u32)> {
             return None;
         }
         let first = rest.trailing_zeros() & 63;
-        let together = (!(rest >> first)).trailing_zeros();
-        let order = (first | 64).trailing_zeros().min(together.ilog2());
+        let run = (!(rest >> first)).trailing_zeros();
+        let order = (first | 64).trailing_zeros().min(run.ilog2());
         rest &= !block(first, order);
         Some((first as u8, order))
     })
 }
 
-/// The bits that are set, ascending.
+/// Iterates over the bits that are set, ascending.
 pub(crate) fn bits(word: u64) -> impl Iterator<Item = u32> {
     let mut rest = word;
     core::iter::from_fn(move || {
@@ -103,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_are_those_that_one_finds_by_looking_at_each(a: u64, b: u64, c: u64, dense: bool) {
+        fn blocks_match_a_scan_of_every_position(a: u64, b: u64, c: u64, dense: bool) {
             // Random words have no large blocks; or-ing three gives words that do.
             let free = if dense { a | b | c } else { a };
             for order in 0..=6 {

@@ -1,4 +1,4 @@
-//! The IPUs of one partition, or of one that could be.
+//! The IPUs of one partition, existing or possible.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,16 +14,17 @@ use crate::units::IpuCount;
 
 /// The IPUs of one partition.
 ///
-/// A partition that this crate places is *aligned*: a block of 1 to 64 IPUs of one link domain that starts at a
-/// multiple of its size, or 2^k whole link domains (the buddy model, an assumption; see `docs/placement.md`). A
-/// controller may have chosen otherwise, so a block can also be any other set of IPUs; such a one is recorded, never chosen.
+/// A partition that this crate places is *aligned*. It is a block of 1 to 64 IPUs of one link domain that
+/// starts at a multiple of its size, or 2^k whole link domains. This is the buddy model, an assumption; see
+/// `docs/placement.md`. A controller may choose differently, so a block can also be any other set of IPUs.
+/// Such a block is recorded, never chosen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Raw", into = "Raw")]
 pub struct Block(Repr);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Repr {
-    /// `1 << order` IPUs of one link domain, from a multiple of that on.
+    /// `1 << order` IPUs of one link domain, starting at a multiple of that size.
     Within { link_domain: u32, first: u8, order: u8 },
     /// Whole link domains: a power of two of them, at least two, ascending.
     Whole(Vec<u32>),
@@ -41,11 +42,11 @@ enum Raw {
 }
 
 impl Block {
-    /// `size` IPUs of one link domain, the first of which is `first`.
+    /// Creates the block of `size` IPUs of one link domain that starts at `first`.
     ///
     /// # Errors
     ///
-    /// [`BlockError::Unaligned`] if `size` is more than 64 or `first` is no multiple of it.
+    /// [`BlockError::Unaligned`] if `size` is more than 64 or `first` is not a multiple of it.
     pub fn within(link_domain: u32, first: u8, size: IpuCount) -> Result<Self, BlockError> {
         let size = size.get();
         if size > 64 || u32::from(first) % size != 0 || first >= 64 {
@@ -58,7 +59,7 @@ impl Block {
         ))
     }
 
-    /// The aligned block of `1 << order` IPUs at `first`, both known to fit.
+    /// Creates the aligned block of `1 << order` IPUs at `first`; the caller ensures that both fit.
     pub(crate) const fn aligned(link_domain: u32, first: u32, order: u32) -> Self {
         Self(Repr::Within {
             link_domain,
@@ -67,7 +68,7 @@ impl Block {
         })
     }
 
-    /// Whole link domains.
+    /// Creates the block of whole link domains.
     ///
     /// # Errors
     ///
@@ -83,11 +84,11 @@ impl Block {
         Ok(Self(Repr::Whole(link_domains)))
     }
 
-    /// The block of exactly these IPUs, in any order: an aligned one if they form one.
+    /// Creates the block of exactly these IPUs, in any order: an aligned one if they form one.
     ///
     /// # Errors
     ///
-    /// [`BlockError::Ipus`] if there are none, one is given twice, or a number is over 63.
+    /// [`BlockError::Ipus`] if there are none, one is repeated, or a number is over 63.
     pub fn of_ipus(ipus: impl IntoIterator<Item = IpuAddress>) -> Result<Self, BlockError> {
         let mut ipus: Vec<IpuAddress> = ipus.into_iter().collect();
         ipus.sort_unstable();
@@ -126,11 +127,11 @@ impl Block {
         Ok(Self(Repr::Scattered(ipus)))
     }
 
-    /// The block of the IPUs that a controller names in `cluster`, in any order.
+    /// Creates the block of the IPUs that a controller names in `cluster`, in any order.
     ///
     /// # Errors
     ///
-    /// [`BlockError::Nowhere`] for an IPU that the cluster does not have, otherwise as [`Block::of_ipus`].
+    /// [`BlockError::UnknownIpu`] for an IPU that the cluster does not have, otherwise as [`Block::of_ipus`].
     pub fn of_places(
         topology: &Topology,
         cluster: &ClusterId,
@@ -141,7 +142,7 @@ impl Block {
             match topology.address(cluster, *place) {
                 Some(at) => ipus.push(at),
                 None => {
-                    return Err(BlockError::Nowhere {
+                    return Err(BlockError::UnknownIpu {
                         place: *place,
                         cluster: cluster.clone(),
                     });
@@ -151,8 +152,8 @@ impl Block {
         Self::of_ipus(ipus)
     }
 
-    /// The words in which a controller is told of this block: its cluster, and its IPUs in ascending order; none if it is
-    /// not all of one cluster of `topology`.
+    /// Returns the block in the controller's numbering: its cluster, and its IPUs in ascending order; none if
+    /// it is not in one cluster of `topology`.
     #[must_use]
     pub fn places(&self, topology: &Topology) -> Option<(ClusterId, Vec<IpuPlace>)> {
         let (cluster, _) = topology.place(self.first())?;
@@ -167,7 +168,7 @@ impl Block {
         Some((cluster.clone(), places))
     }
 
-    /// How many IPUs it has.
+    /// Returns the number of IPUs.
     #[must_use]
     pub fn ipus(&self) -> u32 {
         let long = match &self.0 {
@@ -178,7 +179,7 @@ impl Block {
         u32::try_from(long).unwrap_or(u32::MAX)
     }
 
-    /// Its size, if it is an aligned block and thus a legal partition.
+    /// Returns the size, if it is an aligned block and thus a legal partition.
     #[must_use]
     pub fn size(&self) -> Option<IpuCount> {
         match &self.0 {
@@ -188,7 +189,7 @@ impl Block {
         }
     }
 
-    /// Its first IPU.
+    /// Returns the first IPU.
     #[must_use]
     pub fn first(&self) -> IpuAddress {
         match &self.0 {
@@ -209,8 +210,8 @@ impl Block {
         }
     }
 
-    /// Its IPUs by link domain, in ascending order: bit i of the mask is IPU i. A scattered block may name a link
-    /// domain several times.
+    /// Iterates over the IPUs by link domain, in ascending order: bit i of the mask is IPU i. A scattered
+    /// block may yield a link domain several times.
     pub fn masks(&self) -> impl Iterator<Item = (u32, u64)> {
         let (one, whole, scattered) = match &self.0 {
             Repr::Within {
@@ -233,14 +234,14 @@ impl Block {
             )
     }
 
-    /// Its IPUs, ascending.
+    /// Iterates over the IPUs, ascending.
     pub fn addresses(&self) -> impl Iterator<Item = IpuAddress> {
         self.masks()
             .flat_map(|(link_domain, mask)| addresses(link_domain, mask))
     }
 }
 
-/// The IPUs of a mask.
+/// Iterates over the IPUs of a mask.
 pub(crate) fn addresses(link_domain: u32, mask: u64) -> impl Iterator<Item = IpuAddress> {
     bitmap::bits(mask).map(move |bit| IpuAddress {
         link_domain,

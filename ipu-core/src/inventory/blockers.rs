@@ -1,4 +1,4 @@
-//! What would have to end for a partition to fit.
+//! Holders that block a placement.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -11,29 +11,29 @@ use super::{Block, InventoryView, addresses, bitmap};
 use crate::ids::PartitionId;
 use crate::units::IpuCount;
 
-/// What would have to end for a partition to fit, and where it would be then.
+/// Holders that would have to end for a partition to fit, and its placement then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Blockers {
-    /// Who would have to end, by id; empty if it fits now.
+    /// Blocking holders, by id; empty if the partition fits now.
     pub holders: Vec<PartitionId>,
-    /// How many IPUs all of them hold.
+    /// Total number of IPUs of these holders.
     pub ipus: u32,
-    /// Where the partition would fit then.
+    /// Placement of the partition after they end.
     pub block: Block,
 }
 
-/// Fewest holders, then fewest IPUs that they hold, then the lowest address.
+/// Number of holders, then number of their IPUs, then the lowest address.
 type BlockCost = (usize, u32, u32, u32);
 
 impl InventoryView<'_> {
-    /// A smallest set of holders whose end makes room for `size`; none if no end could (too large, or too much of it is
-    /// cordoned).
+    /// Returns a smallest set of holders whose end frees a block of `size`; none if there is no such set (too
+    /// large, or too much of it is cordoned).
     ///
-    /// *Guarantees*. No smaller set is enough. Of those of the same number for up to 64 IPUs it is the one that ends the
-    /// fewest IPUs' work, the lowest of those; the same inventory gives the same answer. Above 64 IPUs the number is
-    /// smallest as long as every holder is an aligned block.
+    /// *Guarantees*. No smaller set is enough. Up to 64 IPUs it is, among sets of equal length, the one with
+    /// the fewest IPUs in use, then the one at the lowest address; the same inventory gives the same result.
+    /// Above 64 IPUs the length is minimal as long as every holder is an aligned block.
     #[must_use]
     pub fn blockers_for(&self, size: IpuCount) -> Option<Blockers> {
         match domains_of(size) {
@@ -63,7 +63,7 @@ impl InventoryView<'_> {
         best.map(|(_, block)| self.blockers_of(block))
     }
 
-    /// How many holders have IPUs of a mask, and how many IPUs they hold in all.
+    /// Returns the number of holders with IPUs of a mask, and the total number of their IPUs.
     fn holders_in(&self, domain: u32, mask: u64) -> (usize, u32) {
         let held = mask & !self.inventory.vacant_mask(domain);
         let mut rest = held;
@@ -83,7 +83,7 @@ impl InventoryView<'_> {
         (count, ipus)
     }
 
-    /// The holders of a block.
+    /// Returns the holders of a block.
     fn blockers_of(&self, block: Block) -> Blockers {
         let mut holders: BTreeMap<&PartitionId, u32> = BTreeMap::new();
         for (domain, mask) in block.masks() {
@@ -99,11 +99,12 @@ impl InventoryView<'_> {
         }
     }
 
-    /// The cheapest `wanted` whole link domains of one allocation.
+    /// Returns the cheapest `wanted` whole link domains of one allocation.
     ///
-    /// A link domain costs the holders in it, except that one holder of several whole link domains frees all of them
-    /// for the cost of one. So: what is free, then the largest such holders (the last of them the smallest that is
-    /// enough), then the link domains with the fewest holders.
+    /// The cost of a link domain is the number of holders in it. The exception: one holder of several whole
+    /// link domains frees all of them for the cost of one. The order of choice: free link domains, then the
+    /// largest such holders (the last of them the smallest that is enough), then the link domains with the
+    /// fewest holders.
     fn whole_blockers(&self, pool: &Pool, wanted: usize) -> Option<Blockers> {
         let mut chosen: BTreeSet<u32> = BTreeSet::new();
         let mut groups: BTreeMap<&PartitionId, Vec<u32>> = BTreeMap::new();
@@ -134,7 +135,7 @@ impl InventoryView<'_> {
                 .min_by_key(|(_, domains)| domains.len());
             let largest = groups.iter().rev().max_by_key(|(_, domains)| domains.len());
             let group = enough.or(largest).map(|(id, _)| *id);
-            // One holder of a single link domain costs as much as a group and ends less work.
+            // The holder of a single link domain costs as much as a group and ends less work.
             let single =
                 singles.next_if(|(holders, _, _)| group.is_none() || (missing == 1 && *holders == 1));
             if let Some((_, _, domain)) = single {

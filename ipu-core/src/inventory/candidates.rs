@@ -1,4 +1,4 @@
-//! Free blocks, and which of them a policy may want.
+//! Free blocks, as candidates for a policy.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use super::{Block, InventoryView, bitmap};
 use crate::units::IpuCount;
 
 impl<'a> InventoryView<'a> {
-    /// The free block of `size` at the lowest address.
+    /// Returns the free block of `size` at the lowest address.
     #[must_use]
     pub fn first_fit(&self, size: IpuCount) -> Option<Block> {
         if let Some(domains) = domains_of(size) {
@@ -16,7 +16,7 @@ impl<'a> InventoryView<'a> {
                 .pools()
                 .filter_map(|pool| lowest_whole(pool, domains))
                 .min()
-                .and_then(whole);
+                .and_then(whole_block);
         }
         let order = size.order();
         let (row, _) = self.pool.index.first_fit(size)?;
@@ -30,15 +30,16 @@ impl<'a> InventoryView<'a> {
         ))
     }
 
-    /// The tightest free block of `size`: the start of the smallest free block that it fits into, the lowest of those.
-    /// Larger than a link domain: the link domains of the allocation with the fewest whole free ones that are enough.
+    /// Returns the tightest free block of `size`: the start of the smallest free block that it fits into, the
+    /// lowest of those. Above the size of a link domain: link domains of the allocation with the fewest whole
+    /// free ones that are enough.
     #[must_use]
     pub fn best_fit(&self, size: IpuCount) -> Option<Block> {
         if let Some(domains) = domains_of(size) {
             let candidates = self
                 .pools()
                 .filter_map(|pool| Some((pool.index.whole_count(), lowest_whole(pool, domains)?)));
-            return candidates.min().and_then(|(_, domains)| whole(domains));
+            return candidates.min().and_then(|(_, domains)| whole_block(domains));
         }
         let (order, row) = self.pool.index.tightest(size)?;
         let starts = self.pool.siblings(row).fold(0, |all, row| {
@@ -51,15 +52,16 @@ impl<'a> InventoryView<'a> {
         ))
     }
 
-    /// Every free block of `size`, by address. Larger than a link domain: one for each allocation that it fits into, of
-    /// the lowest link domains, because all combinations would be too many.
+    /// Iterates over all free blocks of `size`, by address. Above the size of a link domain: one for each
+    /// allocation that it fits into, of the lowest link domains, because the number of all combinations is
+    /// too large.
     pub fn blocks(&self, size: IpuCount) -> impl Iterator<Item = Block> + use<'a> {
         let view = *self;
         let domains = domains_of(size);
         let large = domains.into_iter().flat_map(move |domains| {
             view.pools()
                 .filter_map(move |pool| lowest_whole(pool, domains))
-                .filter_map(whole)
+                .filter_map(whole_block)
         });
         let rows = if domains.is_none() {
             Some(self.pool.by_domain())
@@ -78,25 +80,24 @@ impl<'a> InventoryView<'a> {
         large.chain(small)
     }
 
-    /// Whether all of `block` is in one allocation of this view.
+    /// Returns whether all of `block` is in one allocation of this view.
     #[must_use]
     pub fn covers(&self, block: &Block) -> bool {
         let Some((first, _)) = block.masks().next() else {
             return false;
         };
-        self.inventory.parts(first).iter().any(|candidate| {
+        self.inventory.pool_rows(first).iter().any(|candidate| {
             self.has_pool(candidate.pool)
                 && block.masks().all(|(domain, mask)| {
-                    let parts = self.inventory.parts(domain);
-                    parts
-                        .iter()
-                        .any(|part| part.pool == candidate.pool && mask & !part.mask == 0)
+                    let rows = self.inventory.pool_rows(domain);
+                    rows.iter()
+                        .any(|row| row.pool == candidate.pool && mask & !row.mask == 0)
                 })
         })
     }
 }
 
-/// The lowest whole free link domains of a pool, if it has so many.
+/// Returns the lowest `domains` whole free link domains of a pool, if it has that many.
 fn lowest_whole(pool: &Pool, domains: usize) -> Option<Vec<u32>> {
     let enough = pool.index.whole_count() >= domains;
     enough.then(|| {
@@ -108,6 +109,6 @@ fn lowest_whole(pool: &Pool, domains: usize) -> Option<Vec<u32>> {
     })
 }
 
-fn whole(domains: Vec<u32>) -> Option<Block> {
+fn whole_block(domains: Vec<u32>) -> Option<Block> {
     Block::whole(domains).ok()
 }

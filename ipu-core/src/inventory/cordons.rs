@@ -1,4 +1,4 @@
-//! IPUs that nothing is placed on, and who said so.
+//! Cordoned IPUs, which take no new partitions, with the owners of the cordons.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -8,15 +8,15 @@ use super::{Inventory, InventoryError};
 use crate::ids::{CordonOwner, PartitionId};
 use crate::topology::IpuAddress;
 
-/// Cordons: for each owner the IPUs that it cordons.
+/// The cordoned IPUs of each owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cordons {
-    /// Only what is not empty.
+    /// Without empty masks and owners.
     by_owner: BTreeMap<CordonOwner, BTreeMap<u32, u64>>,
 }
 
 impl Cordons {
-    /// The IPUs of a link domain that anyone cordons.
+    /// Returns the cordoned IPUs of a link domain.
     pub(super) fn mask(&self, link_domain: u32) -> u64 {
         self.by_owner
             .values()
@@ -24,7 +24,7 @@ impl Cordons {
             .fold(0, |all, mask| all | mask)
     }
 
-    /// Who cordons an IPU.
+    /// Iterates over the owners of cordons of an IPU.
     fn owners(&self, at: IpuAddress) -> impl Iterator<Item = &CordonOwner> {
         self.by_owner.iter().filter_map(move |(owner, domains)| {
             (domains.get(&at.link_domain)? >> at.ipu & 1 == 1).then_some(owner)
@@ -55,8 +55,8 @@ impl Cordons {
 }
 
 impl Inventory {
-    /// Cordons IPUs from placement on behalf of `owner`. Those that it cordons already stay so. Who holds one of them
-    /// goes on holding it; the holders are answered, so that they can be told.
+    /// Cordons IPUs on behalf of `owner`: no new partitions are placed there. Repeating a cordon changes
+    /// nothing. Holders keep their IPUs; they are returned.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Inventory {
         owner: &CordonOwner,
         ipus: impl IntoIterator<Item = IpuAddress>,
     ) -> Result<BTreeSet<PartitionId>, InventoryError> {
-        let masks = self.known(ipus)?;
+        let masks = self.to_masks(ipus)?;
         if !masks.is_empty() {
             self.cordons.add(owner, &masks);
         }
@@ -78,18 +78,18 @@ impl Inventory {
             .collect())
     }
 
-    /// Takes back cordons of `owner`. An IPU that others cordon too stays cordoned.
+    /// Removes cordons of `owner`. An IPU that other owners cordon stays cordoned.
     ///
     /// # Errors
     ///
-    /// [`InventoryError::NotCordoned`] for an IPU that `owner` does not cordon, [`InventoryError::Unknown`] for one
-    /// that does not exist; nothing changes then.
+    /// [`InventoryError::NotCordoned`] for an IPU that `owner` does not cordon, [`InventoryError::Unknown`]
+    /// for one that does not exist; nothing changes then.
     pub fn uncordon(
         &mut self,
         owner: &CordonOwner,
         ipus: impl IntoIterator<Item = IpuAddress>,
     ) -> Result<(), InventoryError> {
-        let masks = self.known(ipus)?;
+        let masks = self.to_masks(ipus)?;
         for at in masks.iter().flat_map(|(domain, mask)| addresses(*domain, *mask)) {
             let owners: Vec<CordonOwner> = self.cordons.owners(at).cloned().collect();
             if !owners.contains(owner) {
@@ -105,7 +105,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// The cordons: owner and IPU, by owner and then by address.
+    /// Iterates over the cordons: owner and IPU, by owner and then by address.
     pub fn cordons(&self) -> impl Iterator<Item = (&CordonOwner, IpuAddress)> {
         self.cordons.by_owner.iter().flat_map(|(owner, domains)| {
             domains
@@ -115,13 +115,13 @@ impl Inventory {
         })
     }
 
-    /// Who cordons an IPU; nobody if it is not cordoned.
+    /// Iterates over the owners of cordons of an IPU; empty if it is not cordoned.
     pub fn cordoned_by(&self, at: IpuAddress) -> impl Iterator<Item = &CordonOwner> {
         self.cordons.owners(at)
     }
 
-    /// IPUs as masks, if all of them exist.
-    fn known(
+    /// Converts IPUs to masks, if all of them exist.
+    fn to_masks(
         &self,
         ipus: impl IntoIterator<Item = IpuAddress>,
     ) -> Result<BTreeMap<u32, u64>, InventoryError> {

@@ -1,4 +1,4 @@
-//! Why something is not a block, and why an inventory refuses a change.
+//! Errors of blocks and of inventory changes.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,41 +10,41 @@ use crate::ids::{ClusterId, CordonOwner, PartitionId};
 use crate::partition::IpuPlace;
 use crate::topology::IpuAddress;
 
-/// Why something is not a [`Block`].
+/// The reason that something is not a [`Block`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// Not a power of two, too large for a link domain, or at no multiple of its size.
-    #[error("IPUs {first} to {} are no block: a block has 1, 2, 4, ... 64 IPUs and starts at a multiple of its size", u32::from(*.first) + .size.saturating_sub(1))]
+    /// Not a power of two, too large for a link domain, or not aligned to its size.
+    #[error("IPUs {first} to {} are not a block: a block has 1, 2, 4, ... 64 IPUs and starts at a multiple of its size", u32::from(*.first) + .size.saturating_sub(1))]
     Unaligned {
         /// The first IPU in its link domain.
         first: u8,
-        /// How many.
+        /// Number of IPUs.
         size: u32,
     },
     /// Not 2, 4, 8, ... different link domains.
-    #[error("{given} whole link domains are no block: it takes 2, 4, 8, ... different ones")]
+    #[error("{given} whole link domains are not a block: it takes 2, 4, 8, ... different ones")]
     LinkDomains {
-        /// How many were given.
+        /// Number of given link domains.
         given: usize,
     },
-    /// No IPUs, one of them twice, or one that cannot be.
-    #[error("{ipus} is no set of IPUs: name at least one, none twice, 0 to 63 in each link domain")]
+    /// No IPUs, a repeated one, or an invalid number.
+    #[error("{ipus} is not a set of IPUs: name at least one, none twice, 0 to 63 in each link domain")]
     Ipus {
-        /// What was given.
+        /// The given IPUs.
         ipus: String,
     },
-    /// An IPU that is not there.
+    /// An IPU that does not exist.
     #[error("cluster {cluster} has no IPU {} in a link domain {}", .place.ipu, .place.link_domain)]
-    Nowhere {
-        /// The first one that is not there.
+    UnknownIpu {
+        /// The first IPU that does not exist.
         place: IpuPlace,
-        /// Where it was looked for.
+        /// The cluster of the lookup.
         cluster: ClusterId,
     },
 }
 
-/// Why the inventory refuses a change. It is unchanged then.
+/// The reason that the inventory rejects a change. The inventory is unchanged then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -55,56 +55,56 @@ pub enum InventoryError {
         /// The first one that does not exist.
         at: IpuAddress,
     },
-    /// Someone holds it.
+    /// The IPU is held.
     #[error("{at} is held by {holder}; no IPU is ever held twice")]
     Held {
         /// The first one that is held.
         at: IpuAddress,
-        /// By whom.
+        /// Its holder.
         holder: PartitionId,
     },
-    /// It is cordoned.
-    #[error("{at} is excluded by {owner}; only {owner} can lift that")]
+    /// The IPU is cordoned.
+    #[error("{at} is cordoned by {owner}; only {owner} can remove the cordon")]
     #[serde(rename = "excluded")]
     Cordoned {
         /// The first one that is cordoned.
         at: IpuAddress,
-        /// By whom; the first owner in order of their names.
+        /// Owner of the cordon; the first one by name.
         owner: CordonOwner,
     },
     /// The holder holds a block already.
     #[error("{holder} holds {block} already; vacate it first")]
     HoldsAlready {
-        /// Who.
+        /// The holder.
         holder: PartitionId,
-        /// What it holds.
+        /// Its block.
         block: Block,
     },
     /// The holder holds nothing.
     #[error("{holder} holds nothing")]
     HoldsNothing {
-        /// Who.
+        /// The holder.
         holder: PartitionId,
     },
-    /// The holder holds something else.
+    /// The holder holds another block.
     #[error("{holder} holds {held}, not {block}")]
     HoldsOther {
-        /// Who.
+        /// The holder.
         holder: PartitionId,
-        /// What it holds.
+        /// Its block.
         held: Block,
-        /// What it was to vacate.
+        /// The block to vacate.
         block: Block,
     },
-    /// Not this owner's cordon.
-    #[error("{at} is not excluded by {owner}; only who excludes an IPU can lift it")]
+    /// The cordon has another owner.
+    #[error("{at} is not cordoned by {owner}; only the owner of a cordon can remove it")]
     #[serde(rename = "notExcluded")]
     NotCordoned {
         /// The first IPU.
         at: IpuAddress,
-        /// Who wanted to lift it.
+        /// The owner that requested the removal.
         owner: CordonOwner,
-        /// Who does cordon it; empty if nobody does.
+        /// Owners of cordons of the IPU; empty if it is not cordoned.
         owners: Vec<CordonOwner>,
     },
 }

@@ -1,49 +1,51 @@
-//! The maximal free blocks of one link domain as one word, kept up to date in a few instructions and without a branch.
+//! The maximal free blocks of one link domain as one word, updated in a few instructions and without
+//! branches.
 
 use crate::units::IpuCount;
 
-/// A block of a link domain, as a node of a binary tree: all 64 IPUs are node 1, the halves of node n are the nodes 2n and
-/// 2n+1, IPU i is node 64+i.
+/// A block of a link domain, as a node of a binary tree: all 64 IPUs are node 1, the halves of node n are the
+/// nodes 2n and 2n+1, IPU i is node 64+i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockNode(u8);
 
 impl BlockNode {
-    /// The block of `size` IPUs at `first`; none if there is no such block in a link domain.
+    /// Creates the node of the block of `size` IPUs at `first`; none if a link domain has no such block.
     #[inline]
     pub(super) const fn new(first: u8, size: IpuCount) -> Option<Self> {
-        // A remainder would be a division, which takes as long as all the rest.
+        // Masked instead of a remainder: a division takes as long as the rest of the function.
         if first > 63 || size.get() > 64 || first as u32 & (size.get() - 1) != 0 {
             return None;
         }
         Some(Self::at(first, size.order()))
     }
 
-    /// The block of 2^`order` IPUs at `first`, which exists.
+    /// Creates the node of the block of 2^`order` IPUs at `first`, which must exist.
     #[inline]
     pub(super) const fn at(first: u8, order: u32) -> Self {
         Self((64 | first) >> (order & 7))
     }
 
-    /// Its first IPU, if it has 2^`order`.
+    /// Returns its first IPU, if it has 2^`order`.
     #[inline]
     pub(super) const fn first(self, order: u32) -> u8 {
         self.0 << (order & 7) & 63
     }
 
-    /// Its IPUs.
+    /// Returns its IPUs.
     #[inline]
     pub(super) const fn ipus(self) -> u64 {
         NODE_IPUS[self.0 as usize & 127]
     }
 
-    /// The pairs of halves that it is in.
+    /// Returns the pairs of halves that contain it.
     #[inline]
     const fn path(self) -> u64 {
         PATHS[self.0 as usize & 127]
     }
 }
 
-/// The IPUs of each node. Tables, here and below, because processors that all builds run on shift slowly.
+/// The IPUs of each node. Tables, here and below, because variable shifts are slow on the baseline of
+/// supported processors.
 const NODE_IPUS: [u64; 128] = {
     let mut ipus = [0; 128];
     let mut node = 127;
@@ -58,7 +60,7 @@ const NODE_IPUS: [u64; 128] = {
     ipus
 };
 
-/// For each node the pairs that it is in: half of it, and so on up to 0.
+/// For each node the pairs that contain it: half of its number, and so on up to 0.
 const PATHS: [u64; 128] = {
     let mut paths = [0; 128];
     let mut node = 1;
@@ -89,40 +91,43 @@ const LOW_ORDERS: [u8; 256] = {
 
 /// The maximal free blocks of up to 64 IPUs: those that are in no larger free block.
 ///
-/// Of the two halves of a node at most one is a maximal free block, because two would be one larger block. So one bit for
-/// each pair of halves is enough: bit n is set if exactly one half of node n is free as a whole, bit 0 if all of node 1
-/// is. Which half it is stands in the word of free IPUs.
+/// At most one of the two halves of a node is a maximal free block, because two would form one larger block.
+/// So one bit for each pair of halves is enough: bit n is set if exactly one half of node n is completely
+/// free, bit 0 if node 1 is. The word of free IPUs identifies the half.
 ///
-/// To take or to give a block changes bits of the path from it to the root only, as to subtract or to add 1 changes
-/// digits: up to the first pair that has a free half (takes it) or has none (gets one).
+/// Allocating or releasing a block changes only bits on the path from it to the root, like the carries of a
+/// subtraction or an addition of 1. The change ends at the first pair that has a free half (allocation) or
+/// has none (release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Blocks(u64);
 
 impl Blocks {
-    /// Nothing is free.
+    /// No IPU is free.
     pub(super) const NONE: Self = Self(0);
 
-    /// Takes a block, all of which is free.
+    /// Allocates a block that is completely free.
     #[inline]
     pub(super) const fn take(&mut self, node: BlockNode) {
         self.0 ^= up_to(node.path(), self.0);
     }
 
-    /// Gives a block, nothing of which is free.
+    /// Releases a block that is completely allocated.
     #[inline]
-    pub(super) const fn give(&mut self, node: BlockNode) {
+    pub(super) const fn release(&mut self, node: BlockNode) {
         self.0 ^= up_to(node.path(), !self.0);
     }
 
-    /// The first IPU of the lowest maximal block of 2^`order` IPUs, if there is one; `free` are all free IPUs.
+    /// Returns the first IPU of the lowest maximal block of 2^`order` IPUs, if there is one; `free` are all
+    /// free IPUs.
     #[inline]
     pub(super) const fn first(self, free: u64, order: u32) -> u8 {
         let pair = (self.0 & PAIRS[order as usize & 7]).trailing_zeros();
         ((free_half(free, pair) << (order & 7)) & 63) as u8
     }
 
-    /// Takes the block of 2^`order` IPUs at the start of the lowest maximal block of 2^`found` IPUs, which exists. `free`
-    /// are all free IPUs. Answers which block that is, and whether there are more maximal ones of 2^`found`.
+    /// Allocates the block of 2^`order` IPUs at the start of the lowest maximal block of 2^`found` IPUs,
+    /// which must exist. `free` are all free IPUs. Returns the allocated block, and whether there are more
+    /// maximal ones of 2^`found`.
     #[inline]
     pub(super) const fn split(&mut self, free: u64, order: u32, found: u32) -> (BlockNode, bool) {
         let candidates = self.0 & PAIRS[found as usize & 7];
@@ -132,7 +137,8 @@ impl Blocks {
         (node, candidates & candidates.wrapping_sub(1) != 0)
     }
 
-    /// Bit k is set if there is a maximal free block of 2^k IPUs: the orders of the free lists of a buddy allocator.
+    /// Returns the orders of the maximal free blocks: bit k is set if there is one of 2^k IPUs, like the free
+    /// lists of a buddy allocator.
     #[inline]
     pub(super) const fn signature(self) -> u8 {
         LOW_ORDERS[self.0 as u8 as usize]
@@ -142,7 +148,7 @@ impl Blocks {
     }
 }
 
-/// The half of a pair that is free as a whole, as the number of its node; exactly one is.
+/// Returns the node of the completely free half of a pair, which must have exactly one.
 #[inline]
 const fn free_half(free: u64, pair: u32) -> u32 {
     let right = 2 * pair + 1;
@@ -150,7 +156,7 @@ const fn free_half(free: u64, pair: u32) -> u32 {
     2 * pair + (free & ipus == ipus) as u32
 }
 
-/// The part of `path` from its start up to the first pair that is in `stops`.
+/// Returns the part of `path` from its start up to the first pair that is in `stops`.
 #[inline]
 const fn up_to(path: u64, stops: u64) -> u64 {
     // The start of a path is its highest number. Pair 0 is on every path, and a stop if no other is.
@@ -167,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_are_the_maximal_ones_whatever_was_taken_and_given(steps in prop::collection::vec((0_u8..64, 0_u32..=6), 0..80)) {
+        fn blocks_are_maximal_after_any_sequence_of_allocations_and_releases(steps in prop::collection::vec((0_u8..64, 0_u32..=6), 0..80)) {
             let (mut blocks, mut free) = (Blocks::NONE, 0_u64);
             for (ipu, order) in steps {
                 let first = ipu & !0 << order;
@@ -178,7 +184,7 @@ mod tests {
                     blocks.take(node);
                     free &= !block;
                 } else if free & block == 0 {
-                    blocks.give(node);
+                    blocks.release(node);
                     free |= block;
                 }
                 prop_assert_eq!(blocks.signature(), bitmap::signature(free));

@@ -1,4 +1,5 @@
-//! The index of free space: finds a free aligned block in a time that does not depend on how many link domains there are.
+//! The index of free space: finds a free aligned block in a time that does not depend on the number of link
+//! domains.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,11 +8,12 @@ use super::bitmap;
 use super::free_blocks::{BlockNode, Blocks};
 use crate::units::IpuCount;
 
-/// Free space of rows of up to 64 IPUs, found by the size of its largest and of its tightest blocks.
+/// Free space of rows of up to 64 IPUs, indexed by the size of their largest and of their tightest blocks.
 ///
-/// A row is a link domain, or the part of it that an allocation has. No operation allocates, and none looks at more than
-/// a handful of words, however many rows there are: this is the part of the [`Inventory`](crate::Inventory) that can be
-/// compared with a plain buddy allocator. It knows no holders and no cordons.
+/// A row is a link domain, or the part of it that an allocation has. No operation allocates memory, and each
+/// reads only a few words, whatever the number of rows. This is the part of the
+/// [`Inventory`](crate::Inventory) that is comparable to a plain buddy allocator: it has no holders and no
+/// cordons.
 ///
 /// ```
 /// use ipu_core::{FreeIndex, IpuCount};
@@ -20,20 +22,20 @@ use crate::units::IpuCount;
 /// let mut index = FreeIndex::new([u64::MAX, u64::MAX]);
 /// let (row, first) = index.take_first(eight).ok_or("full")?;
 /// assert_eq!((row, first, index.free()), (0, 0, 120));
-/// index.give(row, first, eight);
+/// index.release(row, first, eight);
 /// assert_eq!(index.free(), 128);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeIndex {
     rows: Vec<FreeRow>,
-    /// The IPUs that each row has; none if every row has 64, which takes less room near the processor.
+    /// The IPUs of each row; empty if every row has 64, which saves cache.
     ipus: Vec<u64>,
-    /// A tree in which each node has [`Node::CHILDREN`] children and one byte for each. Bit k of a byte is set if there is
-    /// a maximal free block of 2^k IPUs below. The root is the first; the children of node n follow each other from node
-    /// n × `CHILDREN` + 1 on; the rows are where the nodes of one more level would be.
+    /// A tree in which each node has [`Node::CHILDREN`] children and one byte for each. Bit k of a byte is
+    /// set if there is a maximal free block of 2^k IPUs below. The root is the first node. The children of
+    /// node n start at node n × `CHILDREN` + 1. The rows are the nodes of one more level.
     nodes: Vec<Node>,
-    /// What any child of the root has.
+    /// Union of the signatures of all children of the root.
     any: u8,
     total: u32,
 }
@@ -42,11 +44,11 @@ pub struct FreeIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FreeRow {
     free: u64,
-    /// The maximal blocks of what is free.
+    /// The maximal free blocks.
     blocks: Blocks,
 }
 
-/// The bytes of 32 children, the first in the lowest byte of the first word.
+/// The signatures of 32 children, the first in the lowest byte of the first word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(align(32))]
 struct Node([u64; 4]);
@@ -54,7 +56,7 @@ struct Node([u64; 4]);
 impl Node {
     const CHILDREN: usize = 32;
 
-    /// The first child with any of `orders`, a mask; there is one.
+    /// Returns the first child with any of `orders`, a mask; there must be one.
     #[inline]
     fn find(&self, orders: u8) -> usize {
         let wanted = u64::from(orders) * 0x0101_0101_0101_0101;
@@ -65,7 +67,7 @@ impl Node {
         base + word.trailing_zeros() as usize / 8
     }
 
-    /// Makes `signature` what a child has, and answers what any child has then.
+    /// Sets the signature of a child, and returns the union of all children.
     #[inline]
     fn set(&mut self, child: usize, signature: u8) -> u8 {
         let (place, shift) = ((child / 8) & 3, child % 8 * 8);
@@ -77,7 +79,7 @@ impl Node {
 }
 
 impl FreeIndex {
-    /// An index of rows that have these IPUs, all of them free; bit i of a word for IPU i.
+    /// Creates an index of rows that have these IPUs, all of them free; bit i of a word for IPU i.
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = u64>) -> Self {
         let ipus: Vec<u64> = rows.into_iter().collect();
@@ -107,26 +109,26 @@ impl FreeIndex {
         index
     }
 
-    /// How many IPUs are free.
+    /// Returns the number of free IPUs.
     #[must_use]
     pub const fn free(&self) -> u32 {
         self.total
     }
 
-    /// The free IPUs of a row; 0 if there is no such row.
+    /// Returns the free IPUs of a row; 0 if there is no such row.
     #[must_use]
     #[inline]
     pub fn row(&self, row: usize) -> u64 {
         self.rows.get(row).map_or(0, |row| row.free)
     }
 
-    /// The size of the largest free block; none if nothing is free.
+    /// Returns the size of the largest free block; none if no IPU is free.
     #[must_use]
     pub fn largest(&self) -> Option<IpuCount> {
         bitmap::top(self.any).and_then(IpuCount::from_order)
     }
 
-    /// The free block of `size` at the lowest address: row and first IPU.
+    /// Returns the free block of `size` at the lowest address: row and first IPU.
     #[must_use]
     #[inline]
     pub fn first_fit(&self, size: IpuCount) -> Option<(usize, u8)> {
@@ -135,8 +137,8 @@ impl FreeIndex {
         Some((row, first_start(bitmap::starts(self.row(row), order))))
     }
 
-    /// The block of `size` at the start of the smallest maximal free block that it fits into, the lowest of them: row
-    /// and first IPU. This is what splits as little free space as possible.
+    /// Returns the block of `size` at the start of the smallest maximal free block that it fits into, the
+    /// lowest of them: row and first IPU. This choice splits as little free space as possible.
     #[must_use]
     #[inline]
     pub fn best_fit(&self, size: IpuCount) -> Option<(usize, u8)> {
@@ -145,18 +147,19 @@ impl FreeIndex {
         Some((row, blocks.first(*free, order)))
     }
 
-    /// The order of the smallest maximal free block that `size` fits into, and the first row that has one.
+    /// Returns the order of the smallest maximal free block that `size` fits into, and the first row that has
+    /// one.
     #[inline]
     pub(super) fn tightest(&self, size: IpuCount) -> Option<(u32, usize)> {
         let wanted = size.order().min(7);
-        // The lowest bit alone, because to turn its number into a mask again would take longer.
+        // Isolates the lowest bit, because converting its number back to a mask takes longer.
         let fitting = u32::from(self.any) >> wanted << wanted;
         let lowest = fitting & fitting.wrapping_neg();
         let row = self.find(lowest as u8)?;
         Some(((lowest | 128).trailing_zeros(), row))
     }
 
-    /// The first row that has a maximal free block of any of `orders`, a mask.
+    /// Returns the first row that has a maximal free block of any of `orders`, a mask.
     #[inline]
     fn find(&self, orders: u8) -> Option<usize> {
         if self.any & orders == 0 {
@@ -169,31 +172,32 @@ impl FreeIndex {
         Some(node - self.nodes.len())
     }
 
-    /// Takes the block of [`first_fit`](Self::first_fit).
+    /// Allocates the block of [`first_fit`](Self::first_fit).
     #[inline]
     pub fn take_first(&mut self, size: IpuCount) -> Option<(usize, u8)> {
         let (row, first) = self.first_fit(size)?;
         self.take(row, first, size).then_some((row, first))
     }
 
-    /// Takes the block of [`best_fit`](Self::best_fit).
+    /// Allocates the block of [`best_fit`](Self::best_fit).
     #[inline]
     pub fn take_best(&mut self, size: IpuCount) -> Option<(usize, u8)> {
         let (found, row) = self.tightest(size)?;
         let order = size.order();
         let row_found = self.rows.get_mut(row)?;
-        let was = row_found.blocks.signature();
+        let previous = row_found.blocks.signature();
         let (node, more) = row_found.blocks.split(row_found.free, order, found);
         row_found.free &= !node.ipus();
         self.total -= size.get();
-        // What the split leaves is one block of each order below the one found. Known before it is known which they are.
-        let left = (1_u32 << found) - (1 << order);
-        let signature = was & !(1 << found) | u8::from(more) << found | left as u8;
-        self.tell(row, signature);
+        // The split leaves one block of each order below `found`. This signature does not depend on their
+        // positions.
+        let remainder = (1_u32 << found) - (1 << order);
+        let signature = previous & !(1 << found) | u8::from(more) << found | remainder as u8;
+        self.propagate(row, signature);
         Some((row, node.first(order)))
     }
 
-    /// Takes the block of `size` at `first`. Answers whether all of it was free; if not, nothing changes.
+    /// Allocates the block of `size` at `first`. Returns whether all of it was free; if not, nothing changes.
     #[inline]
     pub fn take(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
         let (Some(node), Some(found)) = (BlockNode::new(first, size), self.rows.get_mut(row)) else {
@@ -206,11 +210,12 @@ impl FreeIndex {
         found.blocks.take(node);
         self.total -= size.get();
         let signature = found.blocks.signature();
-        self.tell(row, signature);
+        self.propagate(row, signature);
         true
     }
 
-    /// Gives the block of `size` at `first` back. Answers whether all of it was taken; if not, nothing changes.
+    /// Releases the block of `size` at `first`. Returns whether all of it was allocated; if not, nothing
+    /// changes.
     #[inline]
     pub fn release(&mut self, row: usize, first: u8, size: IpuCount) -> bool {
         let (Some(node), Some(found)) = (BlockNode::new(first, size), self.rows.get_mut(row)) else {
@@ -221,25 +226,25 @@ impl FreeIndex {
             return false;
         }
         found.free ^= node.ipus();
-        found.blocks.give(node);
+        found.blocks.release(node);
         self.total += size.get();
         let signature = found.blocks.signature();
-        self.tell(row, signature);
+        self.propagate(row, signature);
         true
     }
 
-    /// The rows that are free as a whole link domain.
+    /// Iterates over the rows that are a completely free link domain.
     pub(super) fn whole(&self) -> impl Iterator<Item = usize> {
         let rows = self.rows.iter().enumerate();
         rows.filter(|(_, row)| row.free == u64::MAX).map(|(row, _)| row)
     }
 
-    /// How many rows are free as a whole link domain.
+    /// Returns the number of rows that are a completely free link domain.
     pub(super) fn whole_count(&self) -> usize {
         self.whole().count()
     }
 
-    /// Makes exactly `free` the free IPUs of a row that exists.
+    /// Sets the free IPUs of a row that exists.
     pub(super) fn set(&mut self, row: usize, free: u64) {
         let found = &mut self.rows[row];
         self.total = self.total - found.free.count_ones() + free.count_ones();
@@ -247,16 +252,16 @@ impl FreeIndex {
             found.blocks.take(BlockNode::at(first, order));
         }
         for (first, order) in bitmap::aligned(free & !found.free) {
-            found.blocks.give(BlockNode::at(first, order));
+            found.blocks.release(BlockNode::at(first, order));
         }
         found.free = free;
         let signature = found.blocks.signature();
-        self.tell(row, signature);
+        self.propagate(row, signature);
     }
 
-    /// Tells the nodes above a row what it has.
+    /// Propagates the signature of a row to the nodes above it.
     #[inline]
-    fn tell(&mut self, row: usize, mut signature: u8) {
+    fn propagate(&mut self, row: usize, mut signature: u8) {
         let mut child = self.nodes.len() + row;
         while let Some(node) = child.checked_sub(1) {
             child = node / Node::CHILDREN;
@@ -266,7 +271,7 @@ impl FreeIndex {
     }
 }
 
-/// What any of eight bytes has.
+/// Returns the union of eight signatures.
 #[inline]
 const fn any(eight: u64) -> u8 {
     let four = eight | eight >> 32;
@@ -274,7 +279,7 @@ const fn any(eight: u64) -> u8 {
     (two | two >> 8) as u8
 }
 
-/// The lowest start of a non-empty set of starts.
+/// Returns the lowest start of a non-empty set of starts.
 const fn first_start(starts: u64) -> u8 {
     (starts.trailing_zeros() & 63) as u8
 }

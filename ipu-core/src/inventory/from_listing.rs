@@ -1,4 +1,4 @@
-//! An inventory of what a controller says.
+//! Inventory from the partitions that a controller lists.
 
 use alloc::vec::Vec;
 
@@ -7,42 +7,44 @@ use crate::ids::{ClusterId, CordonOwner, PartitionId};
 use crate::partition::Partition;
 use crate::topology::{IpuAddress, Topology};
 
-/// An inventory that was made from what a controller says, and what of it did not add up.
+/// An inventory built from a controller's listing, with the inconsistencies of the listing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ListedInventory {
     /// The inventory.
     pub inventory: Inventory,
-    /// Partitions that could not be entered as the controller tells of them. Worth a warning: the hardware is
-    /// understood wrongly, or the controller changed between two answers.
+    /// Partitions that could not be entered as listed. Each deserves a warning: the topology is wrong, or the
+    /// controller changed between two responses.
     pub conflicts: Vec<(PartitionId, ListingConflict)>,
 }
 
-/// Why a partition could not be entered as the controller tells of it.
+/// The reason that a partition could not be entered as listed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListingConflict {
-    /// An IPU that does not exist or is named twice.
-    #[error("the controller names its IPUs wrongly")]
+    /// An IPU that does not exist or is listed twice.
+    #[error("the controller lists invalid IPUs for it")]
     Ipus(#[source] BlockError),
     /// An IPU that another partition has too.
-    #[error("the controller places it where another partition is")]
+    #[error("the controller lists it on IPUs of another partition")]
     Conflict(#[source] InventoryError),
-    /// Its IPUs are unknown, and nothing free is left that could be reserved for it.
-    #[error("the controller does not say where it is, and no free block of {ipus} IPUs is left to reserve")]
+    /// Its IPUs are not listed, and no free block is left to reserve for it.
+    #[error("the controller does not list its IPUs, and no free block of {ipus} IPUs is left to reserve")]
     NoRoom {
-        /// How many IPUs it has.
+        /// Its number of IPUs.
         ipus: u32,
     },
 }
 
 impl Inventory {
-    /// The inventory of `topology` with what a controller lists: partitions that `is_ours` knows hold their IPUs, those of
-    /// others become cordons owned by `foreign`, and `unhealthy` IPUs cordons owned by `health`.
+    /// Builds the inventory of `topology` from the partitions that a controller lists. Partitions for which
+    /// `is_ours` is true hold their IPUs. All others become cordons owned by `foreign`, and `unhealthy` IPUs
+    /// cordons owned by `health`.
     ///
-    /// Every listed partition counts, in whatever state. One whose IPUs the controller does not tell (or tells wrongly)
-    /// is counted by reserving the lowest free block of its size in its allocation, after all others, the largest
-    /// first and then by id. The real place is likely another, so the free numbers are right and single places are not.
+    /// Every listed partition counts, in any state. If the controller lists no IPUs or invalid ones for a
+    /// partition, it gets the lowest free block of its size in its allocation. These follow all others, the
+    /// largest first and then by id. Their actual IPUs are probably others, so the free counts are right and
+    /// single addresses are not.
     #[must_use]
     pub fn observe(
         topology: &Topology,
@@ -56,16 +58,16 @@ impl Inventory {
         };
         let mut unplaced = Vec::new();
         for partition in partitions {
-            let entered = match located(topology, partition) {
+            let entered = match listed_block(topology, partition) {
                 Ok(Some(block)) => {
                     let entered = observed.inventory.enter(partition, block, is_ours(&partition.id));
                     entered.map_err(ListingConflict::Conflict).map(|()| true)
                 }
                 Ok(None) => Ok(false),
-                Err(misfit) => Err(misfit),
+                Err(conflict) => Err(conflict),
             };
-            let placed = entered.unwrap_or_else(|misfit| {
-                observed.conflicts.push((partition.id.clone(), misfit));
+            let placed = entered.unwrap_or_else(|conflict| {
+                observed.conflicts.push((partition.id.clone(), conflict));
                 false
             });
             if !placed {
@@ -81,20 +83,20 @@ impl Inventory {
             let block = view.first_fit(partition.spec.size);
             let entered = block.map(|block| inventory.enter(partition, block, is_ours(&partition.id)));
             if !matches!(entered, Some(Ok(()))) {
-                let misfit = ListingConflict::NoRoom {
+                let conflict = ListingConflict::NoRoom {
                     ipus: partition.spec.size.get(),
                 };
-                observed.conflicts.push((partition.id.clone(), misfit));
+                observed.conflicts.push((partition.id.clone(), conflict));
             }
         }
         let unhealthy = unhealthy.iter().copied().filter(|at| topology.contains(*at));
-        // All of them exist, so this cannot be refused.
+        // All of them exist, so the call cannot fail.
         let _ = observed.inventory.cordon(&CordonOwner::health(), unhealthy);
         observed
     }
 
-    fn enter(&mut self, partition: &Partition, block: Block, ours: bool) -> Result<(), InventoryError> {
-        if ours {
+    fn enter(&mut self, partition: &Partition, block: Block, is_ours: bool) -> Result<(), InventoryError> {
+        if is_ours {
             return self.occupy(partition.id.clone(), block);
         }
         self.check_available(&block)?;
@@ -103,8 +105,8 @@ impl Inventory {
     }
 }
 
-/// The IPUs of a partition; none if the controller does not tell them.
-fn located(topology: &Topology, partition: &Partition) -> Result<Option<Block>, ListingConflict> {
+/// Returns the IPUs of a partition; none if the controller does not list them.
+fn listed_block(topology: &Topology, partition: &Partition) -> Result<Option<Block>, ListingConflict> {
     if partition.ipus.is_empty() {
         return Ok(None);
     }
@@ -116,7 +118,7 @@ fn located(topology: &Topology, partition: &Partition) -> Result<Option<Block>, 
         .map_err(ListingConflict::Ipus)
 }
 
-/// The cluster of a partition: the one it names, else its allocation's, else the only one.
+/// Returns the cluster of a partition: the one it names, else its allocation's, else the only one.
 fn cluster_of<'a>(topology: &'a Topology, partition: &'a Partition) -> Option<&'a ClusterId> {
     if let Some(cluster) = &partition.cluster {
         return Some(cluster);

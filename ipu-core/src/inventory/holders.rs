@@ -1,4 +1,4 @@
-//! Who holds which block: found by id and by IPU in a time that does not depend on how many holders there are.
+//! Holders and their blocks, found by id and by IPU in a time that does not depend on the number of holders.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,10 +7,10 @@ use super::{Block, bitmap};
 use crate::ids::PartitionId;
 
 /// No holder, in the tables below.
-const NONE: u32 = u32::MAX;
+const NO_HOLDER: u32 = u32::MAX;
 
-/// How long the table of ids is at first.
-const FEW: usize = 8;
+/// Initial length of the table of ids.
+const INITIAL_SLOTS: usize = 8;
 
 /// The holders, each with one block.
 #[derive(Clone, Debug)]
@@ -20,35 +20,36 @@ pub(super) struct Holders {
     spare: Vec<u32>,
     /// For each IPU (64 for each link domain) the number of its holder.
     by_ipu: Vec<u32>,
-    /// Numbers by the digest of their id: open addressing, at most half full, a power of two long. No longer than the most
-    /// holders that there ever were need, because they are few where partitions are large, and a short table is near.
+    /// Numbers by the digest of their id: open addressing, at most half full, a power of two long. Sized for
+    /// the largest number of holders so far: large partitions have few holders, and a short table stays in
+    /// the cache.
     by_id: Vec<HashSlot>,
     len: u32,
 }
 
-/// A place of the table of ids. It has the digest, so that a search looks at no entry but the one that it finds.
+/// A slot of the table of ids. It contains the digest, so that a lookup reads only the entry that it finds.
 #[derive(Clone, Copy, Debug)]
 struct HashSlot {
     digest: u32,
-    /// [`NONE`] if the slot is free.
+    /// [`NO_HOLDER`] if the slot is free.
     number: u32,
 }
 
 impl HashSlot {
     const FREE: Self = Self {
         digest: 0,
-        number: NONE,
+        number: NO_HOLDER,
     };
 }
 
 impl Holders {
-    /// No holders, in `link_domains` link domains.
-    pub(super) fn none(link_domains: u32) -> Self {
+    /// Creates an empty table for `link_domains` link domains.
+    pub(super) fn new(link_domains: u32) -> Self {
         Self {
             entries: Vec::new(),
             spare: Vec::new(),
-            by_ipu: vec![NONE; link_domains as usize * 64],
-            by_id: vec![HashSlot::FREE; FEW],
+            by_ipu: vec![NO_HOLDER; link_domains as usize * 64],
+            by_id: vec![HashSlot::FREE; INITIAL_SLOTS],
             len: 0,
         }
     }
@@ -57,15 +58,15 @@ impl Holders {
         self.len
     }
 
-    /// The number of the holder of an IPU.
+    /// Returns the number of the holder of an IPU.
     pub(super) fn number_at(&self, link_domain: u32, ipu: u32) -> Option<u32> {
         self.by_ipu
             .get(link_domain as usize * 64 + ipu as usize)
             .copied()
-            .filter(|number| *number != NONE)
+            .filter(|number| *number != NO_HOLDER)
     }
 
-    /// A holder by its number.
+    /// Returns a holder by its number.
     pub(super) fn entry(&self, number: u32) -> Option<(&PartitionId, &Block)> {
         self.entries
             .get(number as usize)?
@@ -73,29 +74,29 @@ impl Holders {
             .map(|(id, block)| (id, block))
     }
 
-    /// All of them, in no order.
+    /// Iterates over all holders, in no order.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&PartitionId, &Block)> {
         self.entries.iter().flatten().map(|(id, block)| (id, block))
     }
 
-    /// The holder of an IPU.
+    /// Returns the holder of an IPU.
     pub(super) fn at(&self, link_domain: u32, ipu: u32) -> Option<(&PartitionId, &Block)> {
         self.entry(self.number_at(link_domain, ipu)?)
     }
 
-    /// The block of a holder.
+    /// Returns the block of a holder.
     pub(super) fn block_of(&self, id: &PartitionId) -> Option<&Block> {
         let slot = self.slot_of(id)?;
         self.entry(self.by_id[slot].number).map(|(_, block)| block)
     }
 
-    /// Adds a holder that is not there, of IPUs that nobody holds.
+    /// Adds a new holder of IPUs that are not held.
     pub(super) fn insert(&mut self, id: PartitionId, block: Block) {
         let number = self.spare.pop().unwrap_or_else(|| {
             self.entries.push(None);
-            u32::try_from(self.entries.len() - 1).unwrap_or(NONE)
+            u32::try_from(self.entries.len() - 1).unwrap_or(NO_HOLDER)
         });
-        self.mark(&block, number);
+        self.set_holder(&block, number);
         self.len += 1;
         if self.len as usize * 2 > self.by_id.len() {
             self.grow();
@@ -107,37 +108,37 @@ impl Holders {
         self.entries[number as usize] = Some((id, block));
     }
 
-    /// Adds a number to the table of ids, which has room.
+    /// Adds a number to the table of ids, which must have a free slot.
     fn add(&mut self, added: HashSlot) {
         let mut slot = self.home(added.digest);
-        while self.by_id[slot].number != NONE {
+        while self.by_id[slot].number != NO_HOLDER {
             slot = self.next(slot);
         }
         self.by_id[slot] = added;
     }
 
-    /// Makes the table of ids twice as long.
+    /// Doubles the table of ids.
     #[cold]
     fn grow(&mut self) {
         let longer = vec![HashSlot::FREE; self.by_id.len() * 2];
         let shorter = core::mem::replace(&mut self.by_id, longer);
-        for slot in shorter.into_iter().filter(|slot| slot.number != NONE) {
+        for slot in shorter.into_iter().filter(|slot| slot.number != NO_HOLDER) {
             self.add(slot);
         }
     }
 
-    /// Removes a holder; none if it is not there.
+    /// Removes a holder and returns its block; none if it does not exist.
     pub(super) fn remove(&mut self, id: &PartitionId) -> Option<Block> {
         let mut hole = self.slot_of(id)?;
         let number = self.by_id[hole].number;
         let (_, block) = self.entries.get_mut(number as usize)?.take()?;
         self.spare.push(number);
-        self.mark(&block, NONE);
+        self.set_holder(&block, NO_HOLDER);
         self.len -= 1;
-        // Close the hole, so that a search may stop at the first empty slot.
+        // Close the hole, so that a lookup may stop at the first empty slot.
         let last = self.by_id.len() - 1;
         let mut slot = self.next(hole);
-        while self.by_id[slot].number != NONE {
+        while self.by_id[slot].number != NO_HOLDER {
             let distance = slot.wrapping_sub(self.home(self.by_id[slot].digest)) & last;
             if distance >= slot.wrapping_sub(hole) & last {
                 self.by_id[hole] = self.by_id[slot];
@@ -149,7 +150,7 @@ impl Holders {
         Some(block)
     }
 
-    fn mark(&mut self, block: &Block, number: u32) {
+    fn set_holder(&mut self, block: &Block, number: u32) {
         for (domain, mask) in block.masks() {
             for (first, order) in bitmap::aligned(mask) {
                 let start = domain as usize * 64 + usize::from(first);
@@ -158,16 +159,18 @@ impl Holders {
         }
     }
 
-    /// Where `id` is in `by_id`.
+    /// Returns the slot of `id` in `by_id`.
     fn slot_of(&self, id: &PartitionId) -> Option<usize> {
         let digest = digest(id);
         let mut slot = self.home(digest);
         loop {
-            let found = self.by_id[slot];
-            if found.number == NONE {
+            let candidate = self.by_id[slot];
+            if candidate.number == NO_HOLDER {
                 return None;
             }
-            if found.digest == digest && self.entry(found.number).is_some_and(|(other, _)| other == id) {
+            if candidate.digest == digest
+                && self.entry(candidate.number).is_some_and(|(other, _)| other == id)
+            {
                 return Some(slot);
             }
             slot = self.next(slot);
@@ -178,13 +181,13 @@ impl Holders {
         (slot + 1) & (self.by_id.len() - 1)
     }
 
-    /// Where an id of this digest belongs in `by_id`.
+    /// Returns the home slot of a digest in `by_id`.
     fn home(&self, digest: u32) -> usize {
         digest as usize & (self.by_id.len() - 1)
     }
 }
 
-/// A digest of an id, eight bytes at a time. Ids that collide on purpose cost time, never correctness.
+/// Computes a digest of an id, eight bytes at a time. Deliberate collisions cost time, never correctness.
 fn digest(id: &PartitionId) -> u32 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |digest: u64, word: u64| {
@@ -212,12 +215,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn holders_are_found_however_their_ids_collide(
+        fn holders_are_found_despite_digest_collisions(
             ipus in 1_u8..24,
             steps in prop::collection::vec((0_u32..40, 0_u8..24), 0..60),
         ) {
-            // At most twice as many slots as holders, of forty ids: most of them meet others.
-            let mut holders = Holders::none(1);
+            // At most twice as many slots as holders, for forty ids: most of them collide.
+            let mut holders = Holders::new(1);
             let mut model = BTreeMap::new();
             for (name, ipu) in steps {
                 let ipu = ipu % ipus;

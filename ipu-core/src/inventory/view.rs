@@ -1,4 +1,4 @@
-//! Questions about free space.
+//! Queries of free space.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,11 +13,11 @@ use crate::units::IpuCount;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no allocation {allocation}; name one of those that the controller has")]
 pub struct UnknownAllocation {
-    /// What was asked for.
+    /// The requested allocation.
     pub allocation: AllocationId,
 }
 
-/// The free space of one allocation, or of all, as a policy sees it. It cannot change anything.
+/// Read-only view of the free space of one allocation, or of all, for a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct InventoryView<'a> {
     pub(super) inventory: &'a Inventory,
@@ -26,7 +26,7 @@ pub struct InventoryView<'a> {
 }
 
 impl<'a> InventoryView<'a> {
-    /// The view of the pool `number`, which exists.
+    /// Creates the view of the pool `number`, which must exist.
     pub(super) fn new(inventory: &'a Inventory, number: usize) -> Self {
         Self {
             inventory,
@@ -35,20 +35,20 @@ impl<'a> InventoryView<'a> {
         }
     }
 
-    /// The inventory that this is a view of.
+    /// Returns the inventory of this view.
     #[must_use]
     pub const fn inventory(&self) -> &'a Inventory {
         self.inventory
     }
 
-    /// The allocation; none if this is the view of all (it is the view of one if there is only one).
+    /// Returns the allocation; none if this is the view of all (with a single allocation, that allocation).
     #[must_use]
     pub fn allocation(&self) -> Option<&'a AllocationId> {
         let allocations = self.inventory.topology().allocations();
         allocations.get(self.number).map(|allocation| &allocation.id)
     }
 
-    /// How many IPUs are free.
+    /// Returns the number of free IPUs.
     #[must_use]
     pub fn free(&self) -> u32 {
         if self.pool.crossing {
@@ -57,7 +57,7 @@ impl<'a> InventoryView<'a> {
         self.pool.index.free()
     }
 
-    /// How many IPUs someone cordons and nobody holds.
+    /// Returns the number of IPUs that are cordoned and not held.
     #[must_use]
     pub fn cordoned(&self) -> u32 {
         self.union_bits(|domain, mask| {
@@ -65,24 +65,24 @@ impl<'a> InventoryView<'a> {
         })
     }
 
-    /// Who cordons any of the IPUs that [`excluded`](Self::cordoned) counts, by name.
+    /// Returns the owners of the cordons that [`cordoned`](Self::cordoned) counts, by name.
     #[must_use]
     pub fn cordon_owners(&self) -> Vec<CordonOwner> {
-        let here = |at: &IpuAddress| {
+        let is_here = |at: &IpuAddress| {
             let idle = self.inventory.vacant_mask(at.link_domain) & self.mask_in(at.link_domain);
             idle >> at.ipu & 1 == 1
         };
         let mut owners: Vec<CordonOwner> = self
             .inventory
             .cordons()
-            .filter(|(_, at)| here(at))
+            .filter(|(_, at)| is_here(at))
             .map(|(owner, _)| owner.clone())
             .collect();
         owners.dedup();
         owners
     }
 
-    /// Whether a partition of `size` would fit now if nothing were cordoned.
+    /// Returns whether a partition of `size` would fit now without cordons.
     #[must_use]
     pub fn would_fit_without_cordons(&self, size: IpuCount) -> bool {
         let vacant = |domain, mask| self.inventory.vacant_mask(domain) & mask;
@@ -100,19 +100,19 @@ impl<'a> InventoryView<'a> {
         }
     }
 
-    /// How many IPUs there are, in whatever state.
+    /// Returns the number of IPUs, in any state.
     #[must_use]
     pub fn ipus(&self) -> u32 {
         self.union_bits(|_, mask| mask)
     }
 
-    /// How many IPUs of one link domain are free, those outside the allocation left out.
+    /// Returns the number of free IPUs of one link domain, without those outside of the allocation.
     #[must_use]
     pub fn free_in(&self, link_domain: u32) -> u32 {
         (self.inventory.free_mask(link_domain) & self.mask_in(link_domain)).count_ones()
     }
 
-    /// The size of the largest partition that fits now; none if nothing is free.
+    /// Returns the size of the largest partition that fits now; none if no IPU is free.
     #[must_use]
     pub fn largest_block(&self) -> Option<IpuCount> {
         let whole = self
@@ -126,7 +126,8 @@ impl<'a> InventoryView<'a> {
         }
     }
 
-    /// The size of the largest partition that would fit if everything were free; none if there is nothing at all.
+    /// Returns the size of the largest partition that would fit if all IPUs were free; none if there are no
+    /// IPUs.
     #[must_use]
     pub fn capacity(&self) -> Option<IpuCount> {
         let whole = self
@@ -145,17 +146,17 @@ impl<'a> InventoryView<'a> {
         }
     }
 
-    /// Whether a partition of `size` fits now.
+    /// Returns whether a partition of `size` fits now.
     #[must_use]
     pub fn fits(&self, size: IpuCount) -> bool {
         self.largest_block().is_some_and(|largest| largest >= size)
     }
 
-    /// How many partitions of `size` fit now, at once.
+    /// Returns the number of partitions of `size` that fit side by side now.
     ///
-    /// *Guarantees*. The number is exact. The exception: more than 64 IPUs in the view of all allocations where
-    /// allocations share whole link domains without one having all of the other's; to be exact is a packing problem
-    /// then, and the answer is one that can be reached, but maybe not the largest.
+    /// *Guarantees*. The number is exact, with one exception: more than 64 IPUs in the view of all
+    /// allocations, where allocations share whole link domains without one containing the other. An exact
+    /// result is a packing problem then; the result is reachable, but maybe not the largest.
     #[must_use]
     pub fn fit_count(&self, size: IpuCount) -> u32 {
         match domains_of(size) {
@@ -166,22 +167,22 @@ impl<'a> InventoryView<'a> {
         }
     }
 
-    /// How many disjoint groups of `domains` whole free link domains of one allocation there are.
+    /// Returns the number of disjoint groups of `domains` whole free link domains of one allocation.
     fn whole_count(&self, domains: usize) -> u32 {
-        // The smallest allocation first; what is left of its groups serves the larger ones around it.
+        // The smallest allocation first; the rest of its link domains serves the larger ones around it.
         let mut pools: Vec<&Pool> = self.pools().collect();
         pools.sort_by_key(|pool| pool.rows().filter(|(_, mask)| *mask == u64::MAX).count());
         let mut used = vec![false; self.inventory.topology().link_domains() as usize];
         let mut count = 0;
         for pool in pools {
-            let left: Vec<usize> = pool
+            let unused: Vec<usize> = pool
                 .index
                 .whole()
                 .map(|row| pool.domain(row) as usize)
                 .filter(|domain| !used[*domain])
                 .collect();
-            let groups = left.len() / domains;
-            for domain in left.into_iter().take(groups * domains) {
+            let groups = unused.len() / domains;
+            for domain in unused.into_iter().take(groups * domains) {
                 used[domain] = true;
             }
             count += groups;
@@ -189,28 +190,28 @@ impl<'a> InventoryView<'a> {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The pools of single allocations of this view.
+    /// Iterates over the pools of single allocations of this view.
     pub(super) fn pools(&self) -> impl Iterator<Item = &'a Pool> + use<'a> {
         let view = *self;
         let pools = self.inventory.pools.iter().enumerate();
         pools.filter_map(move |(number, pool)| view.has_pool(number).then_some(pool))
     }
 
-    /// Whether the pool `number` is of a single allocation of this view.
+    /// Returns whether the pool `number` is of a single allocation of this view.
     pub(super) fn has_pool(&self, number: usize) -> bool {
         let allocations = self.inventory.topology().allocations().len();
         number < allocations && (self.number == number || self.number == allocations)
     }
 
-    /// The IPUs of a link domain that this view has.
+    /// Returns the IPUs of a link domain that this view has.
     fn mask_in(&self, link_domain: u32) -> u64 {
-        let parts = self.inventory.parts(link_domain).iter();
-        parts
-            .filter(|part| part.pool == self.number)
-            .fold(0, |all, part| all | part.mask)
+        let rows = self.inventory.pool_rows(link_domain).iter();
+        rows.filter(|row| row.pool == self.number)
+            .fold(0, |all, row| all | row.mask)
     }
 
-    /// The number of bits that any row of a link domain gives, over all link domains.
+    /// Returns the number of distinct bits that `bits` yields for the rows of each link domain, summed over
+    /// all link domains.
     fn union_bits(&self, bits: impl Fn(u32, u64) -> u64) -> u32 {
         let domains = self.pool.by_domain();
         domains
@@ -223,7 +224,7 @@ impl<'a> InventoryView<'a> {
     }
 }
 
-/// How many whole link domains a partition of `size` takes; none if it fits into one.
+/// Returns the number of whole link domains that a partition of `size` takes; none if it fits into one.
 pub(super) fn domains_of(size: IpuCount) -> Option<usize> {
     (size > IpuCount::LINK_DOMAIN).then(|| (size.get() / IpuCount::LINK_DOMAIN.get()) as usize)
 }

@@ -1,4 +1,4 @@
-//! The IPUoF configuration of a partition: which devices each GCD consists of and where their servers are.
+//! The IPUoF configuration of a partition: the devices of each GCD and the addresses of their servers.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -9,28 +9,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::PartitionId;
 
-/// The attribute that PopTorch reads to know which GCD a file describes.
+/// The attribute by which PopTorch identifies the GCD of a file.
 const GCD_ID: &str = "GCD Id";
 
-/// What Poplar's IPUoF client needs to reach the devices of a partition.
+/// The configuration by which Poplar's IPUoF client reaches the devices of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpuofConfig {
-    /// Whether Poplar may pick devices of any aligned size.
+    /// Set if Poplar may use devices of any aligned size.
     pub reconfigurable: bool,
-    /// One entry for each graph compilation domain asked for, in order.
+    /// One entry for each requested graph compilation domain, in order.
     pub gcds: Vec<GcdConfig>,
     /// The version of the IPUoF servers.
     pub server_version: String,
 }
 
-/// The devices of one graph compilation domain. Serialised, it is what an IPUoF configuration file holds: an object of
+/// The devices of one graph compilation domain, in the format of an IPUoF configuration file: an object of
 /// `attributes` and `devices`.
 ///
-/// The spelling of the devices' keys is an assumption: they are those of the V-IPU user API, and files of real systems
-/// are not public. The attribute `GCD Id` is what PopTorch reads.
+/// The spelling of the devices' keys is an assumption: they are those of the V-IPU user API, and files of
+/// real systems are not public. PopTorch reads the attribute `GCD Id`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GcdConfig {
-    /// Facts such as `GCD Id`.
+    /// Attributes such as `GCD Id`.
     pub attributes: BTreeMap<String, String>,
     /// The devices, in order of their id.
     pub devices: Vec<IpuofDevice>,
@@ -48,7 +48,7 @@ pub struct IpuofDevice {
     pub rdma_port: u32,
     /// The device's number in the partition.
     pub device_id: u32,
-    /// Which link domain of the partition it lies in.
+    /// Its link domain in the partition.
     pub ipulink_segment_id: u32,
     /// The logical IPU.
     pub routing_id: u32,
@@ -65,15 +65,15 @@ pub struct IpuofDevice {
 }
 
 impl GcdConfig {
-    /// The same configuration, with the attribute that says that it is GCD `gcd`'s.
+    /// Returns the configuration with the attribute of GCD `gcd`.
     #[must_use]
     pub fn for_gcd(mut self, gcd: u32) -> Self {
         self.attributes.insert(GCD_ID.to_string(), gcd.to_string());
         self
     }
 
-    /// The name of the file for GCD `gcd` of a partition of `gcds`: `<partition>_ipuof.conf` if there is one GCD,
-    /// `<partition>_gcd<N>_ipuof.conf` if there are several.
+    /// Returns the name of the file for GCD `gcd` of a partition of `gcds`: `<partition>_ipuof.conf` for a
+    /// single GCD, `<partition>_gcd<N>_ipuof.conf` for several.
     #[must_use]
     pub fn file_name(partition: &PartitionId, gcd: u32, gcds: u32) -> String {
         if gcds > 1 {

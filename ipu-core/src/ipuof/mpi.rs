@@ -1,4 +1,5 @@
-//! What Open MPI's launcher is given: the hostfile and the variables that lead it to the workers (seed 000 §6.8.1).
+//! Inputs of Open MPI's launcher: the hostfile and the environment variables by which it reaches the workers
+//! (seed 000 §6.8.1).
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -6,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::job::JobSpec;
 
-/// The hostfile of instance `instance`: its workers, one slot each, in order of their GCD.
+/// Returns the hostfile of instance `instance`: its workers, one slot each, in order of their GCD.
 #[must_use]
 pub fn hostfile(job: &JobSpec, instance: u32) -> String {
     (0..job.workers_per_instance())
@@ -14,10 +15,10 @@ pub fn hostfile(job: &JobSpec, instance: u32) -> String {
         .collect()
 }
 
-/// The variables by which a launcher's `mpirun` starts processes on the workers.
+/// The environment variables by which a launcher's `mpirun` starts processes on the workers.
 ///
-/// They are Open MPI 4's. The names are not documented for IPUJobs; they are those of the MPI operator that the IPU
-/// Operator resembles.
+/// They are those of Open MPI 4. Their names are not documented for IPUJobs; they follow the MPI operator,
+/// which the IPU Operator resembles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MpiEnv<'a> {
     /// The program that runs a command on a worker, given the worker's name and the command.
@@ -29,7 +30,7 @@ pub struct MpiEnv<'a> {
 }
 
 impl MpiEnv<'_> {
-    /// The variables, always in this order: agent, hostfile, and the interface if there is one.
+    /// Returns the variables, always in this order: agent, hostfile, and the interface if there is one.
     #[must_use]
     pub fn vars(&self) -> Vec<(&'static str, String)> {
         let mut vars: Vec<(&'static str, String)> = [
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_is_exported_only_if_there_is_one() {
+    fn the_interface_is_exported_only_if_set() {
         let mut env = MpiEnv {
             remote_agent: "/a",
             hostfile: "/h",

@@ -1,8 +1,8 @@
-//! What an installation allows, and whether a job is new or has been accepted before.
+//! Limits of an installation, and the origin of a parsed job.
 
 use crate::units::IpuCount;
 
-/// Limits of policy, as opposed to what can never run.
+/// Policy limits of an installation. Rules that make a job unable to run do not depend on them.
 ///
 /// ```
 /// use ipu_core::{IpuCount, Limits};
@@ -18,21 +18,21 @@ pub struct Limits {
     origin: JobOrigin,
 }
 
-/// Where a job that is parsed comes from.
+/// The origin of a parsed job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum JobOrigin {
-    /// It is being submitted: what breaks a limit of policy is refused.
+    /// Being submitted: a violation of a policy limit is an error.
     #[default]
     New,
-    /// It was accepted before, perhaps under other limits: what breaks a limit of policy is accepted with a warning,
-    /// so that a new limit never strands a job that already exists. Only what cannot run is refused.
+    /// Accepted before, perhaps under other limits: a violation of a policy limit is a warning, so that a new
+    /// limit never affects an existing job. Only a job that cannot run is rejected.
     Stored,
 }
 
 impl Default for Limits {
-    /// New jobs of at most 64 IPUs an instance: larger partitions are a documented limitation (seed 000 §6.11). At most
-    /// [`Limits::MAX_REQUESTED`] of their instances are in the queue at once.
+    /// Limits for new jobs of at most 64 IPUs per instance: larger partitions are a documented limitation
+    /// (seed 000 §6.11). At most [`Limits::MAX_REQUESTED`] of their instances are in the queue at once.
     fn default() -> Self {
         Self {
             max_ipus: IpuCount::LINK_DOMAIN,
@@ -43,46 +43,47 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How many instances of one job are in the queue, or have their partition made ready, at once unless set: as many as the
-    /// operator asks for in one pass, so that a job that fits is not slower for it, and few beside the thousands that the
-    /// queue has room for.
+    /// Default maximum number of instances of one job that are in the queue, or have their partition made
+    /// ready, at once. The operator requests as many in one reconciliation, so that the limit does not delay
+    /// a job that fits. It is small beside the thousands of requests that the queue can hold.
     pub const MAX_REQUESTED: u32 = 64;
 
-    /// Returns these limits with at most `max_requested` instances of a job in the queue, or with their partition being made ready,
-    /// at once; 0 counts as 1.
+    /// Sets the maximum number of instances of a job that are in the queue, or have their partition made
+    /// ready, at once; 0 counts as 1.
     #[must_use]
     pub const fn with_max_requested(mut self, max_requested: u32) -> Self {
         self.max_requested = if max_requested == 0 { 1 } else { max_requested };
         self
     }
 
-    /// The most instances of a job that are in the queue, or have their partition made ready, at once.
+    /// Returns the maximum number of instances of a job that are in the queue, or have their partition made
+    /// ready, at once.
     #[must_use]
     pub const fn max_requested(&self) -> u32 {
         self.max_requested
     }
 
-    /// The same limits with at most `max_ipus` IPUs an instance.
+    /// Sets the maximum number of IPUs per instance.
     #[must_use]
     pub const fn with_max_ipus(mut self, max_ipus: IpuCount) -> Self {
         self.max_ipus = max_ipus;
         self
     }
 
-    /// The same limits for a job that was accepted before.
+    /// Returns the limits for a job that was accepted before.
     #[must_use]
     pub const fn for_stored(mut self) -> Self {
         self.origin = JobOrigin::Stored;
         self
     }
 
-    /// The most IPUs that one instance may ask for.
+    /// Returns the maximum number of IPUs per instance.
     #[must_use]
     pub const fn max_ipus(&self) -> IpuCount {
         self.max_ipus
     }
 
-    /// Whether the job is new.
+    /// Returns the origin of the job.
     #[must_use]
     pub const fn origin(&self) -> JobOrigin {
         self.origin

@@ -1,8 +1,8 @@
-//! From what people write to a job that can run, or to everything that is wrong with it, all at once.
+//! Parsing of a raw job into a valid job, or into all of its violations at once.
 //!
-//! One file for each group of fields: [`naming`] (metadata), [`size`] (instances, workers), [`ipus`] (IPUs, model
-//! replicas), [`shape`] (launcher, interactive), [`ending`] (restarts, clean-up, deadlines). The rules are listed in
-//! `docs/ipujob.md`.
+//! One file for each group of fields: [`metadata`] (name, account, allocation), [`counts`] (instances,
+//! workers), [`ipus`] (IPUs, model replicas), [`kind`] (launcher, interactive), [`lifecycle`] (restarts,
+//! cleanup, deadlines). The rules are listed in `docs/ipujob.md`.
 
 mod counts;
 mod diagnostics;
@@ -22,22 +22,22 @@ use super::limits::Limits;
 use super::raw::RawJob;
 use super::violation::{Violation, Warning};
 
-/// A job that can run, and what is odd about how it was written.
+/// A valid job, with the warnings about its fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParsedJob {
     /// The job.
     pub spec: JobSpec,
-    /// What its writer should know, in the order of the rules.
+    /// Warnings for the author of the job, in the order of the rules.
     pub warnings: Vec<Warning>,
 }
 
 impl RawJob {
-    /// The job that this describes. The only way to a [`JobSpec`].
+    /// Parses and validates the job. The only way to create a [`JobSpec`].
     ///
     /// # Errors
     ///
-    /// Everything that keeps the job from running, or that `limits` forbid to a new job; never empty.
+    /// All violations that keep the job from running, or that `limits` forbid to a new job; never empty.
     ///
     /// ```
     /// use ipu_core::{Limits, RawJob};
@@ -56,55 +56,55 @@ impl RawJob {
     /// assert_eq!(job.parse(&Limits::default()).unwrap().spec.partition().size.get(), 4);
     /// ```
     pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
-        let mut findings = Diagnostics::new(limits.origin());
-        let spec = self.spec(limits, &mut findings);
+        let mut diagnostics = Diagnostics::new(limits.origin());
+        let spec = self.spec(limits, &mut diagnostics);
         let Diagnostics {
             violations, warnings, ..
-        } = findings;
+        } = diagnostics;
         match spec {
             Some(spec) if violations.is_empty() => Ok(ParsedJob { spec, warnings }),
             Some(_) | None => Err(violations),
         }
     }
 
-    /// Every part is looked at before any is given up, so that all violations are found.
-    fn spec(&self, limits: &Limits, findings: &mut Diagnostics) -> Option<JobSpec> {
+    /// Parses every part before any `None` returns, so that all violations are found.
+    fn spec(&self, limits: &Limits, diagnostics: &mut Diagnostics) -> Option<JobSpec> {
         let raw = &self.spec;
-        let size = counts::parse(raw, limits, findings);
-        let many = size
+        let size = counts::parse(raw, limits, diagnostics);
+        let process_counts = size
             .as_ref()
-            .map_or(counts::ProcessCounts::default(), |size| size.many);
-        let key = metadata::parse(&self.metadata, many, findings);
-        let shape = kind::parse(raw, many, findings);
-        let ending = lifecycle::parse(raw, findings);
-        let priority = findings.whole("spec.priority", raw.priority.as_ref());
-        let priority = priority.and_then(|value| findings.int32("spec.priority", value));
-        let account = metadata::account(raw, findings);
-        let allocation = metadata::allocation(raw, findings);
+            .map_or(counts::ProcessCounts::default(), |size| size.counts);
+        let key = metadata::parse(&self.metadata, process_counts, diagnostics);
+        let kind = kind::parse(raw, process_counts, diagnostics);
+        let lifecycle = lifecycle::parse(raw, diagnostics);
+        let priority = diagnostics.whole("spec.priority", raw.priority.as_ref());
+        let priority = priority.and_then(|value| diagnostics.int32("spec.priority", value));
+        let account = metadata::account(raw, diagnostics);
+        let allocation = metadata::allocation(raw, diagnostics);
         let reconfigurable = raw.reconfigurable.unwrap_or(false);
-        counts::check_reconfigurable(reconfigurable, size.as_ref(), findings);
-        let (key, size, shape, ending) = (key?, size?, shape?, ending?);
+        counts::check_reconfigurable(reconfigurable, size.as_ref(), diagnostics);
+        let (key, size, kind, lifecycle) = (key?, size?, kind?, lifecycle?);
         let mut partition = size.partition;
         partition.reconfigurable = reconfigurable;
         partition.allocation = allocation;
         Some(JobSpec {
             key,
-            instances: many.instances,
+            instances: process_counts.instances,
             partition,
-            workers_per_instance: many.workers,
-            shape: shape.shape,
-            launcher_env: shape.env,
-            tcp_interface: shape.tcp_interface,
-            restart: ending.restart,
-            clean_pod_policy: ending.clean_pod_policy,
-            back_off: ending.back_off,
+            workers_per_instance: process_counts.workers,
+            shape: kind.kind,
+            launcher_env: kind.env,
+            tcp_interface: kind.tcp_interface,
+            restart: lifecycle.restart,
+            clean_pod_policy: lifecycle.clean_pod_policy,
+            back_off: lifecycle.back_off,
             suspend: raw.suspend.unwrap_or(false),
             priority: priority.unwrap_or(0),
             preemptible: raw.preemptible.unwrap_or(false),
             account,
-            max_runtime: ending.max_runtime,
-            ttl_after_finished: ending.ttl_after_finished,
-            start_deadline: ending.start_deadline,
+            max_runtime: lifecycle.max_runtime,
+            ttl_after_finished: lifecycle.ttl_after_finished,
+            start_deadline: lifecycle.start_deadline,
             max_requested: limits.max_requested(),
         })
     }

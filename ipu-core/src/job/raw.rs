@@ -1,5 +1,5 @@
-//! A job as people write it: every field optional, nothing checked. The names are those of the IPUJob, but nothing here
-//! knows Kubernetes: Slurm, a bare host and a stranger's scheduler fill in the same form.
+//! A job as submitted: every field optional, nothing validated. The names are those of the IPUJob, but
+//! nothing here depends on Kubernetes: Slurm, a bare host and third-party schedulers use the same form.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -9,36 +9,37 @@ use core::fmt;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A job as people write it. [`RawJob::parse`] makes a `JobSpec` of it.
+/// A job as submitted. [`RawJob::parse`] converts it to a `JobSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawJob {
-    /// Which job.
+    /// Identity of the job.
     pub metadata: RawMetadata,
-    /// What it asks for.
+    /// Desired state of the job.
     pub spec: RawSpec,
 }
 
-/// Which job: the parts of its key, as written.
+/// Identity of a job as submitted: the parts of its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawMetadata {
-    /// Where the name is unique; `default` if absent.
+    /// Namespace of the job; `default` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The beginning of a name that whoever runs the job completes: see [`RawMetadata::assign`].
+    /// Prefix of a name that the program which runs the job completes: see [`RawMetadata::assign`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generate_name: Option<String>,
-    /// What tells the job from an earlier one of its name.
+    /// Unique id of the job among jobs of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
 impl RawMetadata {
-    /// Completes what is absent: a name of `generateName` and `suffix`, and the uid. What is present stays.
+    /// Completes absent fields: the name from `generateName` and `suffix`, and the uid. Present fields are
+    /// kept.
     pub fn assign(&mut self, uid: &str, suffix: &str) {
         if let (None, Some(prefix)) = (&self.name, &self.generate_name) {
             self.name = Some(format!("{prefix}{suffix}"));
@@ -47,11 +48,11 @@ impl RawMetadata {
     }
 }
 
-/// What a job asks for, as written. Meaning, rules and defaults: `docs/ipujob.md`.
+/// Specification of a job as submitted. Meaning, rules and defaults: `docs/ipujob.md`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawSpec {
-    /// How many instances, one partition each.
+    /// Number of instances, one partition each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_instances: Option<IntOrString>,
     /// IPUs of one instance.
@@ -72,43 +73,43 @@ pub struct RawSpec {
     /// Alpha form (seed 001 §6.5): IPUs of one model replica.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipus_per_model_replica: Option<IntOrString>,
-    /// What is removed when the job has finished.
+    /// Cleanup policy of a finished job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clean_pod_policy: Option<String>,
-    /// A session for people instead of a command.
+    /// An interactive session instead of a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interactive: Option<RawInteractive>,
     /// The process that starts the work on the workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launcher: Option<RawLauncher>,
-    /// When the job is tried again.
+    /// Restart policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RawRestartPolicy>,
     /// The workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<RawWorkers>,
-    /// Whether to hold nothing for now.
+    /// Set to suspend the job, so that it holds nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// How long a finished job keeps what its clean-up policy leaves.
+    /// Time in seconds for which a finished job keeps the resources that its cleanup policy leaves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<IntOrString>,
-    /// How long the job may run.
+    /// Maximum run time in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_deadline_seconds: Option<IntOrString>,
-    /// How long a partition waits for its workers.
+    /// Time in seconds for which a partition waits for its workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_deadline_seconds: Option<IntOrString>,
-    /// Larger is served earlier.
+    /// Queue priority; higher starts first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<IntOrString>,
-    /// Who is charged.
+    /// The account that is charged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Whether a scheduler may end the job for a more urgent one.
+    /// Set if a scheduler may preempt the job for one of higher priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
-    /// Whether Poplar may pick devices of any aligned size inside the partition.
+    /// Set if Poplar may use devices of any aligned size inside the partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reconfigurable: Option<bool>,
     /// The V-IPU allocation to draw from.
@@ -116,11 +117,11 @@ pub struct RawSpec {
     pub allocation: Option<String>,
 }
 
-/// A session for people.
+/// An interactive session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawInteractive {
-    /// How many seconds it lasts.
+    /// Time to live in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<IntOrString>,
 }
@@ -151,20 +152,20 @@ pub struct EnvVar {
     pub value: String,
 }
 
-/// When the job is tried again.
+/// Restart policy as submitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawRestartPolicy {
     /// `Always`, `OnFailure`, `Never` or `ExitCode`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The most restarts.
+    /// Maximum number of restarts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_off_limit: Option<IntOrString>,
-    /// The exit codes that are worth another try: `128-255,42`.
+    /// The retryable exit codes: `128-255,42`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<IntOrString>,
-    /// The pause before the first restart; it doubles with each further one.
+    /// Delay in seconds before the first restart; it doubles with each further one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_off_seconds: Option<IntOrString>,
 }
@@ -173,27 +174,27 @@ pub struct RawRestartPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawWorkers {
-    /// Workers of one instance, unless `workersPerJobInstance` says it.
+    /// Workers of one instance, unless `workersPerJobInstance` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<IntOrString>,
-    /// How workers would be replaced by new ones: accepted and ignored.
+    /// Update strategy of the workers: accepted and ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<RawStrategy>,
 }
 
-/// How workers would be replaced by new ones.
+/// Update strategy of the workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawStrategy {
     /// `Recreate` or `RollingUpdate`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Numbers of a rolling update.
+    /// Parameters of a rolling update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RawRollingUpdate>,
 }
 
-/// Numbers of a rolling update.
+/// Parameters of a rolling update.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawRollingUpdate {
@@ -205,22 +206,22 @@ pub struct RawRollingUpdate {
     pub max_unavailable: Option<IntOrString>,
 }
 
-/// A value that people write as a number or as a text: the CRD 1.2.0 wants some numbers as strings.
+/// A value given as a number or as text: the CRD 1.2.0 defines some numbers as strings.
 ///
-/// Whatever else a scalar can be (a fraction, a truth value) is kept as its text, so that the rule of the field is what
-/// refuses it, by name.
+/// Any other scalar (a fraction, a boolean) is kept as text, so that the rule of the field rejects it by
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum IntOrString {
     /// A whole number.
     Int(i64),
-    /// Anything else, as text.
+    /// Any other scalar, as text.
     String(String),
 }
 
 impl IntOrString {
-    /// The whole number, if it is one; a text counts with its blanks removed.
+    /// Returns the whole number, if it is one; surrounding blanks of a text are ignored.
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {
         match self {

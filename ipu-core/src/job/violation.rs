@@ -1,11 +1,12 @@
-//! What is wrong with a job, and what is merely odd about it: each names the field, its value, the rule and the fix.
+//! Violations and warnings of a job: each names the field, its value, the rule and the fix.
 
 use alloc::string::String;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The most characters of a value that a message repeats: enough to recognise it, bounded because anyone may send it.
+/// Maximum number of characters of a value that a message repeats: enough to recognise it, bounded because
+/// any client may send it.
 const MAX_SHOWN: usize = 80;
 
 /// A rule that a job breaks.
@@ -14,37 +15,37 @@ const MAX_SHOWN: usize = 80;
 pub struct Violation {
     /// The path of the field, such as `spec.ipusPerJobInstance`.
     pub field: String,
-    /// What was given, shortened; none if the field is absent.
+    /// The given value, shortened; none if the field is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The rule.
     pub rule: String,
-    /// What to write instead.
+    /// The fix.
     pub fix: String,
 }
 
-/// Something that works, but perhaps not as its writer thinks.
+/// A valid value that may not have the effect that its author expects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Warning {
     /// The path of the field, such as `spec.modelReplicas`.
     pub field: String,
-    /// What was given, shortened; none if the field is absent.
+    /// The given value, shortened; none if the field is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// What is done with it.
+    /// Handling of the field.
     pub rule: String,
-    /// What to write instead.
+    /// The fix.
     pub fix: String,
 }
 
 impl Violation {
-    /// The violation of `rule` by `field`, which was given as `value` or is absent.
+    /// Creates the violation of `rule` by `field`, which is `value` or absent.
     #[must_use]
     pub fn new(field: &str, value: Option<&str>, rule: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             field: field.into(),
-            value: value.map(shown),
+            value: value.map(shorten),
             rule: rule.into(),
             fix: fix.into(),
         }
@@ -52,7 +53,7 @@ impl Violation {
 }
 
 impl Warning {
-    /// The warning that `rule` is what becomes of `field`, which was given as `value` or is absent.
+    /// Creates the warning that `rule` applies to `field`, which is `value` or absent.
     #[must_use]
     pub fn new(field: &str, value: Option<&str>, rule: impl Into<String>, fix: impl Into<String>) -> Self {
         Violation::new(field, value, rule, fix).into()
@@ -78,17 +79,17 @@ impl From<Violation> for Warning {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        sentence(f, &self.field, self.value.as_deref(), &self.rule, &self.fix)
+        write_sentence(f, &self.field, self.value.as_deref(), &self.rule, &self.fix)
     }
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        sentence(f, &self.field, self.value.as_deref(), &self.rule, &self.fix)
+        write_sentence(f, &self.field, self.value.as_deref(), &self.rule, &self.fix)
     }
 }
 
-fn sentence(
+fn write_sentence(
     f: &mut fmt::Formatter<'_>,
     field: &str,
     value: Option<&str>,
@@ -101,8 +102,8 @@ fn sentence(
     }
 }
 
-/// `value` on one line and not longer than [`MAX_SHOWN`].
-fn shown(value: &str) -> String {
+/// Returns `value` on one line and limited to [`MAX_SHOWN`] characters.
+fn shorten(value: &str) -> String {
     let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     let mut text: String = value.chars().take(MAX_SHOWN).map(plain).collect();
     if value.chars().nth(MAX_SHOWN).is_some() {
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_violation_reads_as_field_value_rule_fix() {
+    fn a_violation_displays_field_value_rule_and_fix() {
         let violation = Violation::new("spec.a", Some("3"), "must be even", "use 2 or 4");
         assert_eq!(
             std::format!("{violation}"),

@@ -1,4 +1,4 @@
-//! Requests: into the line, and out of it when their turn has come.
+//! Admission of requests: enqueue them, and start them once they are first in the queue and fit.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -7,50 +7,51 @@ use alloc::vec::Vec;
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::change::Change;
-use crate::ledger::entry::{Entry, EntryState, OnNoCapacity, Operation, PlacedBy, Request, same_make};
-use crate::ledger::queue::{QueueDecision, QueuePolicy, QueueScan, may_take_over};
+use crate::ledger::entry::{Entry, EntryState, OnNoCapacity, Operation, PlacedBy, Request, satisfies};
+use crate::ledger::queue::{QueueDecision, QueueScan, may_take_over};
+use crate::ledger::queue_policy::QueuePolicy;
 use crate::ledger::transition_error::{TransitionError, check_attempt, check_owner};
-use crate::ledger::transitions::{Admission, CallWindow, Transition, changed};
+use crate::ledger::transitions::{Admission, CallWindow, Transition, put_if_changed};
 
 impl LedgerState {
-    /// A request: records it, and lets it go if its turn has come.
+    /// Records a request, and starts it if it is its turn and it fits.
     ///
     /// # Errors
     ///
-    /// [`TransitionError`] if the id is another's, the properties differ, the attempt is old, the queue is full, the namespace of
-    /// the owner may not ask for it, or the request is read too late.
+    /// [`TransitionError`] if another owner has the id, the properties differ, the attempt is stale, the
+    /// queue is full, the limits of the namespace reject the request, or it is read too late.
     pub fn request(
         &self,
         request: &Request,
-        world: &ControllersSnapshot,
-        rules: &QueuePolicy,
+        snapshot: &ControllersSnapshot,
+        policy: &QueuePolicy,
         window: CallWindow,
     ) -> Result<Transition<Admission>, TransitionError> {
         window.check_not_after(&request.id, request.not_after)?;
-        let world = &*self.by_controller(world);
+        let snapshot = &*self.by_controller(snapshot);
         let Some(entry) = self.get(&request.id) else {
-            return self.first_request(request, world, rules, window);
+            return self.first_request(request, snapshot, policy, window);
         };
         check_owner(entry, &request.owner, request.instance)?;
-        if !same_make(&request.spec, &entry.spec) {
+        if !satisfies(&request.spec, &entry.spec) {
             return Err(TransitionError::OtherSpec {
                 id: request.id.clone(),
                 recorded: Box::new(entry.spec.clone()),
             });
         }
         check_attempt(entry, request.attempt)?;
-        self.repeated_request(entry, request, world, rules, window)
+        self.repeated_request(entry, request, snapshot, policy, window)
     }
 
-    /// A request for an id without an entry.
+    /// Admits a request for an id without an entry.
     fn first_request(
         &self,
         request: &Request,
-        world: &ControllersSnapshot,
-        rules: &QueuePolicy,
+        snapshot: &ControllersSnapshot,
+        policy: &QueuePolicy,
         window: CallWindow,
     ) -> Result<Transition<Admission>, TransitionError> {
-        // Otherwise a client could take the id of a job of another namespace before that job asks.
+        // Otherwise a client could take the id of a job in another namespace before that job requests it.
         if request.id.is_derived() && !request.is_derived() {
             return Err(TransitionError::NotDerived {
                 id: request.id.clone(),
@@ -58,53 +59,54 @@ impl LedgerState {
                 instance: request.instance,
             });
         }
-        rules.namespaces.check(request, None)?;
+        policy.namespaces.check(request, None)?;
         let entry = Entry::waiting(request, self.next_ticket(), window.now);
-        if let Some(step) = take_over_found(&entry, request, world, window)? {
-            return Ok(step);
+        if let Some(transition) = take_over_found(&entry, request, snapshot, window)? {
+            return Ok(transition);
         }
-        if self.line.len() >= rules.length_limit {
+        if self.queue.len() >= policy.length_limit {
             return Err(TransitionError::LineFull {
-                limit: rules.length_limit,
+                limit: policy.length_limit,
             });
         }
-        self.check_queued(&entry, request, &rules.namespaces)?;
-        Ok(self.admit(entry, request.line, world, rules, window))
+        self.check_queued(&entry, request, &policy.namespaces)?;
+        Ok(self.admit(entry, request.line, snapshot, policy, window))
     }
 
-    /// A request of the owner for an id that has an entry.
+    /// Admits a request of the owner for an id that has an entry.
     fn repeated_request(
         &self,
         recorded: &Entry,
         request: &Request,
-        world: &ControllersSnapshot,
-        rules: &QueuePolicy,
+        snapshot: &ControllersSnapshot,
+        policy: &QueuePolicy,
         window: CallWindow,
     ) -> Result<Transition<Admission>, TransitionError> {
         let mut entry = recorded.clone();
         entry.attempt = request.attempt;
-        // Who says nothing of it has not said that he is alive in no way any more.
+        // A request without a holder keeps the recorded one: it does not revoke the evidence that the owner
+        // is alive.
         if !request.holder.is_empty() {
             entry.holder.clone_from(&request.holder);
         }
-        let newer = request.attempt > recorded.attempt;
+        let is_newer = request.attempt > recorded.attempt;
         Ok(match &recorded.state {
-            // An old copy of the ledger may not know that the entry's turn had come.
+            // An old copy of the ledger may not record that the entry has started.
             EntryState::Waiting { .. } => {
-                rules.namespaces.check(request, Some(recorded))?;
+                policy.namespaces.check(request, Some(recorded))?;
                 entry.update_request(request);
-                match take_over_found(&entry, request, world, window)? {
-                    Some(step) => step,
-                    None => self.admit(entry, request.line, world, rules, window),
+                match take_over_found(&entry, request, snapshot, window)? {
+                    Some(transition) => transition,
+                    None => self.admit(entry, request.line, snapshot, policy, window),
                 }
             }
             EntryState::Releasing { .. } => Transition::unchanged(Admission::Leaving(recorded.clone())),
-            EntryState::Intent { .. } => changed(recorded, entry, Admission::Drive),
-            EntryState::Active | EntryState::Failed { .. } if !newer => {
-                changed(recorded, entry, Admission::Held)
+            EntryState::Intent { .. } => put_if_changed(recorded, entry, Admission::Drive),
+            EntryState::Active | EntryState::Failed { .. } if !is_newer => {
+                put_if_changed(recorded, entry, Admission::Held)
             }
-            EntryState::Orphaned if !newer => {
-                let entry = entry.reclaimed(world, window.now);
+            EntryState::Orphaned if !is_newer => {
+                let entry = entry.reclaimed(snapshot, window.now);
                 Transition::put(&entry, Admission::Held(entry.clone()))
             }
             EntryState::Active
@@ -114,8 +116,8 @@ impl LedgerState {
                 entry.owner = Some(request.owner.clone());
                 entry.instance = request.instance;
                 let Some(controller) = recorded.controller.clone() else {
-                    // Only a damaged ledger holds something nowhere.
-                    return Ok(self.admit(entry, request.line, world, rules, window));
+                    // Only a damaged ledger has a holder without a controller.
+                    return Ok(self.admit(entry, request.line, snapshot, policy, window));
                 };
                 let entry = entry.with_intent(&controller, Operation::Reset, window);
                 Transition::put(&entry, Admission::Drive(entry.clone()))
@@ -123,63 +125,64 @@ impl LedgerState {
         })
     }
 
-    /// Walks the line up to `entry`, which may be new, and lets it go if its turn has come.
+    /// Scans the queue up to `entry`, which need not be recorded, and starts it if it is its turn and it
+    /// fits.
     fn admit(
         &self,
         entry: Entry,
-        policy: OnNoCapacity,
-        world: &ControllersSnapshot,
-        rules: &QueuePolicy,
+        on_no_capacity: OnNoCapacity,
+        snapshot: &ControllersSnapshot,
+        policy: &QueuePolicy,
         window: CallWindow,
     ) -> Transition<Admission> {
-        let mut walk = QueueScan::new(self, world, rules, window.now);
+        let mut scan = QueueScan::new(self, snapshot, policy, window.now);
         for ahead in self.ahead_of(&entry) {
-            walk.pass_over(ahead);
+            scan.advance(ahead);
         }
-        match walk.step(&entry) {
+        match scan.evaluate(&entry) {
             QueueDecision::Start {
                 controller,
                 places,
                 placed,
             } => {
-                let passed = walk.passed_by(&entry);
-                let mut changes: Vec<Change> = passed
+                let overtaken = scan.overtaken_by(&entry);
+                let mut changes: Vec<Change> = overtaken
                     .map(|other| Change::Put(Arc::new(other.with_overtaken())))
                     .collect();
-                let mut going = entry.clone();
-                going.placed = placed;
-                going.places = if placed == PlacedBy::Ledger {
+                let mut started = entry.clone();
+                started.placed = placed;
+                started.places = if placed == PlacedBy::Ledger {
                     places
                 } else {
                     Vec::new()
                 };
-                let going = going.with_intent(&controller, Operation::Create, window);
-                changes.push(Change::Put(Arc::new(going.clone())));
+                let started = started.with_intent(&controller, Operation::Create, window);
+                changes.push(Change::Put(Arc::new(started.clone())));
                 Transition {
-                    outcome: Admission::Drive(going),
+                    outcome: Admission::Drive(started),
                     changes,
                 }
             }
-            QueueDecision::Wait(waiting) => match (self.get(&entry.id), policy) {
-                (None, OnNoCapacity::Reject) => Transition::unchanged(Admission::Rejected(waiting)),
-                (Some(recorded), _) if *recorded == entry => Transition::unchanged(Admission::Stay(waiting)),
+            QueueDecision::Wait(status) => match (self.get(&entry.id), on_no_capacity) {
+                (None, OnNoCapacity::Reject) => Transition::unchanged(Admission::Rejected(status)),
+                (Some(recorded), _) if *recorded == entry => Transition::unchanged(Admission::Stay(status)),
                 (Some(_), _) | (None, OnNoCapacity::Queue) => {
-                    Transition::put(&entry, Admission::Stay(waiting))
+                    Transition::put(&entry, Admission::Stay(status))
                 }
             },
         }
     }
 }
 
-/// Takes over a partition of the id that is asked for, which a controller has and the ledger does not know of: nobody
-/// knows what it was used for, so it is reset.
+/// Takes over a partition of the requested id that a controller lists and the ledger does not record. Its
+/// previous use is unknown, so it is reset.
 fn take_over_found(
     entry: &Entry,
     request: &Request,
-    world: &ControllersSnapshot,
+    snapshot: &ControllersSnapshot,
     window: CallWindow,
 ) -> Result<Option<Transition<Admission>>, TransitionError> {
-    let Some((controller, partition)) = world.find(&request.id) else {
+    let Some((controller, partition)) = snapshot.find(&request.id) else {
         return Ok(None);
     };
     if !may_take_over(entry, partition) {
@@ -190,7 +193,7 @@ fn take_over_found(
         });
     }
     let mut entry = entry.clone();
-    entry.set_location(world.locate(controller, partition));
+    entry.set_location(snapshot.locate(controller, partition));
     let entry = entry.with_intent(controller, Operation::Reset, window);
     Ok(Some(Transition::put(&entry, Admission::Drive(entry.clone()))))
 }

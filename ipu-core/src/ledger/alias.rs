@@ -1,10 +1,13 @@
-//! Several names of one controller. Its IPUs count once: one name, the primary, takes new partitions, and the holders of
-//! all names count there.
+//! Several names of one controller. Its IPUs count once: one name, the primary, takes new partitions, and the
+//! holders of all names count there.
 //!
-//! The ids of agents do not identify a controller: each controller may call its own `a1`, `a2`, …. Evidence is an address
-//! that two names share, which the shell knows ([`World::aliases`]), or that both names list the same partitions on the same
-//! IPUs. The latter is recorded in the entries, because a controller that restarts without its partitions takes the evidence
-//! away. It counts as long as one of these partitions is held: without holders no IPU can be used twice.
+//! The ids of agents do not identify a controller: each controller may call its own `a1`, `a2`, …. There are
+//! two kinds of evidence: an address that two names share, which the caller provides
+//! ([`ControllersSnapshot::aliases`]), or two names that list the same partitions on the same IPUs.
+//!
+//! The ledger records the latter in the entries, because a controller that restarts without its partitions
+//! removes the evidence. It counts as long as one of these partitions is held: without holders no IPU can be
+//! used twice.
 
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -19,7 +22,7 @@ use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState};
 use crate::reason::Reason;
 
-/// The code of the reason that a name takes no new partitions because its controller has another one.
+/// Reason code of a name that takes no new partitions because its controller has another name.
 const SAME_CONTROLLER: &str = "SameController";
 
 impl ControllersSnapshot {
@@ -28,13 +31,13 @@ impl ControllersSnapshot {
         self.primaries.get(name).unwrap_or(name)
     }
 
-    /// Whether both names are of one controller.
+    /// Returns whether both names belong to one controller.
     pub(crate) fn is_same(&self, one: &ControllerName, other: &ControllerName) -> bool {
         self.primary(one) == self.primary(other)
     }
 
-    /// The secondary names, each with the primary name of its controller. Complete only in the answer of
-    /// [`LedgerState::by_controller`].
+    /// Returns the secondary names, each with the primary name of its controller. Complete only in the result
+    /// of [`LedgerState::by_controller`].
     #[must_use]
     pub const fn primaries(&self) -> &BTreeMap<ControllerName, ControllerName> {
         &self.primaries
@@ -42,45 +45,48 @@ impl ControllersSnapshot {
 }
 
 impl Entry {
-    /// Whether its controller has the primary name `primary`.
-    pub(crate) fn is_at(&self, world: &ControllersSnapshot, primary: &ControllerName) -> bool {
+    /// Returns whether its controller has the primary name `primary`.
+    pub(crate) fn is_at(&self, snapshot: &ControllersSnapshot, primary: &ControllerName) -> bool {
         self.controller
             .as_ref()
-            .is_some_and(|name| world.primary(name) == primary)
+            .is_some_and(|name| snapshot.primary(name) == primary)
     }
 }
 
 impl LedgerState {
-    /// Returns `world` with one open view for each controller: the listing of every secondary name is replaced by the
-    /// reason `SameController`. Borrows `world` if no controller has two names.
+    /// Returns `snapshot` with one open view for each controller: the reason `SameController` replaces the
+    /// listing of every secondary name. Borrows `snapshot` if no controller has two names.
     #[must_use]
-    pub fn by_controller<'w>(&self, world: &'w ControllersSnapshot) -> Cow<'w, ControllersSnapshot> {
-        let mut world = self.with_primaries(world);
-        if !world.primaries.is_empty() {
+    pub fn by_controller<'w>(&self, snapshot: &'w ControllersSnapshot) -> Cow<'w, ControllersSnapshot> {
+        let mut snapshot = self.with_primaries(snapshot);
+        if !snapshot.primaries.is_empty() {
             let ControllersSnapshot {
                 controllers,
                 primaries,
                 ..
-            } = world.to_mut();
+            } = snapshot.to_mut();
             for view in controllers {
                 if let Some(primary) = primaries.get(&view.name) {
-                    view.listing = Err(reason(&view.name, primary));
+                    view.listing = Err(same_controller_reason(&view.name, primary));
                 }
             }
         }
-        world
+        snapshot
     }
 
-    /// Returns `world` with the primary name of each secondary one. Listings stay.
-    pub(crate) fn with_primaries<'w>(&self, world: &'w ControllersSnapshot) -> Cow<'w, ControllersSnapshot> {
-        let groups = Groups::new(self, world);
+    /// Returns `snapshot` with the primary name of each secondary one. Listings are kept.
+    pub(crate) fn with_primaries<'w>(
+        &self,
+        snapshot: &'w ControllersSnapshot,
+    ) -> Cow<'w, ControllersSnapshot> {
+        let groups = AliasGroups::new(self, snapshot);
         if groups.leaders.is_empty() {
-            return Cow::Borrowed(world);
+            return Cow::Borrowed(snapshot);
         }
-        let mut world = world.clone();
+        let mut snapshot = snapshot.clone();
         let mut primaries: BTreeMap<ControllerName, ControllerName> = BTreeMap::new();
-        let leads = |view: &&ControllerView| view.service == ServiceState::Open && view.listing.is_ok();
-        let (first, rest): (Vec<_>, Vec<_>) = world.controllers.iter().partition(leads);
+        let is_usable = |view: &&ControllerView| view.service == ServiceState::Open && view.listing.is_ok();
+        let (first, rest): (Vec<_>, Vec<_>) = snapshot.controllers.iter().partition(is_usable);
         for view in first.into_iter().chain(rest) {
             let leader = groups.leader(&view.name).clone();
             primaries.entry(leader).or_insert_with(|| view.name.clone());
@@ -89,19 +95,19 @@ impl LedgerState {
             if let Some(primary) = primaries.get(groups.leader(name))
                 && primary != name
             {
-                world.primaries.insert(name.clone(), primary.clone());
+                snapshot.primaries.insert(name.clone(), primary.clone());
             }
         }
-        Cow::Owned(world)
+        Cow::Owned(snapshot)
     }
 
-    /// Records in every partition that two names list which other name its controller has. No changes if all is recorded,
-    /// or if there is no evidence that two names belong to one controller.
+    /// Records both names in every partition that two names list. Returns no changes if all is recorded, or
+    /// if there is no evidence that two names belong to one controller.
     #[must_use]
-    pub fn record_aliases(&self, world: &ControllersSnapshot) -> Vec<Change> {
-        let known = |id: &PartitionId| self.get_shared(id).cloned();
+    pub fn record_aliases(&self, snapshot: &ControllersSnapshot) -> Vec<Change> {
+        let entry_of = |id: &PartitionId| self.get_shared(id).cloned();
         let mut changed: BTreeMap<PartitionId, Entry> = BTreeMap::new();
-        for (one, other) in world.new_aliases(known) {
+        for (one, other) in snapshot.new_aliases(entry_of) {
             for entry in self.entries().filter(|entry| entry.state.holds()) {
                 let alias = match &entry.controller {
                     Some(controller) if *controller == one => &other,
@@ -120,17 +126,17 @@ impl LedgerState {
 }
 
 impl ControllersSnapshot {
-    /// Returns the pairs of names that list the same partitions, unless each partition of the pair records it already.
-    /// `known` returns the entry of an id.
+    /// Returns the pairs of names that list the same partitions, unless each partition of the pair records it
+    /// already. `entry_of` returns the entry of an id.
     #[must_use]
     pub fn new_aliases(
         &self,
-        known: impl Fn(&PartitionId) -> Option<Arc<Entry>>,
+        entry_of: impl Fn(&PartitionId) -> Option<Arc<Entry>>,
     ) -> Vec<(ControllerName, ControllerName)> {
         let mut pairs = Vec::new();
         for (index, one) in self.controllers.iter().enumerate() {
             for other in &self.controllers[index + 1..] {
-                if list_the_same(one, other, &known) {
+                if list_same_partitions(one, other, &entry_of) {
                     pairs.push((one.name.clone(), other.name.clone()));
                 }
             }
@@ -139,24 +145,26 @@ impl ControllersSnapshot {
     }
 }
 
-/// Whether two names list the same partitions on the same IPUs, at least one of them a holder at one of the names that does
-/// not record the other name. Partitions that are being created, reset or removed are no evidence, and neither is one whose
-/// call has no known answer: it may exist at two controllers.
-fn list_the_same(
+/// Returns whether two names list the same partitions on the same IPUs. At least one of these partitions must
+/// be held at one of the names and not record the other name.
+///
+/// Partitions that are being created, reset or removed are no evidence. Neither is one with a call without a
+/// response: it may exist at two controllers.
+fn list_same_partitions(
     one: &ControllerView,
     other: &ControllerView,
-    known: impl Fn(&PartitionId) -> Option<Arc<Entry>>,
+    entry_of: impl Fn(&PartitionId) -> Option<Arc<Entry>>,
 ) -> bool {
-    let (Ok(shown), Ok(shown_too)) = (&one.listing, &other.listing) else {
+    let (Ok(listed), Ok(other_listed)) = (&one.listing, &other.listing) else {
         return false;
     };
-    let asked = shown.requested().min(shown_too.requested());
+    let requested = listed.requested().min(other_listed.requested());
     let mut found = false;
-    for id in shown.partitions().keys().chain(shown_too.partitions().keys()) {
-        let entry = known(id);
-        if !shown.lists_as(id, shown_too) {
+    for id in listed.partitions().keys().chain(other_listed.partitions().keys()) {
+        let entry = entry_of(id);
+        if !listed.lists_as(id, other_listed) {
             match entry {
-                Some(entry) if !is_stable(&entry) || Some(entry.since) >= asked => continue,
+                Some(entry) if !is_stable(&entry) || Some(entry.since) >= requested => continue,
                 _ => return false,
             }
         }
@@ -181,7 +189,7 @@ fn is_stable(entry: &Entry) -> bool {
 }
 
 impl Listing {
-    /// Whether both listings show the partition `id`, of the same properties and on the same IPUs.
+    /// Returns whether both listings show the partition `id`, with the same properties and IPUs.
     fn lists_as(&self, id: &PartitionId, other: &Self) -> bool {
         let (Some(one), Some(other)) = (self.partitions().get(id), other.partitions().get(id)) else {
             return false;
@@ -190,14 +198,14 @@ impl Listing {
     }
 }
 
-/// Names by controller, as far as there is evidence.
-struct Groups {
-    /// Every name that has another one, with the lowest name of its controller.
+/// AliasGroups of names that belong to one controller, as far as there is evidence.
+struct AliasGroups {
+    /// Every name that has aliases, with the lowest name of its controller.
     leaders: BTreeMap<ControllerName, ControllerName>,
 }
 
-impl Groups {
-    fn new(state: &LedgerState, world: &ControllersSnapshot) -> Self {
+impl AliasGroups {
+    fn new(state: &LedgerState, snapshot: &ControllersSnapshot) -> Self {
         let recorded = state
             .entries()
             .filter(|entry| entry.state.holds())
@@ -207,9 +215,9 @@ impl Groups {
                     .into_iter()
                     .flat_map(|name| entry.aliases.iter().map(move |alias| (name, alias)))
             });
-        let known = world.aliases.iter().map(|(one, other)| (one, other));
+        let given = snapshot.aliases.iter().map(|(one, other)| (one, other));
         let mut groups: Vec<BTreeSet<&ControllerName>> = Vec::new();
-        for (one, other) in recorded.chain(known) {
+        for (one, other) in recorded.chain(given) {
             let joined = |group: &BTreeSet<&ControllerName>| group.contains(one) || group.contains(other);
             let (together, apart): (Vec<_>, Vec<_>) = groups.into_iter().partition(joined);
             groups = apart;
@@ -231,11 +239,11 @@ impl Groups {
     }
 }
 
-fn reason(name: &ControllerName, primary: &ControllerName) -> Reason {
+fn same_controller_reason(name: &ControllerName, primary: &ControllerName) -> Reason {
     Reason::new(
         SAME_CONTROLLER,
         format!(
-            "controller {name} is {primary} under a second name: take one of them off the list of controllers"
+            "controller {name} is {primary} under a second name: remove one of them from the list of controllers"
         ),
     )
 }

@@ -1,4 +1,4 @@
-//! The queued entries without room during a walk, grouped by the room that they compete for.
+//! Queued entries without capacity during a scan, grouped by the capacity that they compete for.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use crate::ids::{AllocationId, ControllerName, Namespace};
 use crate::ledger::entry::Entry;
 use crate::partition::IpuPlace;
 
-/// Everything of an entry that decides whether it fits: entries of one kind fit or fail alike.
+/// The properties of an entry that decide whether it fits: entries of one shape fit or fail alike.
 pub(crate) type RequestShape<'a> = (
     u32,
     Option<&'a AllocationId>,
@@ -15,58 +15,60 @@ pub(crate) type RequestShape<'a> = (
     &'a [IpuPlace],
 );
 
-/// Returns the kind of `entry`.
-pub(crate) fn kind_of(entry: &Entry) -> RequestShape<'_> {
+/// Returns the shape of `entry`.
+pub(crate) fn shape_of(entry: &Entry) -> RequestShape<'_> {
     let (allocation, controller) = (entry.spec.allocation.as_ref(), entry.pin.controller.as_ref());
     (entry.size(), allocation, controller, &entry.pin.ipus)
 }
 
-/// The allocation, the controller and the namespace that a contest for IPUs is limited to.
+/// The allocation, the controller and the namespace that contention for IPUs is limited to.
 type ContentionScope<'a> = (
     Option<&'a AllocationId>,
     Option<&'a ControllerName>,
     Option<&'a Namespace>,
 );
 
-/// Returns the contest in which `entry` goes.
-fn contest_of(entry: &Entry) -> ContentionScope<'_> {
+/// Returns the scope in which `entry` competes.
+fn scope_of(entry: &Entry) -> ContentionScope<'_> {
     let namespace = entry.owner.as_ref().map(|owner| &owner.job.namespace);
     let (allocation, controller) = (entry.spec.allocation.as_ref(), entry.pin.controller.as_ref());
     (allocation, controller, namespace)
 }
 
-/// Returns whether entries of two contests can want the same IPUs.
+/// Returns whether entries of two scopes can need the same IPUs.
 fn compete(one: ContentionScope<'_>, other: ContentionScope<'_>) -> bool {
-    fn meet<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    fn overlap<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
         one.zip(other).is_none_or(|(one, other)| one == other)
     }
-    meet(one.0, other.0) && meet(one.1, other.1) && meet(one.2, other.2)
+    overlap(one.0, other.0) && overlap(one.1, other.1) && overlap(one.2, other.2)
 }
 
-/// The entries of the queue so far that stay for want of room, and those of them that hold back later ones.
+/// The entries of the queue so far that lack capacity, and those of them that hold back later ones.
 ///
-/// An entry that partitions of its own namespace block competes with entries of that namespace only. It would keep IPUs
-/// free that it cannot use, and a namespace could stop all others by one partition and one large request.
+/// An entry that partitions of its own namespace block competes with entries of that namespace only.
+/// Otherwise it would keep IPUs free that it cannot use, and a namespace could stop all others with one
+/// partition and one large request.
 ///
-/// An entry that goes passes all entries that it competes with. Passes are counted per group, so that one costs as much
-/// as there are groups (allocations times controllers), however long the queue is.
+/// An entry that starts overtakes all entries that it competes with. Overtakings are counted per group, so
+/// that the cost depends on the number of groups (allocations times controllers), not on the length of the
+/// queue.
 pub(crate) struct BlockedRequests<'a> {
-    /// How often later entries may pass one.
+    /// Maximum number of later entries that may overtake one.
     limit: u32,
     entries: Vec<&'a Entry>,
-    /// The contest of each of `entries`.
-    contests: Vec<ContentionScope<'a>>,
+    /// The scope of each of `entries`.
+    scopes: Vec<ContentionScope<'a>>,
     groups: BTreeMap<ContentionScope<'a>, Group>,
-    /// The first barrier of each group, in the order in which they became one.
+    /// Index of the first barrier of each group, in the order in which they became one.
     barriers: Vec<usize>,
 }
 
-/// The staying entries of one contest.
+/// The blocked entries of one scope.
 #[derive(Default)]
 struct Group {
-    passes: u32,
+    overtakings: u32,
     has_barrier: bool,
-    /// By the count of passes at which it becomes a barrier: the first entry for which that is so.
+    /// Index of the first entry that becomes a barrier at each count of overtakings.
     due: BTreeMap<u32, usize>,
 }
 
@@ -75,26 +77,26 @@ impl<'a> BlockedRequests<'a> {
         Self {
             limit,
             entries: Vec::new(),
-            contests: Vec::new(),
+            scopes: Vec::new(),
             groups: BTreeMap::new(),
             barriers: Vec::new(),
         }
     }
 
-    /// Returns the staying entries in the order of the queue.
+    /// Returns the blocked entries in queue order.
     pub(crate) fn entries(&self) -> &[&'a Entry] {
         &self.entries
     }
 
-    /// Adds the next entry of the queue. One that was passed too often already holds back those behind it; `own` limits
-    /// that to its namespace.
-    pub(crate) fn push(&mut self, entry: &'a Entry, own: bool) {
+    /// Adds the next entry of the queue. An entry that was overtaken too often already holds back later ones;
+    /// `own_namespace` limits that to its namespace.
+    pub(crate) fn push(&mut self, entry: &'a Entry, own_namespace: bool) {
         let index = self.entries.len();
-        let (allocation, controller, namespace) = contest_of(entry);
-        let contest = (allocation, controller, namespace.filter(|_| own));
+        let (allocation, controller, namespace) = scope_of(entry);
+        let scope = (allocation, controller, namespace.filter(|_| own_namespace));
         self.entries.push(entry);
-        self.contests.push(contest);
-        let group = self.groups.entry(contest).or_default();
+        self.scopes.push(scope);
+        let group = self.groups.entry(scope).or_default();
         if group.has_barrier {
             return;
         }
@@ -106,22 +108,23 @@ impl<'a> BlockedRequests<'a> {
             left => {
                 group
                     .due
-                    .entry(group.passes.saturating_add(left))
+                    .entry(group.overtakings.saturating_add(left))
                     .or_insert(index);
             }
         }
     }
 
-    /// Counts that `entry` goes before those that compete with it. An entry that would be passed too often by those that
-    /// go before `entry`'s followers holds the followers back, so that they cannot use up the passes that others need.
-    pub(crate) fn pass(&mut self, entry: &Entry) {
+    /// Counts that `entry` starts before those that compete with it. An entry that the queue up to here
+    /// overtakes too often becomes a barrier for later entries, so that they cannot use up the overtakings
+    /// that others need.
+    pub(crate) fn count_start(&mut self, entry: &Entry) {
         let mut due = Vec::new();
-        for (contest, group) in &mut self.groups {
-            if group.has_barrier || !compete(*contest, contest_of(entry)) {
+        for (scope, group) in &mut self.groups {
+            if group.has_barrier || !compete(*scope, scope_of(entry)) {
                 continue;
             }
-            group.passes += 1;
-            if let Some(index) = group.due.remove(&group.passes) {
+            group.overtakings += 1;
+            if let Some(index) = group.due.remove(&group.overtakings) {
                 group.has_barrier = true;
                 due.push(index);
             }
@@ -130,18 +133,18 @@ impl<'a> BlockedRequests<'a> {
         self.barriers.extend(due);
     }
 
-    /// Returns the first entry that may not be passed any more and competes with `entry`.
+    /// Returns the first barrier that competes with `entry`.
     pub(crate) fn barrier_for(&self, entry: &Entry) -> Option<&'a Entry> {
         let mut barriers = self.barriers.iter();
-        let barrier = barriers.find(|index| compete(self.contests[**index], contest_of(entry)))?;
+        let barrier = barriers.find(|index| compete(self.scopes[**index], scope_of(entry)))?;
         Some(self.entries[*barrier])
     }
 
-    /// Returns the entries that `entry` passes if it goes.
-    pub(crate) fn passed_by(&self, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
-        let others = self.entries.iter().zip(&self.contests);
+    /// Iterates over the entries that `entry` overtakes if it starts.
+    pub(crate) fn overtaken_by(&self, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
+        let others = self.entries.iter().zip(&self.scopes);
         others
-            .filter(|(_, contest)| compete(**contest, contest_of(entry)))
+            .filter(|(_, scope)| compete(**scope, scope_of(entry)))
             .map(|(other, _)| *other)
     }
 }

@@ -1,4 +1,5 @@
-//! What the ledger knows of the controllers' room when it decides: one view per controller, taken by the shell.
+//! Capacity of the controllers, the input of the ledger's decisions: one view per controller, which the
+//! caller observes.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -14,29 +15,33 @@ use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
-/// The room of one controller, with everything that holds a part of it. The ledger works on a copy ([`fork`](Self::fork))
-/// and places hypothetically what it knows and the controller does not show yet.
+/// The capacity of one controller, with everything that holds a part of it. The ledger works on a copy
+/// ([`fork`](Self::fork)) and reserves IPUs for partitions that it records and the controller does not list
+/// yet.
 pub trait Capacity: Send + Sync {
-    /// A copy to try things on.
+    /// Returns a copy for hypothetical placements.
     fn fork(&self) -> Box<dyn Capacity>;
 
-    /// Free IPUs.
+    /// Returns the number of free IPUs.
     fn free(&self) -> u32;
 
-    /// The size of the largest partition that fits; 0 if none does.
+    /// Returns the size of the largest partition that fits; 0 if none does.
     fn largest_block(&self) -> u32;
 
-    /// Whether `id` has its place already.
+    /// Returns whether `id` has its IPUs already.
     fn has(&self, id: &PartitionId) -> bool;
 
-    /// Takes room for `id`: the given IPUs, or any if `places` is empty. Answers the IPUs, empty if they are not known.
+    /// Reserves capacity for `id`: the given IPUs, or any if `places` is empty. Returns the IPUs, empty if
+    /// they are not known.
     ///
-    /// Whether there is room, and the error if not, depend on the size and the allocation of `spec` and on `places`, not on
-    /// `id`. After another `take`, an error does not become a success: the ledger tries each kind of request only once.
+    /// Success, and the error otherwise, depend on the size and the allocation of `spec` and on `places`, not
+    /// on `id`. After another `reserve`, an error does not become a success: the ledger tries each request
+    /// shape only once.
     ///
     /// # Errors
     ///
-    /// Why it does not fit; nothing is taken then. The code `TooLarge` means that it never can.
+    /// The reason that it does not fit; nothing is reserved then. The code `TooLarge` means that it never
+    /// fits.
     fn reserve(
         &mut self,
         id: &PartitionId,
@@ -44,40 +49,46 @@ pub trait Capacity: Send + Sync {
         places: &[IpuPlace],
     ) -> Result<Vec<IpuPlace>, Reason>;
 
-    /// Gives back what `id` has; nothing if it has nothing.
+    /// Releases the IPUs of `id`, if any.
     fn release(&mut self, id: &PartitionId);
 
-    /// Keeps the free ones of these IPUs from every later [`take`](Self::take). IPUs that do not exist are ignored.
+    /// Keeps the free ones of these IPUs from every later [`reserve`](Self::reserve). IPUs that do not exist
+    /// are ignored.
     fn withhold(&mut self, places: &[IpuPlace]);
 
-    /// Whether the controller has several clusters, so that the numbers of IPUs alone do not identify them.
+    /// Returns whether the controller has several clusters, so that the numbers of IPUs alone do not identify
+    /// them.
     fn has_several_clusters(&self) -> bool {
         false
     }
 
-    /// Has `what` get nothing new from now on, because `owner` says so. Who has a place there keeps it, and is answered.
+    /// Cordons `target` on behalf of `owner`: no new partitions are placed there. Returns the holders, which
+    /// keep their IPUs.
     ///
     /// # Errors
     ///
-    /// Why it cannot be cordoned. Where there is no such hardware nothing changes; who does not know his hardware takes
-    /// nothing new at all from then on, because what is cordoned might get it.
-    fn cordon(&mut self, owner: &CordonOwner, what: &CordonTarget) -> Result<Vec<PartitionId>, Reason>;
+    /// The reason that it cannot be cordoned. If there is no such hardware, nothing changes. An
+    /// implementation of unknown hardware takes no new partitions at all from then on, because they might get
+    /// the cordoned IPUs.
+    fn cordon(&mut self, owner: &CordonOwner, target: &CordonTarget) -> Result<Vec<PartitionId>, Reason>;
 
-    /// All IPUs by what is to be said of them; none if the hardware is not known.
+    /// Returns the IPUs by availability; none if the hardware is not known.
     fn counts(&self) -> Option<IpuCounts>;
 
-    /// How many partitions of `spec` fit side by side now.
+    /// Returns the number of partitions of `spec` that fit side by side now.
     fn fit_count(&self, spec: &PartitionSpec) -> u32;
 
-    /// What would have to end for `spec` to fit: the smallest set that the implementation finds.
+    /// Returns the partitions that would have to end for `spec` to fit: the smallest set that the
+    /// implementation finds.
     fn blockers(&self, spec: &PartitionSpec) -> Vec<PartitionId>;
 }
 
-/// Room without limits, for a controller whose hardware is not known: everything fits until the controller says no.
+/// Unlimited capacity, for a controller whose hardware is not known: everything fits until the controller
+/// refuses.
 #[derive(Clone, Debug, Default)]
 pub struct Unbounded {
     taken: BTreeMap<PartitionId, u32>,
-    /// Why nothing new is taken, if so.
+    /// The reason that no new partitions are taken, if any.
     closed: Option<Reason>,
 }
 
@@ -111,16 +122,16 @@ impl Capacity for Unbounded {
         Ok(places.to_vec())
     }
 
-    fn cordon(&mut self, owner: &CordonOwner, what: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
-        let closed = |why: &str| Reason::new("Excluded", format!("{owner} excludes {what}{why}"));
-        if *what == CordonTarget::Controller {
+    fn cordon(&mut self, owner: &CordonOwner, target: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
+        let closed = |detail: &str| Reason::new("Excluded", format!("{owner} cordons {target}{detail}"));
+        if *target == CordonTarget::Controller {
             self.closed = Some(closed(""));
             return Ok(self.taken.keys().cloned().collect());
         }
-        self.closed = Some(closed(", and the controller does not tell its hardware"));
+        self.closed = Some(closed(", and the controller does not report its hardware"));
         Err(Reason::new(
             "HardwareUnknown",
-            "the controller does not tell its hardware, so only the whole of it can be excluded",
+            "the controller does not report its hardware, so only the whole controller can be cordoned",
         ))
     }
 
@@ -128,8 +139,8 @@ impl Capacity for Unbounded {
         self.taken.remove(id);
     }
 
-    /// Does nothing: without a topology no IPU can be kept free. [`LedgerState`](crate::LedgerState) places nothing at
-    /// such a controller instead.
+    /// Does nothing: without a topology no IPU can be kept free. [`LedgerState`](crate::LedgerState) places
+    /// nothing at such a controller instead.
     fn withhold(&mut self, _: &[IpuPlace]) {}
 
     fn counts(&self) -> Option<IpuCounts> {
@@ -145,17 +156,17 @@ impl Capacity for Unbounded {
     }
 }
 
-/// What a controller listed at one moment.
+/// The partitions that a controller listed at one moment.
 pub struct Listing {
     partitions: BTreeMap<PartitionId, Arc<Partition>>,
     capacity: Box<dyn Capacity>,
-    /// The digests of all ids, combined so that their order does not matter and each can be taken out again.
+    /// XOR of the digests of all ids: independent of their order, and each can be removed again.
     ids: u64,
-    asked: Option<Timestamp>,
+    requested: Option<Timestamp>,
 }
 
 impl Listing {
-    /// A listing of `partitions`, all of which have their place in `capacity` already.
+    /// Creates a listing of `partitions`, all of which have their IPUs in `capacity` already.
     #[must_use]
     pub fn new(partitions: impl IntoIterator<Item = Partition>, capacity: Box<dyn Capacity>) -> Self {
         let partitions: BTreeMap<_, _> = partitions
@@ -167,45 +178,50 @@ impl Listing {
             partitions,
             capacity,
             ids,
-            asked: None,
+            requested: None,
         }
     }
 
-    /// The same listing, with when the controller was asked for it: what became active after that is not missing in it.
+    /// Returns the listing with the time of the request to the controller: a partition that became active
+    /// after it may be absent.
     #[must_use]
-    pub fn requested_at(mut self, asked: Timestamp) -> Self {
-        self.asked = Some(asked);
+    pub fn requested_at(mut self, requested: Timestamp) -> Self {
+        self.requested = Some(requested);
         self
     }
 
-    /// When the controller was asked for it, if that is known.
+    /// Returns the time of the request to the controller, if known.
     #[must_use]
     pub const fn requested(&self) -> Option<Timestamp> {
-        self.asked
+        self.requested
     }
 
-    /// The same listing without the partition `id`, which has gone since.
+    /// Returns the listing without the partition `id`, which was removed since.
     #[must_use]
     pub fn without(&self, id: &PartitionId) -> Self {
         let mut partitions = self.partitions.clone();
         let mut capacity = self.capacity.fork();
-        let gone = partitions.remove(id).is_some();
+        let was_listed = partitions.remove(id).is_some();
         capacity.release(id);
         Self {
             partitions,
             capacity,
-            ids: if gone { self.ids ^ digest(id) } else { self.ids },
-            asked: self.asked,
+            ids: if was_listed {
+                self.ids ^ digest(id)
+            } else {
+                self.ids
+            },
+            requested: self.requested,
         }
     }
 
-    /// The partitions by id.
+    /// Returns the partitions by id.
     #[must_use]
     pub const fn partitions(&self) -> &BTreeMap<PartitionId, Arc<Partition>> {
         &self.partitions
     }
 
-    /// The IPUs of a listed partition.
+    /// Returns the IPUs of a listed partition.
     #[must_use]
     pub fn locate(&self, partition: &Partition) -> Location {
         let cluster = partition.cluster.clone();
@@ -215,23 +231,24 @@ impl Listing {
         }
     }
 
-    /// The room as observed.
+    /// Returns the observed capacity.
     #[must_use]
     pub fn capacity(&self) -> &dyn Capacity {
         &*self.capacity
     }
 
-    /// A number that changes when partitions come or go, or IPUs become free or cordoned.
+    /// Returns a number that changes when partitions are added or removed, or IPUs become free or cordoned.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.ids ^ u64::from(self.capacity.free()).wrapping_mul(ODD)
     }
 }
 
-/// An odd number without a pattern (2^64 divided by the golden ratio), so that a product with it uses all bits.
+/// An odd number without a pattern (2^64 divided by the golden ratio), so that a product with it uses all
+/// bits.
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// FNV-1a over an id, and then mixed so that the digests of similar ids do not cancel out when they are combined.
+/// FNV-1a over an id, mixed so that the digests of similar ids do not cancel out when they are combined.
 fn digest(id: &PartitionId) -> u64 {
     let bytes = id.as_str().bytes();
     let sum = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
@@ -241,54 +258,55 @@ fn digest(id: &PartitionId) -> u64 {
     mixed ^ mixed >> 29
 }
 
-/// Whether a controller gets new partitions.
+/// Readiness of a controller for new partitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServiceState {
-    /// It does.
+    /// Takes new partitions.
     #[default]
     Open,
-    /// It only gives back what it has.
+    /// Takes no new partitions, and releases existing ones.
     Draining,
 }
 
-/// One controller as seen at one moment.
+/// One controller as observed at one moment.
 #[derive(Clone)]
 pub struct ControllerView {
-    /// Which.
+    /// Name of the controller.
     pub name: ControllerName,
-    /// Whether it gets new partitions.
+    /// Readiness for new partitions.
     pub service: ServiceState,
-    /// What it listed, or why it could not be asked.
+    /// Its listing, or the reason that it could not be queried.
     pub listing: Result<Arc<Listing>, Reason>,
 }
 
-/// In which order controllers are tried when several have room.
+/// Order in which controllers are tried when several have capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SelectionOrder {
-    /// As they are listed: the documented rule (seed 000 §6.3.2).
+    /// Order of the configuration: the documented rule (seed 000 §6.3.2).
     #[default]
     Serial,
-    /// The one whose largest free block is the smallest that still has room, which keeps large blocks whole.
+    /// First the controller whose largest free block is the smallest, which keeps large blocks whole.
     Tightest,
-    /// The one with the most free IPUs.
+    /// First the controller with the most free IPUs.
     MostFree,
 }
 
-/// All controllers as seen at one moment.
+/// All controllers as observed at one moment.
 #[derive(Clone, Default)]
 pub struct ControllersSnapshot {
-    /// In the order of the configuration.
+    /// Views in the order of the configuration.
     pub controllers: Vec<ControllerView>,
-    /// Pairs of names that are known to belong to one controller, such as by its address.
+    /// Pairs of names known to belong to one controller, for example by its address.
     pub aliases: BTreeSet<(ControllerName, ControllerName)>,
-    /// Each secondary name with the primary one: see [`LedgerState::by_controller`](crate::LedgerState::by_controller).
+    /// Primary name of each secondary one: see
+    /// [`LedgerState::by_controller`](crate::LedgerState::by_controller).
     pub(crate) primaries: BTreeMap<ControllerName, ControllerName>,
 }
 
 impl ControllersSnapshot {
-    /// A world of these controllers, none of which is known to have two names.
+    /// Creates a snapshot of these controllers, without aliases.
     #[must_use]
     pub const fn of(controllers: Vec<ControllerView>) -> Self {
         Self {
@@ -300,7 +318,7 @@ impl ControllersSnapshot {
 }
 
 impl ControllersSnapshot {
-    /// The controller that lists `id`, and what it lists.
+    /// Returns the controller that lists `id`, with the listed partition.
     #[must_use]
     pub fn find(&self, id: &PartitionId) -> Option<(&ControllerName, &Partition)> {
         self.controllers.iter().find_map(|view| {
@@ -309,13 +327,13 @@ impl ControllersSnapshot {
         })
     }
 
-    /// The IPUs of a partition that `name` listed.
+    /// Returns the IPUs of a partition that `name` listed.
     pub(crate) fn locate(&self, name: &ControllerName, partition: &Partition) -> Location {
         let listing = self.listing(name);
         listing.map_or_else(Location::default, |listing| listing.locate(partition))
     }
 
-    /// What `name` listed, if it could be asked.
+    /// Returns the listing of `name`, if it could be queried.
     #[must_use]
     pub fn listing(&self, name: &ControllerName) -> Option<&Listing> {
         self.controllers

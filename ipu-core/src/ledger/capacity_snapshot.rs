@@ -1,4 +1,5 @@
-//! The room of each controller during a walk of the line: what it listed, and what the ledger knows besides.
+//! Capacity of each controller during a scan of the queue: its listing, and the holders that only the ledger
+//! records.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -12,38 +13,39 @@ use crate::ids::{ControllerName, Namespace, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{Capacity, ControllersSnapshot, ServiceState};
 use crate::ledger::entry::{ControllerRejection, Entry, EntryState};
-use crate::ledger::queue::{FreeCapacity, QueuePolicy};
+use crate::ledger::queue::FreeCapacity;
+use crate::ledger::queue_policy::QueuePolicy;
 use crate::partition::PartitionSpec;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
 pub(crate) const REFUSED: &str = "ControllerRefused";
 
-/// One controller's room during a walk.
+/// Capacity of one controller during a scan.
 pub(crate) struct CapacitySnapshot<'a> {
     pub(crate) name: ControllerName,
-    /// With the holders and with those of the line who go.
-    pub(crate) now: Box<dyn Capacity>,
-    /// Those of the line who go.
-    pub(crate) going: Vec<PartitionId>,
-    /// The holders whom the ledger knows.
+    /// Capacity less the holders and the queued entries that start.
+    pub(crate) current: Box<dyn Capacity>,
+    /// Queued entries that start here.
+    pub(crate) starting: Vec<PartitionId>,
+    /// Holders that the ledger records.
     holders: Vec<&'a Entry>,
     fingerprint: u64,
-    /// Owners that may use IPUs which neither the controller nor the ledger can name: while there are any, nothing is
-    /// placed here.
+    /// Entries in use whose IPUs neither the controller nor the ledger can name. While there are any, nothing
+    /// is placed here.
     unplaced: Vec<&'a Entry>,
-    /// Owners whose recorded IPUs are not free although the controller does not list their partitions.
+    /// Entries whose recorded IPUs are not free although the controller does not list their partitions.
     pub(crate) conflicts: Vec<&'a Entry>,
-    /// Refused sizes of the line so far: the first entry of each that no smaller one ahead of it covers.
+    /// Refused entries of the queue so far: the first of each size that no smaller one ahead of it covers.
     refusals: Vec<&'a Entry>,
 }
 
-/// The code of the reason that nothing is placed at a controller which no longer lists a partition in use.
+/// Reason code of a controller that takes no new partitions because it no longer lists a partition in use.
 pub(crate) const LOST_PARTITION: &str = "LostPartition";
 
 impl<'a> CapacitySnapshot<'a> {
-    /// Returns why nothing new is placed here; none if the controller takes new partitions.
-    pub(crate) fn closed(&self) -> Option<Reason> {
+    /// Returns the reason that no new partition is placed here; none if the controller takes new partitions.
+    pub(crate) fn closed_reason(&self) -> Option<Reason> {
         let first = self.unplaced.first()?;
         let owner = first.owner.as_ref().map_or_else(
             || String::from("an unknown owner"),
@@ -63,43 +65,44 @@ impl<'a> CapacitySnapshot<'a> {
         ))
     }
 
-    /// The partitions that would have to end for the controller to take new ones again.
+    /// Returns the partitions that would have to end for the controller to take new ones again.
     pub(crate) fn closed_by(&self) -> Vec<PartitionId> {
         self.unplaced.iter().map(|entry| entry.id.clone()).collect()
     }
 
-    /// Whether nothing else than the partitions of `ended` keeps the controller closed.
+    /// Returns whether only the partitions of `ended` keep the controller closed.
     pub(crate) fn opens_without(&self, ended: &[PartitionId]) -> bool {
         self.unplaced.iter().all(|entry| ended.contains(&entry.id))
     }
 
-    /// Why `entry` need not be tried: it, or one ahead that needs no more, was refused and nothing has changed since.
-    pub(crate) fn refusal_of(&self, entry: &Entry, rules: &QueuePolicy, now: Timestamp) -> Option<Reason> {
-        let refused = self.refused(entry, rules, now)?;
+    /// Returns the reason to skip this controller for `entry`: the controller refused it, or one ahead that
+    /// needs no more, and nothing has changed since.
+    pub(crate) fn refusal_of(&self, entry: &Entry, policy: &QueuePolicy, now: Timestamp) -> Option<Reason> {
+        let refused = self.refused(entry, policy, now)?;
         Some(Reason::new(
             REFUSED,
-            format!("controller {} says: {}", self.name, refused.message),
+            format!("controller {} refused it: {}", self.name, refused.message),
         ))
     }
 
-    /// The refusal that stands against `entry` here.
+    /// Returns the refusal that applies to `entry` here.
     fn refused<'e>(
         &'e self,
         entry: &'e Entry,
-        rules: &QueuePolicy,
+        policy: &QueuePolicy,
         now: Timestamp,
     ) -> Option<&'e ControllerRejection> {
-        self.own_refusal(entry, rules, now).or_else(|| {
+        self.own_refusal(entry, policy, now).or_else(|| {
             let covering = self.refusals.iter().find(|ahead| covers(ahead, entry))?;
-            self.own_refusal(covering, rules, now)
+            self.own_refusal(covering, policy, now)
         })
     }
 
-    /// The refusal of `entry` itself, if it still stands here.
+    /// Returns the refusal of `entry` itself, if it still applies here.
     pub(crate) fn own_refusal<'e>(
         &self,
         entry: &'e Entry,
-        rules: &QueuePolicy,
+        policy: &QueuePolicy,
         now: Timestamp,
     ) -> Option<&'e ControllerRejection> {
         match &entry.state {
@@ -107,7 +110,7 @@ impl<'a> CapacitySnapshot<'a> {
                 refused: Some(refused),
             } if refused.controller == self.name
                 && refused.fingerprint == self.fingerprint
-                && now.since(refused.at) < rules.retry_rejected_after =>
+                && now.since(refused.at) < policy.retry_rejected_after =>
             {
                 Some(refused)
             }
@@ -115,9 +118,10 @@ impl<'a> CapacitySnapshot<'a> {
         }
     }
 
-    /// Has the refusal of `entry`, if it still stands, count for those behind. Returns whether that changes anything.
-    pub(crate) fn add_refusal(&mut self, entry: &'a Entry, rules: &QueuePolicy, now: Timestamp) -> bool {
-        let counts = self.own_refusal(entry, rules, now).is_some()
+    /// Applies the refusal of `entry`, if it is still valid, to later entries. Returns whether that changes
+    /// anything.
+    pub(crate) fn add_refusal(&mut self, entry: &'a Entry, policy: &QueuePolicy, now: Timestamp) -> bool {
+        let counts = self.own_refusal(entry, policy, now).is_some()
             && !self.refusals.iter().any(|ahead| covers(ahead, entry));
         if counts {
             self.refusals.push(entry);
@@ -125,37 +129,38 @@ impl<'a> CapacitySnapshot<'a> {
         counts
     }
 
-    /// Whether `entry` would fit here without those of the line who go; not, if nobody does.
-    pub(crate) fn would_fit_first(&self, entry: &Entry) -> bool {
-        self.would_fit(entry, self.going.iter())
+    /// Returns whether `entry` would fit here without the queued entries that start; false if none starts.
+    pub(crate) fn would_fit_without_starting(&self, entry: &Entry) -> bool {
+        self.would_fit(entry, self.starting.iter())
     }
 
-    /// Whether `entry` would fit here without those of `without`; not, if those are none.
+    /// Returns whether `entry` would fit here without the partitions of `without`; false if there are none.
     fn would_fit<'i>(&self, entry: &Entry, without: impl Iterator<Item = &'i PartitionId>) -> bool {
         let mut without = without.peekable();
         if !allows(entry, &self.name) || without.peek().is_none() {
             return false;
         }
-        let mut room = self.now.fork();
-        without.for_each(|id| room.release(id));
-        room.reserve(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
+        let mut capacity = self.current.fork();
+        without.for_each(|id| capacity.release(id));
+        capacity.reserve(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
     }
 
-    /// Returns whether `entry` would fit here after the end of all partitions in the ledger. Foreign and quarantined
-    /// partitions may stay for ever. A partition that came after the refusal of `entry` was not its cause.
-    pub(crate) fn can_help(&self, entry: &Entry, rules: &QueuePolicy, now: Timestamp) -> bool {
-        self.fits_after(entry, rules, now, |_| true)
+    /// Returns whether `entry` would fit here after the end of all partitions in the ledger. Foreign and
+    /// quarantined partitions may exist forever. A partition that came after the refusal of `entry` was not
+    /// its cause.
+    pub(crate) fn can_help(&self, entry: &Entry, policy: &QueuePolicy, now: Timestamp) -> bool {
+        self.fits_after(entry, policy, now, |_| true)
     }
 
-    /// Like [`can_help`](Self::can_help), but the partitions of `namespace` stay.
+    /// Like [`can_help`](Self::can_help), but the partitions of `namespace` do not end.
     pub(crate) fn can_help_without(
         &self,
         namespace: &Namespace,
         entry: &Entry,
-        rules: &QueuePolicy,
+        policy: &QueuePolicy,
         now: Timestamp,
     ) -> bool {
-        self.fits_after(entry, rules, now, |holder| !is_held_by(namespace, holder))
+        self.fits_after(entry, policy, now, |holder| !is_held_by(namespace, holder))
     }
 
     /// Returns whether `namespace` holds a partition here that is not being released.
@@ -166,18 +171,18 @@ impl<'a> CapacitySnapshot<'a> {
     fn fits_after(
         &self,
         entry: &Entry,
-        rules: &QueuePolicy,
+        policy: &QueuePolicy,
         now: Timestamp,
         ends: impl Fn(&Entry) -> bool,
     ) -> bool {
-        let refused = self.refused(entry, rules, now).map(|refused| refused.at);
+        let refused = self.refused(entry, policy, now).map(|refused| refused.at);
         let helps = |holder: &&&Entry| {
             let came_before = refused.is_none_or(|at| holder.held_since.is_none_or(|since| since < at));
             came_before && !matches!(holder.state, EntryState::Quarantined) && ends(holder)
         };
         let ending = self.holders.iter().filter(helps).map(|holder| &holder.id);
-        let going = self.going.iter().filter(|_| refused.is_none());
-        self.would_fit(entry, going.chain(ending))
+        let starting = self.starting.iter().filter(|_| refused.is_none());
+        self.would_fit(entry, starting.chain(ending))
     }
 }
 
@@ -187,65 +192,69 @@ fn is_held_by(namespace: &Namespace, holder: &Entry) -> bool {
     !is_releasing && owner.is_some_and(|owner| owner.job.namespace == *namespace)
 }
 
-/// Whether a refusal of `ahead` counts for `entry`, which needs no less.
+/// Returns whether a refusal of `ahead` also applies to `entry`, which needs no less.
 fn covers(ahead: &Entry, entry: &Entry) -> bool {
     ahead.spec.size <= entry.spec.size && ahead.spec.allocation == entry.spec.allocation
 }
 
-/// The room of each controller that answered, with everything that the ledger knows of and the controller does not show.
-pub(crate) fn overlays<'a>(state: &'a LedgerState, world: &ControllersSnapshot) -> Vec<CapacitySnapshot<'a>> {
-    overlays_without(state, world, None)
+/// Returns the capacity of each controller that was queried, with the holders that only the ledger records.
+pub(crate) fn capacity_snapshots<'a>(
+    state: &'a LedgerState,
+    snapshot: &ControllersSnapshot,
+) -> Vec<CapacitySnapshot<'a>> {
+    capacity_snapshots_without(state, snapshot, None)
 }
 
-/// Like [`overlays`], without the entry `except`, which is about to be placed again.
-pub(crate) fn overlays_without<'a>(
+/// Like [`capacity_snapshots`], without the entry `except`, which is about to be placed again.
+pub(crate) fn capacity_snapshots_without<'a>(
     state: &'a LedgerState,
-    world: &ControllersSnapshot,
+    snapshot: &ControllersSnapshot,
     except: Option<&PartitionId>,
 ) -> Vec<CapacitySnapshot<'a>> {
     let mut held: BTreeMap<&ControllerName, Vec<&Entry>> = BTreeMap::new();
     let holds = |entry: &&Entry| entry.state.holds() && Some(&entry.id) != except;
     for entry in state.entries().filter(holds) {
         if let Some(controller) = &entry.controller {
-            held.entry(world.primary(controller)).or_default().push(entry);
+            held.entry(snapshot.primary(controller)).or_default().push(entry);
         }
     }
-    let mut overlays = Vec::new();
-    for view in &world.controllers {
+    let mut capacities = Vec::new();
+    for view in &snapshot.controllers {
         let (Ok(listing), ServiceState::Open) = (&view.listing, view.service) else {
             continue;
         };
-        let mut room = listing.capacity().fork();
+        let mut capacity = listing.capacity().fork();
         let holders = held.remove(&view.name).unwrap_or_default();
-        // A controller of unknown hardware chooses IPUs by itself: to know those of a lost partition does not help.
-        let chooses = room.counts().is_none();
+        // A controller of unknown hardware chooses IPUs by itself: the recorded IPUs of a lost partition are
+        // of no use.
+        let controller_chooses = capacity.counts().is_none();
         let (mut unplaced, mut conflicts) = (Vec::new(), Vec::new());
-        // Owners with recorded IPUs first, so that the others are not assumed there.
-        let unlisted = holders.iter().filter(|entry| !room.has(&entry.id));
-        let (known, unknown): (Vec<&Entry>, Vec<&Entry>) =
+        // Entries with recorded IPUs first, so that the others are not assumed there.
+        let unlisted = holders.iter().filter(|entry| !capacity.has(&entry.id));
+        let (recorded, unrecorded): (Vec<&Entry>, Vec<&Entry>) =
             unlisted.copied().partition(|entry| !entry.places.is_empty());
-        for entry in known {
-            if chooses && entry.state.may_be_in_use() {
+        for entry in recorded {
+            if controller_chooses && entry.state.may_be_in_use() {
                 unplaced.push(entry);
-            } else if room.reserve(&entry.id, &entry.spec, &entry.places).is_err() {
+            } else if capacity.reserve(&entry.id, &entry.spec, &entry.places).is_err() {
                 conflicts.push(entry);
-                room.withhold(&entry.places);
+                capacity.withhold(&entry.places);
             }
         }
-        for entry in unknown {
+        for entry in unrecorded {
             if entry.state.may_be_in_use() {
                 unplaced.push(entry);
             } else {
                 // A call is under way: the controller chooses free IPUs or refuses, so that any block counts.
-                let _ = room.reserve(&entry.id, &entry.spec, &[]);
+                let _ = capacity.reserve(&entry.id, &entry.spec, &[]);
             }
         }
-        // Last, so that holders keep their places.
-        state.take_off_cordoned(world, &view.name, &mut *room);
-        overlays.push(CapacitySnapshot {
+        // Last, so that holders keep their IPUs.
+        state.cordon_capacity(snapshot, &view.name, &mut *capacity);
+        capacities.push(CapacitySnapshot {
             name: view.name.clone(),
-            now: room,
-            going: Vec::new(),
+            current: capacity,
+            starting: Vec::new(),
             holders,
             fingerprint: listing.fingerprint(),
             unplaced,
@@ -253,7 +262,7 @@ pub(crate) fn overlays_without<'a>(
             refusals: Vec::new(),
         });
     }
-    overlays
+    capacities
 }
 
 /// A partition whose recorded IPUs are not free although its controller does not list it.
@@ -261,57 +270,59 @@ pub(crate) fn overlays_without<'a>(
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct PlacementConflict {
-    /// The controller.
+    /// Name of the controller.
     pub controller: ControllerName,
     /// The partition, which its owner may still use.
     pub id: PartitionId,
 }
 
 impl LedgerState {
-    /// Partitions that their controllers do not list and whose IPUs have been given to another partition, for example
-    /// by hand after a controller restarted without its partitions.
+    /// Returns the partitions that their controllers do not list and whose IPUs another partition has, for
+    /// example one created by hand after a controller restarted without its partitions.
     #[must_use]
-    pub fn placement_conflicts(&self, world: &ControllersSnapshot) -> Vec<PlacementConflict> {
-        let world = &*self.by_controller(world);
-        let conflicts = overlays(self, world).into_iter().flat_map(|overlay| {
-            let in_use = overlay.conflicts.into_iter();
-            in_use
-                .filter(|entry| entry.state.may_be_in_use())
-                .map(move |entry| PlacementConflict {
-                    controller: overlay.name.clone(),
-                    id: entry.id.clone(),
-                })
-        });
+    pub fn placement_conflicts(&self, snapshot: &ControllersSnapshot) -> Vec<PlacementConflict> {
+        let snapshot = &*self.by_controller(snapshot);
+        let conflicts = capacity_snapshots(self, snapshot)
+            .into_iter()
+            .flat_map(|capacity| {
+                let in_use = capacity.conflicts.into_iter();
+                in_use
+                    .filter(|entry| entry.state.may_be_in_use())
+                    .map(move |entry| PlacementConflict {
+                        controller: capacity.name.clone(),
+                        id: entry.id.clone(),
+                    })
+            });
         conflicts.collect()
     }
 }
 
-/// What is left at each controller for partitions of `spec`, without regard to the line.
-pub(crate) fn room(
+/// Returns the free capacity of each controller for partitions of `spec`, without regard to the queue.
+pub(crate) fn free_capacity(
     state: &LedgerState,
-    world: &ControllersSnapshot,
+    snapshot: &ControllersSnapshot,
     spec: &PartitionSpec,
 ) -> Vec<(ControllerName, Result<FreeCapacity, Reason>)> {
-    let world = &*state.by_controller(world);
-    let left = overlays(state, world).into_iter().map(|overlay| {
-        let room = match overlay.closed() {
+    let snapshot = &*state.by_controller(snapshot);
+    let queried = capacity_snapshots(state, snapshot).into_iter().map(|capacity| {
+        let free = match capacity.closed_reason() {
             Some(reason) => Err(reason),
             None => Ok(FreeCapacity {
-                free: overlay.now.free(),
-                largest_block: overlay.now.largest_block(),
-                fit_count: overlay.now.fit_count(spec),
+                free: capacity.current.free(),
+                largest_block: capacity.current.largest_block(),
+                fit_count: capacity.current.fit_count(spec),
             }),
         };
-        (overlay.name, room)
+        (capacity.name, free)
     });
-    let silent = world.controllers.iter().filter_map(|view| {
+    let unavailable = snapshot.controllers.iter().filter_map(|view| {
         let reason = view.listing.as_ref().err()?;
         Some((view.name.clone(), Err(reason.clone())))
     });
-    left.chain(silent).collect()
+    queried.chain(unavailable).collect()
 }
 
-/// Whether `entry` may go to the controller `name`.
+/// Returns whether `entry` may use the controller `name`.
 pub(crate) fn allows(entry: &Entry, name: &ControllerName) -> bool {
     entry.pin.controller.as_ref().is_none_or(|pinned| pinned == name)
 }

@@ -1,4 +1,4 @@
-//! What a store has to write, and whether this build may write it.
+//! Changes that a store has to write, and the check of the stored format.
 
 use alloc::sync::Arc;
 
@@ -7,21 +7,21 @@ use crate::ledger::LedgerState;
 use crate::ledger::cordon::Cordon;
 use crate::ledger::entry::Entry;
 
-/// One change of the ledger: what a store has to write. Not `non_exhaustive`: a store that does not know of a kind of
-/// change must not compile.
+/// One change of the ledger, to be written by a store. Not `non_exhaustive`: a store that does not handle a
+/// kind of change must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// This entry is new or replaces the one of the same id.
+    /// Adds this entry, or replaces the one of the same id.
     Put(Arc<Entry>),
-    /// The entry is gone.
+    /// Removes the entry.
     Remove(PartitionId),
-    /// This cordon is new or replaces the one of the same id.
+    /// Adds this cordon, or replaces the one of the same id.
     Cordon(Arc<Cordon>),
-    /// The cordon is gone.
+    /// Removes the cordon.
     Lift(CordonId),
 }
 
-/// What a change is about. Of several changes of one key the last counts.
+/// The key of a change. Of several changes of one key the last counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChangeKey {
     /// The entry of this id.
@@ -31,7 +31,7 @@ pub enum ChangeKey {
 }
 
 impl Change {
-    /// What it is about.
+    /// Returns the key of the changed record.
     #[must_use]
     pub fn key(&self) -> ChangeKey {
         match self {
@@ -42,7 +42,7 @@ impl Change {
         }
     }
 
-    /// The id of the entry that it is about; none if it is about something else.
+    /// Returns the id of the changed entry; none if the change is not about an entry.
     #[must_use]
     pub fn partition(&self) -> Option<&PartitionId> {
         match self {
@@ -54,14 +54,14 @@ impl Change {
 }
 
 impl LedgerState {
-    /// The newest version of the stored form that this build knows. A ledger without cordons is of version 1, so that
-    /// the build before can go on with it; cordons came with version 2.
+    /// The newest version of the stored form that this build supports. A ledger without cordons has version
+    /// 1, so that the previous build can continue with it; cordons came with version 2.
     pub const FORMAT: u32 = Cordon::FORMAT;
     /// The oldest version of the stored form that this build reads.
     pub const OLDEST_FORMAT: u32 = 1;
 
-    /// The version of the stored form that holds all of this state: the oldest build that knows that version can go on
-    /// with it.
+    /// Returns the version of the stored form that holds all of this state. The oldest build that supports
+    /// that version can continue with it.
     #[must_use]
     pub fn format(&self) -> u32 {
         if self.cordons.is_empty() {
@@ -72,7 +72,7 @@ impl LedgerState {
     }
 }
 
-/// A stored ledger that this build must not touch.
+/// A stored ledger that this build must not read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -85,7 +85,7 @@ pub enum FormatError {
         /// The stored version.
         found: u32,
     },
-    /// It is too old to be read by this build.
+    /// It is too old for this build.
     #[error(
         "the ledger has format {found}, older than {} that this build still reads; upgrade one version at a time",
         LedgerState::OLDEST_FORMAT
@@ -96,11 +96,12 @@ pub enum FormatError {
     },
 }
 
-/// Whether this build may read and write a ledger of format `found`. Stores ask before they write anything.
+/// Checks that this build may read and write a ledger of format `found`. Stores check this before they write
+/// anything.
 ///
 /// # Errors
 ///
-/// [`FormatError`] names the version and what to do.
+/// [`FormatError`] names the version and the fix.
 pub const fn check_format(found: u32) -> Result<(), FormatError> {
     if found > LedgerState::FORMAT {
         Err(FormatError::Newer { found })

@@ -1,7 +1,7 @@
-//! Cordons (cordons): hardware that gets nothing new, who said so, and why.
+//! Cordons: hardware that takes no new partitions, with an owner and a reason.
 //!
-//! They are part of the ledger's state, so that they count in the same compare-and-swap as the intent: nobody goes by a room
-//! that was cordoned meanwhile. Who holds something there keeps it.
+//! Cordons are part of the ledger's state, so that the compare-and-swap that commits an intent covers them
+//! too. No request starts on capacity that was cordoned meanwhile. Partitions there keep their IPUs.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -20,7 +20,7 @@ use crate::ledger::transition_error::TransitionError;
 use crate::ledger::transitions::Transition;
 use crate::units::Timestamp;
 
-/// What of a controller gets nothing new.
+/// The part of a controller that is cordoned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -29,7 +29,7 @@ pub enum CordonTarget {
     Controller,
     /// The machine of this agent.
     Machine(AgentId),
-    /// One IPU of the machine of this agent: 0 to 3, by its place in the machine.
+    /// One IPU of the machine of this agent: 0 to 3, by its number in the machine.
     Ipu(AgentId, u32),
 }
 
@@ -43,22 +43,22 @@ impl fmt::Display for CordonTarget {
     }
 }
 
-/// Hardware that gets nothing new until its owner lifts it.
+/// Hardware that takes no new partitions until the owner of the cordon removes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Cordon {
-    /// Which.
+    /// The cordon id.
     pub id: CordonId,
-    /// At which controller.
+    /// Name of the controller.
     pub controller: ControllerName,
-    /// What.
+    /// The cordoned hardware.
     pub what: CordonTarget,
-    /// Who cordoned it, and alone lifts it.
+    /// Owner of the cordon, and the only one that may remove it.
     pub owner: CordonOwner,
-    /// Why, for people.
+    /// Reason, shown to users.
     pub reason: String,
-    /// Since when.
+    /// Time of the record.
     pub since: Timestamp,
 }
 
@@ -66,10 +66,11 @@ impl Cordon {
     /// The version of the stored form of a ledger with cordons.
     pub const FORMAT: u32 = 2;
 
-    /// The most bytes of a reason: two sentences. The ledger has to keep room for releases beside all cordons.
+    /// Maximum length of a reason in bytes: two sentences. The ledger has to keep space for releases beside
+    /// all cordons.
     pub const MAX_REASON_LEN: usize = 256;
 
-    /// An cordon that is to be recorded; `since` is set then.
+    /// Creates a cordon to be recorded, which sets `since`.
     #[must_use]
     pub fn new(
         id: CordonId,
@@ -88,28 +89,28 @@ impl Cordon {
         }
     }
 
-    fn same_but_since(&self, other: &Self) -> bool {
+    fn equals_except_since(&self, other: &Self) -> bool {
         let mut other = other.clone();
         other.since = self.since;
         *self == other
     }
 }
 
-/// What an cordon comes to.
+/// The effect of a cordon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CordonEffect {
-    /// As it is recorded.
+    /// The recorded cordon.
     #[serde(rename = "exclusion")]
     pub cordon: Cordon,
-    /// Owners that hold or may hold something there and keep it, by id: those whose IPUs are there, and those whose
-    /// IPUs are not known yet. If the controller does not answer: all that the ledger records at this controller.
+    /// Holders of cordoned IPUs, by id, which keep them. Includes holders whose IPUs are not known yet. If
+    /// the controller cannot be queried: all holders that the ledger records at it.
     pub holders: Vec<Blocker>,
 }
 
 impl LedgerState {
-    /// The same, with these cordons besides.
+    /// Returns the state with these cordons added.
     #[must_use]
     pub fn with_cordons(mut self, cordons: impl IntoIterator<Item = Cordon>) -> Self {
         for cordon in cordons {
@@ -118,70 +119,68 @@ impl LedgerState {
         self
     }
 
-    /// All cordons, by id.
+    /// Iterates over all cordons, by id.
     pub fn cordons(&self) -> impl Iterator<Item = &Cordon> {
         self.cordons.values().map(|cordon| &**cordon)
     }
 
-    /// Somebody cordons hardware. To say the same again changes nothing. A controller that does not answer is cordoned
-    /// from all the same; what of it does not exist is seen when it answers again, and does no harm.
+    /// Cordons hardware. Repeating the same cordon changes nothing. A controller that cannot be queried is
+    /// cordoned too. Hardware of it that does not exist is detected at the next query, and does no harm.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::OtherCordon`] if the id is taken by another cordon, [`TransitionError::CannotCordon`] if the controller is
-    /// not configured, has no such hardware, or does not tell its hardware, or the reason is too long.
+    /// [`TransitionError::OtherCordon`] if another cordon has the id. [`TransitionError::CannotCordon`] if
+    /// the controller is not configured, has no such hardware, or does not report its hardware, or if the
+    /// reason is too long.
     pub fn cordon(
         &self,
         mut cordon: Cordon,
-        world: &ControllersSnapshot,
+        snapshot: &ControllersSnapshot,
         now: Timestamp,
     ) -> Result<Transition<CordonEffect>, TransitionError> {
         cordon.since = now;
-        let cannot = |why: String| TransitionError::CannotCordon {
+        let rejected = |why: String| TransitionError::CannotCordon {
             what: Box::new(cordon.what.clone()),
             controller: cordon.controller.clone(),
             why,
         };
         if cordon.owner.is_reserved() {
-            return Err(cannot(alloc::format!(
-                "the name {} is the ledger's own",
-                cordon.owner
-            )));
+            return Err(rejected(alloc::format!("the name {} is reserved", cordon.owner)));
         }
         let recorded = self.cordons.get(&cordon.id);
         if let Some(recorded) = recorded
-            && !recorded.same_but_since(&cordon)
+            && !recorded.equals_except_since(&cordon)
         {
-            return Err(other(recorded));
+            return Err(other_cordon(recorded));
         }
         if recorded.is_none() && cordon.reason.len() > Cordon::MAX_REASON_LEN {
-            return Err(cannot(alloc::format!(
+            return Err(rejected(alloc::format!(
                 "its reason has {} bytes and may have {}; shorten it",
                 cordon.reason.len(),
                 Cordon::MAX_REASON_LEN
             )));
         }
-        let world = &*self.by_controller(world);
-        let primary = world.primary(&cordon.controller);
-        let view = world
+        let snapshot = &*self.by_controller(snapshot);
+        let primary = snapshot.primary(&cordon.controller);
+        let view = snapshot
             .controllers
             .iter()
             .find(|view| view.name == *primary)
-            .ok_or_else(|| cannot(String::from("it is not configured")))?;
+            .ok_or_else(|| rejected(String::from("it is not configured")))?;
         let holders = match &view.listing {
             Ok(listing) => {
-                let mut room = listing.capacity().fork();
-                let unplaced = self.enter_holders(world, &view.name, &mut *room);
-                let mut holders = room
+                let mut capacity = listing.capacity().fork();
+                let unplaced = self.reserve_recorded(snapshot, &view.name, &mut *capacity);
+                let mut holders = capacity
                     .cordon(&cordon.owner, &cordon.what)
-                    .map_err(|reason| cannot(reason.message))?;
-                // Their partitions may turn up there.
+                    .map_err(|reason| rejected(reason.message))?;
+                // Their partitions may appear there.
                 holders.extend(unplaced);
                 holders.sort_unstable();
                 holders.dedup();
                 holders
             }
-            Err(_) => self.holders_at(world, &view.name),
+            Err(_) => self.holders_at(snapshot, &view.name),
         };
         let changes = match recorded {
             Some(_) => Vec::new(),
@@ -191,17 +190,17 @@ impl LedgerState {
             cordon: recorded.map_or(cordon, |recorded| Cordon::clone(recorded)),
             holders: holders
                 .into_iter()
-                .map(|id| self.blocker(world, id, now))
+                .map(|id| self.blocker(snapshot, id, now))
                 .collect(),
         };
         Ok(Transition { outcome, changes })
     }
 
-    /// The owner of an cordon lifts it. Answers what it was; none if there is none of that id.
+    /// Removes a cordon on behalf of its owner. Returns the cordon; none if there is none of that id.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::OtherCordon`] if it is somebody else's.
+    /// [`TransitionError::OtherCordon`] if the cordon has another owner.
     pub fn uncordon(
         &self,
         id: &CordonId,
@@ -213,38 +212,40 @@ impl LedgerState {
                 outcome: Some(Cordon::clone(recorded)),
                 changes: Vec::from([Change::Lift(id.clone())]),
             }),
-            Some(recorded) => Err(other(recorded)),
+            Some(recorded) => Err(other_cordon(recorded)),
         }
     }
 
-    /// Takes what is cordoned at `controller`, under any of its names, off `room`, in which all holders have their places
-    /// already.
-    pub(crate) fn take_off_cordoned(
+    /// Subtracts the cordoned hardware of `controller`, under any of its names, from `capacity`, in which all
+    /// holders have their IPUs already.
+    pub(crate) fn cordon_capacity(
         &self,
-        world: &ControllersSnapshot,
+        snapshot: &ControllersSnapshot,
         controller: &ControllerName,
-        room: &mut dyn Capacity,
+        capacity: &mut dyn Capacity,
     ) {
-        let here = |cordon: &&Cordon| world.primary(&cordon.controller) == controller;
-        for cordon in self.cordons().filter(here) {
-            // What does not exist takes nothing off; a room that cannot cordon a part of itself is closed then.
-            let _ = room.cordon(&cordon.owner, &cordon.what);
+        let is_here = |cordon: &&Cordon| snapshot.primary(&cordon.controller) == controller;
+        for cordon in self.cordons().filter(is_here) {
+            // Hardware that does not exist subtracts nothing. Capacity that cannot cordon a part of itself is
+            // closed then.
+            let _ = capacity.cordon(&cordon.owner, &cordon.what);
         }
     }
 
-    /// Gives the holders that `room` does not show the IPUs that the ledger has recorded. Returns those that hold IPUs
-    /// which it cannot name: a call for them is under way, or another partition has theirs.
-    pub(crate) fn enter_holders(
+    /// Reserves the recorded IPUs of the holders that `capacity` does not show. Returns the holders without a
+    /// reservation: a call for them is under way, or another partition has their IPUs.
+    pub(crate) fn reserve_recorded(
         &self,
-        world: &ControllersSnapshot,
+        snapshot: &ControllersSnapshot,
         controller: &ControllerName,
-        room: &mut dyn Capacity,
+        capacity: &mut dyn Capacity,
     ) -> Vec<PartitionId> {
         let mut unplaced = Vec::new();
         for entry in self.entries().filter(|entry| entry.state.holds()) {
-            if entry.is_at(world, controller)
-                && !room.has(&entry.id)
-                && (entry.places.is_empty() || room.reserve(&entry.id, &entry.spec, &entry.places).is_err())
+            if entry.is_at(snapshot, controller)
+                && !capacity.has(&entry.id)
+                && (entry.places.is_empty()
+                    || capacity.reserve(&entry.id, &entry.spec, &entry.places).is_err())
             {
                 unplaced.push(entry.id.clone());
             }
@@ -252,15 +253,15 @@ impl LedgerState {
         unplaced
     }
 
-    fn holders_at(&self, world: &ControllersSnapshot, controller: &ControllerName) -> Vec<PartitionId> {
+    fn holders_at(&self, snapshot: &ControllersSnapshot, controller: &ControllerName) -> Vec<PartitionId> {
         let holders = self.entries().filter(|entry| entry.state.holds());
-        let there = holders.filter(|entry| entry.is_at(world, controller));
-        there.map(|entry| entry.id.clone()).collect()
+        let holders = holders.filter(|entry| entry.is_at(snapshot, controller));
+        holders.map(|entry| entry.id.clone()).collect()
     }
 
-    fn blocker(&self, world: &ControllersSnapshot, id: PartitionId, now: Timestamp) -> Blocker {
+    fn blocker(&self, snapshot: &ControllersSnapshot, id: PartitionId, now: Timestamp) -> Blocker {
         let entry = self.get(&id);
-        let listed = || world.find(&id).map(|(_, partition)| partition.spec.size);
+        let listed = || snapshot.find(&id).map(|(_, partition)| partition.spec.size);
         Blocker {
             owner: entry.and_then(|entry| entry.owner.clone()),
             size: entry.map(|entry| entry.spec.size).or_else(listed),
@@ -270,7 +271,7 @@ impl LedgerState {
     }
 }
 
-fn other(recorded: &Cordon) -> TransitionError {
+fn other_cordon(recorded: &Cordon) -> TransitionError {
     TransitionError::OtherCordon {
         recorded: Box::new(recorded.clone()),
     }

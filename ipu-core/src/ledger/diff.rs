@@ -1,33 +1,35 @@
-//! The three-way diff: what the ledger says, what the controllers list and who is alive, and what follows by rule.
+//! The three-way diff of the ledger, the listings of the controllers and the liveness of owners, with the
+//! resulting actions.
 //!
 //! | ledger | controller | owner | action |
 //! |---|---|---|---|
 //! | waiting | – | dead | drop |
 //! | intent | any | unknown | finish |
 //! | releasing | any | any | finish |
-//! | intent | any | live | none: its owner asks again; finish once a minute and the fence have passed |
+//! | intent | any | live | none: its owner repeats the request; finish once a minute and the fence have passed |
 //! | intent | any | dead | release |
-//! | active, failed | any | dead | orphan, then release once the grace is over |
+//! | active, failed | any | dead | orphan, then release after the grace period |
 //! | orphaned | any | live | reclaim |
-//! | active | lists it not | live, unknown | lost |
+//! | active | does not list it | live, unknown | lost |
 //! | active | lists it on other IPUs | live, unknown | relocated |
 //! | active, failed, orphaned without IPUs | lists its IPUs | any | note |
-//! | nothing, waiting | lists it, of our form | claims it | adopt |
-//! | nothing, waiting | another one than the claim names lists it | claims it | quarantine: it is not what he uses |
-//! | nothing, waiting | two list it | claims it, and not where | quarantine: nobody knows which of them he uses |
-//! | any that holds | lists it, of our form | claims a newer attempt | adopt: the ledger is an old copy |
-//! | nothing, waiting | lists it, of our form | nobody claims it | quarantine |
-//! | nothing | lists it, of another form | – | none: it is foreign |
-//! | quarantined | lists it not | claims it there, or claims it and not where | none: it may use the recorded IPUs |
-//! | quarantined | lists it not | nobody claims it there | forget |
-//! | any | cannot be asked | not dead | none: kept |
+//! | missing, waiting | lists it, derived id | claims it | adopt |
+//! | missing, waiting | listed by another one than the claim names | claims it | quarantine: the owner uses another one |
+//! | missing, waiting | listed by two | claims it without a controller | quarantine: the one in use is unknown |
+//! | any that holds | lists it, derived id | claims a newer attempt | adopt: the ledger is an old copy |
+//! | missing, waiting | lists it, derived id | no claim | quarantine |
+//! | missing | lists it, other id | – | none: it is foreign |
+//! | quarantined | does not list it | claims it there, or without a controller | none: it may use the recorded IPUs |
+//! | quarantined | does not list it | no claim there | forget |
+//! | any | cannot be queried | not dead | none: kept |
 //!
-//! *Guarantees*: nothing is released because of an unknown answer; nothing that the ledger did not make is removed.
-//! *Assumptions*: an owner that is reported dead has no worker left that uses the partition, or the partition is reset
-//! before it is handed on (a new partition always is fresh). *Caveats*: the listing may be older than the ledger, so the
-//! shell asks for the status of a partition before it believes `lost`, `quarantine` or `forget`.
+//! *Guarantees*: an unknown answer never releases anything; a partition that the ledger did not create is
+//! never removed. *Assumptions*: an owner that is reported dead has no worker left that uses the partition,
+//! or the partition is reset before it is granted again (a new partition always is fresh). *Caveats*: the
+//! listing may be older than the ledger. The caller queries the status of a partition before it acts on
+//! `lost`, `quarantine` or `forget`.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -39,107 +41,95 @@ use crate::ids::{ClusterId, ControllerName, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{ControllerView, ControllersSnapshot};
 use crate::ledger::change::Change;
-use crate::ledger::entry::{Entry, EntryState, Request, same_make};
+use crate::ledger::claims::{OwnerLiveness, Owners};
+use crate::ledger::entry::{Entry, EntryState, Request, satisfies};
 use crate::ledger::location::Location;
 use crate::ledger::transitions::CallWindow;
 use crate::partition::{IpuPlace, Partition};
 use crate::units::Timestamp;
 
-/// Whether the owner of an entry is alive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum OwnerLiveness {
-    /// It is.
-    Live,
-    /// It certainly is not, and nothing of it uses the partition.
-    Dead,
-    /// Nobody can tell. Nothing is ever released on that.
-    #[default]
-    Unknown,
-}
-
-/// One thing that follows from the diff.
+/// One action that follows from the diff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "action")]
 #[non_exhaustive]
 pub enum Action {
     /// Record a partition that a live owner claims by its derived id.
     Adopt {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
-        /// Where.
+        /// The controller.
         controller: ControllerName,
     },
-    /// Go on with what was begun: an intent or a release.
+    /// Continue an intent or a release.
     Finish {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
     },
-    /// Remember that the owner is gone; release later.
+    /// Record that the owner is dead; release later.
     Orphan {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
     },
-    /// The owner of an orphaned partition is there after all.
+    /// Return an orphaned partition to its owner, which is alive after all.
     Reclaim {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
     },
-    /// Give it back: its owner is gone.
+    /// Release the partition of a dead owner.
     Release {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
     },
-    /// Take it out of the line: its owner is gone.
+    /// Remove the request of a dead owner from the queue.
     Drop {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
     },
-    /// Record a partition of our form that nobody owns, and leave it alone.
+    /// Record an unowned partition with a derived id, and leave it untouched.
     Quarantine {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
-        /// Where.
+        /// The controller.
         controller: ControllerName,
     },
-    /// A quarantined partition is gone.
+    /// Remove the entry of a quarantined partition that no longer exists.
     Forget {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
     },
-    /// The controller no longer knows a partition that its owner holds.
+    /// Record that the controller no longer lists a partition that its owner holds.
     Lost {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
-        /// Who lost it.
+        /// The controller that lost it.
         controller: ControllerName,
     },
-    /// Record where the partition is.
+    /// Record the placement of the partition.
     #[serde(rename = "note")]
     RecordPlacement {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
-        /// At which controller.
+        /// The controller.
         controller: ControllerName,
-        /// In which cluster, if the controller has several.
+        /// The cluster, if the controller has several.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cluster: Option<ClusterId>,
-        /// On which IPUs.
+        /// The IPUs.
         places: Vec<IpuPlace>,
     },
-    /// The controller lists an active partition on other IPUs than recorded: a late call has made it again, and the
-    /// owner may still use the recorded IPUs. It fails, and keeps those until it is reset or released.
+    /// The controller lists an active partition on other IPUs than recorded: a late call has created it
+    /// again, and the owner may still use the recorded IPUs. The partition fails, and keeps those IPUs until
+    /// it is reset or released.
     Relocated {
-        /// Which.
+        /// The partition id.
         id: PartitionId,
-        /// At which controller.
+        /// The controller.
         controller: ControllerName,
     },
 }
 
 impl Action {
-    /// The word for metric labels and tables.
+    /// Returns the label used in metrics and tables.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
@@ -157,7 +147,7 @@ impl Action {
         }
     }
 
-    /// Which partition it is about.
+    /// Returns the partition id.
     #[must_use]
     pub const fn id(&self) -> &PartitionId {
         match self {
@@ -175,7 +165,8 @@ impl Action {
         }
     }
 
-    /// Whether the action rests on the listing alone, so that the status has to be asked before it is taken.
+    /// Returns whether the action rests on the listing alone, so that the status must be queried before it is
+    /// taken.
     #[must_use]
     pub const fn must_be_verified(&self) -> bool {
         match self {
@@ -191,109 +182,78 @@ impl Action {
     }
 }
 
-/// What a live owner was granted, by a record of his own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Claim {
-    /// What he had asked for, with the attempt that uses it now.
-    pub request: Request,
-    /// The controller that has it, if his record says so. A ledger that was lost while a controller was silent may have had the
-    /// partition made a second time elsewhere: only this tells which of the two he uses.
-    pub controller: Option<ControllerName>,
-}
-
-impl Claim {
-    /// A claim to the partition of `request` at `controller`.
-    #[must_use]
-    pub const fn at(request: Request, controller: ControllerName) -> Self {
-        Self {
-            request,
-            controller: Some(controller),
-        }
-    }
-}
-
-impl From<Request> for Claim {
-    /// A claim that does not say where the partition is.
-    fn from(request: Request) -> Self {
-        Self {
-            request,
-            controller: None,
-        }
-    }
-}
-
-/// What is known of the owners.
-#[derive(Clone, Debug, Default)]
-pub struct Owners {
-    /// Whether the owner of each entry is alive; whoever is missing is unknown.
-    pub liveness: BTreeMap<PartitionId, OwnerLiveness>,
-    /// The partitions that live owners were granted by their own records.
-    pub claims: BTreeMap<PartitionId, Claim>,
-}
-
 impl LedgerState {
-    /// What follows from comparing the ledger with `world` and `owners`, in the order of the ids.
+    /// Compares the ledger with `snapshot` and `owners`. Returns the resulting actions in the order of the
+    /// ids.
     #[must_use]
     pub fn diff(
         &self,
-        world: &ControllersSnapshot,
+        snapshot: &ControllersSnapshot,
         owners: &Owners,
         orphan_grace: Duration,
         now: Timestamp,
     ) -> Vec<Action> {
-        let world = &*self.with_primaries(world);
+        let snapshot = &*self.with_primaries(snapshot);
         let mut actions: Vec<Action> = Vec::new();
         for entry in self.entries() {
-            let life = owners.liveness.get(&entry.id).copied().unwrap_or_default();
+            let liveness = owners.liveness.get(&entry.id).copied().unwrap_or_default();
             actions.extend(
-                by_newer_claim(entry, world, owners)
-                    .or_else(|| action_for_liveness(entry, life, orphan_grace, now))
-                    .or_else(|| self.by_listing(entry, world, owners)),
+                action_for_newer_claim(entry, snapshot, owners)
+                    .or_else(|| action_for_liveness(entry, liveness, orphan_grace, now))
+                    .or_else(|| self.action_for_listing(entry, snapshot, owners)),
             );
         }
-        for view in &world.controllers {
+        for view in &snapshot.controllers {
             let Ok(listing) = &view.listing else { continue };
             for partition in listing.partitions().values().filter(|p| p.id.is_derived()) {
                 if self.get(&partition.id).is_none() {
-                    actions.push(unknown(partition, &view.name, world, owners));
+                    actions.push(action_for_unrecorded(partition, &view.name, snapshot, owners));
                 }
             }
         }
         actions
     }
 
-    fn by_listing(&self, entry: &Entry, world: &ControllersSnapshot, owners: &Owners) -> Option<Action> {
+    fn action_for_listing(
+        &self,
+        entry: &Entry,
+        snapshot: &ControllersSnapshot,
+        owners: &Owners,
+    ) -> Option<Action> {
         let id = entry.id.clone();
         if matches!(entry.state, EntryState::Waiting { .. }) {
-            // An old copy of the ledger does not know that the entry's turn had come.
-            let (controller, partition) = world.find(&id).filter(|_| id.is_derived())?;
-            return Some(unknown(partition, controller, world, owners));
+            // An old copy of the ledger does not record that the entry has started.
+            let (controller, partition) = snapshot.find(&id).filter(|_| id.is_derived())?;
+            return Some(action_for_unrecorded(partition, controller, snapshot, owners));
         }
         let controller = entry.controller.clone()?;
-        let configured = world.controllers.iter().any(|view| view.name == controller);
+        let configured = snapshot.controllers.iter().any(|view| view.name == controller);
         if !configured {
-            let (other, partition) = world.find(&id)?;
-            return Some(note(id, other, &world.locate(other, partition)));
+            let (other, partition) = snapshot.find(&id)?;
+            return Some(record_placement(id, other, &snapshot.locate(other, partition)));
         }
-        let listed = world.listing(&controller)?.partitions().get(&id);
+        let listed = snapshot.listing(&controller)?.partitions().get(&id);
         match (&entry.state, listed) {
             (EntryState::Quarantined, Some(partition)) => {
-                match unknown(partition, &controller, world, owners) {
+                match action_for_unrecorded(partition, &controller, snapshot, owners) {
                     adopt @ Action::Adopt { .. } => Some(adopt),
                     _ => None,
                 }
             }
             // Its owner may still use the recorded IPUs.
-            (EntryState::Quarantined, None) if is_claimed_at(&controller, &id, world, owners) => None,
+            (EntryState::Quarantined, None) if is_claimed_at(&controller, &id, snapshot, owners) => None,
             (EntryState::Quarantined, None) => Some(Action::Forget { id }),
             (EntryState::Active, None) => Some(Action::Lost { id, controller }),
             (EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned, Some(partition))
                 if entry.places.is_empty() && !partition.ipus.is_empty() =>
             {
-                Some(note(id, &controller, &world.locate(&controller, partition)))
+                Some(record_placement(
+                    id,
+                    &controller,
+                    &snapshot.locate(&controller, partition),
+                ))
             }
-            (EntryState::Active, Some(partition)) if !same_ipus(&entry.places, &partition.ipus) => {
+            (EntryState::Active, Some(partition)) if !is_on_recorded_ipus(&entry.places, &partition.ipus) => {
                 Some(Action::Relocated { id, controller })
             }
             (
@@ -308,42 +268,42 @@ impl LedgerState {
         }
     }
 
-    /// The changes that `action` comes to; none if the entry has moved on since the diff. Finish and release are driven
-    /// like those that an owner asks for.
+    /// Returns the changes of `action`; none if the entry has changed since the diff. Finish and release are
+    /// driven like those that an owner requests.
     #[must_use]
     pub fn act(
         &self,
         action: &Action,
-        world: &ControllersSnapshot,
+        snapshot: &ControllersSnapshot,
         owners: &Owners,
         window: CallWindow,
     ) -> Vec<Change> {
         let now = window.now;
-        let world = &*self.with_primaries(world);
+        let snapshot = &*self.with_primaries(snapshot);
         let Some(entry) = self.get(action.id()) else {
-            return self.record_unknown(action, world, owners, now);
+            return self.record_unrecorded(action, snapshot, owners, now);
         };
         let put = |entry: Entry| Vec::from([Change::Put(Arc::new(entry))]);
         match (action, &entry.state) {
-            (Action::Quarantine { controller, .. }, EntryState::Waiting { .. }) => world
+            (Action::Quarantine { controller, .. }, EntryState::Waiting { .. }) => snapshot
                 .find(&entry.id)
                 .map(|(at, partition)| {
-                    let location = world.locate(at, partition);
-                    Entry::found(partition, location, controller, entry.ticket, now)
+                    let location = snapshot.locate(at, partition);
+                    Entry::unowned(partition, location, controller, entry.ticket, now)
                 })
                 .map_or_else(Vec::new, put),
             (Action::Adopt { .. }, EntryState::Quarantined | EntryState::Waiting { .. }) => {
-                claimed(&entry.id, world, owners)
-                    .map(|claimed| claimed.adopted(world, entry.ticket, now))
+                find_claimed(&entry.id, snapshot, owners)
+                    .map(|claimed| claimed.adopted(snapshot, entry.ticket, now))
                     .map_or_else(Vec::new, put)
             }
-            (Action::Adopt { .. }, _) => newly_claimed(entry, world, owners)
-                .map(|claimed| claimed.adopted(world, entry.ticket, now).inherit_from(entry))
+            (Action::Adopt { .. }, _) => find_newer_claim(entry, snapshot, owners)
+                .map(|claimed| claimed.adopted(snapshot, entry.ticket, now).inherit_from(entry))
                 .map_or_else(Vec::new, put),
             (Action::Orphan { .. }, EntryState::Active | EntryState::Failed { .. }) => {
                 put(entry.with_state(EntryState::Orphaned, now))
             }
-            (Action::Reclaim { .. }, EntryState::Orphaned) => put(entry.reclaimed(world, now)),
+            (Action::Reclaim { .. }, EntryState::Orphaned) => put(entry.reclaimed(snapshot, now)),
             (
                 Action::Release { .. },
                 EntryState::Intent { .. }
@@ -366,17 +326,17 @@ impl LedgerState {
                 },
                 EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned,
             ) => {
-                let mut noted = entry.clone();
-                noted.controller = Some(controller.clone());
-                noted.set_location(Location {
+                let mut placed = entry.clone();
+                placed.controller = Some(controller.clone());
+                placed.set_location(Location {
                     cluster: cluster.clone(),
                     ipus: places.clone(),
                 });
-                match (self.user_of(&noted, &noted.location()), &entry.state) {
-                    (None, _) => put(noted),
+                match (self.user_of(&placed, &placed.location()), &entry.state) {
+                    (None, _) => put(placed),
                     (Some(user), EntryState::Active) => {
                         let used = alloc::format!(
-                            "controller {controller} has put it on IPUs that partition {} may still use",
+                            "controller {controller} has placed it on IPUs that partition {} may still use",
                             user.id
                         );
                         let errors = Vec::from([used]);
@@ -386,7 +346,7 @@ impl LedgerState {
                 }
             }
             (Action::Relocated { controller, .. }, EntryState::Active) => {
-                let moved = alloc::format!("controller {controller} has made it again on other IPUs");
+                let moved = alloc::format!("controller {controller} has created it again on other IPUs");
                 let errors = Vec::from([moved]);
                 put(entry.with_state(EntryState::Failed { errors }, now))
             }
@@ -394,22 +354,22 @@ impl LedgerState {
         }
     }
 
-    fn record_unknown(
+    fn record_unrecorded(
         &self,
         action: &Action,
-        world: &ControllersSnapshot,
+        snapshot: &ControllersSnapshot,
         owners: &Owners,
         now: Timestamp,
     ) -> Vec<Change> {
         let ticket = self.next_ticket();
         let entry = match action {
             Action::Adopt { id, .. } => {
-                claimed(id, world, owners).map(|claimed| claimed.adopted(world, ticket, now))
+                find_claimed(id, snapshot, owners).map(|claimed| claimed.adopted(snapshot, ticket, now))
             }
-            Action::Quarantine { id, controller } => world.listing(controller).and_then(|listing| {
+            Action::Quarantine { id, controller } => snapshot.listing(controller).and_then(|listing| {
                 let partition = listing.partitions().get(id)?;
                 let location = listing.locate(partition);
-                Some(Entry::found(partition, location, controller, ticket, now))
+                Some(Entry::unowned(partition, location, controller, ticket, now))
             }),
             _ => None,
         };
@@ -421,28 +381,29 @@ impl LedgerState {
 }
 
 impl Entry {
-    /// The same, with what `old`, an outdated record of the same partition, knows besides.
+    /// Returns the entry with the state that `old`, an outdated record of the same partition, has in
+    /// addition.
     fn inherit_from(mut self, old: &Self) -> Self {
-        let mut left = old.clone();
-        left.carry_unsettled_calls(None);
-        self.unsettled = left.unsettled;
-        self.unsettled_reset = left.unsettled_reset;
+        let mut updated = old.clone();
+        updated.carry_unsettled_calls(None);
+        self.unsettled = updated.unsettled;
+        self.unsettled_reset = updated.unsettled_reset;
         self.held_since = old.held_since.or(self.held_since);
         self
     }
 
-    /// The same, once the owner of an orphaned partition is there after all.
-    pub(super) fn reclaimed(&self, world: &ControllersSnapshot, now: Timestamp) -> Self {
-        let listing = |name| Some((name, world.listing(name)?));
+    /// Returns an orphaned entry in the state for its owner, which is alive after all.
+    pub(super) fn reclaimed(&self, snapshot: &ControllersSnapshot, now: Timestamp) -> Self {
+        let listing = |name| Some((name, snapshot.listing(name)?));
         let state = match self.controller.as_ref().and_then(listing) {
             Some((controller, listing)) if !listing.partitions().contains_key(&self.id) => {
                 EntryState::Failed {
                     errors: Vec::from([lost(controller)]),
                 }
             }
-            // It was not usable before its owner was taken for dead, and is not now.
+            // It was not usable before its owner was reported dead, and still is not.
             _ if self.unsettled_reset.is_some_and(|until| until > now) => EntryState::Failed {
-                errors: Vec::from([String::from("a reset that was not answered may still come")]),
+                errors: Vec::from([String::from("a reset without a response may still take effect")]),
             },
             _ => EntryState::Active,
         };
@@ -450,44 +411,44 @@ impl Entry {
     }
 }
 
-/// What is said of a partition that its controller no longer knows.
+/// Returns the error of a partition that its controller no longer lists.
 #[must_use]
 pub fn lost(controller: &ControllerName) -> String {
-    alloc::format!("controller {controller} no longer knows the partition")
+    alloc::format!("controller {controller} no longer lists the partition")
 }
 
-/// How long an intent is left to its live owner: twice what a call takes to settle by default.
-const LEFT_TO_OWNER: Duration = Duration::from_secs(60);
+/// Time for which a live owner drives its intent alone: twice the default settle time of a call.
+const INTENT_GRACE_PERIOD: Duration = Duration::from_secs(60);
 
-/// A live owner was granted a newer attempt than the ledger knows of: it is an old copy, and what it had begun then is
-/// not to be gone on with under the workers of now.
-fn by_newer_claim(entry: &Entry, world: &ControllersSnapshot, owners: &Owners) -> Option<Action> {
-    newly_claimed(entry, world, owners).map(|claimed| Action::Adopt {
+/// Adopts a partition of which a live owner was granted a newer attempt than recorded. The ledger is an old
+/// copy then, and its operation must not continue under the current workers.
+fn action_for_newer_claim(entry: &Entry, snapshot: &ControllersSnapshot, owners: &Owners) -> Option<Action> {
+    find_newer_claim(entry, snapshot, owners).map(|claimed| Action::Adopt {
         id: entry.id.clone(),
         controller: claimed.controller.clone(),
     })
 }
 
-fn newly_claimed<'a>(
+fn find_newer_claim<'a>(
     entry: &Entry,
-    world: &'a ControllersSnapshot,
+    snapshot: &'a ControllersSnapshot,
     owners: &'a Owners,
 ) -> Option<ClaimedPartition<'a>> {
-    let claimed = claimed(&entry.id, world, owners)?;
-    let newer =
+    let claimed = find_claimed(&entry.id, snapshot, owners)?;
+    let is_newer =
         claimed.request.attempt > entry.attempt && entry.owner.as_ref() == Some(&claimed.request.owner);
-    (newer && entry.state.holds()).then_some(claimed)
+    (is_newer && entry.state.holds()).then_some(claimed)
 }
 
-/// What follows from the owner alone.
+/// Returns the action that follows from the liveness of the owner alone.
 fn action_for_liveness(
     entry: &Entry,
-    life: OwnerLiveness,
+    liveness: OwnerLiveness,
     orphan_grace: Duration,
     now: Timestamp,
 ) -> Option<Action> {
     let id = entry.id.clone();
-    match (&entry.state, life) {
+    match (&entry.state, liveness) {
         (EntryState::Waiting { .. }, OwnerLiveness::Dead) => Some(Action::Drop { id }),
         (EntryState::Intent { .. }, OwnerLiveness::Dead) => Some(Action::Release { id }),
         (EntryState::Active | EntryState::Failed { .. }, OwnerLiveness::Dead) if orphan_grace.is_zero() => {
@@ -498,10 +459,10 @@ fn action_for_liveness(
             (now.since(entry.since) >= orphan_grace).then_some(Action::Release { id })
         }
         (EntryState::Orphaned, OwnerLiveness::Live) => Some(Action::Reclaim { id }),
-        // Two drivers of one intent only keep each other waiting.
+        // Two drivers of one intent only delay each other.
         (EntryState::Intent { fence, .. }, OwnerLiveness::Live) => {
-            let left = *fence <= now && now.since(entry.since) >= LEFT_TO_OWNER;
-            left.then_some(Action::Finish { id })
+            let is_overdue = *fence <= now && now.since(entry.since) >= INTENT_GRACE_PERIOD;
+            is_overdue.then_some(Action::Finish { id })
         }
         (EntryState::Intent { .. }, OwnerLiveness::Unknown) | (EntryState::Releasing { .. }, _) => {
             Some(Action::Finish { id })
@@ -515,16 +476,16 @@ fn action_for_liveness(
     }
 }
 
-/// What to do with a listed partition of our form that nobody has recorded as his.
-fn unknown(
+/// Decides on a listed partition with a derived id that has no owner in the ledger.
+fn action_for_unrecorded(
     partition: &Partition,
     controller: &ControllerName,
-    world: &ControllersSnapshot,
+    snapshot: &ControllersSnapshot,
     owners: &Owners,
 ) -> Action {
     let (id, controller) = (partition.id.clone(), controller.clone());
-    match claimed(&id, world, owners) {
-        Some(claimed) if world.is_same(claimed.controller, &controller) => Action::Adopt {
+    match find_claimed(&id, snapshot, owners) {
+        Some(claimed) if snapshot.is_same(claimed.controller, &controller) => Action::Adopt {
             id,
             controller: claimed.controller.clone(),
         },
@@ -532,15 +493,15 @@ fn unknown(
     }
 }
 
-/// Whether a live owner claims the partition and may use it at `controller`.
+/// Returns whether a live owner claims the partition and may use it at `controller`.
 fn is_claimed_at(
     controller: &ControllerName,
     id: &PartitionId,
-    world: &ControllersSnapshot,
+    snapshot: &ControllersSnapshot,
     owners: &Owners,
 ) -> bool {
     let claim = owners.claims.get(id);
-    let is_there = |name: &ControllerName| world.is_same(name, controller);
+    let is_there = |name: &ControllerName| snapshot.is_same(name, controller);
     claim.is_some_and(|claim| claim.controller.as_ref().is_none_or(is_there))
 }
 
@@ -551,23 +512,23 @@ struct ClaimedPartition<'a> {
     request: &'a Request,
 }
 
-/// What a live owner uses of what controllers list under this id, if that is certain.
-fn claimed<'a>(
+/// Returns the listed partition of this id that a live owner uses, if it is certain.
+fn find_claimed<'a>(
     id: &PartitionId,
-    world: &'a ControllersSnapshot,
+    snapshot: &'a ControllersSnapshot,
     owners: &'a Owners,
 ) -> Option<ClaimedPartition<'a>> {
     let claim = owners.claims.get(id)?;
     let (controller, partition) = match &claim.controller {
         Some(controller) => (
             controller,
-            world.listing(controller)?.partitions().get(id)?.as_ref(),
+            snapshot.listing(controller)?.partitions().get(id)?.as_ref(),
         ),
-        None => world.find(id).filter(|_| is_unique(id, world))?,
+        None => snapshot.find(id).filter(|_| is_unique(id, snapshot))?,
     };
     let request = &claim.request;
-    let his = request.is_derived() && same_make(&request.spec, &partition.spec);
-    his.then_some(ClaimedPartition {
+    let is_satisfied = request.is_derived() && satisfies(&request.spec, &partition.spec);
+    is_satisfied.then_some(ClaimedPartition {
         controller,
         partition,
         request,
@@ -575,29 +536,29 @@ fn claimed<'a>(
 }
 
 impl ClaimedPartition<'_> {
-    /// The entry of it.
-    fn adopted(&self, world: &ControllersSnapshot, ticket: u64, now: Timestamp) -> Entry {
+    /// Builds the entry of the adopted partition.
+    fn adopted(&self, snapshot: &ControllersSnapshot, ticket: u64, now: Timestamp) -> Entry {
         let mut entry = Entry::waiting(self.request, ticket, now).with_state(EntryState::Active, now);
         entry.controller = Some(self.controller.clone());
-        entry.set_location(world.locate(self.controller, self.partition));
+        entry.set_location(snapshot.locate(self.controller, self.partition));
         entry.held_since = Some(now);
         entry
     }
 }
 
-/// Whether only one controller lists the partition.
-fn is_unique(id: &PartitionId, world: &ControllersSnapshot) -> bool {
+/// Returns whether only one controller lists the partition.
+fn is_unique(id: &PartitionId, snapshot: &ControllersSnapshot) -> bool {
     let lists = |view: &&ControllerView| {
         view.listing
             .as_ref()
             .is_ok_and(|listing| listing.partitions().contains_key(id))
     };
-    let listing = world.controllers.iter().filter(lists);
-    let controllers: BTreeSet<_> = listing.map(|view| world.primary(&view.name)).collect();
+    let listing = snapshot.controllers.iter().filter(lists);
+    let controllers: BTreeSet<_> = listing.map(|view| snapshot.primary(&view.name)).collect();
     controllers.len() < 2
 }
 
-fn note(id: PartitionId, controller: &ControllerName, location: &Location) -> Action {
+fn record_placement(id: PartitionId, controller: &ControllerName, location: &Location) -> Action {
     Action::RecordPlacement {
         id,
         controller: controller.clone(),
@@ -606,8 +567,8 @@ fn note(id: PartitionId, controller: &ControllerName, location: &Location) -> Ac
     }
 }
 
-/// Whether a partition is where it is recorded; so is one of which its controller lists no IPUs.
-fn same_ipus(recorded: &[IpuPlace], listed: &[IpuPlace]) -> bool {
+/// Returns whether a partition is on its recorded IPUs; true if its controller lists no IPUs.
+fn is_on_recorded_ipus(recorded: &[IpuPlace], listed: &[IpuPlace]) -> bool {
     let all = |one: &[IpuPlace], other: &[IpuPlace]| one.iter().all(|place| other.contains(place));
     listed.is_empty() || (recorded.len() == listed.len() && all(recorded, listed))
 }

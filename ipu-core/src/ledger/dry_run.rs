@@ -1,4 +1,5 @@
-//! What would fit if some of those who hold had ended: nothing is recorded, nothing is asked.
+//! Dry runs: sizes that would fit if some holders had ended. Nothing is recorded, and no controller is
+//! called.
 
 use alloc::vec::Vec;
 
@@ -7,63 +8,67 @@ use serde::Serialize;
 use crate::ids::{ControllerName, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::ControllersSnapshot;
-use crate::ledger::capacity_snapshot::overlays;
+use crate::ledger::capacity_snapshot::capacity_snapshots;
 use crate::partition::PartitionSpec;
 use crate::reason::Reason;
 use crate::units::IpuCount;
 
-/// What would become of one of the sizes that were asked about.
+/// Result for one of the requested sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DryRun {
     /// The size.
     pub size: IpuCount,
-    /// The controller that would have room; none if none has.
+    /// The controller that would have capacity; none if none has.
     pub controller: Option<ControllerName>,
-    /// Why it would not fit: what each controller says that answered, by name.
+    /// Reasons that it would not fit, by controller.
     pub why: Vec<(ControllerName, Reason)>,
 }
 
 impl LedgerState {
-    /// Where partitions of `sizes` would go, one after the other and side by side, if those of `ended` were gone. The
-    /// waiting line is left aside, and so are quotas: the answer is about room. Controllers are tried in their order.
+    /// Places partitions of `sizes` hypothetically, one after the other and side by side, as if those of
+    /// `ended` were released. The queue and quotas are ignored: the result is about capacity. Controllers are
+    /// tried in their order.
     #[must_use]
     pub fn dry_run(
         &self,
-        world: &ControllersSnapshot,
+        snapshot: &ControllersSnapshot,
         sizes: &[IpuCount],
         ended: &[PartitionId],
     ) -> Vec<DryRun> {
-        let world = &*self.by_controller(world);
-        let mut overlays = overlays(self, world);
-        for overlay in &mut overlays {
-            ended.iter().for_each(|id| overlay.now.release(id));
+        let snapshot = &*self.by_controller(snapshot);
+        let mut capacities = capacity_snapshots(self, snapshot);
+        for capacity in &mut capacities {
+            ended.iter().for_each(|id| capacity.current.release(id));
         }
-        let mut answers = Vec::new();
-        for (number, size) in sizes.iter().enumerate() {
-            let mut answer = DryRun {
+        let mut results = Vec::new();
+        for (index, size) in sizes.iter().enumerate() {
+            let mut result = DryRun {
                 size: *size,
                 controller: None,
                 why: Vec::new(),
             };
-            let id = PartitionId::hypothetical(number);
-            for overlay in &mut overlays {
-                if let Some(reason) = overlay.closed().filter(|_| !overlay.opens_without(ended)) {
-                    answer.why.push((overlay.name.clone(), reason));
+            let id = PartitionId::hypothetical(index);
+            for capacity in &mut capacities {
+                if let Some(reason) = capacity
+                    .closed_reason()
+                    .filter(|_| !capacity.opens_without(ended))
+                {
+                    result.why.push((capacity.name.clone(), reason));
                     continue;
                 }
-                match overlay.now.reserve(&id, &PartitionSpec::of_size(*size), &[]) {
+                match capacity.current.reserve(&id, &PartitionSpec::of_size(*size), &[]) {
                     Ok(_) => {
-                        answer.controller = Some(overlay.name.clone());
-                        answer.why.clear();
+                        result.controller = Some(capacity.name.clone());
+                        result.why.clear();
                         break;
                     }
-                    Err(reason) => answer.why.push((overlay.name.clone(), reason)),
+                    Err(reason) => result.why.push((capacity.name.clone(), reason)),
                 }
             }
-            answers.push(answer);
+            results.push(result);
         }
-        answers
+        results
     }
 }

@@ -1,4 +1,4 @@
-//! What the ledger remembers of one partition or of one request for a partition, and what a request says.
+//! The ledger's record of one partition or queued request, and the request itself.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -13,60 +13,62 @@ use crate::ledger::location::Location;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::units::Timestamp;
 
-/// Where a partition has to be, for those who choose themselves. The default leaves everything open.
+/// Placement required by a request. The default leaves everything open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PlacementConstraint {
-    /// The only controller that will do.
+    /// The only acceptable controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerName>,
-    /// The very IPUs, in routing order; empty leaves the choice to the controller.
+    /// The exact IPUs, in routing order; empty leaves the choice to the controller.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ipus: Vec<IpuPlace>,
 }
 
 impl PlacementConstraint {
-    /// Whether nothing is pinned.
+    /// Returns whether nothing is pinned.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.controller.is_none() && self.ipus.is_empty()
     }
 }
 
-/// What to do with a request that does not fit now.
+/// Handling of a request that does not fit now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum OnNoCapacity {
-    /// It joins the waiting line.
+    /// The request joins the queue.
     #[default]
     #[serde(rename = "wait")]
     Queue,
-    /// It is refused at once and leaves no trace.
+    /// The request is rejected at once and leaves no record.
     #[serde(rename = "refuse")]
     Reject,
 }
 
-/// A request for one partition. Asking again with the same values is always safe. Who still waits may ask with another priority,
-/// runtime, account or consent to be pre-empted, and keeps his ticket; once something is made for him, what he said then stays.
+/// A request for one partition. Repeating it with the same values is always safe.
+///
+/// While it is queued, the owner may repeat it with another priority, runtime, account or consent to
+/// preemption, and it keeps its ticket. Once it has started, the values of that moment are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Request {
     /// The partition's id.
     pub id: PartitionId,
-    /// Who asks; only the same owner may ask again, reset or release.
+    /// The requesting owner; only the same owner may repeat the request, reset or release.
     pub owner: Owner,
-    /// Which instance of the owner, from 0.
+    /// Instance of the owner, from 0.
     pub instance: u32,
-    /// The attempt that the partition is to be fresh for: a newer one than recorded resets it.
+    /// The attempt that the partition must be fresh for: a newer one than recorded is_reset it.
     pub attempt: u32,
-    /// What it is made of.
+    /// Properties of the partition.
     pub spec: PartitionSpec,
-    /// Higher goes first in the line.
+    /// Queue priority; higher starts first.
     #[serde(default)]
     pub priority: i32,
-    /// How long the owner holds it at most, by its own word; what others are told of the time they wait rests on it.
+    /// Longest time that the owner declares to hold the partition. Expected start times are computed from it.
     #[serde(
         default,
         rename = "maxRuntimeMillis",
@@ -74,34 +76,37 @@ pub struct Request {
         skip_serializing_if = "Option::is_none"
     )]
     pub max_runtime: Option<Duration>,
-    /// Whom it is charged to.
+    /// The account that is charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Whether the owner agrees to be ended for a request of higher priority. Recorded; nothing pre-empts yet.
+    /// Set if the owner agrees to be preempted by a request of higher priority. Recorded only; the ledger
+    /// does not preempt yet.
     #[serde(default)]
     pub preemptible: bool,
-    /// How the adapter tells later whether the asker is alive, such as a process id with its start time. Opaque here. Empty
-    /// leaves what is recorded.
+    /// Evidence by which the adapter checks later that the owner is alive, such as a process id with its
+    /// start time. Opaque here. Empty keeps the recorded value.
     #[serde(default)]
     pub holder: String,
-    /// What to do if it does not fit.
+    /// Handling of the request if it does not fit.
     #[serde(default)]
     pub line: OnNoCapacity,
-    /// Where it has to be.
+    /// Required placement.
     #[serde(default)]
     pub pin: PlacementConstraint,
-    /// When the client gives up. A request that is read later is refused: its client may have asked again, used the
-    /// partition and released it since. Without it a request that is read late is taken for a new one.
+    /// Time at which the client gives up. A request that is read later is rejected: its client may have
+    /// repeated it, used the partition and released it since. Without this time, a request that is read late
+    /// counts as a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Timestamp>,
-    /// The namespaces that the client which sent the request may act for, if it is bound to some: their queued requests count
-    /// together. Never recorded.
+    /// Namespaces that the sending client may act for, if it is restricted to some: their queued requests
+    /// count together. Never recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub client_namespaces: Vec<Namespace>,
 }
 
 impl Request {
-    /// A request for the partition of instance `instance` of `owner`, under the id that follows from the two.
+    /// Creates a request for the partition of instance `instance` of `owner`, under the id derived from the
+    /// two.
     #[must_use]
     pub fn of_instance(owner: Owner, instance: u32, spec: PartitionSpec) -> Self {
         let id = owner.job.partition_id(instance);
@@ -110,8 +115,8 @@ impl Request {
         request
     }
 
-    /// A request for a partition under an id of the asker's choice. Such a partition cannot be adopted when the ledger
-    /// is lost, because nothing tells whose it is.
+    /// Creates a request for a partition under an id that the client chooses. Such a partition cannot be
+    /// adopted if the ledger is lost, because its id does not identify an owner.
     #[must_use]
     pub const fn named(id: PartitionId, owner: Owner, spec: PartitionSpec) -> Self {
         Self {
@@ -135,40 +140,41 @@ impl Request {
         }
     }
 
-    /// Whether the id is the one that follows from owner and instance.
+    /// Returns whether the id is derived from owner and instance.
     #[must_use]
     pub fn is_derived(&self) -> bool {
         self.id == self.owner.job.partition_id(self.instance)
     }
 }
 
-/// What is being done to a partition at its controller.
+/// The controller operation of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Operation {
-    /// It is being made.
+    /// Create the partition.
     Create,
-    /// It is being reset, or made again if the controller has lost it.
+    /// Reset the partition, or create it again if the controller has lost it.
     Reset,
 }
 
-/// A controller's refusal to make a partition that seemed to fit.
+/// A controller's refusal to create a partition that seemed to fit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ControllerRejection {
-    /// Who refused.
+    /// The refusing controller.
     pub controller: ControllerName,
-    /// In its words.
+    /// The controller's message.
     #[serde(rename = "words")]
     pub message: String,
-    /// What the controller listed then (see [`crate::Listing::fingerprint`]): it is not asked again before that changes.
+    /// Fingerprint of the controller's listing at the time of the refusal (see
+    /// [`crate::Listing::fingerprint`]). The ledger retries once it changes.
     pub fingerprint: u64,
-    /// When.
+    /// Time of the refusal.
     pub at: Timestamp,
 }
 
-/// How far an entry is. An entry that is gone is removed from the ledger.
+/// Lifecycle state of an entry. The entry of a removed partition is removed from the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     rename_all = "camelCase",
@@ -178,39 +184,42 @@ pub struct ControllerRejection {
 )]
 #[non_exhaustive]
 pub enum EntryState {
-    /// In the line; nothing exists at a controller.
+    /// Queued; nothing exists at a controller.
     Waiting {
         /// The last refusal by a controller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<ControllerRejection>,
     },
-    /// The controller was or will be asked: recorded before the call is made.
+    /// A controller call was or will be made; recorded before the call.
     Intent {
-        /// For what.
+        /// The operation of the call.
         operation: Operation,
-        /// A call that the writer of this record makes may be under way until then, also after the writer died.
+        /// Time until which a call by the writer of this record may be under way, even if the writer has
+        /// died.
         fence: Timestamp,
     },
     /// Ready for its owner.
     Active,
-    /// In error, or no longer known to its controller. The entry still holds it.
+    /// In error, or no longer listed by its controller. The entry still holds its IPUs.
     Failed {
-        /// What is wrong.
+        /// The controller's errors.
         errors: Vec<String>,
     },
-    /// Being given back: recorded before the call is made. Never goes back.
+    /// Being released; recorded before the call is made. This state never reverts.
     Releasing {
-        /// A remove call that the writer of this record makes may be under way until then.
+        /// Time until which a remove call by the writer of this record may be under way.
         fence: Timestamp,
     },
-    /// Its owner is gone; it is released once it has been so for the configured grace.
+    /// Its owner is dead; released after the configured grace period.
     Orphaned,
-    /// It exists, looks as if we had made it, and nobody owns it. Counted and never removed without an order.
+    /// Exists under an id of the derived form, without an owner. Counted, and removed only by order of an
+    /// administrator.
     Quarantined,
 }
 
 impl EntryState {
-    /// The word that people read: `waiting`, `intent`, `active`, `failed`, `releasing`, `orphaned`, `quarantined`.
+    /// Returns the label shown to users: `waiting`, `intent`, `active`, `failed`, `releasing`, `orphaned`,
+    /// `quarantined`.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
@@ -224,7 +233,7 @@ impl EntryState {
         }
     }
 
-    /// Whether the entry has or may have IPUs at a controller: every state but waiting.
+    /// Returns whether the entry has or may have IPUs at a controller: every state but waiting.
     #[must_use]
     pub const fn holds(&self) -> bool {
         match self {
@@ -245,56 +254,58 @@ impl fmt::Display for EntryState {
     }
 }
 
-/// One record of the ledger. Only the ledger's transitions make and change entries.
+/// One record of the ledger. Only the ledger's transitions create and change entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Which partition.
+    /// The partition id.
     pub id: PartitionId,
-    /// Whose; none if it is quarantined and nobody claims it.
+    /// The owner; none if the entry is quarantined and unclaimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// Which instance of the owner.
+    /// Instance of the owner.
     #[serde(default)]
     pub instance: u32,
     /// The attempt that the partition is, or is being made, fresh for.
     #[serde(default)]
     pub attempt: u32,
-    /// What it is made of.
+    /// Properties of the partition.
     pub spec: PartitionSpec,
-    /// How far it is.
+    /// Lifecycle state.
     pub state: EntryState,
-    /// How often a later request of the line went first.
+    /// Number of later requests that started before this one.
     #[serde(rename = "passedOver", default)]
     pub overtaken: u32,
-    /// The controller that has it; none while it waits.
+    /// The controller that has it; none while it is queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerName>,
     /// Other names under which the same controller has listed it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub aliases: BTreeSet<ControllerName>,
-    /// Its IPUs, if they are known.
+    /// Its IPUs, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<IpuPlace>,
-    /// The cluster that the numbers of [`places`](Self::places) belong to; none if its controller has only one.
+    /// The cluster that the numbers of [`places`](Self::places) belong to; none if the controller has only
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// Whether the controller was told the IPUs instead of choosing them.
+    /// Origin of the choice of IPUs.
     #[serde(default)]
     pub placed: PlacedBy,
-    /// Its number in the line: among equals of priority the lower goes first. It keeps it for life.
+    /// Queue ticket: among equal priorities the lower starts first. Never changes.
     #[serde(default)]
     pub ticket: u64,
-    /// Since when it is in its state.
+    /// Start of the current state.
     pub since: Timestamp,
-    /// A call whose answer nobody had may be under way until then, besides the one that the state tells of.
+    /// Time until which a call without a known response may be under way, besides the call of the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<Timestamp>,
-    /// The same for a reset: until then nobody may be granted the partition, because the reset would come under him.
+    /// Like `unsettled`, for a reset: until then the partition cannot be granted, because the reset would
+    /// disrupt its owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled_reset: Option<Timestamp>,
-    /// Since when it holds IPUs.
+    /// Start of the hold on IPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since: Option<Timestamp>,
     /// See [`Request::priority`].
@@ -322,23 +333,23 @@ pub struct Entry {
     pub pin: PlacementConstraint,
 }
 
-/// Who chose the IPUs of a partition.
+/// Origin of the choice of IPUs of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum PlacedBy {
-    /// The controller; what the ledger knows of the places is an observation.
+    /// The controller chose; the recorded places are an observation.
     #[default]
     Controller,
-    /// The ledger or the asker: the places are passed to the controller.
+    /// The ledger or the client chose; the places are passed to the controller.
     Ledger,
 }
 
 impl Entry {
-    /// The version of the stored form of an entry that this build writes: the oldest that has all of its fields.
+    /// Version of the stored form of an entry that this build writes: the oldest that has all of its fields.
     pub const FORMAT: u32 = 1;
 
-    /// A new entry for `request`, at the end of the line.
+    /// Creates an entry for `request` at the end of the queue.
     pub(crate) fn waiting(request: &Request, ticket: u64, now: Timestamp) -> Self {
         Self {
             id: request.id.clone(),
@@ -367,8 +378,8 @@ impl Entry {
         }
     }
 
-    /// Takes over what the owner may say anew while he waits. The ticket stays: among equals nobody loses his place by asking
-    /// again.
+    /// Applies the values that the owner may change while the request is queued. The ticket is kept: a
+    /// repeated request does not lose its position among equals.
     pub(crate) fn update_request(&mut self, request: &Request) {
         self.priority = request.priority;
         self.max_runtime = request.max_runtime;
@@ -376,8 +387,8 @@ impl Entry {
         self.preemptible = request.preemptible;
     }
 
-    /// An entry for a partition that was found and that nobody owns.
-    pub(crate) fn found(
+    /// Creates an entry for an existing partition without an owner.
+    pub(crate) fn unowned(
         partition: &Partition,
         location: Location,
         controller: &ControllerName,
@@ -411,7 +422,7 @@ impl Entry {
         }
     }
 
-    /// The same entry in another state from `now` on.
+    /// Returns the entry in another state from `now` on.
     pub(crate) fn with_state(&self, state: EntryState, now: Timestamp) -> Self {
         let mut entry = self.clone();
         entry.state = state;
@@ -419,46 +430,48 @@ impl Entry {
         entry
     }
 
-    /// Books that the entry leaves its state: a call of that state that nobody had the answer of may still have effect.
+    /// Records, when the entry leaves its state, that a call of that state without a response may still take
+    /// effect.
     pub(crate) fn carry_unsettled_calls(&mut self, answered: Option<Timestamp>) {
-        let (fence, resets) = match &self.state {
+        let (fence, is_reset) = match &self.state {
             EntryState::Intent { operation, fence } => (*fence, *operation == Operation::Reset),
             EntryState::Releasing { fence } => (*fence, false),
             _ => return,
         };
         if answered != Some(fence) {
             self.unsettled = self.unsettled.max(Some(fence));
-            if resets {
+            if is_reset {
                 self.unsettled_reset = self.unsettled_reset.max(Some(fence));
             }
         }
     }
 
-    /// How many IPUs.
+    /// Returns the number of IPUs.
     pub(crate) const fn size(&self) -> u32 {
         self.spec.size.get()
     }
 
-    /// When it will be given back by its owner's own word, unless that is over already.
+    /// Returns the end of the hold that the owner has declared, unless it has passed.
     #[must_use]
     pub fn until(&self, now: Timestamp) -> Option<Timestamp> {
         let end = self.held_since?.plus(self.max_runtime?);
         (end > now).then_some(end)
     }
 
-    /// Whether `partition` can be what this entry asked for. The allocation counts only if one was asked for; GCDs,
-    /// replicas and the kind of partition always do, because Poplar refuses a partition that differs in them.
+    /// Returns whether a partition of `spec` satisfies this entry. The allocation counts only if one was
+    /// requested. GCDs, replicas and reconfigurability always count, because Poplar refuses a partition that
+    /// differs in them.
     #[must_use]
     pub fn matches(&self, spec: &PartitionSpec) -> bool {
-        same_make(&self.spec, spec)
+        satisfies(&self.spec, spec)
     }
 }
 
-/// Whether `found` can be what `asked` asks for.
-pub(crate) fn same_make(asked: &PartitionSpec, found: &PartitionSpec) -> bool {
-    asked.size == found.size
-        && asked.gcds == found.gcds
-        && asked.replicas == found.replicas
-        && asked.reconfigurable == found.reconfigurable
-        && (asked.allocation.is_none() || asked.allocation == found.allocation)
+/// Returns whether `actual` satisfies `requested`.
+pub(crate) fn satisfies(requested: &PartitionSpec, actual: &PartitionSpec) -> bool {
+    requested.size == actual.size
+        && requested.gcds == actual.gcds
+        && requested.replicas == actual.replicas
+        && requested.reconfigurable == actual.reconfigurable
+        && (requested.allocation.is_none() || requested.allocation == actual.allocation)
 }

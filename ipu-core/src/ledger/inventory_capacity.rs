@@ -1,4 +1,4 @@
-//! The room of a controller whose hardware is known: an [`Inventory`].
+//! Capacity of a controller whose hardware is known: an [`Inventory`].
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -17,12 +17,12 @@ use crate::reason::Reason;
 use crate::topology::{IpuAddress, Topology};
 use crate::units::IpuCount;
 
-/// An inventory as the ledger uses it. What is placed hypothetically goes by first fit: the lowest free block.
+/// An inventory as the ledger uses it. Hypothetical placements use first fit: the lowest free block.
 #[derive(Clone, Debug)]
 pub struct InventoryCapacity(Inventory);
 
 impl InventoryCapacity {
-    /// The room of `inventory`.
+    /// Creates the capacity of `inventory`.
     #[must_use]
     pub const fn new(inventory: Inventory) -> Self {
         Self(inventory)
@@ -66,20 +66,21 @@ impl Capacity for InventoryCapacity {
             Placement::Fits(block) => block,
             Placement::Impossible(why) => return Err(why.into()),
         };
-        // Of several clusters the controller chooses: a create call names IPUs by numbers within one.
-        let taken = if topology.clusters().len() > 1 {
+        // With several clusters the controller chooses: a create call names IPUs by their numbers within one
+        // cluster.
+        let reserved = if topology.clusters().len() > 1 {
             places.to_vec()
         } else {
-            named(topology, &block)
+            places_of(topology, &block)
         };
         match self.0.occupy(id.clone(), block) {
-            Ok(()) => Ok(taken),
+            Ok(()) => Ok(reserved),
             Err(error) => Err(Reason::new("Conflict", format!("{error}"))),
         }
     }
 
     fn release(&mut self, id: &PartitionId) {
-        // Nothing to give is fine: the ledger gives back whatever might have a place.
+        // A missing block is no error: the ledger releases every id that might have one.
         let _ = self.0.vacate(id);
     }
 
@@ -93,13 +94,13 @@ impl Capacity for InventoryCapacity {
                     .filter_map(|place| topology.address(&cluster.id, *place))
             })
             .collect();
-        // Every address is one of this topology, so that none is refused.
+        // Every address is one of this topology, so the call cannot fail.
         let _ = self.0.cordon(&CordonOwner::conflict(), ipus);
     }
 
-    fn cordon(&mut self, owner: &CordonOwner, what: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
-        let unknown = || Reason::new("UnknownIpus", format!("there is no {what}"));
-        let ipus = cordoned(self.0.topology(), what).ok_or_else(unknown)?;
+    fn cordon(&mut self, owner: &CordonOwner, target: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
+        let unknown = || Reason::new("UnknownIpus", format!("there is no {target}"));
+        let ipus = cordoned_ipus(self.0.topology(), target).ok_or_else(unknown)?;
         match self.0.cordon(owner, ipus) {
             Ok(holders) => Ok(holders.into_iter().collect()),
             Err(error) => Err(Reason::new("UnknownIpus", format!("{error}"))),
@@ -123,10 +124,10 @@ impl Capacity for InventoryCapacity {
             }
         }
         let count = |all: usize| u32::try_from(all).unwrap_or(u32::MAX);
-        let mut tally = IpuCounts::new(self.0.topology().ipus(), self.0.free());
-        tally.unhealthy = count(unhealthy.len());
-        tally.cordoned = count(cordoned.difference(&unhealthy).count());
-        Some(tally)
+        let mut counts = IpuCounts::new(self.0.topology().ipus(), self.0.free());
+        counts.unhealthy = count(unhealthy.len());
+        counts.cordoned = count(cordoned.difference(&unhealthy).count());
+        Some(counts)
     }
 
     fn fit_count(&self, spec: &PartitionSpec) -> u32 {
@@ -140,7 +141,8 @@ impl Capacity for InventoryCapacity {
     }
 }
 
-/// Returns the addresses of `places` in the cluster of the allocation, else in the only cluster that has all of them.
+/// Returns the addresses of `places` in the cluster of the allocation, else in the only cluster that has all
+/// of them.
 fn addresses(
     topology: &Topology,
     spec: &PartitionSpec,
@@ -173,9 +175,9 @@ fn addresses(
     Ok(first)
 }
 
-/// The IPUs of what is to be cordoned; none if there is no such thing.
-fn cordoned(topology: &Topology, what: &CordonTarget) -> Option<Vec<IpuAddress>> {
-    match what {
+/// Returns the IPUs of the cordoned hardware; none if there is no such hardware.
+fn cordoned_ipus(topology: &Topology, target: &CordonTarget) -> Option<Vec<IpuAddress>> {
+    match target {
         CordonTarget::Controller => {
             let machines = topology
                 .agents()
@@ -190,8 +192,8 @@ fn cordoned(topology: &Topology, what: &CordonTarget) -> Option<Vec<IpuAddress>>
     }
 }
 
-/// The IPUs of a block as the controller names them.
-fn named(topology: &Topology, block: &Block) -> Vec<IpuPlace> {
+/// Returns the IPUs of a block in the controller's numbering.
+fn places_of(topology: &Topology, block: &Block) -> Vec<IpuPlace> {
     block
         .addresses()
         .filter_map(|address| topology.place(address).map(|(_, place)| place))

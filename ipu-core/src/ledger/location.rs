@@ -1,4 +1,4 @@
-//! Which IPUs a partition has, and whether an owner uses them already.
+//! IPUs of a partition, and the check that no other owner uses them.
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,7 @@ pub struct Location {
 }
 
 impl EntryState {
-    /// Whether processes of the owner may be using the partition, whatever its controller lists.
+    /// Returns whether processes of the owner may be using the partition, whatever its controller lists.
     pub(crate) const fn may_be_in_use(&self) -> bool {
         match self {
             Self::Active | Self::Failed { .. } | Self::Orphaned | Self::Quarantined => true,
@@ -27,7 +27,7 @@ impl EntryState {
 }
 
 impl Entry {
-    /// The recorded IPUs.
+    /// Returns the recorded IPUs.
     pub(crate) fn location(&self) -> Location {
         Location {
             cluster: self.cluster.clone(),
@@ -43,7 +43,7 @@ impl Entry {
 }
 
 impl LedgerState {
-    /// Another entry whose owner may be using some IPUs of `location` at the controller of `entry`.
+    /// Returns another entry whose owner may be using some IPUs of `location` at the controller of `entry`.
     pub(crate) fn user_of(&self, entry: &Entry, location: &Location) -> Option<&Entry> {
         if location.ipus.is_empty() {
             return None;

@@ -1,7 +1,8 @@
-//! Limits of namespaces: how many requests one may queue, at which priority, and charged to which accounts.
+//! Limits of namespaces: the number of queued requests, their priority, and the accounts that they may
+//! charge.
 //!
-//! *Guarantees*: a request that breaks a limit is refused before anything is recorded. A limit that is lowered later takes
-//! nothing from entries that are recorded already, and does not refuse a repeated request that asks for no more.
+//! *Guarantees*: a request that exceeds a limit is rejected before anything is recorded. A limit that is
+//! lowered later affects no recorded entry, and does not reject a repeated request that asks for no more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -13,20 +14,24 @@ use crate::ledger::entry::{Entry, Request};
 use crate::ledger::transition_error::TransitionError;
 use crate::partition::PartitionSpec;
 
-/// Limits of the namespaces that owners are in.
+/// Limits of the namespaces of owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamespaceRules {
-    /// Most requests that one namespace, or all namespaces of one client together, may have in the queue. The default is a
-    /// tenth of [`QueuePolicy::length_limit`](crate::QueuePolicy::length_limit), so that one namespace cannot fill the queue.
+    /// Maximum number of queued requests of one namespace, or of all namespaces of one client together. The
+    /// default is a tenth of [`QueuePolicy::length_limit`](crate::QueuePolicy::length_limit), so that one
+    /// namespace cannot fill the queue.
     pub max_queued: usize,
-    /// Most bytes that the records of these requests may take together, for a store that holds only so many. No limit by default.
+    /// Maximum size in bytes of the records of these requests, for a store of limited size. No limit by
+    /// default.
     pub max_queued_bytes: Option<usize>,
-    /// Highest priority of namespaces that [`max_priorities`](Self::max_priorities) does not list. No limit by default.
+    /// Highest priority of namespaces that [`max_priorities`](Self::max_priorities) does not list. No limit
+    /// by default.
     pub max_priority: i32,
     /// Highest priority by namespace.
     pub max_priorities: BTreeMap<Namespace, i32>,
-    /// Accounts that only owners of these namespaces may charge. Every owner may charge an account that is not listed.
+    /// Accounts that only owners of these namespaces may charge. Every owner may charge an account that is
+    /// not listed.
     pub accounts: BTreeMap<String, BTreeSet<Namespace>>,
 }
 
@@ -43,7 +48,7 @@ impl Default for NamespaceRules {
 }
 
 impl NamespaceRules {
-    /// Checks what the owner of `request` may ask for. Values that `recorded` has already are allowed.
+    /// Checks the priority and the account of `request`. Values that `recorded` has already are allowed.
     pub(crate) fn check(&self, request: &Request, recorded: Option<&Entry>) -> Result<(), TransitionError> {
         let namespace = &request.owner.job.namespace;
         let listed = self.max_priorities.get(namespace);
@@ -71,7 +76,8 @@ impl NamespaceRules {
 }
 
 impl LedgerState {
-    /// Checks that the namespace of `entry`, a new one, and the client that sent `request` for it may queue one more.
+    /// Checks that the namespace of the new `entry`, and the client that sent `request` for it, may queue one
+    /// more request.
     pub(crate) fn check_queued(
         &self,
         entry: &Entry,
@@ -80,19 +86,19 @@ impl LedgerState {
     ) -> Result<(), TransitionError> {
         let own = &request.owner.job.namespace;
         let client = || request.client_namespaces.iter().filter(|name| *name != own);
-        let (mut of_own, mut of_all) = (Queued::default(), Queued::default());
-        for queued in self.line.values() {
+        let (mut own_queued, mut all_queued) = (Queued::default(), Queued::default());
+        for queued in self.queue.values() {
             let Some(owner) = &queued.owner else { continue };
             if owner.job.namespace == *own {
-                of_own.add(queued);
-                of_all.add(queued);
+                own_queued.add(queued);
+                all_queued.add(queued);
             } else if client().any(|name| *name == owner.job.namespace) {
-                of_all.add(queued);
+                all_queued.add(queued);
             }
         }
         let all = || core::iter::once(own).chain(client()).cloned().collect();
-        of_own.check(entry, rules, || Vec::from([own.clone()]))?;
-        of_all.check(entry, rules, all)
+        own_queued.check(entry, rules, || Vec::from([own.clone()]))?;
+        all_queued.check(entry, rules, all)
     }
 }
 
@@ -109,7 +115,7 @@ impl Queued {
         self.bytes = self.bytes.saturating_add(entry.record_bytes());
     }
 
-    /// Checks that `entry` may be queued besides.
+    /// Checks that `entry` may be queued in addition.
     fn check(
         &self,
         entry: &Entry,
@@ -117,7 +123,7 @@ impl Queued {
         namespaces: impl FnOnce() -> Vec<Namespace>,
     ) -> Result<(), TransitionError> {
         let bytes = self.bytes.saturating_add(entry.record_bytes());
-        let share = rules.max_queued_bytes.filter(|most| bytes > *most);
+        let share = rules.max_queued_bytes.filter(|limit| bytes > *limit);
         if share.is_none() && self.count < rules.max_queued {
             return Ok(());
         }
@@ -131,18 +137,18 @@ impl Queued {
 }
 
 impl Entry {
-    /// The most bytes that a queued entry takes as JSON with short names, and will take when it holds its partition. A test
-    /// of `ipu-k8s` compares it with the record that is written.
+    /// Returns the maximum size in bytes of a queued entry as JSON with short names, including its growth
+    /// until it holds its partition. A test of `ipu-k8s` compares it with the record that is written.
     #[must_use]
     pub fn record_bytes(&self) -> usize {
-        /// Punctuation, the format, two times, the ticket, the size and how often it was passed over.
-        const ALWAYS: usize = 128;
-        /// The name and the digits of a number that is not as usual.
-        const NUMBER: usize = 32;
+        /// Punctuation, the format, two times, the ticket, the size and the count of overtakings.
+        const FIXED_BYTES: usize = 128;
+        /// The name and the digits of a number that is not the default.
+        const BYTES_PER_NUMBER: usize = 32;
         /// Growth until the entry is granted and released: the controller, places and fences.
-        const LATER: usize = 128;
+        const GROWTH_BYTES: usize = 128;
         /// A pinned IPU.
-        const PINNED: usize = 36;
+        const BYTES_PER_PIN: usize = 36;
         let owner = self.owner.iter().flat_map(|owner| {
             let job = &owner.job;
             [
@@ -166,20 +172,29 @@ impl Entry {
             !self.holder.is_empty(),
             !self.pin.is_open(),
         ];
-        let unusual = numbers.iter().filter(|unusual| **unusual).count();
-        let usual = PartitionSpec::of_size(self.spec.size);
-        let spec = if self.spec == usual { 0 } else { 4 * NUMBER };
-        let pins = self.pin.ipus.len() * PINNED;
-        ALWAYS + LATER + spec + pins + unusual * NUMBER + texts.map(json_len).sum::<usize>()
+        let non_default = numbers.iter().filter(|non_default| **non_default).count();
+        let default = PartitionSpec::of_size(self.spec.size);
+        let spec = if self.spec == default {
+            0
+        } else {
+            4 * BYTES_PER_NUMBER
+        };
+        let pins = self.pin.ipus.len() * BYTES_PER_PIN;
+        FIXED_BYTES
+            + GROWTH_BYTES
+            + spec
+            + pins
+            + non_default * BYTES_PER_NUMBER
+            + texts.map(json_len).sum::<usize>()
     }
 }
 
-/// How many bytes a text of these names takes in JSON.
+/// Returns the length in bytes of a name in JSON.
 fn json_len(text: &str) -> usize {
-    let of = |c: char| match c {
+    let escaped_len = |c: char| match c {
         '"' | '\\' => 2,
         c if c.is_control() => 6,
         c => c.len_utf8(),
     };
-    text.chars().map(of).sum()
+    text.chars().map(escaped_len).sum()
 }

@@ -1,11 +1,13 @@
-//! The waiting line: who may go now, and what everybody else is told.
+//! The queue: which requests start now, and the status of all others.
 //!
-//! One walk decides everything. The line is gone through in order of priority and ticket on a copy of the room: an entry
-//! that fits takes its place hypothetically, so a later one never gets what an earlier one could use now. Whoever does
-//! not fit is passed over by later ones at most [`QueuePolicy::overtake_limit`] times, and then holds back everybody
-//! behind it who competes for the same room; if partitions of its own namespace block it, only those of that namespace.
-//! Whoever goes while room is kept for somebody ahead is placed by the walk, so
-//! that the controller does not put him into that room.
+//! One scan makes all decisions. It visits the queue in order of priority and ticket on a copy of the
+//! capacity. An entry that fits reserves its IPUs in that copy, so a later one never gets IPUs that an
+//! earlier one could use now.
+//!
+//! Later requests overtake a blocked entry at most [`QueuePolicy::overtake_limit`] times. Then it holds back
+//! every later entry that competes for the same capacity. If partitions of its own namespace block it, it
+//! holds back only entries of that namespace. The ledger places an entry that starts while capacity is kept
+//! for an earlier one, so that the controller cannot use that capacity for it.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -13,167 +15,137 @@ use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
-use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ControllerName, Namespace, Owner, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::blocked_requests::{BlockedRequests, RequestShape, kind_of};
+use crate::ledger::blocked_requests::{BlockedRequests, RequestShape, shape_of};
 use crate::ledger::capacity::{ControllersSnapshot, SelectionOrder, ServiceState};
-use crate::ledger::capacity_snapshot::{CapacitySnapshot, LOST_PARTITION, REFUSED, allows, overlays};
+use crate::ledger::capacity_snapshot::{
+    CapacitySnapshot, LOST_PARTITION, REFUSED, allows, capacity_snapshots,
+};
 use crate::ledger::entry::{Entry, EntryState, PlacedBy};
 use crate::ledger::expected_start::Timeline;
-use crate::ledger::namespaces::NamespaceRules;
-use crate::ledger::quota::{Excess, QuotaUse, Quotas};
+use crate::ledger::queue_policy::QueuePolicy;
+use crate::ledger::quota::{Excess, QuotaUse};
 use crate::partition::{IpuPlace, Partition};
 use crate::reason::Reason;
 use crate::units::{IpuCount, Timestamp};
 
-/// What the line goes by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct QueuePolicy {
-    /// How often later requests may go first before an entry holds them back. 16 lets small jobs use the gaps while a big
-    /// one waits, and bounds its wait by 16 admissions plus the time that those ahead run.
-    pub overtake_limit: u32,
-    /// Most entries in the line; what comes after is refused. 10,000 entries are about 5 MB of records.
-    pub length_limit: usize,
-    /// After this time a controller that refused is asked again even if it shows no change.
-    pub retry_rejected_after: Duration,
-    /// In which order controllers are tried.
-    pub order: SelectionOrder,
-    /// Quotas in force.
-    pub quotas: Quotas,
-    /// Limits of namespaces in force.
-    pub namespaces: NamespaceRules,
-}
-
-impl Default for QueuePolicy {
-    fn default() -> Self {
-        Self {
-            overtake_limit: 16,
-            length_limit: 10_000,
-            retry_rejected_after: Duration::from_secs(30),
-            order: SelectionOrder::Serial,
-            quotas: Quotas::new(),
-            namespaces: NamespaceRules::default(),
-        }
-    }
-}
-
-/// Something that a waiting entry waits for.
+/// A partition or request that a queued entry waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Blocker {
-    /// Which partition, or which request further ahead in the line.
+    /// The partition, or the request ahead in the queue.
     pub id: PartitionId,
-    /// Whose; none for a partition that the ledger does not know or nobody owns.
+    /// Its owner; none if the ledger does not record the partition or an owner.
     pub owner: Option<Owner>,
-    /// How large; none if that is not known.
+    /// Its size; none if unknown.
     pub size: Option<IpuCount>,
-    /// When it ends by its own word.
+    /// Its declared end.
     pub until: Option<Timestamp>,
 }
 
-/// What somebody in the line is told.
+/// Status of a queued request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct QueueStatus {
-    /// The place in the line, from 1.
+    /// Position in the queue, from 1.
     pub position: u32,
-    /// Why it does not go now.
+    /// Reason that it does not start now.
     pub reason: Reason,
-    /// What would have to end.
+    /// Partitions and requests that would have to end.
     pub blockers: Vec<Blocker>,
-    /// When it goes at the latest, if everybody ends when they said and nobody of higher priority comes. None if that
-    /// does not follow from what is declared.
+    /// Latest expected start, if every owner ends as declared and no request of higher priority arrives. None
+    /// if it does not follow from the declared run times.
     pub earliest_fit: Option<Timestamp>,
 }
 
-/// What is left at one controller.
+/// Free capacity of one controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct FreeCapacity {
     /// Free IPUs.
     pub free: u32,
-    /// The size of the largest partition that fits.
+    /// Size of the largest partition that fits.
     pub largest_block: u32,
-    /// How many partitions of the size asked for fit side by side.
+    /// Number of partitions of the requested size that fit side by side.
     #[serde(rename = "fits")]
     pub fit_count: u32,
 }
 
-/// What the walk says of one entry of the line.
+/// The decision on one entry of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueDecision {
-    /// It may go now.
+    /// The entry may start now.
     Start {
-        /// To which controller.
+        /// The controller.
         controller: ControllerName,
-        /// On which IPUs, as far as known; what is passed to the controller if `placed` says so.
+        /// The IPUs, if known; passed to the controller if `placed` is [`PlacedBy::Ledger`].
         places: Vec<IpuPlace>,
-        /// Who chooses the IPUs.
+        /// Origin of the choice of IPUs.
         placed: PlacedBy,
     },
-    /// It stays.
+    /// The entry stays queued.
     Wait(QueueStatus),
 }
 
-/// What each controller says.
+/// The reason of each controller.
 type ReasonsByController = Vec<(ControllerName, Reason)>;
 
-/// Why an entry stays, as far as others are concerned.
+/// Cause of the wait, which decides whether the entry can hold back others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitCause {
-    /// It will fit once others end: later ones may pass it, within the limit.
+    /// The entry fits once others end; later ones may overtake it, within the limit.
     NoCapacity,
-    /// It cannot be helped by holding others back: a quota, no controller, too large.
+    /// Holding back others does not help: a quota, no controller, too large.
     Other,
 }
 
-/// Why an entry stays, before that is put into words.
+/// The obstacle of a queued entry, before it is explained.
 enum QueueObstacle<'a> {
     /// Another partition has its id at this controller.
     Foreign(&'a ControllerName),
     OverQuota(Excess<'a>),
-    /// This entry was passed too often and goes first.
+    /// This entry was overtaken too often and must start first.
     HeldBackBy(&'a Entry),
     NoCapacity(Rc<NoCapacity>),
 }
 
-/// Why entries of one kind do not fit, as long as the capacity does not change.
+/// The reasons that requests of one shape do not fit, valid until the capacity changes.
 struct NoCapacity {
-    why: ReasonsByController,
-    /// The overlay whose room is kept for those ahead.
+    reasons: ReasonsByController,
+    /// Index of the controller whose capacity is kept for entries ahead.
     kept_at: Option<usize>,
-    because: WaitCause,
-    /// The reason without the position, and the blockers: made when they are first needed.
-    words: OnceCell<(Reason, Vec<Blocker>)>,
+    cause: WaitCause,
+    /// The reason without the position, and the blockers; computed on first use.
+    explanation: OnceCell<(Reason, Vec<Blocker>)>,
 }
 
-/// A walk of the queue. Each entry is either passed over, which decides on it, or explained too. An explanation costs
-/// much more than a decision, so that only the entries that are reported get one.
+/// A scan of the queue. [`advance`](Self::advance) only decides on an entry, [`evaluate`](Self::evaluate)
+/// explains the decision too. An explanation costs much more than a decision, so only the reported entries
+/// get one.
 pub(crate) struct QueueScan<'a> {
     state: &'a LedgerState,
-    world: &'a ControllersSnapshot,
-    rules: &'a QueuePolicy,
+    snapshot: &'a ControllersSnapshot,
+    policy: &'a QueuePolicy,
     now: Timestamp,
-    overlays: Vec<CapacitySnapshot<'a>>,
+    capacities: Vec<CapacitySnapshot<'a>>,
     quotas: QuotaUse<'a>,
-    /// Those ahead who go.
-    going: Vec<(&'a Entry, ControllerName)>,
-    /// Those ahead who stay for want of room.
-    staying: BlockedRequests<'a>,
-    /// The kinds of entries that do not fit, since the capacity last changed.
-    misfits: BTreeMap<RequestShape<'a>, Rc<NoCapacity>>,
-    /// Whether partitions of the namespace block its entries of a kind, since the capacity last changed.
-    own: BTreeMap<(RequestShape<'a>, &'a Namespace), bool>,
-    /// The simulated future with all of `staying`, since the capacity last changed; none before it is first needed.
+    /// Entries ahead that start.
+    starting: Vec<(&'a Entry, ControllerName)>,
+    /// Entries ahead that are blocked by lack of capacity.
+    blocked: BlockedRequests<'a>,
+    /// Request shapes that do not fit, since the capacity last changed.
+    no_capacity: BTreeMap<RequestShape<'a>, Rc<NoCapacity>>,
+    /// Results of `is_blocked_by_own_namespace`, since the capacity last changed.
+    blocked_by_own_namespace: BTreeMap<(RequestShape<'a>, &'a Namespace), bool>,
+    /// The simulated future with all of `blocked`, since the capacity last changed; computed on first use.
     timeline: Option<Timeline<'a>>,
     position: u32,
 }
@@ -181,44 +153,44 @@ pub(crate) struct QueueScan<'a> {
 impl<'a> QueueScan<'a> {
     pub(crate) fn new(
         state: &'a LedgerState,
-        world: &'a ControllersSnapshot,
-        rules: &'a QueuePolicy,
+        snapshot: &'a ControllersSnapshot,
+        policy: &'a QueuePolicy,
         now: Timestamp,
     ) -> Self {
         Self {
             state,
-            world,
-            rules,
+            snapshot,
+            policy,
             now,
-            overlays: overlays(state, world),
-            quotas: QuotaUse::new(&rules.quotas, state.entries()),
-            going: Vec::new(),
-            staying: BlockedRequests::new(rules.overtake_limit),
-            misfits: BTreeMap::new(),
-            own: BTreeMap::new(),
+            capacities: capacity_snapshots(state, snapshot),
+            quotas: QuotaUse::new(&policy.quotas, state.entries()),
+            starting: Vec::new(),
+            blocked: BlockedRequests::new(policy.overtake_limit),
+            no_capacity: BTreeMap::new(),
+            blocked_by_own_namespace: BTreeMap::new(),
             timeline: None,
             position: 0,
         }
     }
 
-    /// Those ahead of `entry` whom it passes if it goes.
-    pub(crate) fn passed_by(&self, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
-        self.staying.passed_by(entry)
+    /// Iterates over the entries ahead of `entry` that it overtakes if it starts.
+    pub(crate) fn overtaken_by(&self, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
+        self.blocked.overtaken_by(entry)
     }
 
     /// Decides on the next entry of the queue, without an explanation.
-    pub(crate) fn pass_over(&mut self, entry: &'a Entry) {
+    pub(crate) fn advance(&mut self, entry: &'a Entry) {
         self.position = self.position.saturating_add(1);
         if let Err(obstacle) = self.decide(entry) {
             self.record(entry, &obstacle);
         }
     }
 
-    /// The verdict on the next entry of the line.
-    pub(crate) fn step(&mut self, entry: &'a Entry) -> QueueDecision {
+    /// Decides on the next entry of the queue, and explains the decision.
+    pub(crate) fn evaluate(&mut self, entry: &'a Entry) -> QueueDecision {
         self.position = self.position.saturating_add(1);
         let obstacle = match self.decide(entry) {
-            Ok(go) => return go,
+            Ok(decision) => return decision,
             Err(obstacle) => obstacle,
         };
         let (reason, blockers, earliest_fit) = self.explain(entry, &obstacle);
@@ -231,62 +203,63 @@ impl<'a> QueueScan<'a> {
         })
     }
 
-    /// Decides on `entry`, and takes room for it if it goes.
+    /// Decides on `entry`, and reserves capacity for it if it starts.
     fn decide(&mut self, entry: &'a Entry) -> Result<QueueDecision, QueueObstacle<'a>> {
-        if let Some((controller, partition)) = self.world.find(&entry.id) {
-            return self.found(entry, controller, partition);
+        if let Some((controller, partition)) = self.snapshot.find(&entry.id) {
+            return self.decide_existing(entry, controller, partition);
         }
         if let Some(excess) = self.quotas.exceeded_by(entry) {
             return Err(QueueObstacle::OverQuota(excess));
         }
-        if let Some(barrier) = self.staying.barrier_for(entry) {
+        if let Some(barrier) = self.blocked.barrier_for(entry) {
             return Err(QueueObstacle::HeldBackBy(barrier));
         }
-        // An entry that a controller refused stays for a reason that others of its kind do not have.
+        // A refusal by a controller is a reason of this entry only, not of its shape.
         let refused = self
-            .overlays
+            .capacities
             .iter()
-            .any(|overlay| overlay.own_refusal(entry, self.rules, self.now).is_some());
-        if !refused && let Some(misfit) = self.misfits.get(&kind_of(entry)) {
-            return Err(QueueObstacle::NoCapacity(Rc::clone(misfit)));
+            .any(|capacity| capacity.own_refusal(entry, self.policy, self.now).is_some());
+        if !refused && let Some(no_capacity) = self.no_capacity.get(&shape_of(entry)) {
+            return Err(QueueObstacle::NoCapacity(Rc::clone(no_capacity)));
         }
-        match self.find_room(entry) {
+        match self.reserve_for(entry) {
             Ok((index, places)) => {
                 self.quotas.add(entry);
-                self.staying.pass(entry);
-                self.misfits.clear();
-                self.own.clear();
+                self.blocked.count_start(entry);
+                self.no_capacity.clear();
+                self.blocked_by_own_namespace.clear();
                 self.timeline = None;
-                let overlay = &mut self.overlays[index];
-                overlay.going.push(entry.id.clone());
-                self.going.push((entry, overlay.name.clone()));
-                // Wherever the ledger can choose it does, so that intent and IPUs are one write: a controller that
-                // restarts without its partitions then gives no IPUs away that are in use.
+                let capacity = &mut self.capacities[index];
+                capacity.starting.push(entry.id.clone());
+                self.starting.push((entry, capacity.name.clone()));
+                // The ledger places the partition wherever it can, so that one write records intent and IPUs.
+                // A controller that restarts without its partitions then cannot give away IPUs that are in
+                // use.
                 let placed = if places.is_empty() {
                     PlacedBy::Controller
                 } else {
                     PlacedBy::Ledger
                 };
                 Ok(QueueDecision::Start {
-                    controller: overlay.name.clone(),
+                    controller: capacity.name.clone(),
                     places,
                     placed,
                 })
             }
-            Err(why) => {
-                let misfit = Rc::new(self.no_room(entry, why));
+            Err(reasons) => {
+                let no_capacity = Rc::new(self.no_capacity_for(entry, reasons));
                 if !refused {
-                    self.misfits.insert(kind_of(entry), Rc::clone(&misfit));
+                    self.no_capacity.insert(shape_of(entry), Rc::clone(&no_capacity));
                 }
-                Err(QueueObstacle::NoCapacity(misfit))
+                Err(QueueObstacle::NoCapacity(no_capacity))
             }
         }
     }
 
-    /// The verdict on an entry whose partition a controller has already, such as after an old copy of the ledger was
-    /// restored: its owner takes it over when he asks. It needs no room, and counts for the quotas from now on, so that
-    /// nobody behind uses up what it will be charged.
-    fn found(
+    /// Decides on an entry whose partition already exists at a controller, for example after a restore of an
+    /// old copy of the ledger. Its owner takes the partition over with its next request. It needs no
+    /// capacity, but counts towards the quotas, so that later entries cannot use up its share.
+    fn decide_existing(
         &mut self,
         entry: &'a Entry,
         controller: &'a ControllerName,
@@ -303,87 +276,92 @@ impl<'a> QueueScan<'a> {
         })
     }
 
-    /// Takes room for `entry` at the first controller of the order that has it, or says why each has not.
-    fn find_room(&mut self, entry: &'a Entry) -> Result<(usize, Vec<IpuPlace>), ReasonsByController> {
-        let mut order: Vec<usize> = (0..self.overlays.len()).collect();
-        match self.rules.order {
+    /// Reserves capacity for `entry` at the first controller of the order that has it, or returns the reason
+    /// of each.
+    fn reserve_for(&mut self, entry: &'a Entry) -> Result<(usize, Vec<IpuPlace>), ReasonsByController> {
+        let mut order: Vec<usize> = (0..self.capacities.len()).collect();
+        match self.policy.order {
             SelectionOrder::Serial => {}
-            SelectionOrder::Tightest => order.sort_by_key(|i| self.overlays[*i].now.largest_block()),
+            SelectionOrder::Tightest => order.sort_by_key(|i| self.capacities[*i].current.largest_block()),
             SelectionOrder::MostFree => {
-                order.sort_by_key(|i| core::cmp::Reverse(self.overlays[*i].now.free()));
+                order.sort_by_key(|i| core::cmp::Reverse(self.capacities[*i].current.free()));
             }
         }
-        let mut why = Vec::new();
+        let mut reasons = Vec::new();
         for index in order {
-            let overlay = &mut self.overlays[index];
-            if !allows(entry, &overlay.name) {
+            let capacity = &mut self.capacities[index];
+            if !allows(entry, &capacity.name) {
                 continue;
             }
-            let refusal = overlay.closed();
-            if let Some(reason) = refusal.or_else(|| overlay.refusal_of(entry, self.rules, self.now)) {
-                why.push((overlay.name.clone(), reason));
+            let refusal = capacity.closed_reason();
+            if let Some(reason) = refusal.or_else(|| capacity.refusal_of(entry, self.policy, self.now)) {
+                reasons.push((capacity.name.clone(), reason));
                 continue;
             }
-            match overlay.now.reserve(&entry.id, &entry.spec, &entry.pin.ipus) {
+            match capacity.current.reserve(&entry.id, &entry.spec, &entry.pin.ipus) {
                 Ok(places) => return Ok((index, places)),
-                Err(reason) => why.push((overlay.name.clone(), reason)),
+                Err(reason) => reasons.push((capacity.name.clone(), reason)),
             }
         }
-        for view in &self.world.controllers {
+        for view in &self.snapshot.controllers {
             if let (Err(reason), ServiceState::Open) = (&view.listing, view.service)
                 && allows(entry, &view.name)
             {
-                why.push((view.name.clone(), reason.clone()));
+                reasons.push((view.name.clone(), reason.clone()));
             }
         }
-        Err(why)
+        Err(reasons)
     }
 
-    /// Decides why `entry`, which no controller has room for, stays.
-    fn no_room(&self, entry: &Entry, why: ReasonsByController) -> NoCapacity {
-        // It would fit if those ahead did not go first: then they are the reason.
-        let kept_at = self.overlays.iter().position(|overlay| {
+    /// Determines the cause of the wait of `entry`, for which no controller has capacity.
+    fn no_capacity_for(&self, entry: &Entry, reasons: ReasonsByController) -> NoCapacity {
+        // It would fit if the entries ahead did not start first: they are the cause then.
+        let kept_at = self.capacities.iter().position(|capacity| {
             let refused = |(name, reason): &(ControllerName, Reason)| {
-                *name == overlay.name && matches!(&*reason.code, REFUSED | LOST_PARTITION)
+                *name == capacity.name && matches!(&*reason.code, REFUSED | LOST_PARTITION)
             };
-            !why.iter().any(refused) && overlay.would_fit_first(entry)
+            !reasons.iter().any(refused) && capacity.would_fit_without_starting(entry)
         });
-        let hopeless = || {
-            why.iter()
+        let is_permanent = || {
+            reasons
+                .iter()
                 .all(|(_, reason)| matches!(&*reason.code, TOO_LARGE | UNKNOWN_ALLOCATION | UNAVAILABLE))
         };
-        let can_help = |overlay: &CapacitySnapshot<'_>| overlay.can_help(entry, self.rules, self.now);
-        let because = if kept_at.is_some() || !hopeless() && self.overlays.iter().any(can_help) {
+        let can_help = |capacity: &CapacitySnapshot<'_>| capacity.can_help(entry, self.policy, self.now);
+        let cause = if kept_at.is_some() || !is_permanent() && self.capacities.iter().any(can_help) {
             WaitCause::NoCapacity
         } else {
             WaitCause::Other
         };
         NoCapacity {
-            why,
+            reasons,
             kept_at,
-            because,
-            words: OnceCell::new(),
+            cause,
+            explanation: OnceCell::new(),
         }
     }
 
-    /// Records that `entry` stays.
+    /// Records that `entry` stays queued.
     fn record(&mut self, entry: &'a Entry, obstacle: &QueueObstacle<'a>) {
-        let because = match obstacle {
+        let cause = match obstacle {
             QueueObstacle::Foreign(_) | QueueObstacle::OverQuota(_) => WaitCause::Other,
             QueueObstacle::HeldBackBy(_) => WaitCause::NoCapacity,
-            QueueObstacle::NoCapacity(misfit) => misfit.because,
+            QueueObstacle::NoCapacity(no_capacity) => no_capacity.cause,
         };
         if let EntryState::Waiting {
             refused: Some(refused),
         } = &entry.state
-            && let Some(overlay) = self.overlays.iter_mut().find(|o| o.name == refused.controller)
-            && overlay.add_refusal(entry, self.rules, self.now)
+            && let Some(capacity) = self
+                .capacities
+                .iter_mut()
+                .find(|capacity| capacity.name == refused.controller)
+            && capacity.add_refusal(entry, self.policy, self.now)
         {
-            self.misfits.clear();
+            self.no_capacity.clear();
         }
-        if because == WaitCause::NoCapacity {
-            let own = self.is_blocked_by_own(entry);
-            self.staying.push(entry, own);
+        if cause == WaitCause::NoCapacity {
+            let own_namespace = self.is_blocked_by_own_namespace(entry);
+            self.blocked.push(entry, own_namespace);
             if let Some(timeline) = &mut self.timeline {
                 timeline.push(entry);
             }
@@ -391,25 +369,25 @@ impl<'a> QueueScan<'a> {
     }
 
     /// Returns whether partitions of its own namespace have to end before `entry` fits anywhere.
-    fn is_blocked_by_own(&mut self, entry: &'a Entry) -> bool {
+    fn is_blocked_by_own_namespace(&mut self, entry: &'a Entry) -> bool {
         let Some(namespace) = entry.owner.as_ref().map(|owner| &owner.job.namespace) else {
             return false;
         };
-        let mut overlays = self.overlays.iter();
-        if !overlays.any(|overlay| overlay.has_holder_of(namespace)) {
+        let mut capacities = self.capacities.iter();
+        if !capacities.any(|capacity| capacity.has_holder_of(namespace)) {
             return false;
         }
         let compute = || {
-            let mut overlays = self.overlays.iter();
-            !overlays.any(|overlay| overlay.can_help_without(namespace, entry, self.rules, self.now))
+            let mut capacities = self.capacities.iter();
+            !capacities.any(|capacity| capacity.can_help_without(namespace, entry, self.policy, self.now))
         };
         *self
-            .own
-            .entry((kind_of(entry), namespace))
+            .blocked_by_own_namespace
+            .entry((shape_of(entry), namespace))
             .or_insert_with(compute)
     }
 
-    /// Puts into words why `entry` stays, with its blockers and its expected start.
+    /// Builds the reason, the blockers and the expected start of a queued `entry`.
     fn explain(
         &mut self,
         entry: &Entry,
@@ -431,58 +409,64 @@ impl<'a> QueueScan<'a> {
             }
             QueueObstacle::HeldBackBy(barrier) => {
                 let message = format!(
-                    "{} was passed {} times and goes first now",
-                    named(barrier),
+                    "{} was overtaken {} times and starts first now",
+                    describe(barrier),
                     barrier.overtaken
                 );
                 let blockers = Vec::from([self.blocker(barrier.id.clone())]);
-                (held_back(entry, &message), blockers, None)
+                (held_back_reason(entry, &message), blockers, None)
             }
-            QueueObstacle::NoCapacity(misfit) => {
-                let words = misfit.words.get_or_init(|| self.explain_misfit(entry, misfit));
-                let (reason, blockers) = words.clone();
-                let earliest = match misfit.because {
-                    WaitCause::NoCapacity => self.earliest(entry),
+            QueueObstacle::NoCapacity(no_capacity) => {
+                let explanation = no_capacity
+                    .explanation
+                    .get_or_init(|| self.explain_no_capacity(entry, no_capacity));
+                let (reason, blockers) = explanation.clone();
+                let expected_start = match no_capacity.cause {
+                    WaitCause::NoCapacity => self.expected_start(entry),
                     WaitCause::Other => None,
                 };
-                (reason, blockers, earliest)
+                (reason, blockers, expected_start)
             }
         }
     }
 
-    fn explain_misfit(&self, entry: &Entry, misfit: &NoCapacity) -> (Reason, Vec<Blocker>) {
-        if let Some(overlay) = misfit.kept_at.map(|index| &self.overlays[index]) {
+    fn explain_no_capacity(&self, entry: &Entry, no_capacity: &NoCapacity) -> (Reason, Vec<Blocker>) {
+        if let Some(capacity) = no_capacity.kept_at.map(|index| &self.capacities[index]) {
             let ahead: Vec<_> = self
-                .going
+                .starting
                 .iter()
-                .filter(|(_, controller)| *controller == overlay.name)
+                .filter(|(_, controller)| *controller == capacity.name)
                 .map(|(entry, _)| *entry)
                 .collect();
-            let names: Vec<_> = ahead.iter().take(3).map(|entry| named(entry)).collect();
-            let message = format!("the room at {} is kept for {}", overlay.name, names.join(", "));
+            let names: Vec<_> = ahead.iter().take(3).map(|entry| describe(entry)).collect();
+            let message = format!(
+                "the capacity at {} is kept for {}",
+                capacity.name,
+                names.join(", ")
+            );
             let blockers = ahead.iter().map(|entry| self.blocker(entry.id.clone()));
-            return (held_back(entry, &message), blockers.collect());
+            return (held_back_reason(entry, &message), blockers.collect());
         }
         let blockers = self
-            .overlays
+            .capacities
             .iter()
-            .filter(|overlay| allows(entry, &overlay.name))
-            .map(|overlay| match overlay.closed_by() {
-                none if none.is_empty() => overlay.now.blockers(&entry.spec),
+            .filter(|capacity| allows(entry, &capacity.name))
+            .map(|capacity| match capacity.closed_by() {
+                none if none.is_empty() => capacity.current.blockers(&entry.spec),
                 lost => lost,
             })
             .filter(|blockers| !blockers.is_empty())
             .min_by_key(Vec::len)
             .unwrap_or_default();
         let blockers = blockers.into_iter().map(|id| self.blocker(id)).collect();
-        (self.combined(entry, &misfit.why), blockers)
+        (self.combine_reasons(entry, &no_capacity.reasons), blockers)
     }
 
     fn blocker(&self, id: PartitionId) -> Blocker {
         let entry = self.state.get(&id);
         let size = entry
             .map(|entry| entry.spec.size)
-            .or_else(|| self.world.find(&id).map(|(_, partition)| partition.spec.size));
+            .or_else(|| self.snapshot.find(&id).map(|(_, partition)| partition.spec.size));
         Blocker {
             owner: entry.and_then(|entry| entry.owner.clone()),
             size,
@@ -491,21 +475,21 @@ impl<'a> QueueScan<'a> {
         }
     }
 
-    /// One reason from what the controllers say: the code of the one that is nearest to having room, the sum of the free
-    /// IPUs, the largest block of all, and the words of each.
-    fn combined(&self, entry: &Entry, why: &ReasonsByController) -> Reason {
+    /// Combines the reasons of the controllers: the code of the one closest to having capacity, the sum of
+    /// the free IPUs, the largest block of all, and every message.
+    fn combine_reasons(&self, entry: &Entry, reasons: &ReasonsByController) -> Reason {
         let open = || {
-            self.overlays
+            self.capacities
                 .iter()
-                .filter(|overlay| allows(entry, &overlay.name))
+                .filter(|capacity| allows(entry, &capacity.name))
         };
-        let free = open().fold(0_u64, |sum, overlay| sum + u64::from(overlay.now.free()));
+        let free = open().fold(0_u64, |sum, capacity| sum + u64::from(capacity.current.free()));
         let largest = open()
-            .map(|overlay| overlay.now.largest_block())
+            .map(|capacity| capacity.current.largest_block())
             .max()
             .unwrap_or(0);
-        // What others can end comes before what nobody can.
-        let nearest = why
+        // Conditions that other owners can end come before permanent ones.
+        let nearest = reasons
             .iter()
             .min_by_key(|(name, reason)| {
                 let rank = match &*reason.code {
@@ -514,8 +498,8 @@ impl<'a> QueueScan<'a> {
                     _ => 0,
                 };
                 let block = open()
-                    .find(|o| o.name == *name)
-                    .map_or(0, |o| o.now.largest_block());
+                    .find(|capacity| capacity.name == *name)
+                    .map_or(0, |capacity| capacity.current.largest_block());
                 (rank, core::cmp::Reverse(block))
             })
             .map(|(_, reason)| reason.clone());
@@ -526,8 +510,8 @@ impl<'a> QueueScan<'a> {
             };
             return Reason::new(UNAVAILABLE, message).with("size", entry.size());
         };
-        if why.len() > 1 {
-            let all: Vec<_> = why
+        if reasons.len() > 1 {
+            let all: Vec<_> = reasons
                 .iter()
                 .map(|(name, reason)| format!("{name}: {}", reason.message))
                 .collect();
@@ -539,30 +523,34 @@ impl<'a> QueueScan<'a> {
             .with("size", entry.size())
     }
 
-    /// When `entry` goes at the latest, by what those who hold and those ahead declare.
-    fn earliest(&mut self, entry: &Entry) -> Option<Timestamp> {
+    /// Returns the latest start of `entry`, by the run times that holders and entries ahead declare.
+    fn expected_start(&mut self, entry: &Entry) -> Option<Timestamp> {
         if self.timeline.is_none() {
-            self.timeline = Some(self.timeline());
+            self.timeline = Some(self.build_timeline());
         }
         self.timeline.as_mut()?.first_fit(entry)
     }
 
-    fn timeline(&self) -> Timeline<'a> {
-        let mut rooms = Vec::new();
-        for overlay in self.overlays.iter().filter(|overlay| overlay.closed().is_none()) {
-            rooms.push((overlay.name.clone(), overlay.now.fork()));
+    fn build_timeline(&self) -> Timeline<'a> {
+        let mut capacities = Vec::new();
+        for capacity in self
+            .capacities
+            .iter()
+            .filter(|capacity| capacity.closed_reason().is_none())
+        {
+            capacities.push((capacity.name.clone(), capacity.current.fork()));
         }
         let held = self.state.entries().filter(|holder| holder.state.holds());
         let held = held.filter_map(|holder| {
             let end = holder.until(self.now)?;
             Some((end, holder.controller.clone()?, holder.id.clone()))
         });
-        let going = self.going.iter().filter_map(|(ahead, controller)| {
+        let starting = self.starting.iter().filter_map(|(ahead, controller)| {
             let end = self.now.plus(ahead.max_runtime?);
             Some((end, controller.clone(), ahead.id.clone()))
         });
-        let mut timeline = Timeline::new(self.now, rooms, held.chain(going));
-        for ahead in self.staying.entries() {
+        let mut timeline = Timeline::new(self.now, capacities, held.chain(starting));
+        for ahead in self.blocked.entries() {
             timeline.push(ahead);
         }
         timeline
@@ -573,8 +561,8 @@ pub(crate) const TOO_LARGE: &str = "TooLarge";
 const UNKNOWN_ALLOCATION: &str = "UnknownAllocation";
 pub(crate) const UNAVAILABLE: &str = "ControllerUnavailable";
 
-/// Whether the owner of `entry` may have `partition`, which a controller has under its id: only if the id follows from the
-/// owner and what is there is what he asks for.
+/// Returns whether the owner of `entry` may take over `partition`, which exists at a controller under its id.
+/// The id must be derived from the owner, and the properties must be those requested.
 pub(crate) fn may_take_over(entry: &Entry, partition: &Partition) -> bool {
     let derived = entry
         .owner
@@ -583,11 +571,11 @@ pub(crate) fn may_take_over(entry: &Entry, partition: &Partition) -> bool {
     derived && entry.matches(&partition.spec)
 }
 
-fn held_back(entry: &Entry, message: &str) -> Reason {
+fn held_back_reason(entry: &Entry, message: &str) -> Reason {
     Reason::new("HeldBackForEarlier", message).with("size", entry.size())
 }
 
-fn named(entry: &Entry) -> String {
+fn describe(entry: &Entry) -> String {
     match &entry.owner {
         Some(owner) => format!("{owner} ({} IPUs)", entry.size()),
         None => format!("{} ({} IPUs)", entry.id, entry.size()),

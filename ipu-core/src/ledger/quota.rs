@@ -1,4 +1,4 @@
-//! Quotas: how much a namespace or an account may hold at a time.
+//! Quotas: the maximum that a namespace or an account may hold at a time.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -11,7 +11,7 @@ use crate::ids::{Namespace, PartitionId};
 use crate::ledger::entry::Entry;
 use crate::reason::Reason;
 
-/// Whose quota.
+/// The subject of a quota.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -31,20 +31,20 @@ impl core::fmt::Display for QuotaSubject {
     }
 }
 
-/// The most that a subject may hold. A lowered quota takes nothing away from those who hold already.
+/// Limits of a subject. A lowered quota does not affect partitions that are held already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Quota {
-    /// Most IPUs; none is no limit.
+    /// Maximum number of IPUs; none is no limit.
     pub max_ipus: Option<u32>,
-    /// Most partitions; none is no limit.
+    /// Maximum number of partitions; none is no limit.
     pub max_partitions: Option<u32>,
 }
 
 /// The quotas in force.
 pub type Quotas = BTreeMap<QuotaSubject, Quota>;
 
-/// What each subject with a quota holds.
+/// Current use of each subject with a quota.
 pub(crate) struct QuotaUse<'a> {
     quotas: &'a Quotas,
     used: BTreeMap<&'a QuotaSubject, QuotaUsage>,
@@ -58,33 +58,33 @@ struct QuotaUsage {
 
 impl<'a> QuotaUse<'a> {
     pub(crate) fn new<'e>(quotas: &'a Quotas, entries: impl Iterator<Item = &'e Entry>) -> Self {
-        let mut this = Self {
+        let mut quota_use = Self {
             quotas,
             used: BTreeMap::new(),
         };
         if !quotas.is_empty() {
             for entry in entries.filter(|entry| entry.state.holds()) {
-                this.add(entry);
+                quota_use.add(entry);
             }
         }
-        this
+        quota_use
     }
 
     pub(crate) fn add(&mut self, entry: &Entry) {
-        for (subject, _) in concerning(self.quotas, entry) {
+        for (subject, _) in quotas_of(self.quotas, entry) {
             let used = self.used.entry(subject).or_default();
             used.ipus = used.ipus.saturating_add(entry.size());
             used.holders.push(entry.id.clone());
         }
     }
 
-    /// The first quota that `entry` would exceed.
+    /// Returns the first quota that `entry` would exceed.
     pub(crate) fn exceeded_by(&self, entry: &Entry) -> Option<Excess<'a>> {
-        concerning(self.quotas, entry).find_map(|(subject, quota)| {
+        quotas_of(self.quotas, entry).find_map(|(subject, quota)| {
             let used = self.used.get(subject);
             let ipus = used.map_or(0, |used| used.ipus);
             let partitions = u32::try_from(self.holders(subject).len()).unwrap_or(u32::MAX);
-            let (word, limit, has, wants) = match (quota.max_ipus, quota.max_partitions) {
+            let (unit, limit, held, requested) = match (quota.max_ipus, quota.max_partitions) {
                 (Some(limit), _) if ipus.saturating_add(entry.size()) > limit => {
                     ("IPUs", limit, ipus, entry.size())
                 }
@@ -93,15 +93,15 @@ impl<'a> QuotaUse<'a> {
             };
             Some(Excess {
                 subject,
-                word,
+                unit,
                 limit,
-                has,
-                wants,
+                held,
+                requested,
             })
         })
     }
 
-    /// The partitions that use up the quota of `subject`.
+    /// Returns the partitions that use up the quota of `subject`.
     pub(crate) fn holders(&self, subject: &QuotaSubject) -> &[PartitionId] {
         self.used.get(subject).map_or(&[], |used| &used.holders)
     }
@@ -111,34 +111,34 @@ impl<'a> QuotaUse<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Excess<'a> {
     pub(crate) subject: &'a QuotaSubject,
-    word: &'static str,
+    unit: &'static str,
     limit: u32,
-    has: u32,
-    wants: u32,
+    held: u32,
+    requested: u32,
 }
 
 impl Excess<'_> {
-    /// The reason why `entry` stays.
+    /// Builds the reason that `entry` waits.
     pub(crate) fn reason(&self, entry: &Entry) -> Reason {
         let Self {
             subject,
-            word,
+            unit,
             limit,
-            has,
-            wants,
+            held,
+            requested,
         } = self;
         Reason::new(
             "QuotaExceeded",
-            format!("{subject} holds {has} of {limit} {word} and asks for {wants} more"),
+            format!("{subject} holds {held} of {limit} {unit} and requests {requested} more"),
         )
-        .with("used", *has)
+        .with("used", *held)
         .with("limit", *limit)
         .with("size", entry.size())
     }
 }
 
-/// The quotas that `entry` counts for, that of its namespace first.
-fn concerning<'q>(
+/// Iterates over the quotas that `entry` counts towards, that of its namespace first.
+fn quotas_of<'q>(
     quotas: &'q Quotas,
     entry: &Entry,
 ) -> impl Iterator<Item = (&'q QuotaSubject, &'q Quota)> + use<'q> {

@@ -1,4 +1,4 @@
-//! A create call that is made again: the free capacity may have changed since the intent was recorded.
+//! Repeated create calls: the free capacity may have changed since the intent was recorded.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,47 +6,49 @@ use alloc::vec::Vec;
 use crate::ids::PartitionId;
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::ControllersSnapshot;
-use crate::ledger::capacity_snapshot::overlays_without;
+use crate::ledger::capacity_snapshot::capacity_snapshots_without;
 use crate::ledger::entry::{Entry, EntryState, PlacedBy};
 use crate::ledger::transition_error::{TransitionError, moved};
 use crate::ledger::transitions::{CallWindow, Transition};
 use crate::partition::IpuPlace;
 use crate::units::Timestamp;
 
-/// The decision on a create call that is to be made again.
+/// The decision on a repeated create call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepeatedCreate {
-    /// It may be made, for this entry.
+    /// Make the call, for this entry.
     Call(Box<Entry>),
-    /// It does not fit at its controller any more: the entry is back in the queue.
+    /// The partition no longer fits at its controller; the entry is back in the queue.
     Requeued,
 }
 
 impl LedgerState {
-    /// Decides placement again for an intent whose partition its controller does not know, and moves its fence on like
-    /// [`take_up`](Self::take_up). `world` must be newer than that answer of the controller.
+    /// Decides the placement again for an intent whose partition its controller does not list, and advances
+    /// its fence like [`claim_call`](Self::claim_call). `snapshot` must be newer than that response of the
+    /// controller.
     ///
-    /// The recorded IPUs stay while an earlier call may still make the partition, because it would get those. An intent
-    /// without recorded IPUs gets some, if the ledger can choose.
+    /// The recorded IPUs are kept while an earlier call may still create the partition, because it would get
+    /// those. An intent without recorded IPUs gets some, if the ledger can choose.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::Moved`] if the entry is no intent any more. [`TransitionError::Unsettled`] if the partition does not fit and an
-    /// earlier call may still make it, so that the entry cannot go back to the queue yet.
+    /// [`TransitionError::Moved`] if the entry is no longer an intent. [`TransitionError::Unsettled`] if the
+    /// partition does not fit and an earlier call may still create it, so that the entry cannot be requeued
+    /// yet.
     pub fn repeat_create(
         &self,
         id: &PartitionId,
         answered: Option<Timestamp>,
-        world: &ControllersSnapshot,
+        snapshot: &ControllersSnapshot,
         window: CallWindow,
     ) -> Result<Transition<RepeatedCreate>, TransitionError> {
-        let entry = self.expect(id, "created again")?;
+        let entry = self.expect(id, "recreated")?;
         let EntryState::Intent { fence, .. } = entry.state else {
-            return Err(moved(entry, "created again"));
+            return Err(moved(entry, "recreated"));
         };
-        let own = (answered != Some(fence)).then_some(fence);
-        let unsettled = own.max(entry.unsettled).filter(|until| *until > window.now);
-        let Some(places) = self.room_for_again(entry, world) else {
+        let own_fence = (answered != Some(fence)).then_some(fence);
+        let unsettled = own_fence.max(entry.unsettled).filter(|until| *until > window.now);
+        let Some(places) = self.places_for_retry(entry, snapshot) else {
             return match unsettled {
                 Some(until) => Err(TransitionError::Unsettled {
                     id: id.clone(),
@@ -58,37 +60,40 @@ impl LedgerState {
                 )),
             };
         };
-        let mut again = self.claim_call(id, answered, window)?.outcome;
-        if again.places.is_empty() && !places.is_empty() && unsettled.is_none() {
-            again.places = places;
-            again.placed = PlacedBy::Ledger;
+        let mut retried = self.claim_call(id, answered, window)?.outcome;
+        if retried.places.is_empty() && !places.is_empty() && unsettled.is_none() {
+            retried.places = places;
+            retried.placed = PlacedBy::Ledger;
         }
         Ok(Transition::put(
-            &again,
-            RepeatedCreate::Call(Box::new(again.clone())),
+            &retried,
+            RepeatedCreate::Call(Box::new(retried.clone())),
         ))
     }
 
-    /// The IPUs for `entry` at its controller beside all other holders; empty if the controller chooses, none if there
-    /// is no room. Recorded IPUs are kept if they are cordoned meanwhile.
-    fn room_for_again(&self, entry: &Entry, world: &ControllersSnapshot) -> Option<Vec<IpuPlace>> {
+    /// Returns the IPUs for `entry` at its controller beside all other holders; empty if the controller
+    /// chooses, none if there is no capacity. Recorded IPUs are kept even if they are cordoned meanwhile.
+    fn places_for_retry(&self, entry: &Entry, snapshot: &ControllersSnapshot) -> Option<Vec<IpuPlace>> {
         let name = entry.controller.as_ref()?;
         let is_placed = !entry.places.is_empty();
-        let world = &*self.by_controller(world);
-        let overlays = overlays_without(self, world, (!is_placed).then_some(&entry.id));
-        let name = world.primary(name);
-        let mut overlay = overlays.into_iter().find(|overlay| overlay.name == *name)?;
-        if overlay.closed().is_some() {
+        let snapshot = &*self.by_controller(snapshot);
+        let capacities = capacity_snapshots_without(self, snapshot, (!is_placed).then_some(&entry.id));
+        let name = snapshot.primary(name);
+        let mut capacity = capacities.into_iter().find(|capacity| capacity.name == *name)?;
+        if capacity.closed_reason().is_some() {
             return None;
         }
         if is_placed {
-            let in_conflict = overlay.conflicts.iter().any(|other| other.id == entry.id);
+            let in_conflict = capacity.conflicts.iter().any(|other| other.id == entry.id);
             return (!in_conflict).then(|| entry.places.clone());
         }
-        if overlay.now.has(&entry.id) {
-            // It is there by now, and the call will say so.
+        if capacity.current.has(&entry.id) {
+            // It exists by now, and the call will report so.
             return Some(Vec::new());
         }
-        overlay.now.reserve(&entry.id, &entry.spec, &entry.pin.ipus).ok()
+        capacity
+            .current
+            .reserve(&entry.id, &entry.spec, &entry.pin.ipus)
+            .ok()
     }
 }

@@ -1,4 +1,4 @@
-//! The numbers of the whole system: what is used, by whom, what is available, and why the rest is not.
+//! Statistics of the whole system: IPUs used, by namespace, available, and unavailable by cause.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ControllerName, Namespace};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{ControllersSnapshot, ServiceState};
-use crate::ledger::capacity_snapshot::overlays;
+use crate::ledger::capacity_snapshot::capacity_snapshots;
 
-/// The IPUs of one controller by what is to be said of them. What nobody holds is free, unhealthy or cordoned.
+/// IPUs of one controller by availability. An IPU that is not held is free, unhealthy or cordoned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IpuCounts {
-    /// All that there are.
+    /// All IPUs.
     pub ipus: u32,
-    /// Can be placed on.
+    /// IPUs available for placement.
     pub free: u32,
-    /// Held by nobody, and the controller calls them unhealthy.
+    /// IPUs not held that the controller reports unhealthy.
     pub unhealthy: u32,
-    /// Held by nobody, healthy, and somebody cordons them.
+    /// IPUs not held, healthy and cordoned.
     pub cordoned: u32,
 }
 
 impl IpuCounts {
-    /// These many IPUs, of which none is unhealthy or cordoned and `free` are free.
+    /// Creates counts without unhealthy and cordoned IPUs.
     #[must_use]
     pub const fn new(ipus: u32, free: u32) -> Self {
         Self {
@@ -37,56 +37,57 @@ impl IpuCounts {
     }
 }
 
-/// How many IPUs of the whole system are used, available, or neither.
+/// IPUs of the whole system by use.
 ///
 /// Source: seed 000 §6.8.1 (`/stats`): of 32 IPUs with 4 used 28 are available.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Stats {
-    /// What the ledger holds, by the namespace of the owner; namespaces that hold nothing are left out.
+    /// IPUs that the ledger holds, by the namespace of the owner; namespaces without any are left out.
     pub by_namespace: BTreeMap<Namespace, u32>,
-    /// What the ledger holds in all, also at controllers that do not answer. More than the sum over the namespaces by
-    /// what is quarantined.
+    /// IPUs that the ledger holds in total, including controllers that cannot be queried. The sum of
+    /// `by_namespace` and `quarantined`.
     pub used: u32,
-    /// Of those, what nobody is known to own.
+    /// Of `used`, IPUs without a known owner.
     pub quarantined: u32,
-    /// What can be placed on now, at all controllers that get new partitions, answer, and tell their hardware: the sum of
-    /// the free IPUs that a query tells.
+    /// IPUs available for placement now, at all open controllers that can be queried and report their
+    /// hardware: the sum of the free IPUs that a query returns.
     pub available: u32,
-    /// Free and healthy, but cordoned, or of a controller that is being drained.
+    /// IPUs free and healthy, but cordoned, or at a draining controller.
     #[serde(rename = "excluded")]
     pub cordoned: u32,
-    /// Held at controllers by partitions that the ledger does not hold.
+    /// IPUs held at controllers by partitions that the ledger does not hold.
     pub foreign: u32,
-    /// Of those, by partitions of our form: nobody gives them back unless repair adopts or quarantines them.
+    /// Of `foreign`, IPUs of partitions with a derived id. They are released only after repair adopts or
+    /// quarantines them.
     #[serde(default)]
     pub leaked: u32,
-    /// Held by nobody and unhealthy.
+    /// IPUs not held and unhealthy.
     pub unhealthy: u32,
-    /// All IPUs of the controllers that answer and tell their hardware.
+    /// All IPUs of the controllers that can be queried and report their hardware.
     pub ipus: u32,
-    /// Controllers that do not answer or do not tell their hardware: what is free there nobody knows.
+    /// Controllers that cannot be queried or do not report their hardware; their free IPUs are unknown.
     pub unknown: Vec<ControllerName>,
 }
 
 impl LedgerState {
-    /// The numbers of the whole system. What the ledger holds counts as used from its intent until the controller says
-    /// that it is gone, whether the controller shows it or not.
+    /// Computes the statistics of the whole system. A partition counts as used from its intent until the
+    /// controller confirms its removal, even if the controller does not list it.
     #[must_use]
-    pub fn stats(&self, world: &ControllersSnapshot) -> Stats {
-        let world = &*self.by_controller(world);
+    pub fn stats(&self, snapshot: &ControllersSnapshot) -> Stats {
+        let snapshot = &*self.by_controller(snapshot);
         let mut stats = Stats::default();
         for entry in self.entries().filter(|entry| entry.state.holds()) {
             stats.used = stats.used.saturating_add(entry.size());
-            let whose = match &entry.owner {
+            let total = match &entry.owner {
                 Some(owner) => stats.by_namespace.entry(owner.job.namespace.clone()).or_default(),
                 None => &mut stats.quarantined,
             };
-            *whose = whose.saturating_add(entry.size());
+            *total = total.saturating_add(entry.size());
         }
-        let overlays = overlays(self, world);
-        for view in &world.controllers {
+        let capacities = capacity_snapshots(self, snapshot);
+        for view in &snapshot.controllers {
             let Ok(listing) = &view.listing else {
                 stats.unknown.push(view.name.clone());
                 continue;
@@ -101,27 +102,27 @@ impl LedgerState {
                     }
                 }
             }
-            let open = overlays.iter().find(|overlay| overlay.name == view.name);
-            let tally = match open {
-                Some(overlay) => overlay.now.counts(),
+            let current = capacities.iter().find(|capacity| capacity.name == view.name);
+            let counts = match current {
+                Some(capacity) => capacity.current.counts(),
                 None => {
-                    let mut room = listing.capacity().fork();
-                    self.enter_holders(world, &view.name, &mut *room);
-                    room.counts()
+                    let mut capacity = listing.capacity().fork();
+                    self.reserve_recorded(snapshot, &view.name, &mut *capacity);
+                    capacity.counts()
                 }
             };
-            let Some(tally) = tally else {
+            let Some(counts) = counts else {
                 stats.unknown.push(view.name.clone());
                 continue;
             };
-            stats.ipus = stats.ipus.saturating_add(tally.ipus);
-            stats.unhealthy = stats.unhealthy.saturating_add(tally.unhealthy);
-            stats.cordoned = stats.cordoned.saturating_add(tally.cordoned);
+            stats.ipus = stats.ipus.saturating_add(counts.ipus);
+            stats.unhealthy = stats.unhealthy.saturating_add(counts.unhealthy);
+            stats.cordoned = stats.cordoned.saturating_add(counts.cordoned);
             let free = match view.service {
                 ServiceState::Open => &mut stats.available,
                 ServiceState::Draining => &mut stats.cordoned,
             };
-            *free = free.saturating_add(tally.free);
+            *free = free.saturating_add(counts.free);
         }
         stats
     }

@@ -1,4 +1,4 @@
-//! What the ledger does not do, and the checks that several transitions share.
+//! Rejected transitions, and the checks that several transitions share.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -11,44 +11,44 @@ use crate::ledger::entry::Entry;
 use crate::partition::PartitionSpec;
 use crate::units::Timestamp;
 
-/// Why the ledger does not do what it is asked to.
+/// The reason that the ledger rejects a transition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransitionError {
-    /// The id is somebody else's.
-    #[error("partition {id} belongs to {}, instance {instance}", owner.as_ref().map_or_else(|| String::from("nobody known"), alloc::string::ToString::to_string))]
+    /// Another owner has the id.
+    #[error("partition {id} belongs to {}, instance {instance}", owner.as_ref().map_or_else(|| String::from("no known owner"), alloc::string::ToString::to_string))]
     NotTheOwner {
-        /// Which partition.
+        /// The partition id.
         id: PartitionId,
-        /// Whose it is; none if it is quarantined.
+        /// The owner; none if the partition is quarantined.
         owner: Option<Box<Owner>>,
-        /// Which instance of that owner.
+        /// Instance of that owner.
         instance: u32,
     },
-    /// The controller has a partition of that id which the ledger did not make for this owner.
+    /// The controller has a partition of that id that the ledger did not create for this owner.
     #[error(
         "controller {controller} has a partition {id} of {found} IPUs that was not made for this request"
     )]
     Foreign {
-        /// Which partition.
+        /// The partition id.
         id: PartitionId,
-        /// Where.
+        /// The controller.
         controller: ControllerName,
-        /// Its size.
+        /// Its size in IPUs.
         found: u32,
     },
-    /// The owner asked for something else under this id before.
-    #[error("partition {id} was asked for with other properties ({} IPUs, {} GCDs) before; release it first", recorded.size, recorded.gcds)]
+    /// The owner requested other properties under this id before.
+    #[error("partition {id} was requested with other properties ({} IPUs, {} GCDs) before; release it first", recorded.size, recorded.gcds)]
     OtherSpec {
-        /// Which partition.
+        /// The partition id.
         id: PartitionId,
-        /// What was asked for.
+        /// The recorded properties.
         recorded: Box<PartitionSpec>,
     },
-    /// A newer attempt has asked already.
-    #[error("attempt {asked} of partition {id} is out of date; attempt {recorded} asked already")]
+    /// A newer attempt has requested the partition already.
+    #[error("attempt {asked} of partition {id} is out of date; attempt {recorded} has already requested it")]
     StaleAttempt {
-        /// Which partition.
+        /// The partition id.
         id: PartitionId,
         /// The attempt of the request.
         asked: u32,
@@ -57,36 +57,37 @@ pub enum TransitionError {
     },
     /// The request was read after its client had given up.
     #[error(
-        "the request for partition {id} was to be read until {} ms and is read at {} ms; ask again, and compare the clocks",
+        "the request for partition {id} expired at {} ms and was read at {} ms; send it again, and compare the clocks",
         not_after.as_millis(), now.as_millis()
     )]
     TooLate {
-        /// Which partition.
+        /// The partition id.
         id: PartitionId,
-        /// When its client gave up.
+        /// Time at which the client gave up.
         not_after: Timestamp,
-        /// The time of the ledger.
+        /// Time of the ledger.
         now: Timestamp,
     },
-    /// The line is full.
-    #[error("the waiting line is full with {limit} requests")]
+    /// The queue is full.
+    #[error("the queue is full with {limit} requests")]
     LineFull {
-        /// How many it takes.
+        /// Maximum length of the queue.
         limit: usize,
     },
-    /// The owner's namespace, or all namespaces of the client together, have as many requests in the queue as they may.
-    #[error("{} {queued} queued requests{}", have(namespaces), of_limit(*limit, *share))]
+    /// The owner's namespace, or all namespaces of the client together, have reached their limit of queued
+    /// requests.
+    #[error("{} {queued} queued requests{}", format_namespaces(namespaces), format_limit(*limit, *share))]
     NamespaceQueueFull {
-        /// The namespace of the owner; all namespaces of the client if only together they have too many.
+        /// The namespace of the owner; all namespaces of the client if only together they exceed the limit.
         namespaces: Vec<Namespace>,
-        /// How many requests they have in the queue.
+        /// Number of their queued requests.
         queued: usize,
-        /// Most requests that they may have there.
+        /// Maximum number of queued requests.
         limit: usize,
-        /// Most bytes of the ledger that these requests may take, if that is the limit which they reached.
+        /// Maximum size of these requests in the ledger in bytes, if that is the limit that they reached.
         share: Option<usize>,
     },
-    /// The priority is higher than owners of the namespace may ask for.
+    /// The priority is higher than the maximum of the namespace.
     #[error("priority {asked} is higher than {highest}, the highest of namespace {namespace}")]
     PriorityTooHigh {
         /// The namespace of the owner.
@@ -104,7 +105,7 @@ pub enum TransitionError {
         /// The account of the request.
         account: String,
     },
-    /// The id has the form of one that follows from a job and an instance, and does not follow from those of the request.
+    /// The id has the derived form, but is not derived from the job and instance of the request.
     #[error(
         "partition id {id} has the form of a derived one and does not follow from {owner}, instance {instance}"
     )]
@@ -116,33 +117,33 @@ pub enum TransitionError {
         /// The instance of the request.
         instance: u32,
     },
-    /// The entry has moved on, so that the fact no longer applies to it.
+    /// The entry has changed state, so the transition no longer applies.
     #[error("partition {id} is {state} and cannot become {wanted}")]
     Moved {
-        /// Which partition.
+        /// The partition id.
         id: PartitionId,
-        /// Its state; `gone` if there is no entry.
+        /// Its state; `gone` if there is no entry of this id.
         state: &'static str,
-        /// What it was to become.
+        /// The target state of the transition.
         wanted: &'static str,
     },
-    /// The id is taken by another cordon, or the cordon is somebody else's.
+    /// Another cordon has the id, or the cordon has another owner.
     #[error(
-        "exclusion {} is {}'s, of {} at controller {}: {}",
+        "cordon {} belongs to {}, for {} at controller {}: {}",
         recorded.id, recorded.owner, recorded.what, recorded.controller, recorded.reason
     )]
     OtherCordon {
-        /// As it is recorded.
+        /// The recorded cordon.
         recorded: Box<Cordon>,
     },
-    /// That cannot be cordoned.
-    #[error("{what} at controller {controller} cannot be excluded: {why}")]
+    /// The hardware cannot be cordoned.
+    #[error("{what} at controller {controller} cannot be cordoned: {why}")]
     CannotCordon {
-        /// What was to be cordoned.
+        /// The hardware.
         what: Box<CordonTarget>,
-        /// Where.
+        /// The controller.
         controller: ControllerName,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// The controller gave the partition IPUs that another owner may still use.
@@ -152,38 +153,40 @@ pub enum TransitionError {
     InUse {
         /// The partition that is not granted.
         id: PartitionId,
-        /// The partition that has the IPUs by the ledger.
+        /// The partition that has the IPUs according to the ledger.
         by: PartitionId,
     },
     /// A heartbeat renews a lease and never creates one.
     #[error("partition {id} has no lease, and a heartbeat does not create one")]
     NoLease {
-        /// Which partition.
+        /// The partition id.
         id: PartitionId,
     },
-    /// A call that somebody made may still be under way.
+    /// A call by a driver may still be under way.
     #[error("a call for partition {id} may be under way until {} ms", until.as_millis())]
     Unsettled {
-        /// Which partition.
+        /// The partition id.
         id: PartitionId,
-        /// Until when.
+        /// End of the wait.
         until: Timestamp,
     },
 }
 
-/// `namespace a has`, or `namespaces a, b and 3 more together have`.
-fn have(namespaces: &[Namespace]) -> String {
-    const NAMED: usize = 3;
-    let named: Vec<&str> = namespaces.iter().take(NAMED).map(Namespace::as_str).collect();
+/// Formats `namespace a has`, or `namespaces a, b and 3 more together have`.
+fn format_namespaces(namespaces: &[Namespace]) -> String {
+    const MAX_NAMES: usize = 3;
+    let named: Vec<&str> = namespaces.iter().take(MAX_NAMES).map(Namespace::as_str).collect();
     let names = named.join(", ");
     match namespaces.len() {
         0 | 1 => format!("namespace {names} has"),
-        count if count > NAMED => format!("namespaces {names} and {} more together have", count - NAMED),
+        count if count > MAX_NAMES => {
+            format!("namespaces {names} and {} more together have", count - MAX_NAMES)
+        }
         _ => format!("namespaces {names} together have"),
     }
 }
 
-fn of_limit(limit: usize, share: Option<usize>) -> String {
+fn format_limit(limit: usize, share: Option<usize>) -> String {
     match share {
         None => format!(" of at most {limit}"),
         Some(bytes) => format!(", and one more would exceed their share of the ledger, {bytes} bytes"),
@@ -191,12 +194,12 @@ fn of_limit(limit: usize, share: Option<usize>) -> String {
 }
 
 pub(crate) fn check_owner(entry: &Entry, owner: &Owner, instance: u32) -> Result<(), TransitionError> {
-    let owns = match &entry.owner {
+    let is_owner = match &entry.owner {
         Some(recorded) => recorded == owner && entry.instance == instance,
-        // What was found: whose it was follows from its id.
+        // The owner of an existing partition without a record is derived from its id.
         None => entry.id.is_derived_from(&owner.job),
     };
-    if owns {
+    if is_owner {
         return Ok(());
     }
     Err(TransitionError::NotTheOwner {

@@ -1,4 +1,4 @@
-//! The transitions of one entry. Each is safe to repeat: what is already so changes nothing.
+//! The transitions of one entry. Each is idempotent: a repeated transition changes nothing.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -15,13 +15,13 @@ use crate::ledger::queue::QueueStatus;
 use crate::ledger::transition_error::{TransitionError, check_attempt, check_owner, moved};
 use crate::units::Timestamp;
 
-/// An answer together with what has to be committed for it to be true.
+/// A result together with the changes that must be committed before it is true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Transition<T> {
-    /// The answer.
+    /// The result.
     pub outcome: T,
-    /// To be committed in one write. Empty if nothing changes.
+    /// Changes to commit in one write. Empty if nothing changes.
     pub changes: Vec<Change>,
 }
 
@@ -48,40 +48,41 @@ impl<T> Transition<T> {
     }
 }
 
-/// What a request comes to.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
-    /// The owner has it (active or failed), for this attempt.
+    /// The owner holds the partition (active or failed), for this attempt.
     Held(Entry),
-    /// The controller has to be asked, or asked how far it is.
+    /// The caller must call the controller, or poll the progress of an earlier call.
     Drive(Entry),
-    /// It waits in the line.
+    /// The request waits in the queue.
     Stay(QueueStatus),
-    /// It does not fit and did not want to wait: nothing is recorded.
+    /// The request does not fit and was not to be queued; nothing is recorded.
     Rejected(QueueStatus),
-    /// It is being given back; ask again when it is gone.
+    /// The partition is being released; the owner repeats the request once it is removed.
     Leaving(Entry),
 }
 
-/// What a release comes to.
+/// The outcome of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Release {
-    /// There is nothing to give back.
+    /// There was nothing to release.
     Nothing,
-    /// It left the line.
+    /// The request updated the queue.
     LeftLine,
-    /// The controller has to be asked to remove it.
+    /// The caller must ask the controller to remove the partition.
     Drive(Box<Entry>),
 }
 
-/// When a call is made: now, and how long at most until its effect is there or never comes.
+/// The time window of a controller call: its start, and the longest time until its effect is visible or can
+/// no longer occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallWindow {
-    /// The moment of the decision.
+    /// Time of the decision.
     pub now: Timestamp,
-    /// How long after it the effect of a call may still come.
+    /// Longest time after `now` at which a call may still take effect.
     pub settle: Duration,
 }
 
@@ -90,7 +91,7 @@ impl CallWindow {
         self.now.plus(self.settle)
     }
 
-    /// Refuses a request for the partition `id` that is read after its client gave up, at `not_after`.
+    /// Rejects a request for partition `id` that is read after its client gave up, at `not_after`.
     ///
     /// # Errors
     ///
@@ -110,25 +111,27 @@ impl CallWindow {
         }
     }
 
-    /// Whether `fence` lies further off than any call that was begun by now can need, by more than clocks differ: the
-    /// clock was put back since it was recorded, and to wait for it would take too long.
+    /// Returns whether `fence` is later than any call started by now can need, beyond the tolerated clock
+    /// skew. This happens if the clock was set back after the fence was recorded; waiting for such a fence
+    /// takes too long.
     #[must_use]
     pub fn is_beyond(self, fence: Timestamp) -> bool {
-        fence > self.fence().plus(CLOCKS_DIFFER)
+        fence > self.fence().plus(MAX_CLOCK_SKEW)
     }
 }
 
-/// By how much the clocks of processes that share a ledger may differ, and fences be moved on besides: five times the
-/// second that is asked for.
-const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
+/// Tolerated clock skew between processes that share a ledger, including advances of a fence: five times the
+/// documented requirement of one second.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5);
 
 impl LedgerState {
-    /// The owner wants the partition reset for `attempt`, also if it is fresh for it already. One that is being made or
-    /// reset just now is fresh anyway.
+    /// Requests a reset of the partition for `attempt`, even if it is already fresh for that attempt. A
+    /// partition that is being created or reset is fresh anyway.
     ///
     /// # Errors
     ///
-    /// [`TransitionError`] if it is somebody else's, the attempt is old, or there is nothing to reset.
+    /// [`TransitionError`] if another owner has the partition, the attempt is stale, or there is nothing to
+    /// reset.
     pub fn reset(
         &self,
         id: &PartitionId,
@@ -142,7 +145,7 @@ impl LedgerState {
         let mut entry = recorded.clone();
         entry.attempt = attempt;
         match (&recorded.state, &recorded.controller) {
-            (EntryState::Intent { .. }, _) => Ok(changed(recorded, entry, |entry| entry)),
+            (EntryState::Intent { .. }, _) => Ok(put_if_changed(recorded, entry, |entry| entry)),
             (EntryState::Active | EntryState::Failed { .. } | EntryState::Orphaned, Some(controller)) => {
                 let entry = entry.with_intent(controller, Operation::Reset, window);
                 Ok(Transition::put(&entry, entry.clone()))
@@ -151,55 +154,58 @@ impl LedgerState {
         }
     }
 
-    /// Before a driver makes a call for an entry that was recorded a while ago or by another driver: moves the fence on,
-    /// so that everybody knows that a call may be under way. `answered` is the old fence if the caller made its calls and
-    /// had their answers. A fence that lies further off than a call made now could need is a clock's that was put back
-    /// since: it counts from now.
+    /// Advances the fence before a driver makes a call for an entry that was recorded a while ago or by
+    /// another driver. All drivers know then that a call may be under way.
+    ///
+    /// `answered` is the old fence if the caller made its calls and received all responses. If the clock was
+    /// set back, a fence can be later than a call started now needs; it then counts from now.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::Moved`] if no call is to be made for the entry any more.
+    /// [`TransitionError::Moved`] if the entry no longer needs a call.
     pub fn claim_call(
         &self,
         id: &PartitionId,
         answered: Option<Timestamp>,
         window: CallWindow,
     ) -> Result<Transition<Entry>, TransitionError> {
-        let mut entry = self.expect(id, "taken up")?.clone();
+        let mut entry = self.expect(id, "claimed")?.clone();
         entry.carry_unsettled_calls(answered);
         let latest = window.fence();
-        let open = |until: Timestamp| {
+        let still_open = |until: Timestamp| {
             (until > window.now).then(|| if window.is_beyond(until) { latest } else { until })
         };
-        entry.unsettled = entry.unsettled.and_then(open);
-        entry.unsettled_reset = entry.unsettled_reset.and_then(open);
+        entry.unsettled = entry.unsettled.and_then(still_open);
+        entry.unsettled_reset = entry.unsettled_reset.and_then(still_open);
         match &mut entry.state {
             EntryState::Intent { fence, .. } | EntryState::Releasing { fence } => {
                 *fence = if window.is_beyond(*fence) {
                     latest
                 } else {
-                    // Later than before in any case, so that a fence tells who recorded it.
+                    // Always later than before, so that a fence identifies its writer.
                     latest.max(fence.plus(Duration::from_millis(1)))
                 };
             }
-            _ => return Err(moved(&entry, "taken up")),
+            _ => return Err(moved(&entry, "claimed")),
         }
         Ok(Transition::put(&entry, entry.clone()))
     }
 
-    /// The partition existed before the call that was to make it: nobody knows what it was used for, so it is reset.
-    /// `fence` is that of the intent for which the call was made, `location` the IPUs that its controller lists.
+    /// Turns a create into a reset because the partition existed before the create call, and its previous use
+    /// is unknown. `fence` is the fence of the intent of that call, `location` the IPUs that the controller
+    /// lists.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::Moved`] if the intent is no longer the one of the call: then another driver looks after it.
+    /// [`TransitionError::Moved`] if the intent is no longer the one of the call; another driver handles it
+    /// then.
     pub fn downgrade_to_reset(
         &self,
         id: &PartitionId,
         fence: Timestamp,
         location: Location,
     ) -> Result<Transition<Entry>, TransitionError> {
-        let mut entry = self.answered_create(id, fence, "reset")?.clone();
+        let mut entry = self.expect_intent(id, fence, "reset")?.clone();
         entry.set_location(location);
         entry.state = EntryState::Intent {
             operation: Operation::Reset,
@@ -208,12 +214,12 @@ impl LedgerState {
         Ok(Transition::put(&entry, entry.clone()))
     }
 
-    /// Like [`take_up`](Self::take_up), of a partition that was found where another driver was to make one: it is reset.
-    /// `location` is the IPUs that its controller lists.
+    /// Like [`claim_call`](Self::claim_call), for a partition that exists although another driver was to
+    /// create it: it is reset. `location` is the IPUs that its controller lists.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::Moved`] if the entry is no intent any more.
+    /// [`TransitionError::Moved`] if the entry is no longer an intent.
     pub fn claim_found(
         &self,
         id: &PartitionId,
@@ -230,14 +236,16 @@ impl LedgerState {
         Ok(Transition::put(&entry, entry.clone()))
     }
 
-    /// The controller says that the partition is ready for `attempt`. `location` is the IPUs that it lists; without any
-    /// the recorded ones stay. `answered` is the fence of the intent if the caller made its call and had the answer.
+    /// Records that the controller reports the partition ready for `attempt`. `location` is the IPUs that it
+    /// lists; if empty, the recorded ones are kept. `answered` is the fence of the intent if the caller made
+    /// its call and received the response.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::Moved`] if it was released meanwhile, or is to be reset for a newer attempt. [`TransitionError::Unsettled`] if a
-    /// reset may be under way that is not the caller's or was not answered: it could come when the owner's workers run.
-    /// [`TransitionError::InUse`] if another owner may use some of its IPUs.
+    /// [`TransitionError::Moved`] if the partition was released meanwhile, or is to be reset for a newer
+    /// attempt. [`TransitionError::Unsettled`] if a reset of another driver, or one without a response, may
+    /// be under way: it could take effect while the owner's workers run. [`TransitionError::InUse`] if
+    /// another owner may use some of the IPUs.
     pub fn mark_active(
         &self,
         id: &PartitionId,
@@ -262,18 +270,18 @@ impl LedgerState {
                         until,
                     });
                 }
-                let mut left = entry.clone();
+                let mut updated = entry.clone();
                 if !location.ipus.is_empty() {
-                    left.set_location(location.clone());
+                    updated.set_location(location.clone());
                 }
-                if let Some(user) = self.user_of(&left, &left.location()) {
+                if let Some(user) = self.user_of(&updated, &updated.location()) {
                     return Err(TransitionError::InUse {
                         id: id.clone(),
                         by: user.id.clone(),
                     });
                 }
-                left.carry_unsettled_calls(answered);
-                let entry = left.with_state(EntryState::Active, now);
+                updated.carry_unsettled_calls(answered);
+                let entry = updated.with_state(EntryState::Active, now);
                 Ok(Transition::put(&entry, entry.clone()))
             }
             EntryState::Active if entry.attempt == attempt => Ok(Transition::unchanged(entry.clone())),
@@ -281,11 +289,12 @@ impl LedgerState {
         }
     }
 
-    /// The controller says that the partition is in error, or (for one that was ready) does not know it any more.
+    /// Records that the controller reports an error of the partition, or no longer lists one that was ready.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::Moved`] if the entry holds nothing any more, or is to be made ready for another attempt.
+    /// [`TransitionError::Moved`] if the entry holds nothing any more, or is to be made ready for another
+    /// attempt.
     pub fn mark_failed(
         &self,
         id: &PartitionId,
@@ -297,9 +306,9 @@ impl LedgerState {
         let entry = self.expect(id, "failed")?;
         match &entry.state {
             EntryState::Intent { .. } | EntryState::Active if entry.attempt == attempt => {
-                let mut left = entry.clone();
-                left.carry_unsettled_calls(answered);
-                let entry = left.with_state(EntryState::Failed { errors }, now);
+                let mut updated = entry.clone();
+                updated.carry_unsettled_calls(answered);
+                let entry = updated.with_state(EntryState::Failed { errors }, now);
                 Ok(Transition::put(&entry, entry.clone()))
             }
             EntryState::Failed { .. } if entry.attempt == attempt => Ok(Transition::unchanged(entry.clone())),
@@ -307,13 +316,14 @@ impl LedgerState {
         }
     }
 
-    /// The controller answered that it has no room, and no other call is under way: the entry goes back to its place in
-    /// the line. `fence` is that of the intent for which the call was made.
+    /// Returns the entry to its position in the queue because the controller has no capacity and no other
+    /// call is under way. `fence` is the fence of the intent of the call.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::Moved`] if the intent is no longer the one of the call, [`TransitionError::Unsettled`] while an earlier call that
-    /// had no answer may still make the partition.
+    /// [`TransitionError::Moved`] if the intent is no longer the one of the call.
+    /// [`TransitionError::Unsettled`] while an earlier call without a response may still create the
+    /// partition.
     pub fn reject_create(
         &self,
         id: &PartitionId,
@@ -321,7 +331,7 @@ impl LedgerState {
         refused: ControllerRejection,
         now: Timestamp,
     ) -> Result<Transition<()>, TransitionError> {
-        let entry = self.answered_create(id, fence, "waiting")?;
+        let entry = self.expect_intent(id, fence, "waiting")?;
         if let Some(until) = entry.unsettled.filter(|until| *until > now) {
             return Err(TransitionError::Unsettled {
                 id: id.clone(),
@@ -331,8 +341,8 @@ impl LedgerState {
         Ok(Transition::put(&entry.requeued(Some(refused), now), ()))
     }
 
-    /// The controller answered that it never makes such a partition: the entry is dropped; or released, while an earlier
-    /// call that had no answer may still make it.
+    /// Drops the entry because the controller permanently refuses such a partition. If an earlier call
+    /// without a response may still create it, the entry is released instead.
     ///
     /// # Errors
     ///
@@ -343,7 +353,7 @@ impl LedgerState {
         fence: Timestamp,
         window: CallWindow,
     ) -> Result<Transition<()>, TransitionError> {
-        let entry = self.answered_create(id, fence, "refused")?;
+        let entry = self.expect_intent(id, fence, "refused")?;
         if entry.unsettled.is_some_and(|until| until > window.now) {
             let changes = entry.released(Some(fence), window).changes;
             return Ok(Transition { outcome: (), changes });
@@ -351,7 +361,7 @@ impl LedgerState {
         Ok(Transition::remove(id, ()))
     }
 
-    /// The controller has something else under the id: the entry is dropped.
+    /// Drops the entry because the controller has a different partition under its id.
     ///
     /// # Errors
     ///
@@ -361,18 +371,21 @@ impl LedgerState {
         id: &PartitionId,
         fence: Timestamp,
     ) -> Result<Transition<()>, TransitionError> {
-        self.answered_create(id, fence, "refused")?;
+        self.expect_intent(id, fence, "refused")?;
         Ok(Transition::remove(id, ()))
     }
 
-    /// The owner gives the partition back, or leaves the line. `attempt` is the newest that the caller knows of, so that
-    /// one with an old record takes nothing away from the workers of a newer attempt; none is an order for whatever
-    /// attempt. `answered` is the fence of the intent if the caller made its call and had the answer: then nothing of the
-    /// intent can be under way any more. What is being given back already goes on whoever asks.
+    /// Releases the partition for its owner, or removes the request from the queue.
+    ///
+    /// `attempt` is the newest attempt that the caller knows of: a caller with an old record cannot release
+    /// the partition of a newer attempt. None releases whatever the attempt is. `answered` is the fence of
+    /// the intent if the caller made its call and received the response; no call of the intent can be under
+    /// way then. A release that is already under way continues, whatever `attempt` is.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::NotTheOwner`] if it is somebody else's, [`TransitionError::StaleAttempt`] if a newer attempt asked for it.
+    /// [`TransitionError::NotTheOwner`] if another owner has the partition, [`TransitionError::StaleAttempt`]
+    /// if a newer attempt has requested it.
     pub fn release(
         &self,
         id: &PartitionId,
@@ -391,31 +404,32 @@ impl LedgerState {
         Ok(entry.released(answered, window))
     }
 
-    /// The owner is alive, and `holder` tells from now on whether it still is.
+    /// Records that the owner is alive, and `holder` as the evidence to check from now on.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::NotTheOwner`] if it is somebody else's, [`TransitionError::Moved`] if it is being given back, gone, or in quarantine.
+    /// [`TransitionError::NotTheOwner`] if another owner has the partition. [`TransitionError::Moved`] if it
+    /// is being released, removed or quarantined.
     pub fn renew_holder(
         &self,
         id: &PartitionId,
         owner: &Owner,
         holder: &str,
     ) -> Result<Transition<Entry>, TransitionError> {
-        let recorded = self.expect(id, "kept alive")?;
+        let recorded = self.expect(id, "renewed")?;
         check_owner(recorded, owner, recorded.instance)?;
         if matches!(
             recorded.state,
             EntryState::Releasing { .. } | EntryState::Quarantined
         ) {
-            return Err(moved(recorded, "kept alive"));
+            return Err(moved(recorded, "renewed"));
         }
         let mut entry = recorded.clone();
         entry.holder = String::from(holder);
-        Ok(changed(recorded, entry, |entry| entry))
+        Ok(put_if_changed(recorded, entry, |entry| entry))
     }
 
-    /// A person orders the removal of a quarantined partition.
+    /// Releases a quarantined partition by order of an administrator.
     ///
     /// # Errors
     ///
@@ -432,12 +446,13 @@ impl LedgerState {
         }
     }
 
-    /// The controller says that it does not know the partition (any more). `answered` is the fence of the release if the
-    /// caller made its calls and had their answers.
+    /// Removes an entry whose partition the controller does not list any more. `answered` is the fence of the
+    /// release if the caller made its calls and received their responses.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::Unsettled`] while a call may be under way, [`TransitionError::Moved`] if it is not being released.
+    /// [`TransitionError::Unsettled`] while a call may be under way, [`TransitionError::Moved`] if it is not
+    /// being released.
     pub fn remove_released(
         &self,
         id: &PartitionId,
@@ -448,10 +463,10 @@ impl LedgerState {
             return Ok(Transition::unchanged(()));
         };
         let EntryState::Releasing { fence } = &entry.state else {
-            return Err(moved(entry, "gone"));
+            return Err(moved(entry, "removed"));
         };
-        let own = (answered != Some(*fence)).then_some(*fence);
-        match own.max(entry.unsettled) {
+        let own_fence = (answered != Some(*fence)).then_some(*fence);
+        match own_fence.max(entry.unsettled) {
             Some(until) if now < until => Err(TransitionError::Unsettled {
                 id: id.clone(),
                 until,
@@ -460,19 +475,19 @@ impl LedgerState {
         }
     }
 
-    /// Whether the ledger still has the request of `seen` at the controller of `seen`. A driver asks this in the write that
-    /// records what it heard from that controller: meanwhile another driver may have sent the request back to the line and
-    /// to another controller, of which the first knows nothing.
+    /// Checks that the ledger still has the request of `observed` at the controller of `observed`. A driver
+    /// checks this in the write that records an observation of that controller. Meanwhile another driver may
+    /// have requeued the request and started it at another controller.
     ///
     /// # Errors
     ///
     /// [`TransitionError::Moved`] if not.
-    pub fn ensure_unchanged(&self, seen: &Entry) -> Result<(), TransitionError> {
-        let entry = self.expect(&seen.id, "the same")?;
-        if entry.ticket == seen.ticket && entry.controller == seen.controller {
+    pub fn ensure_unchanged(&self, observed: &Entry) -> Result<(), TransitionError> {
+        let entry = self.expect(&observed.id, "unchanged")?;
+        if entry.ticket == observed.ticket && entry.controller == observed.controller {
             return Ok(());
         }
-        Err(moved(entry, "the same"))
+        Err(moved(entry, "unchanged"))
     }
 
     pub(crate) fn expect(&self, id: &PartitionId, wanted: &'static str) -> Result<&Entry, TransitionError> {
@@ -483,7 +498,7 @@ impl LedgerState {
         })
     }
 
-    fn answered_create(
+    fn expect_intent(
         &self,
         id: &PartitionId,
         fence: Timestamp,
@@ -498,7 +513,7 @@ impl LedgerState {
 }
 
 impl Entry {
-    /// The same entry as an intent at `controller`.
+    /// Returns the entry as an intent at `controller`.
     pub(crate) fn with_intent(
         &self,
         controller: &ControllerName,
@@ -512,7 +527,7 @@ impl Entry {
         entry
     }
 
-    /// Returns the entry at its place in the queue: nothing of it exists at a controller.
+    /// Returns the entry at its position in the queue; nothing of it exists at a controller.
     pub(crate) fn requeued(&self, refused: Option<ControllerRejection>, now: Timestamp) -> Self {
         let mut entry = self.with_state(EntryState::Waiting { refused }, now);
         entry.controller = None;
@@ -523,14 +538,14 @@ impl Entry {
         entry
     }
 
-    /// The same entry, once more passed over.
+    /// Returns the entry with one more overtaking counted.
     pub(crate) fn with_overtaken(&self) -> Self {
         let mut entry = self.clone();
         entry.overtaken = entry.overtaken.saturating_add(1);
         entry
     }
 
-    /// What giving this entry back comes to.
+    /// Returns the transition that releases this entry.
     pub(crate) fn released(&self, answered: Option<Timestamp>, window: CallWindow) -> Transition<Release> {
         match &self.state {
             EntryState::Waiting { .. } => return Transition::remove(&self.id, Release::LeftLine),
@@ -543,9 +558,9 @@ impl Entry {
             | EntryState::Orphaned
             | EntryState::Quarantined => {}
         }
-        let mut left = self.clone();
-        left.carry_unsettled_calls(answered);
-        let entry = left.with_state(
+        let mut updated = self.clone();
+        updated.carry_unsettled_calls(answered);
+        let entry = updated.with_state(
             EntryState::Releasing {
                 fence: window.fence(),
             },
@@ -555,7 +570,7 @@ impl Entry {
     }
 }
 
-pub(crate) fn changed<T>(recorded: &Entry, entry: Entry, outcome: fn(Entry) -> T) -> Transition<T> {
+pub(crate) fn put_if_changed<T>(recorded: &Entry, entry: Entry, outcome: fn(Entry) -> T) -> Transition<T> {
     if *recorded == entry {
         Transition::unchanged(outcome(entry))
     } else {

@@ -1,4 +1,4 @@
-//! Who held what for how long: one record a hold.
+//! Usage accounting: one record per hold, with the owner, the size and the duration.
 
 use alloc::string::String;
 
@@ -8,21 +8,21 @@ use crate::ids::{ControllerName, Owner, PartitionId};
 use crate::ledger::entry::{Entry, EntryState, Operation};
 use crate::units::{IpuCount, Timestamp};
 
-/// How a hold ended.
+/// The end of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum HoldEnd {
-    /// It was given back, by its owner or because its owner was gone, and the controller said that it is gone.
+    /// Released, by its owner or because its owner was dead; the controller confirmed the removal.
     Released,
-    /// The controller had lost it, and had no room to make it again: its owner waits anew.
+    /// The controller had lost it, and had no capacity to create it again: its owner is queued again.
     Lost,
-    /// Nobody owned it, and it vanished or was claimed.
+    /// It had no owner, and disappeared or was claimed.
     Unowned,
 }
 
 impl HoldEnd {
-    /// The word that people read: `released`, `lost`, `unowned`.
+    /// Returns the label shown to users: `released`, `lost`, `unowned`.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -33,41 +33,41 @@ impl HoldEnd {
     }
 }
 
-/// One hold: from the recorded intent until the controller said that the partition is gone.
+/// One hold: from the recorded intent until the controller confirmed the removal of the partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct UsageRecord {
-    /// Which partition.
+    /// The partition id.
     pub id: PartitionId,
-    /// The number in the line of the request.
+    /// Queue ticket of the request.
     pub ticket: u64,
-    /// Who held it; none if nobody is known to have owned it.
+    /// The owner; none if no owner is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// Which instance of the owner.
+    /// Instance of the owner.
     pub instance: u32,
-    /// Whom it is charged to.
+    /// The account that is charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Where it was.
+    /// The controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerName>,
-    /// How many IPUs.
+    /// Number of IPUs.
     pub size: IpuCount,
-    /// How many attempts there had been by its end.
+    /// Number of attempts by the end of the hold.
     pub attempts: u32,
-    /// When the intent was recorded.
+    /// Time of the recorded intent.
     pub held_since: Timestamp,
-    /// When the controller said that it is gone.
+    /// Time at which the controller confirmed the removal.
     pub released_at: Timestamp,
-    /// How it ended.
+    /// Cause of the end.
     pub end: HoldEnd,
 }
 
 impl UsageRecord {
-    /// The record of the hold that ends when `before` becomes `after` at `now`; none if none ends. A request that the
-    /// controller refused held nothing.
+    /// Builds the record of the hold that ends when `before` becomes `after` at `now`; none if none ends. A
+    /// request that the controller refused held nothing.
     #[must_use]
     pub fn of(before: &Entry, after: Option<&Entry>, now: Timestamp) -> Option<Self> {
         let held_since = before.held_since?;
@@ -105,13 +105,13 @@ impl UsageRecord {
         })
     }
 
-    /// What tells this hold from every other: partition, ticket, and since when.
+    /// Returns the unique key of the hold: partition, ticket, and start.
     #[must_use]
     pub fn key(&self) -> (PartitionId, u64, Timestamp) {
         (self.id.clone(), self.ticket, self.held_since)
     }
 
-    /// IPUs times milliseconds. 0 if the clock was put back to before the hold began.
+    /// Returns IPUs times milliseconds; 0 if the clock was set back to before the start of the hold.
     #[must_use]
     pub fn ipu_millis(&self) -> u64 {
         let held = self.released_at.since(self.held_since).as_millis();

@@ -3,8 +3,9 @@
 use super::{PlacementPolicy, PlacementRequest};
 use crate::inventory::{Block, InventoryView};
 
-/// Chooses the start of the smallest free block that the partition fits into, the lowest of those: large blocks are split
-/// last. Above 64 IPUs it chooses the allocation with the fewest whole free link domains that are enough.
+/// Chooses the start of the smallest free block that the partition fits into, the lowest of those: large
+/// blocks are split last. Above 64 IPUs it chooses the allocation with the fewest whole free link domains
+/// that are enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BestFit;
 

@@ -3,7 +3,8 @@
 use super::{PlacementPolicy, PlacementRequest};
 use crate::inventory::{Block, InventoryView};
 
-/// Chooses the free block at the lowest address. Packs from one end, so that what is free stays together at the other.
+/// Chooses the free block at the lowest address. Packs from one end, so that the free space stays contiguous
+/// at the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirstFit;
 

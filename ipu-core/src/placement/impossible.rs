@@ -1,4 +1,4 @@
-//! Why a partition cannot be placed, as data and as a sentence.
+//! Reasons that a partition cannot be placed, as data and as a sentence.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use crate::inventory::{Block, InventoryError};
 use crate::reason::Reason;
 use crate::units::IpuCount;
 
-/// Why a partition cannot be placed.
+/// The reason that a partition cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all_fields = "camelCase", tag = "why")]
 #[non_exhaustive]
@@ -18,77 +18,77 @@ pub enum Impossible {
     /// There is no such allocation.
     #[error("there is no allocation {allocation}")]
     UnknownAllocation {
-        /// What was asked for.
+        /// The requested allocation.
         allocation: AllocationId,
     },
-    /// It would not fit even if everything were free.
-    #[error("cannot fit {size} IPUs: the largest partition that {} can form is of {capacity}", within(.allocation.as_ref()))]
+    /// It would not fit even if all IPUs were free.
+    #[error("cannot fit {size} IPUs: the largest partition that {} can form is of {capacity}", format_allocation(.allocation.as_ref()))]
     TooLarge {
-        /// What was asked for.
+        /// The requested size.
         size: IpuCount,
-        /// The largest size that fits if everything is free; 0 if there is nothing.
+        /// The largest size that fits if all IPUs are free; 0 if there are none.
         capacity: u32,
-        /// The allocation asked for.
+        /// The requested allocation.
         allocation: Option<AllocationId>,
     },
-    /// Fewer IPUs are free than asked for.
-    #[error("cannot fit {size} IPUs: {}", free_are(*.free))]
+    /// Fewer IPUs are free than requested.
+    #[error("cannot fit {size} IPUs: {}", format_free(*.free))]
     NotEnoughFree {
-        /// What was asked for.
+        /// The requested size.
         size: IpuCount,
-        /// How many IPUs are free.
+        /// Number of free IPUs.
         free: u32,
         /// The largest size that fits now; 0 if none does.
         largest_block: u32,
     },
-    /// Enough IPUs are free, but not side by side.
-    #[error("cannot fit {size} IPUs: {} but the largest free block is {largest_block}", free_are(*.free))]
+    /// Enough IPUs are free, but no free block is large enough.
+    #[error("cannot fit {size} IPUs: {} but the largest free block is {largest_block}", format_free(*.free))]
     Fragmented {
-        /// What was asked for.
+        /// The requested size.
         size: IpuCount,
-        /// How many IPUs are free.
+        /// Number of free IPUs.
         free: u32,
         /// The largest size that fits now.
         largest_block: u32,
     },
-    /// It would fit now if nothing were cordoned.
-    #[error("cannot fit {size} IPUs: {} and {cordoned} that would serve are excluded (by {})", free_are(*.free), list(.owners))]
+    /// It would fit now without cordons.
+    #[error("cannot fit {size} IPUs: {} and {cordoned} that would serve are cordoned (by {})", format_free(*.free), format_owners(.owners))]
     #[serde(rename = "Excluded")]
     Cordoned {
-        /// What was asked for.
+        /// The requested size.
         size: IpuCount,
-        /// How many IPUs are free.
+        /// Number of free IPUs.
         free: u32,
         /// The largest size that fits now; 0 if none does.
         largest_block: u32,
-        /// How many IPUs are cordoned and not held.
+        /// Number of IPUs that are cordoned and not held.
         #[serde(rename = "excluded")]
         cordoned: u32,
-        /// Who cordons them.
+        /// Owners of these cordons.
         owners: Vec<CordonOwner>,
     },
-    /// It fits, but the policy does not want it to.
-    #[error("cannot fit {size} IPUs: the policy {policy} declines, although {} and the largest free block is {largest_block}", free_are(*.free))]
+    /// It fits, but the policy declines.
+    #[error("cannot fit {size} IPUs: the policy {policy} declines, although {} and the largest free block is {largest_block}", format_free(*.free))]
     Declined {
-        /// What was asked for.
+        /// The requested size.
         size: IpuCount,
         /// The policy.
         policy: String,
-        /// How many IPUs are free.
+        /// Number of free IPUs.
         free: u32,
         /// The largest size that fits now.
         largest_block: u32,
     },
-    /// The policy chose what is no legal partition of the size asked for.
+    /// The policy chose an illegal partition.
     #[error("cannot fit {size} IPUs on {block}, the choice of the policy {policy}: {rule}")]
     Illegal {
-        /// What was asked for.
+        /// The requested size.
         size: IpuCount,
         /// The policy.
         policy: String,
-        /// What it chose.
+        /// Its choice.
         block: Block,
-        /// The rule that this breaks.
+        /// The broken rule.
         rule: IllegalChoice,
     },
 }
@@ -103,20 +103,20 @@ pub enum IllegalChoice {
         "a partition is 1 to 64 IPUs of one link domain from a multiple of its size on, or 2, 4, ... whole link domains"
     )]
     NotABlock,
-    /// Another size than was asked for.
+    /// Not of the requested size.
     #[error("that is {0} IPUs")]
     WrongSize(u32),
-    /// Held, cordoned or not there.
+    /// Held, cordoned or missing.
     #[error("{0}")]
     Unavailable(InventoryError),
-    /// Not all in one allocation, or not in the one asked for.
-    #[error("a partition draws from one allocation, the one that is asked for if any")]
+    /// Not in one allocation, or not in the requested one.
+    #[error("a partition draws from one allocation, the requested one if any")]
     OutsideAllocation,
 }
 
 impl From<Impossible> for Reason {
-    /// The code is the name of the variant; the numbers are `size`, `free`, `largestBlock`, `capacity`, `excluded`, as
-    /// far as known.
+    /// Uses the name of the variant as the code; the numbers are `size`, `free`, `largestBlock`, `capacity`,
+    /// `excluded`, as far as known.
     fn from(why: Impossible) -> Self {
         let message = alloc::format!("{why}");
         let with = |code: &str, size: IpuCount| Self::new(code, message.clone()).with("size", size.get());
@@ -153,14 +153,14 @@ impl From<Impossible> for Reason {
     }
 }
 
-fn within(allocation: Option<&AllocationId>) -> String {
+fn format_allocation(allocation: Option<&AllocationId>) -> String {
     match allocation {
         Some(allocation) => alloc::format!("allocation {allocation}"),
         None => String::from("one allocation"),
     }
 }
 
-fn free_are(free: u32) -> String {
+fn format_free(free: u32) -> String {
     match free {
         0 => String::from("none is free"),
         1 => String::from("1 is free"),
@@ -168,7 +168,7 @@ fn free_are(free: u32) -> String {
     }
 }
 
-fn list(owners: &[CordonOwner]) -> String {
+fn format_owners(owners: &[CordonOwner]) -> String {
     let names: Vec<&str> = owners.iter().map(CordonOwner::as_str).collect();
     names.join(", ")
 }

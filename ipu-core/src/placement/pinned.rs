@@ -4,8 +4,8 @@ use super::{PlacementPolicy, PlacementRequest};
 use crate::inventory::{Block, BlockError, InventoryView};
 use crate::topology::IpuAddress;
 
-/// Chooses exactly the IPUs that someone named. If they are no legal partition, or not free, [`place`](crate::place)
-/// says which rule they break.
+/// Chooses exactly the given IPUs. If they are no legal partition, or not free, [`place`](crate::place)
+/// reports the rule that they break.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pinned {
     block: Block,
@@ -16,7 +16,7 @@ impl Pinned {
     ///
     /// # Errors
     ///
-    /// [`BlockError::Ipus`] if there are none, or one is named twice.
+    /// [`BlockError::Ipus`] if there are none, or one is repeated.
     pub fn to(ipus: impl IntoIterator<Item = IpuAddress>) -> Result<Self, BlockError> {
         Block::of_ipus(ipus).map(|block| Self { block })
     }

@@ -1,4 +1,5 @@
-//! Effects: what follows from the verdicts that stand in the record. What takes away is in [`remove`](super::remove).
+//! Derives effects from the recorded verdicts. Effects that stop or release are in
+//! [`teardown`](super::teardown).
 
 use core::time::Duration;
 
@@ -9,125 +10,133 @@ use crate::rules::cleanup::{QueuedPeers, ResourceRole, Retention};
 use crate::rules::finalize::{self, FinalizeStep, Processes};
 use crate::rules::{request, reset, scale, suspend};
 
-/// How soon to look again at a partition on its way: V-IPU sends no events, and takes seconds to make one.
-const POLL: Duration = Duration::from_secs(1);
-/// The same for who is told of changes: only what is said of waiting grows old, or something was not told after all.
-const POLL_IF_TOLD: Duration = Duration::from_secs(15);
+/// The poll interval for a partition that is being created, reset or released. V-IPU sends no events and
+/// needs seconds.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The poll interval if the observer watches partitions: it refreshes queue reasons and covers missed events.
+const WATCHED_POLL_INTERVAL: Duration = Duration::from_secs(15);
 
-/// What is done with an instance in this pass.
+/// The action on an instance in this reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InstanceAction {
-    /// Nothing: its verdict is to be recorded first.
-    Hold,
-    /// Everything that it has is given back.
+    /// No action: the verdict must be recorded first.
+    AwaitRecord,
+    /// Stop its processes and release its partition.
     Remove,
-    /// It has ended; the clean-up policy says what stays.
-    Tidy,
-    /// Its attempt goes on.
+    /// Apply the clean-up policy to an instance that has ended.
+    CleanUp,
+    /// Continue its attempt.
     Advance,
 }
 
 impl<'a> PlanContext<'a> {
-    pub(super) fn act(&mut self) {
+    pub(super) fn build_effects(&mut self) {
         let mut instances = core::mem::take(&mut self.instances);
-        let line = self.line(&instances);
-        // What goes, goes highest first; what comes, comes lowest first, and after what goes.
+        let queued_peers = self.queued_peers(&instances);
+        // Instances are torn down in descending order first, then advanced in ascending order.
         for instance in instances.iter_mut().rev() {
-            instance.stage = match self.course(instance) {
-                InstanceAction::Hold => InstanceStage::Judged,
-                InstanceAction::Remove => self.remove(instance),
-                InstanceAction::Tidy => self.tidy(instance, line),
+            instance.stage = match self.action_for(instance) {
+                InstanceAction::AwaitRecord => InstanceStage::Evaluated,
+                InstanceAction::Remove => self.tear_down(instance),
+                InstanceAction::CleanUp => self.clean_up(instance, queued_peers),
                 InstanceAction::Advance => continue,
             };
         }
-        // An instance that has ended asks no more, also if the ledger does not know the owner of its partition.
+        // An ended instance requests no partition, even if the ledger does not know the owner of its entry.
         let has_ended = |instance: &&Instance<'_>| {
-            instance.memory.outcome.is_some() && instance.recorded == Persisted::Yes
+            instance.status.outcome.is_some() && instance.recorded == Persisted::Yes
         };
         let requested = instances
             .iter()
             .filter(|instance| !has_ended(instance) && request::is_requested(instance.partition));
         self.requested = requested.map(|_| 1).sum();
         for instance in &mut instances {
-            if self.course(instance) == InstanceAction::Advance {
+            if self.action_for(instance) == InstanceAction::Advance {
                 instance.stage = self.advance(instance);
             }
         }
-        let all_gone = instances
+        let all_removed = instances
             .iter()
-            .all(|instance| instance.stage == InstanceStage::Gone);
-        if self.seen.deleted && all_gone {
+            .all(|instance| instance.stage == InstanceStage::Removed);
+        if self.observation.deleted && all_removed {
             self.effects.push(Effect::Finalize);
         }
-        if self.status.phase.is_finished() && !self.seen.deleted {
+        if self.status.phase.is_finished() && !self.observation.deleted {
             match self.retention() {
                 Retention::UntilDeleted => {}
                 Retention::Until(end) => self.requeue_at(end),
-                Retention::Over => self.expired = all_gone,
+                Retention::Over => self.expired = all_removed,
             }
         }
-        let undecided = |instance: &Instance<'_>| instance.stage == InstanceStage::Judged;
-        if instances.iter().any(undecided) {
-            self.requeue_at(self.seen.now);
+        let awaits_record = |instance: &Instance<'_>| instance.stage == InstanceStage::Evaluated;
+        if instances.iter().any(awaits_record) {
+            self.requeue_at(self.observation.now);
         }
         self.instances = instances;
     }
 
-    /// Whether an instance that goes on stands in the line.
-    fn line(&self, instances: &[Instance<'a>]) -> QueuedPeers {
-        let waits = |instance: &Instance<'a>| {
+    /// Returns whether an instance that continues is queued.
+    fn queued_peers(&self, instances: &[Instance<'a>]) -> QueuedPeers {
+        let is_queued = |instance: &Instance<'a>| {
             matches!(instance.partition, PartitionFacts::Waiting { .. })
-                && self.course(instance) == InstanceAction::Advance
+                && self.action_for(instance) == InstanceAction::Advance
         };
-        if instances.iter().any(waits) {
-            QueuedPeers::Waits
+        if instances.iter().any(is_queued) {
+            QueuedPeers::Present
         } else {
-            QueuedPeers::Empty
+            QueuedPeers::Absent
         }
     }
 
-    fn course(&self, instance: &Instance<'a>) -> InstanceAction {
-        if self.seen.deleted {
+    fn action_for(&self, instance: &Instance<'a>) -> InstanceAction {
+        if self.observation.deleted {
             return InstanceAction::Remove;
         }
         if instance.recorded == Persisted::No || self.concluded == Persisted::No {
-            return InstanceAction::Hold;
+            return InstanceAction::AwaitRecord;
         }
-        match (self.wanted(instance), self.suspension(), instance.memory.outcome) {
+        match (
+            self.scale_decision(instance),
+            self.suspend_decision(),
+            instance.status.outcome,
+        ) {
             (scale::ScaleDecision::Remove, _, _)
-            | (_, suspend::SuspendDecision::HoldNothing, _)
+            | (_, suspend::SuspendDecision::ReleaseAll, _)
             | (_, suspend::SuspendDecision::Finished, None)
             | (_, _, Some(crate::InstanceOutcome::SessionOver)) => InstanceAction::Remove,
             (_, suspend::SuspendDecision::Finished, Some(_)) if self.keeps(ResourceRole::Partition) => {
-                InstanceAction::Tidy
+                InstanceAction::CleanUp
             }
             (_, suspend::SuspendDecision::Finished, Some(_)) => InstanceAction::Remove,
-            (_, suspend::SuspendDecision::GoOn, Some(_)) => InstanceAction::Tidy,
-            (_, suspend::SuspendDecision::GoOn, None) => InstanceAction::Advance,
+            (_, suspend::SuspendDecision::Continue, Some(_)) => InstanceAction::CleanUp,
+            (_, suspend::SuspendDecision::Continue, None) => InstanceAction::Advance,
         }
     }
 
-    /// Takes the next step towards an instance that runs.
+    /// Adds the effects of the next step towards a running instance.
     fn advance(&mut self, instance: &Instance<'a>) -> InstanceStage {
-        let pause = instance.memory.retry_at.filter(|retry| *retry > self.seen.now);
-        if let Some(retry) = pause {
+        let pending_retry = instance
+            .status
+            .retry_at
+            .filter(|retry| *retry > self.observation.now);
+        if let Some(retry) = pending_retry {
             self.requeue_at(retry);
         }
         if self.stop_orphans(instance) == Processes::Alive {
             return InstanceStage::Stopping;
         }
-        if pause.is_some() && instance.memory.unused_releases > 0 {
-            return self.pause_without_partition(instance);
+        if pending_retry.is_some() && instance.status.unused_releases > 0 {
+            return self.release_unused(instance);
         }
-        let attempt = instance.memory.attempt;
+        let attempt = instance.status.attempt;
         match reset::decide(instance.partition, attempt, self.usage(instance)) {
-            reset::ResetDecision::Use if pause.is_some() => InstanceStage::BackingOff,
+            reset::ResetDecision::Use if pending_retry.is_some() => InstanceStage::BackingOff,
             reset::ResetDecision::Use => self.start(instance),
-            reset::ResetDecision::Ask if self.request(instance) == request::RequestDecision::Wait => {
-                self.look_again();
+            reset::ResetDecision::Request if self.request(instance) == request::RequestDecision::Wait => {
+                self.schedule_poll();
                 InstanceStage::NotRequested
             }
-            reset::ResetDecision::Ask => {
+            reset::ResetDecision::Request => {
                 self.effects.push(Effect::EnsurePartition {
                     instance: instance.index,
                     attempt,
@@ -144,15 +153,15 @@ impl<'a> PlanContext<'a> {
                 });
                 self.await_partition(instance)
             }
-            // The last three were judged, and made this pass hold, if the attempt was not closed since.
+            // The last three closed the attempt, or their verdict awaits its record, so this arm only polls.
             reset::ResetDecision::Wait
-            | reset::ResetDecision::GiveBack
+            | reset::ResetDecision::Release
             | reset::ResetDecision::FailAttempt
-            | reset::ResetDecision::BeginAnew => self.await_partition(instance),
+            | reset::ResetDecision::RestartAttempt => self.await_partition(instance),
         }
     }
 
-    /// Whether an instance may ask for its partition; one that was not requested before counts from now on.
+    /// Decides whether an instance may request its partition, and counts a new request against the limit.
     fn request(&mut self, instance: &Instance<'a>) -> request::RequestDecision {
         let verdict = request::decide(instance.partition, self.requested, self.job.max_requested());
         if verdict == request::RequestDecision::Request && *instance.partition == PartitionFacts::Absent {
@@ -161,20 +170,20 @@ impl<'a> PlanContext<'a> {
         verdict
     }
 
-    /// Looks again at a partition that is on its way.
-    pub(super) fn look_again(&mut self) {
-        let poll = if self.seen.partition_watch_connected {
-            POLL_IF_TOLD
+    /// Schedules the next poll of a partition in transition.
+    pub(super) fn schedule_poll(&mut self) {
+        let interval = if self.observation.partition_watch_connected {
+            WATCHED_POLL_INTERVAL
         } else {
-            POLL
+            POLL_INTERVAL
         };
-        self.requeue_at(self.seen.now.plus(poll));
+        self.requeue_at(self.observation.now.plus(interval));
     }
 
     fn await_partition(&mut self, instance: &Instance<'a>) -> InstanceStage {
-        self.look_again();
+        self.schedule_poll();
         match instance.partition {
-            PartitionFacts::Waiting { reason, .. } => InstanceStage::InLine(reason.clone()),
+            PartitionFacts::Waiting { reason, .. } => InstanceStage::Queued(reason.clone()),
             PartitionFacts::Absent
             | PartitionFacts::Pending { .. }
             | PartitionFacts::Active { .. }
@@ -183,24 +192,24 @@ impl<'a> PlanContext<'a> {
         }
     }
 
-    /// Nothing could run on the partition: others may have it until the pause is over.
-    fn pause_without_partition(&mut self, instance: &Instance<'a>) -> InstanceStage {
-        match finalize::decide(instance.processes_left(), instance.partition) {
+    /// Releases a partition on which no process could start, until the back-off is over.
+    fn release_unused(&mut self, instance: &Instance<'a>) -> InstanceStage {
+        match finalize::decide(instance.remaining_processes(), instance.partition) {
             FinalizeStep::Release => self.release(instance),
-            FinalizeStep::AwaitRelease => self.look_again(),
-            FinalizeStep::AwaitProcesses | FinalizeStep::Gone => {}
+            FinalizeStep::AwaitRelease => self.schedule_poll(),
+            FinalizeStep::AwaitProcesses | FinalizeStep::Done => {}
         }
-        InstanceStage::GivenBack
+        InstanceStage::AwaitingRetry
     }
 
-    /// Starts what is missing on a partition that is ready.
+    /// Starts the missing processes on an active partition.
     fn start(&mut self, instance: &Instance<'a>) -> InstanceStage {
         let partition = self.job.partition_id(instance.index);
-        let attempt = instance.memory.attempt;
+        let attempt = instance.status.attempt;
         let all = self.job.workers_per_instance();
         for number in 0..all {
-            let there = instance.workers.iter().any(|worker| worker.index == number);
-            if !there && !instance.memory.done.contains(&number) {
+            let exists = instance.workers.iter().any(|worker| worker.index == number);
+            if !exists && !instance.status.done.contains(&number) {
                 self.effects.push(Effect::StartWorker {
                     instance: instance.index,
                     worker: number,
@@ -211,14 +220,14 @@ impl<'a> PlanContext<'a> {
         }
         let ready = self.ready_workers(instance);
         if !self.has_launcher() {
-            return if instance.memory.running_since.is_some() && self.all_there(instance) {
+            return if instance.status.running_since.is_some() && self.has_all_workers(instance) {
                 InstanceStage::Running
             } else {
                 InstanceStage::Starting(ready)
             };
         }
         let launcher = self
-            .own_launchers(instance)
+            .attempt_launchers(instance)
             .next()
             .map(|launcher| &launcher.phase);
         match launcher {
@@ -228,7 +237,7 @@ impl<'a> PlanContext<'a> {
             Some(ProcessPhase::Starting { .. } | ProcessPhase::Stopping) => InstanceStage::Launching,
             None if ready < all => InstanceStage::Starting(ready),
             None => {
-                if instance.launchers.is_empty() && instance.memory.launched.is_none() {
+                if instance.launchers.is_empty() && instance.status.launched.is_none() {
                     self.effects.push(Effect::StartLauncher {
                         instance: instance.index,
                         attempt,
@@ -240,11 +249,13 @@ impl<'a> PlanContext<'a> {
         }
     }
 
-    /// Whether every worker of the attempt exists or is done.
-    pub(super) fn all_there(&self, instance: &Instance<'a>) -> bool {
+    /// Returns whether every worker of the attempt exists or has succeeded.
+    pub(super) fn has_all_workers(&self, instance: &Instance<'a>) -> bool {
         (0..self.job.workers_per_instance()).all(|number| {
-            instance.memory.done.contains(&number)
-                || self.own_workers(instance).any(|worker| worker.index == number)
+            instance.status.done.contains(&number)
+                || self
+                    .attempt_workers(instance)
+                    .any(|worker| worker.index == number)
         })
     }
 }

@@ -1,7 +1,7 @@
-//! The facts of one pass in order: one [`Instance`] for each index that the job, the record or the facts know.
+//! The facts of one reconciliation: one [`Instance`] for each index in the job, the record or the facts.
 //!
-//! Whatever is odd in an observation is settled here: facts of one instance that come twice are joined, and an attempt
-//! newer than the record's, which a lost record leaves behind, is taken over.
+//! This module resolves inconsistent observations. It merges duplicate facts of one instance, and adopts an
+//! attempt that is newer than the recorded one, which a lost record leaves behind.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,135 +16,138 @@ use crate::rules::reset::Usage;
 use crate::rules::scale;
 use crate::units::Timestamp;
 
-/// Everything that one pass reads and writes.
+/// The inputs and outputs of one reconciliation.
 pub(super) struct PlanContext<'a> {
     pub(super) job: &'a JobSpec,
-    pub(super) seen: &'a Observation,
-    /// The status to be recorded.
+    pub(super) observation: &'a Observation,
+    /// The status to record.
     pub(super) status: JobStatus,
     pub(super) instances: Vec<Instance<'a>>,
     pub(super) effects: Vec<Effect>,
     pub(super) reasons: Vec<Reason>,
-    /// How many instances are in the queue, or have their partition made ready, those asked for in this pass included.
+    /// The number of instances that are queued or have a pending partition, including requests of this
+    /// reconciliation.
     pub(super) requested: u32,
-    /// When to look again.
-    pub(super) wake_at: Option<Timestamp>,
-    /// Whether the job finished in this pass.
+    /// The time of the next reconciliation; none if only an event can change the plan.
+    pub(super) requeue_time: Option<Timestamp>,
+    /// Whether the end of the job is recorded; `No` if the job finished in this reconciliation.
     pub(super) concluded: Persisted,
-    /// Whether nothing is to be kept of it any more, and nothing is left.
+    /// Whether the retention of the finished job is over and all its instances are removed.
     pub(super) expired: bool,
 }
 
-/// Whether a verdict stood in the record before this pass; only then it is acted upon.
+/// Whether a verdict was recorded before this reconciliation, which may act only upon recorded verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Persisted {
     Yes,
     No,
 }
 
-/// One instance: facts, memory, and what this pass makes of them.
+/// One instance: its facts, its status, and the results of this reconciliation.
 pub(super) struct Instance<'a> {
     pub(super) index: u32,
     pub(super) partition: &'a PartitionFacts,
     pub(super) launchers: Vec<&'a ProcessFacts>,
     pub(super) workers: Vec<&'a ProcessFacts>,
-    gone: Vec<MissingProcess>,
-    pub(super) memory: InstanceStatus,
-    /// The newest attempt that a partition was made or asked for.
-    newest: Option<u32>,
-    /// Whether the verdict that `memory` holds stood in the record before.
+    missing: Vec<MissingProcess>,
+    pub(super) status: InstanceStatus,
+    /// The newest attempt for which a partition was requested, created or reset.
+    newest_partition_attempt: Option<u32>,
+    /// Whether the verdict in `status` was recorded before this reconciliation.
     pub(super) recorded: Persisted,
     pub(super) stage: InstanceStage,
 }
 
-/// How far an instance is, for the status and the reasons.
+/// The stage of an instance, for the status and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum InstanceStage {
-    /// A verdict was made in this pass.
-    Judged,
-    /// Processes of an earlier attempt, or of something that is to go, are ending.
+    /// This reconciliation reached a verdict.
+    Evaluated,
+    /// Processes of an earlier attempt or of an instance under teardown are ending.
     Stopping,
-    /// Its partition is given back.
+    /// Its partition is being released.
     Releasing,
-    /// Nothing of it is left, and nothing is to come.
-    Gone,
-    /// Between two attempts, with its partition.
+    /// It has no processes and no partition, and needs none.
+    Removed,
+    /// It waits for its back-off and keeps its partition.
     BackingOff,
-    /// Nothing could run on its partition: it holds nothing for a while.
-    GivenBack,
-    /// In the line for a partition.
-    InLine(Reason),
-    /// Its partition is not requested yet, because enough instances of the job are.
+    /// No process could start on its partition: it waits for its back-off without a partition.
+    AwaitingRetry,
+    /// Its request is queued.
+    Queued(Reason),
+    /// Its partition is not requested yet, because the job has reached its limit of concurrent requests.
     NotRequested,
-    /// Its partition is asked for, made, reset.
+    /// Its partition is requested, created or reset.
     Preparing,
-    /// Its workers start; so many run.
+    /// Its workers start; carries the number of workers that run.
     Starting(u32),
-    /// Its workers run, its launcher starts.
+    /// Its workers run and its launcher starts.
     Launching,
     /// It runs.
     Running,
-    /// It has ended, and keeps what its clean-up policy leaves.
+    /// It has ended and keeps what its clean-up policy retains.
     Ended,
 }
 
 impl<'a> PlanContext<'a> {
-    pub(super) fn new(job: &'a JobSpec, seen: &'a Observation) -> Self {
+    pub(super) fn new(job: &'a JobSpec, observation: &'a Observation) -> Self {
         let mut instances: BTreeMap<u32, Instance<'a>> = BTreeMap::new();
         for index in 0..job.instances() {
             instances.insert(index, Instance::new(index));
         }
-        for memory in &seen.status.instances {
+        for status in &observation.status.instances {
             let instance = instances
-                .entry(memory.index)
-                .or_insert_with(|| Instance::new(memory.index));
-            instance.memory = memory.clone();
-            // Only workers without launcher are ever done, and only those that the job has.
-            let all = match job.shape() {
+                .entry(status.index)
+                .or_insert_with(|| Instance::new(status.index));
+            instance.status = status.clone();
+            // Only workers of a job without launcher can be done, and only indices that the job has.
+            let count = match job.shape() {
                 JobKind::Workers => job.workers_per_instance(),
                 JobKind::Launcher { .. } | JobKind::Interactive { .. } => 0,
             };
-            instance.memory.done.retain(|number| *number < all);
+            instance.status.done.retain(|number| *number < count);
         }
-        for facts in &seen.instances {
+        for facts in &observation.instances {
             let instance = instances
                 .entry(facts.index)
                 .or_insert_with(|| Instance::new(facts.index));
-            instance.newest = instance.newest.max(asked_for(&facts.partition));
-            if weight(&facts.partition) > weight(instance.partition) {
+            instance.newest_partition_attempt = instance
+                .newest_partition_attempt
+                .max(requested_for(&facts.partition));
+            if precedence(&facts.partition) > precedence(instance.partition) {
                 instance.partition = &facts.partition;
             }
             instance.launchers.extend(&facts.launcher);
             instance.workers.extend(&facts.workers);
-            instance.gone.extend(&facts.missing);
+            instance.missing.extend(&facts.missing);
         }
         let mut instances: Vec<_> = instances.into_values().collect();
         for instance in &mut instances {
-            instance.take_over_newest_attempt();
+            instance.adopt_newest_attempt();
         }
         Self {
             job,
-            seen,
-            status: seen.status.clone(),
+            observation,
+            status: observation.status.clone(),
             instances,
             effects: Vec::new(),
             reasons: Vec::new(),
             requested: 0,
-            wake_at: None,
+            requeue_time: None,
             concluded: Persisted::Yes,
             expired: false,
         }
     }
 
     pub(super) fn requeue_at(&mut self, at: Timestamp) {
-        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+        self.requeue_time = Some(self.requeue_time.map_or(at, |earlier| earlier.min(at)));
     }
 
     pub(super) fn push_reason(&mut self, reason: Reason) {
         self.reasons.push(reason);
     }
 
-    pub(super) fn wanted(&self, instance: &Instance<'_>) -> scale::ScaleDecision {
+    pub(super) fn scale_decision(&self, instance: &Instance<'_>) -> scale::ScaleDecision {
         scale::decide(instance.index, self.job.instances())
     }
 
@@ -155,56 +158,56 @@ impl<'a> PlanContext<'a> {
         }
     }
 
-    /// Whether a worker belongs to the job.
-    pub(super) fn judge_worker(
+    /// Applies the orphan rule to a worker.
+    pub(super) fn classify_worker(
         &self,
         instance: &Instance<'_>,
         worker: &ProcessFacts,
     ) -> orphan::OrphanDecision {
         orphan::decide(orphan::OrphanFacts {
-            of_this_attempt: worker.attempt == instance.memory.attempt,
+            of_this_attempt: worker.attempt == instance.status.attempt,
             in_range: worker.index < self.job.workers_per_instance(),
             does_work: !self.has_launcher(),
             alive: worker.phase.is_alive(),
-            instance_ended: instance.memory.outcome.is_some(),
+            instance_ended: instance.status.outcome.is_some(),
         })
     }
 
-    /// Whether a launcher belongs to the job.
-    pub(super) fn judge_launcher(
+    /// Applies the orphan rule to a launcher.
+    pub(super) fn classify_launcher(
         &self,
         instance: &Instance<'_>,
         launcher: &ProcessFacts,
     ) -> orphan::OrphanDecision {
         orphan::decide(orphan::OrphanFacts {
-            of_this_attempt: launcher.attempt == instance.memory.attempt,
+            of_this_attempt: launcher.attempt == instance.status.attempt,
             in_range: self.has_launcher(),
             does_work: true,
             alive: launcher.phase.is_alive(),
-            instance_ended: instance.memory.outcome.is_some(),
+            instance_ended: instance.status.outcome.is_some(),
         })
     }
 
-    /// The workers of the attempt that runs.
-    pub(super) fn own_workers<'b>(
+    /// Returns the workers of the current attempt.
+    pub(super) fn attempt_workers<'b>(
         &'b self,
         instance: &'b Instance<'a>,
     ) -> impl Iterator<Item = &'a ProcessFacts> + 'b {
         let workers = instance.workers.iter().copied();
-        workers.filter(|worker| self.judge_worker(instance, worker) == orphan::OrphanDecision::Belongs)
+        workers.filter(|worker| self.classify_worker(instance, worker) == orphan::OrphanDecision::Belongs)
     }
 
-    /// The launchers of the attempt that runs; more than one only in an odd observation.
-    pub(super) fn own_launchers<'b>(
+    /// Returns the launchers of the current attempt; more than one only in an inconsistent observation.
+    pub(super) fn attempt_launchers<'b>(
         &'b self,
         instance: &'b Instance<'a>,
     ) -> impl Iterator<Item = &'a ProcessFacts> + 'b {
         let launchers = instance.launchers.iter().copied();
         launchers
-            .filter(|launcher| self.judge_launcher(instance, launcher) == orphan::OrphanDecision::Belongs)
+            .filter(|launcher| self.classify_launcher(instance, launcher) == orphan::OrphanDecision::Belongs)
     }
 
-    /// How many workers of the attempt run or are done.
+    /// Returns the number of workers of the attempt that run or are done.
     pub(super) fn ready_workers(&self, instance: &Instance<'a>) -> u32 {
         let ready = |number: &u32| self.is_ready(instance, *number);
         (0..self.job.workers_per_instance())
@@ -213,48 +216,51 @@ impl<'a> PlanContext<'a> {
             .sum()
     }
 
-    /// Whether worker `number` runs, or is done.
+    /// Returns whether worker `number` runs or is done.
     pub(super) fn is_ready(&self, instance: &Instance<'a>, number: u32) -> bool {
-        instance.memory.done.contains(&number)
+        instance.status.done.contains(&number)
             || self
-                .own_workers(instance)
+                .attempt_workers(instance)
                 .any(|worker| worker.index == number && matches!(worker.phase, ProcessPhase::Running { .. }))
     }
 
-    /// The first process of the attempt that is gone, is not done, and ran or may have run.
-    pub(super) fn gone(&self, instance: &Instance<'a>) -> Option<FailedComponent> {
-        let all = 0..self.job.workers_per_instance();
-        let own = instance
-            .gone
+    /// Returns the first missing process of the attempt that is not done and ran or may have run.
+    pub(super) fn missing_process(&self, instance: &Instance<'a>) -> Option<FailedComponent> {
+        let workers = 0..self.job.workers_per_instance();
+        let of_attempt = instance
+            .missing
             .iter()
-            .filter(|gone| gone.attempt == instance.memory.attempt);
-        let told = own.filter_map(|gone| match gone.worker {
+            .filter(|missing| missing.attempt == instance.status.attempt);
+        let reported = of_attempt.filter_map(|missing| match missing.worker {
             None => self.has_launcher().then_some(FailedComponent::Launcher),
-            Some(worker) => (all.contains(&worker) && !instance.memory.done.contains(&worker))
+            Some(worker) => (workers.contains(&worker) && !instance.status.done.contains(&worker))
                 .then_some(FailedComponent::Worker { worker }),
         });
-        let told = told.min();
-        if told.is_some() || instance.memory.running_since.is_none() {
-            return told;
+        let reported = reported.min();
+        if reported.is_some() || instance.status.running_since.is_none() {
+            return reported;
         }
-        let there = |number: &u32| {
-            instance.memory.done.contains(number)
-                || self.own_workers(instance).any(|worker| worker.index == *number)
+        let is_present = |number: &u32| {
+            instance.status.done.contains(number)
+                || self
+                    .attempt_workers(instance)
+                    .any(|worker| worker.index == *number)
         };
-        all.clone()
-            .find(|number| !there(number))
+        workers
+            .clone()
+            .find(|number| !is_present(number))
             .map(|worker| FailedComponent::Worker { worker })
     }
 
-    /// Whether the attempt has begun to use its partition.
+    /// Returns whether the attempt has started to use its partition.
     pub(super) fn usage(&self, instance: &Instance<'a>) -> Usage {
-        if self.gone(instance).is_some() {
-            return Usage::Torn;
+        if self.missing_process(instance).is_some() {
+            return Usage::ProcessMissing;
         }
-        let begun = self.own_workers(instance).next().is_some()
-            || self.own_launchers(instance).next().is_some()
-            || !instance.memory.done.is_empty();
-        if begun { Usage::InUse } else { Usage::Unused }
+        let is_in_use = self.attempt_workers(instance).next().is_some()
+            || self.attempt_launchers(instance).next().is_some()
+            || !instance.status.done.is_empty();
+        if is_in_use { Usage::InUse } else { Usage::Unused }
     }
 }
 
@@ -265,11 +271,11 @@ impl<'a> Instance<'a> {
             partition: &PartitionFacts::Absent,
             launchers: Vec::new(),
             workers: Vec::new(),
-            gone: Vec::new(),
-            memory: InstanceStatus::new(index),
-            newest: None,
+            missing: Vec::new(),
+            status: InstanceStatus::new(index),
+            newest_partition_attempt: None,
             recorded: Persisted::Yes,
-            stage: InstanceStage::Gone,
+            stage: InstanceStage::Removed,
         }
     }
 
@@ -277,7 +283,7 @@ impl<'a> Instance<'a> {
         self.launchers.iter().chain(&self.workers).copied()
     }
 
-    pub(super) fn processes_left(&self) -> Processes {
+    pub(super) fn remaining_processes(&self) -> Processes {
         if self.processes().any(|process| process.phase.is_alive()) {
             Processes::Alive
         } else if self.processes().next().is_some() {
@@ -287,14 +293,15 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// Whether anything of the recorded attempt, or of a newer one, exists: then the attempt is closed before it goes.
+    /// Returns whether processes or a partition of the recorded attempt, or of a newer one, exist. If so, the
+    /// attempt is closed before the instance is torn down.
     pub(super) fn holds_attempt(&self) -> bool {
-        let attempt = self.memory.attempt;
+        let attempt = self.status.attempt;
         self.processes().any(|process| process.attempt >= attempt)
-            || made_for(self.partition).is_some_and(|made_for| made_for >= attempt)
+            || created_for(self.partition).is_some_and(|created| created >= attempt)
     }
 
-    /// Whether the instance holds IPUs.
+    /// Returns whether the instance holds IPUs.
     pub(super) const fn holds_ipus(&self) -> bool {
         match self.partition {
             PartitionFacts::Absent | PartitionFacts::Waiting { .. } => false,
@@ -305,34 +312,35 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// A newer attempt than the recorded one exists if a record was lost after its effects were applied.
-    fn take_over_newest_attempt(&mut self) {
+    /// Adopts an attempt newer than the recorded one; it exists if a record was lost after its effects were
+    /// applied.
+    fn adopt_newest_attempt(&mut self) {
         let processes = self.processes().map(|process| process.attempt);
-        let newest = processes.chain(self.newest).max();
-        if let Some(newest) = newest.filter(|newest| *newest > self.memory.attempt) {
-            self.memory = InstanceStatus {
+        let newest = processes.chain(self.newest_partition_attempt).max();
+        if let Some(newest) = newest.filter(|newest| *newest > self.status.attempt) {
+            self.status = InstanceStatus {
                 attempt: newest,
-                outcome: self.memory.outcome,
+                outcome: self.status.outcome,
                 ..InstanceStatus::new(self.index)
             };
         }
     }
 }
 
-/// The attempt that a partition was made or reset for, or is waited for.
-const fn asked_for(partition: &PartitionFacts) -> Option<u32> {
+/// Returns the attempt for which a partition was requested, created or reset.
+const fn requested_for(partition: &PartitionFacts) -> Option<u32> {
     match partition {
         PartitionFacts::Waiting { attempt, .. } => Some(*attempt),
         PartitionFacts::Absent
         | PartitionFacts::Pending { .. }
         | PartitionFacts::Active { .. }
         | PartitionFacts::Failed { .. }
-        | PartitionFacts::Releasing => made_for(partition),
+        | PartitionFacts::Releasing => created_for(partition),
     }
 }
 
-/// The attempt that a partition was made or reset for.
-const fn made_for(partition: &PartitionFacts) -> Option<u32> {
+/// Returns the attempt for which a partition was created or reset.
+const fn created_for(partition: &PartitionFacts) -> Option<u32> {
     match partition {
         PartitionFacts::Pending { attempt }
         | PartitionFacts::Active { attempt, .. }
@@ -341,8 +349,9 @@ const fn made_for(partition: &PartitionFacts) -> Option<u32> {
     }
 }
 
-/// Of facts that contradict one another the one that holds most is believed: nothing is handed on by mistake.
-fn weight(partition: &PartitionFacts) -> (u8, Option<u32>) {
+/// Ranks contradictory facts by the resources that they hold. The highest rank wins, so that no held IPUs are
+/// reassigned.
+fn precedence(partition: &PartitionFacts) -> (u8, Option<u32>) {
     let state = match partition {
         PartitionFacts::Absent => 0,
         PartitionFacts::Waiting { .. } => 1,
@@ -351,5 +360,5 @@ fn weight(partition: &PartitionFacts) -> (u8, Option<u32>) {
         PartitionFacts::Failed { .. } => 4,
         PartitionFacts::Active { .. } => 5,
     };
-    (state, made_for(partition))
+    (state, created_for(partition))
 }

@@ -1,4 +1,4 @@
-//! What happened to an instance since the last pass.
+//! Detects the events of an instance since the last reconciliation.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -15,100 +15,100 @@ use crate::rules::first_failure::Candidate;
 use crate::rules::{first_failure, interactive, reset, start_deadline};
 use crate::units::Timestamp;
 
-/// What was found out about an instance.
+/// The finding about an instance.
 pub(super) enum Finding {
-    /// It goes on; look again at this moment, if at any.
-    GoesOn(Option<Timestamp>),
-    /// Its attempt ended well.
+    /// The attempt continues; carries the time of the next check, if there is one.
+    Continues(Option<Timestamp>),
+    /// The attempt succeeded.
     Succeeded,
-    /// Its attempt failed.
+    /// The attempt failed.
     Failed(FirstFailure),
-    /// Its session is over.
+    /// The interactive session is over.
     SessionOver,
-    /// Nothing can run on its partition; the sentence says why.
-    GiveBack(Reason),
-    /// It begins anew, without having failed; the sentence says why.
+    /// No process can start on its partition; carries the reason.
+    ReleaseUnused(Reason),
+    /// The attempt restarts without a failure; carries the reason.
     RestartFresh(Reason),
 }
 
 impl<'a> PlanContext<'a> {
-    pub(super) fn find(&self, instance: &Instance<'a>) -> Finding {
+    pub(super) fn detect(&self, instance: &Instance<'a>) -> Finding {
         let usage = self.usage(instance);
-        if let Some(finding) = self.find_end(instance) {
+        if let Some(finding) = self.detect_end(instance) {
             return finding;
         }
-        let mut look_again = None;
+        let mut next_check = None;
         if let JobKind::Interactive { ttl } = self.job.shape() {
-            match interactive::decide(*ttl, instance.memory.launched, self.seen.now) {
+            match interactive::decide(*ttl, instance.status.launched, self.observation.now) {
                 interactive::Session::Over => return Finding::SessionOver,
-                interactive::Session::Open(end) => look_again = Some(end),
-                interactive::Session::NotBegun => {}
+                interactive::Session::Open(end) => next_check = Some(end),
+                interactive::Session::NotStarted => {}
             }
         }
-        match reset::decide(instance.partition, instance.memory.attempt, usage) {
+        match reset::decide(instance.partition, instance.status.attempt, usage) {
             reset::ResetDecision::FailAttempt => {
-                return Finding::Failed(partition_failure(instance, self.seen.now));
+                return Finding::Failed(partition_failure(instance, self.observation.now));
             }
-            reset::ResetDecision::GiveBack => {
-                return Finding::GiveBack(partition_error(instance));
+            reset::ResetDecision::Release => {
+                return Finding::ReleaseUnused(partition_error_reason(instance));
             }
-            reset::ResetDecision::BeginAnew => {
-                return Finding::RestartFresh(self.process_missing(instance));
+            reset::ResetDecision::RestartAttempt => {
+                return Finding::RestartFresh(self.missing_process_reason(instance));
             }
-            reset::ResetDecision::Ask
+            reset::ResetDecision::Request
             | reset::ResetDecision::Reset
             | reset::ResetDecision::Use
             | reset::ResetDecision::Wait => {}
         }
-        let late = self.latest(instance);
-        let since = late.as_ref().map(|late| late.since);
-        let verdict = start_deadline::decide(self.job.start_deadline(), since, self.seen.now);
-        match (verdict, late) {
-            (start_deadline::StartDeadlineStatus::Missed, Some(late)) => {
-                return Finding::GiveBack(self.unschedulable(instance, &late));
+        let delay = self.longest_startup_delay(instance);
+        let since = delay.as_ref().map(|delay| delay.since);
+        let verdict = start_deadline::decide(self.job.start_deadline(), since, self.observation.now);
+        match (verdict, delay) {
+            (start_deadline::StartDeadlineStatus::Missed, Some(delay)) => {
+                return Finding::ReleaseUnused(self.unschedulable_reason(instance, &delay));
             }
             (start_deadline::StartDeadlineStatus::Open(end), _) => {
-                look_again = Some(look_again.map_or(end, |at| at.min(end)));
+                next_check = Some(next_check.map_or(end, |at| at.min(end)));
             }
             (start_deadline::StartDeadlineStatus::Met, _)
             | (start_deadline::StartDeadlineStatus::Missed, None) => {}
         }
-        Finding::GoesOn(look_again)
+        Finding::Continues(next_check)
     }
 
-    /// Whether the processes of the attempt have ended it.
-    fn find_end(&self, instance: &Instance<'a>) -> Option<Finding> {
+    /// Returns the end of the attempt, if its processes have ended it.
+    fn detect_end(&self, instance: &Instance<'a>) -> Option<Finding> {
         let mut candidates = Vec::new();
         if self.has_launcher() {
-            if self.own_launchers(instance).any(has_succeeded) {
+            if self.attempt_launchers(instance).any(has_succeeded) {
                 return Some(Finding::Succeeded);
             }
             candidates.extend(
-                self.own_launchers(instance)
-                    .filter_map(|launcher| failure_of(FailedComponent::Launcher, launcher)),
+                self.attempt_launchers(instance)
+                    .filter_map(|launcher| failure_from(FailedComponent::Launcher, launcher)),
             );
-            // A worker that serves a launcher is not to end at all.
+            // A worker that serves a launcher must not end, whatever its exit code.
             candidates.extend(
-                self.own_workers(instance)
-                    .filter_map(|own| end_of(worker(own.index), own)),
+                self.attempt_workers(instance)
+                    .filter_map(|process| end_from(worker(process.index), process)),
             );
-            let known = candidates.iter().map(|known| known.at).min();
-            candidates.extend(self.vanished(instance, known));
+            let earliest = candidates.iter().map(|candidate| candidate.at).min();
+            candidates.extend(self.missing_processes(instance, earliest));
         } else {
             candidates.extend(
-                self.own_workers(instance)
-                    .filter_map(|own| failure_of(worker(own.index), own)),
+                self.attempt_workers(instance)
+                    .filter_map(|process| failure_from(worker(process.index), process)),
             );
-            let all = usize::try_from(self.job.workers_per_instance()).unwrap_or(usize::MAX);
-            if candidates.is_empty() && instance.memory.done.len() >= all {
+            let count = usize::try_from(self.job.workers_per_instance()).unwrap_or(usize::MAX);
+            if candidates.is_empty() && instance.status.done.len() >= count {
                 return Some(Finding::Succeeded);
             }
         }
-        first_failure::decide(candidates, self.seen.timestamp_resolution).map(|first| {
+        first_failure::decide(candidates, self.observation.timestamp_resolution).map(|first| {
             Finding::Failed(FirstFailure {
                 instance: instance.index,
-                culprit: first.culprit,
-                attempt: instance.memory.attempt,
+                culprit: first.component,
+                attempt: instance.status.attempt,
                 exit: first.exit,
                 at: first.at,
                 cause: describe(&first),
@@ -117,118 +117,143 @@ impl<'a> PlanContext<'a> {
         })
     }
 
-    /// Processes that must have existed, because the launcher ran, and are gone without a trace. When is unknown; not
-    /// later than what failed of the rest, which followed from it.
-    fn vanished(&self, instance: &Instance<'a>, known: Option<Timestamp>) -> Vec<Candidate<'static>> {
-        if instance.memory.launched.is_none() {
+    /// Returns processes that must have existed, because the launcher ran, and are missing without a record.
+    /// Their time is unknown; it is at most the time of the other failures, which they caused.
+    fn missing_processes(
+        &self,
+        instance: &Instance<'a>,
+        earliest: Option<Timestamp>,
+    ) -> Vec<Candidate<'static>> {
+        if instance.status.launched.is_none() {
             return Vec::new();
         }
-        let at = known.map_or(self.seen.now, |known| known.min(self.seen.now));
-        let gone = |culprit| Candidate {
-            culprit,
+        let at = earliest.map_or(self.observation.now, |earliest| {
+            earliest.min(self.observation.now)
+        });
+        let missing_process = |component| Candidate {
+            component,
             exit: None,
             at,
-            cause: "gone without an exit code",
+            cause: "missing without an exit code",
             last_lines: "",
         };
-        let workers = (0..self.job.workers_per_instance())
-            .filter(|number| !self.own_workers(instance).any(|own| own.index == *number));
-        let launcher = self.own_launchers(instance).next().is_none();
+        let workers = (0..self.job.workers_per_instance()).filter(|number| {
+            !self
+                .attempt_workers(instance)
+                .any(|worker| worker.index == *number)
+        });
+        let launcher = self.attempt_launchers(instance).next().is_none();
         workers
-            .map(|number| gone(worker(number)))
-            .chain(launcher.then(|| gone(FailedComponent::Launcher)))
+            .map(|number| missing_process(worker(number)))
+            .chain(launcher.then(|| missing_process(FailedComponent::Launcher)))
             .collect()
     }
 
-    /// What could have started earliest of what does not run; none if all ran, or if there is nothing to run on.
-    fn latest(&self, instance: &Instance<'a>) -> Option<StartupDelay<'a>> {
+    /// Returns the process that could have started earliest and does not run; none if all ran, or without an
+    /// active partition.
+    fn longest_startup_delay(&self, instance: &Instance<'a>) -> Option<StartupDelay<'a>> {
         let PartitionFacts::Active { attempt, since, .. } = instance.partition else {
             return None;
         };
-        if *attempt != instance.memory.attempt {
+        if *attempt != instance.status.attempt {
             return None;
         }
-        if let Some(all_ran) = instance.memory.running_since {
-            let waits = self.has_launcher() && instance.memory.launched.is_none();
-            let launchers = self.own_launchers(instance).map(|launcher| &launcher.phase);
-            return waits.then(|| StartupDelay::of(FailedComponent::Launcher, launchers, all_ran));
+        if let Some(all_ran) = instance.status.running_since {
+            let awaits_launcher = self.has_launcher() && instance.status.launched.is_none();
+            let launchers = self.attempt_launchers(instance).map(|launcher| &launcher.phase);
+            return awaits_launcher.then(|| StartupDelay::new(FailedComponent::Launcher, launchers, all_ran));
         }
-        let ready = instance.memory.retry_at.map_or(*since, |retry| retry.max(*since));
+        let ready = instance.status.retry_at.map_or(*since, |retry| retry.max(*since));
         (0..self.job.workers_per_instance())
             .filter(|number| !self.is_ready(instance, *number))
             .map(|number| {
-                let own = self.own_workers(instance).filter(|own| own.index == number);
-                StartupDelay::of(worker(number), own.map(|own| &own.phase), ready)
+                let processes = self
+                    .attempt_workers(instance)
+                    .filter(|process| process.index == number);
+                StartupDelay::new(worker(number), processes.map(|process| &process.phase), ready)
             })
-            .min_by_key(|late| late.since)
+            .min_by_key(|delay| delay.since)
     }
 
-    fn process_missing(&self, instance: &Instance<'a>) -> Reason {
-        let (index, who) = (instance.index, self.gone(instance).unwrap_or(worker(0)));
-        let message = format!(
-            "{who} of instance {index} is not there any more, and may have run: the instance begins anew on a partition that is reset"
+    fn missing_process_reason(&self, instance: &Instance<'a>) -> Reason {
+        let (index, component) = (
+            instance.index,
+            self.missing_process(instance).unwrap_or(worker(0)),
         );
-        match who {
+        let message = format!(
+            "{component} of instance {index} is missing and may have run: \
+             the instance restarts on a reset partition"
+        );
+        match component {
             FailedComponent::Worker { worker } => Reason::new("WorkerGone", message).with("worker", worker),
             FailedComponent::Launcher | FailedComponent::Partition => Reason::new("LauncherGone", message),
         }
         .with("instance", index)
     }
 
-    fn unschedulable(&self, instance: &Instance<'a>, late: &StartupDelay<'a>) -> Reason {
+    fn unschedulable_reason(&self, instance: &Instance<'a>, delay: &StartupDelay<'a>) -> Reason {
         let (index, seconds) = (instance.index, self.job.start_deadline().as_secs());
-        let why = late.to_string();
-        if late.who == FailedComponent::Launcher {
+        let cause = delay.to_string();
+        if delay.component == FailedComponent::Launcher {
             return Reason::new(
                 "LauncherUnschedulable",
-                format!("the launcher of instance {index} did not start within {seconds} s of its workers{why}: its partition is given back"),
+                format!("the launcher of instance {index} did not start within {seconds} s of its workers{cause}: \
+                     its partition is released"),
             )
             .with("instance", index);
         }
-        let (ready, all) = (self.ready_workers(instance), self.job.workers_per_instance());
+        let (ready, count) = (self.ready_workers(instance), self.job.workers_per_instance());
         Reason::new(
             "WorkersUnschedulable",
-            format!("only {ready} of {all} workers of instance {index} started within {seconds} s{why}: its partition is given back"),
+            format!(
+                "only {ready} of {count} workers of instance {index} started within {seconds} s{cause}: \
+                 its partition is released"
+            ),
         )
         .with("instance", index)
         .with("ready", ready)
-        .with("workers", all)
+        .with("workers", count)
     }
 }
 
-/// Something that does not run and could have.
+/// A process that could have started and does not run.
 struct StartupDelay<'a> {
-    who: FailedComponent,
+    component: FailedComponent,
     since: Timestamp,
     cause: &'a str,
 }
 
 impl<'a> StartupDelay<'a> {
-    /// It could have since the last of its processes could, if there are any, but not before it had what it needs.
-    fn of(who: FailedComponent, processes: impl Iterator<Item = &'a ProcessPhase>, ready: Timestamp) -> Self {
-        let waits = processes.filter_map(|phase| match phase {
+    /// Takes the latest start time of the component's processes, if there are any, but at least `ready`, when
+    /// its prerequisites were met.
+    fn new(
+        component: FailedComponent,
+        processes: impl Iterator<Item = &'a ProcessPhase>,
+        ready: Timestamp,
+    ) -> Self {
+        let starting = processes.filter_map(|phase| match phase {
             ProcessPhase::Starting { since, cause } => Some((*since, cause.as_str())),
             ProcessPhase::Running { .. }
             | ProcessPhase::Stopping
             | ProcessPhase::Exited { .. }
             | ProcessPhase::Lost { .. } => None,
         });
-        let (since, cause) = waits.max_by_key(|(since, _)| *since).unwrap_or((ready, ""));
+        let (since, cause) = starting.max_by_key(|(since, _)| *since).unwrap_or((ready, ""));
         Self {
-            who,
+            component,
             since: since.max(ready),
             cause,
         }
     }
 }
 
-/// What it waits for, in brackets, if that is known.
+/// Writes the cause of the delay in parentheses, if it is known.
 impl fmt::Display for StartupDelay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.who, self.cause) {
+        match (self.component, self.cause) {
             (_, "") => Ok(()),
             (FailedComponent::Launcher, cause) => write!(f, " ({cause})"),
-            (who, cause) => write!(f, " ({who}: {cause})"),
+            (component, cause) => write!(f, " ({component}: {cause})"),
         }
     }
 }
@@ -237,16 +262,16 @@ fn partition_failure(instance: &Instance<'_>, now: Timestamp) -> FirstFailure {
     let cause = match instance.partition {
         PartitionFacts::Failed { errors, .. } => format!("in error ({})", errors.join("; ")),
         PartitionFacts::Absent | PartitionFacts::Waiting { .. } | PartitionFacts::Releasing => {
-            "taken away while it was in use".to_string()
+            "removed while it was in use".to_string()
         }
         PartitionFacts::Pending { .. } | PartitionFacts::Active { .. } => {
-            "not the one that the attempt was started on".to_string()
+            "not the one of the attempt".to_string()
         }
     };
     FirstFailure {
         instance: instance.index,
         culprit: FailedComponent::Partition,
-        attempt: instance.memory.attempt,
+        attempt: instance.status.attempt,
         exit: None,
         at: now,
         cause,
@@ -254,7 +279,7 @@ fn partition_failure(instance: &Instance<'_>, now: Timestamp) -> FirstFailure {
     }
 }
 
-fn partition_error(instance: &Instance<'_>) -> Reason {
+fn partition_error_reason(instance: &Instance<'_>) -> Reason {
     let index = instance.index;
     let errors = match instance.partition {
         PartitionFacts::Failed { errors, .. } => errors.join("; "),
@@ -266,7 +291,7 @@ fn partition_error(instance: &Instance<'_>) -> Reason {
     };
     Reason::new(
         "PartitionFailed",
-        format!("the partition of instance {index} came up in error and is given back ({errors})"),
+        format!("the partition of instance {index} came up in error and is released ({errors})"),
     )
     .with("instance", index)
 }
@@ -275,13 +300,13 @@ pub(super) fn has_succeeded(process: &ProcessFacts) -> bool {
     matches!(&process.phase, ProcessPhase::Exited { exit, .. } if exit.is_success())
 }
 
-/// The failure of a process that is to end with code 0.
-fn failure_of(culprit: FailedComponent, process: &ProcessFacts) -> Option<Candidate<'_>> {
-    end_of(culprit, process).filter(|end| !end.exit.is_some_and(Exit::is_success))
+/// Returns the failure of a process that must end with code 0.
+fn failure_from(component: FailedComponent, process: &ProcessFacts) -> Option<Candidate<'_>> {
+    end_from(component, process).filter(|end| !end.exit.is_some_and(Exit::is_success))
 }
 
-/// The end of a process, whatever its code.
-fn end_of(culprit: FailedComponent, process: &ProcessFacts) -> Option<Candidate<'_>> {
+/// Returns the end of a process with any exit code.
+fn end_from(component: FailedComponent, process: &ProcessFacts) -> Option<Candidate<'_>> {
     match &process.phase {
         ProcessPhase::Starting { .. } | ProcessPhase::Running { .. } | ProcessPhase::Stopping => None,
         ProcessPhase::Exited {
@@ -290,14 +315,14 @@ fn end_of(culprit: FailedComponent, process: &ProcessFacts) -> Option<Candidate<
             last_lines,
             cause,
         } => Some(Candidate {
-            culprit,
+            component,
             exit: Some(*exit),
             at: *at,
             cause,
             last_lines,
         }),
         ProcessPhase::Lost { at, cause } => Some(Candidate {
-            culprit,
+            component,
             exit: None,
             at: *at,
             cause,

@@ -1,81 +1,81 @@
-//! What can be done for a job: values that carry every choice, so that applying one decides nothing.
+//! Effects: the operations of a plan.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::PartitionId;
 use crate::partition::PartitionSpec;
 
-/// One thing to do. It carries every choice, so that applying it decides nothing.
+/// One operation. It carries every choice, so that the caller that applies it decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "do")]
 #[non_exhaustive]
 pub enum Effect {
-    /// See to it that the instance has its partition, fresh for `attempt`: made if absent, reset if it was used by an
-    /// earlier attempt, put into the line if it does not fit, nothing if it is there.
+    /// Ensures that the instance has its partition, fresh for `attempt`. Creates it if absent, resets it
+    /// after an earlier attempt, queues the request if it does not fit, and changes nothing if it is ready.
     EnsurePartition {
-        /// Which instance.
+        /// Instance index.
         instance: u32,
         /// The attempt that will use it.
         attempt: u32,
-        /// Its id.
+        /// Partition id.
         partition: PartitionId,
-        /// What it is made of.
+        /// Partition specification.
         spec: PartitionSpec,
     },
-    /// Reset the partition, because it is in error or its last holder was not seen to end.
+    /// Resets the partition, because it is in error or the end of its last user was not observed.
     ResetPartition {
-        /// Which instance.
+        /// Instance index.
         instance: u32,
         /// The attempt that will use it.
         attempt: u32,
-        /// Its id.
+        /// Partition id.
         partition: PartitionId,
     },
-    /// Start a worker on the partition.
+    /// Starts a worker on the partition.
     StartWorker {
-        /// Which instance.
+        /// Instance index.
         instance: u32,
-        /// Which worker of the instance; also its GCD.
+        /// Worker index within the instance; also its GCD.
         worker: u32,
-        /// For which attempt.
+        /// The attempt that the process belongs to.
         attempt: u32,
-        /// The partition that it uses.
+        /// The partition that the worker uses.
         partition: PartitionId,
     },
-    /// Start the launcher of an instance.
+    /// Starts the launcher of an instance.
     StartLauncher {
-        /// Which instance.
+        /// Instance index.
         instance: u32,
-        /// For which attempt.
+        /// The attempt that the process belongs to.
         attempt: u32,
-        /// The partition that its workers use.
+        /// The partition that the workers of the instance use.
         partition: PartitionId,
     },
-    /// End a worker and everything that it started, and forget it.
+    /// Stops a worker and all its child processes, and deletes its record.
     StopWorker {
-        /// Which instance.
+        /// Instance index.
         instance: u32,
-        /// Which worker of the instance.
+        /// Worker index within the instance.
         worker: u32,
-        /// Of which attempt.
+        /// The attempt that the process belongs to.
         attempt: u32,
     },
-    /// End the launcher of an instance and everything that it started, and forget it.
+    /// Stops the launcher of an instance and all its child processes, and deletes its record.
     StopLauncher {
-        /// Which instance.
+        /// Instance index.
         instance: u32,
-        /// Of which attempt.
+        /// The attempt that the process belongs to.
         attempt: u32,
     },
-    /// Give the partition back. Only planned once no process can be using it.
+    /// Releases the partition. Planned only once no process can use it.
     ReleasePartition {
-        /// Which instance.
+        /// Instance index.
         instance: u32,
-        /// The newest attempt that the decision knows of: under a newer one the partition must not be taken away.
+        /// The newest attempt known to the planner. The partition must not be released under a newer attempt.
         attempt: u32,
-        /// Its id.
+        /// Partition id.
         partition: PartitionId,
     },
-    /// Let go of the deleted job: nothing of it is left. Always last.
+    /// Removes the finalizer of the deleted job, which holds nothing. Always the last effect.
     Finalize,
 }

@@ -1,4 +1,4 @@
-//! Verdicts: what ended, what restarts, what is to go. They are written into the status; nothing is touched yet.
+//! Evaluates the rules and writes the verdicts (ended, restarted, removed) to the status; it adds no effects.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -9,21 +9,23 @@ use crate::plan::context::{Instance, Persisted, PlanContext};
 use crate::plan::detect::{Finding, has_succeeded};
 use crate::plan::{FirstFailure, InstanceOutcome, JobPhase};
 use crate::reason::Reason;
-use crate::rules::restart::{End, GiveUp};
+use crate::rules::restart::{AttemptEnd, GiveUp};
 use crate::rules::{backoff, deadline, restart, scale, suspend};
 use crate::units::Timestamp;
 
 impl<'a> PlanContext<'a> {
-    pub(super) fn judge(&mut self) {
+    pub(super) fn evaluate(&mut self) {
         if self.status.phase.is_finished() {
             return;
         }
         let mut instances = core::mem::take(&mut self.instances);
         let mut failures = Vec::new();
         for instance in &mut instances {
-            if self.wanted(instance) == scale::ScaleDecision::Keep && instance.memory.outcome.is_none() {
-                self.remember(instance);
-                let finding = self.find(instance);
+            if self.scale_decision(instance) == scale::ScaleDecision::Keep
+                && instance.status.outcome.is_none()
+            {
+                self.record_progress(instance);
+                let finding = self.detect(instance);
                 failures.extend(self.record_finding(instance, finding));
             }
         }
@@ -36,49 +38,52 @@ impl<'a> PlanContext<'a> {
         self.instances = instances;
         self.close_surplus_and_suspended();
         self.enforce_deadline();
-        self.conclude();
+        self.finish_job();
     }
 
-    /// Writes down what can be forgotten by the world, but not by the job.
-    fn remember(&mut self, instance: &mut Instance<'a>) {
-        let begun = instance.processes().filter_map(began).min();
-        if let Some(began) = begun {
-            self.status.started = Some(self.status.started.map_or(began, |known| known.min(began)));
+    /// Records progress that later observations may no longer show.
+    fn record_progress(&mut self, instance: &mut Instance<'a>) {
+        let earliest = instance.processes().filter_map(first_run).min();
+        if let Some(earliest) = earliest {
+            let started = self.status.started;
+            self.status.started = Some(started.map_or(earliest, |started| started.min(earliest)));
         }
         if !self.has_launcher() {
-            let succeeded = self.own_workers(instance).filter(|worker| has_succeeded(worker));
+            let succeeded = self
+                .attempt_workers(instance)
+                .filter(|worker| has_succeeded(worker));
             let mut done: Vec<u32> = succeeded
                 .map(|worker| worker.index)
-                .chain(instance.memory.done.clone())
+                .chain(instance.status.done.clone())
                 .collect();
             done.sort_unstable();
             done.dedup();
-            instance.memory.done = done;
+            instance.status.done = done;
         }
-        let launched = self.own_launchers(instance).filter_map(running_since).min();
-        instance.memory.launched = instance.memory.launched.or(launched);
+        let launched = self.attempt_launchers(instance).filter_map(running_since).min();
+        instance.status.launched = instance.status.launched.or(launched);
         let all_run = self.ready_workers(instance) == self.job.workers_per_instance();
-        if all_run && instance.memory.running_since.is_none() {
-            instance.memory.running_since = Some(self.seen.now);
-            instance.memory.retry_at = None;
+        if all_run && instance.status.running_since.is_none() {
+            instance.status.running_since = Some(self.observation.now);
+            instance.status.retry_at = None;
         }
-        if all_run && (!self.has_launcher() || instance.memory.launched.is_some()) {
-            instance.memory.clear_unused_releases();
+        if all_run && (!self.has_launcher() || instance.status.launched.is_some()) {
+            instance.status.clear_unused_releases();
         }
     }
 
-    /// Writes a finding into the memory of its instance; gives the failure, if it was one.
+    /// Records a finding in the status of its instance; returns the failure, if it is one.
     fn record_finding(&mut self, instance: &mut Instance<'a>, finding: Finding) -> Option<FirstFailure> {
         let index = instance.index;
         match finding {
-            Finding::GoesOn(look_again) => {
-                if let Some(at) = look_again {
+            Finding::Continues(next_check) => {
+                if let Some(at) = next_check {
                     self.requeue_at(at);
                 }
                 return None;
             }
             Finding::SessionOver => {
-                instance.memory.outcome = Some(InstanceOutcome::SessionOver);
+                instance.status.outcome = Some(InstanceOutcome::SessionOver);
                 self.push_reason(
                     Reason::new(
                         "SessionOver",
@@ -87,28 +92,31 @@ impl<'a> PlanContext<'a> {
                     .with("instance", index),
                 );
             }
-            Finding::GiveBack(reason) => {
-                let before = instance.memory.unused_releases;
-                instance.memory.close_attempt();
-                instance.memory.unused_releases = before.saturating_add(1);
-                instance.memory.unused_release_reason = Some(reason.clone());
-                instance.memory.retry_at =
-                    Some(self.seen.now.plus(backoff::decide(self.job.back_off(), before)));
+            Finding::ReleaseUnused(reason) => {
+                let before = instance.status.unused_releases;
+                instance.status.close_attempt();
+                instance.status.unused_releases = before.saturating_add(1);
+                instance.status.unused_release_reason = Some(reason.clone());
+                instance.status.retry_at = Some(
+                    self.observation
+                        .now
+                        .plus(backoff::decide(self.job.back_off(), before)),
+                );
                 self.push_reason(reason);
             }
             Finding::RestartFresh(reason) => {
-                instance.memory.close_attempt();
+                instance.status.close_attempt();
                 self.push_reason(reason);
             }
             Finding::Succeeded => {
-                self.after(instance, End::Success, "ended well");
+                self.apply_restart_rule(instance, AttemptEnd::Success, "succeeded");
             }
             Finding::Failed(failure) => {
                 let code = failure
                     .exit
                     .filter(|exit| !exit.is_success())
                     .map(crate::Exit::code);
-                self.after(instance, End::Failure(code), &failure.to_string());
+                self.apply_restart_rule(instance, AttemptEnd::Failure(code), &failure.to_string());
                 instance.recorded = Persisted::No;
                 return Some(failure);
             }
@@ -117,43 +125,48 @@ impl<'a> PlanContext<'a> {
         None
     }
 
-    /// Applies the restart rule to an attempt that has ended.
-    fn after(&mut self, instance: &mut Instance<'a>, end: End, how: &str) {
+    /// Applies the restart rule to an attempt that has ended; `description` describes the end in the reason.
+    fn apply_restart_rule(&mut self, instance: &mut Instance<'a>, end: AttemptEnd, description: &str) {
         let used = self.status.restarts_after_failure;
         let index = instance.index;
-        let about = |code, message: String| Reason::new(code, message).with("instance", index);
+        let reason_for = |code, message: String| Reason::new(code, message).with("instance", index);
         let reason = match restart::decide(self.job.restart(), end, used) {
             restart::RestartDecision::Done => {
-                instance.memory.outcome = Some(InstanceOutcome::Succeeded);
-                about("InstanceDone", format!("instance {index} {how}"))
+                instance.status.outcome = Some(InstanceOutcome::Succeeded);
+                reason_for("InstanceDone", format!("instance {index} {description}"))
             }
             restart::RestartDecision::RestartAfterSuccess => {
                 self.restart(instance, 0);
-                about(
+                reason_for(
                     "RestartAfterSuccess",
-                    format!("instance {index} {how}; it starts again"),
+                    format!("instance {index} {description}; it restarts"),
                 )
             }
             restart::RestartDecision::RestartAfterFailure => {
                 self.status.restarts_after_failure = used.saturating_add(1);
                 self.restart(instance, used);
-                about("RestartAfterFailure", format!("{how}; it starts again"))
+                reason_for("RestartAfterFailure", format!("{description}; it restarts"))
             }
-            restart::RestartDecision::GiveUp(why) => {
+            restart::RestartDecision::GiveUp(cause) => {
                 let code = match end {
-                    End::Failure(Some(code)) => code,
-                    End::Failure(None) | End::Success => InstanceOutcome::LOST,
+                    AttemptEnd::Failure(Some(code)) => code,
+                    AttemptEnd::Failure(None) | AttemptEnd::Success => InstanceOutcome::LOST,
                 };
-                instance.memory.outcome = Some(InstanceOutcome::Failed(code));
-                let reason = match why {
-                    GiveUp::Policy => about("NeverRestarted", format!("{how}; it is never restarted")),
-                    GiveUp::Permanent => about("PermanentFailure", format!("{how}, which is not retryable")),
-                    GiveUp::LimitReached => about(
+                instance.status.outcome = Some(InstanceOutcome::Failed(code));
+                let reason = match cause {
+                    GiveUp::Policy => {
+                        reason_for("NeverRestarted", format!("{description}; it is never restarted"))
+                    }
+                    GiveUp::Permanent => reason_for(
+                        "PermanentFailure",
+                        format!("{description}, which is not retryable"),
+                    ),
+                    GiveUp::LimitReached => reason_for(
                         "BackOffLimitReached",
-                        format!("{how}; the back-off limit of {used} is reached"),
+                        format!("{description}; the back-off limit of {used} is reached"),
                     ),
                 };
-                self.blame(&reason, code);
+                self.record_permanent_failure(&reason, code);
                 reason
             }
         };
@@ -161,63 +174,67 @@ impl<'a> PlanContext<'a> {
     }
 
     fn restart(&mut self, instance: &mut Instance<'a>, used: u32) {
-        instance.memory.close_attempt();
-        instance.memory.retry_at = Some(self.seen.now.plus(backoff::decide(self.job.back_off(), used)));
+        instance.status.close_attempt();
+        instance.status.retry_at = Some(
+            self.observation
+                .now
+                .plus(backoff::decide(self.job.back_off(), used)),
+        );
         self.status.restarts = self.status.restarts.saturating_add(1);
     }
 
-    /// Closes the attempts of instances that suspension or scaling takes away.
+    /// Closes the attempts of instances that suspension or scaling removes.
     fn close_surplus_and_suspended(&mut self) {
-        let suspended = self.suspension() == suspend::SuspendDecision::HoldNothing;
+        let suspended = self.suspend_decision() == suspend::SuspendDecision::ReleaseAll;
         if suspended {
             self.status.started = None;
         }
-        let wanted = self.job.instances();
+        let desired = self.job.instances();
         for instance in &mut self.instances {
-            let surplus = scale::decide(instance.index, wanted) == scale::ScaleDecision::Remove;
-            let paused = suspended && instance.memory.outcome.is_none();
+            let surplus = scale::decide(instance.index, desired) == scale::ScaleDecision::Remove;
+            let paused = suspended && instance.status.outcome.is_none();
             if !surplus && !paused {
                 continue;
             }
             if instance.holds_attempt() {
-                instance.memory.close_attempt();
+                instance.status.close_attempt();
                 instance.recorded = Persisted::No;
             }
-            instance.memory.retry_at = None;
-            instance.memory.clear_unused_releases();
+            instance.status.retry_at = None;
+            instance.status.clear_unused_releases();
         }
     }
 
-    pub(super) const fn suspension(&self) -> suspend::SuspendDecision {
-        let wish = if self.job.suspend() {
+    pub(super) const fn suspend_decision(&self) -> suspend::SuspendDecision {
+        let intent = if self.job.suspend() {
             suspend::RunIntent::Suspend
         } else {
             suspend::RunIntent::Run
         };
-        suspend::decide(wish, self.status.phase)
+        suspend::decide(intent, self.status.phase)
     }
 
     fn enforce_deadline(&mut self) {
-        match deadline::decide(self.job.max_runtime(), self.status.started, self.seen.now) {
+        match deadline::decide(self.job.max_runtime(), self.status.started, self.observation.now) {
             deadline::DeadlineStatus::Unlimited => {}
             deadline::DeadlineStatus::Until(end) => self.requeue_at(end),
             deadline::DeadlineStatus::Exceeded => {
-                let wanted = self.job.instances();
-                let mut ended = 0_u32;
+                let desired = self.job.instances();
+                let mut exceeded = 0_u32;
                 for instance in &mut self.instances {
-                    let belongs = scale::decide(instance.index, wanted) == scale::ScaleDecision::Keep;
-                    if belongs && instance.memory.outcome.is_none() {
-                        instance.memory.outcome = Some(InstanceOutcome::Failed(deadline::EXIT_CODE));
+                    let kept = scale::decide(instance.index, desired) == scale::ScaleDecision::Keep;
+                    if kept && instance.status.outcome.is_none() {
+                        instance.status.outcome = Some(InstanceOutcome::Failed(deadline::EXIT_CODE));
                         instance.recorded = Persisted::No;
-                        ended += 1;
+                        exceeded += 1;
                     }
                 }
-                if ended > 0 {
+                if exceeded > 0 {
                     let seconds = self.job.max_runtime().unwrap_or_default().as_secs();
                     let message = format!("the job ran for longer than its {seconds} seconds");
                     let reason =
                         Reason::new("DeadlineExceeded", message).with("activeDeadlineSeconds", seconds);
-                    self.blame(&reason, deadline::EXIT_CODE);
+                    self.record_permanent_failure(&reason, deadline::EXIT_CODE);
                     self.push_reason(reason);
                 }
             }
@@ -225,12 +242,13 @@ impl<'a> PlanContext<'a> {
     }
 
     /// Finishes the job if all its instances have ended.
-    fn conclude(&mut self) {
-        let wanted = self
+    fn finish_job(&mut self) {
+        let desired = self
             .instances
             .iter()
-            .filter(|instance| self.wanted(instance) == scale::ScaleDecision::Keep);
-        let outcomes: Option<Vec<InstanceOutcome>> = wanted.map(|instance| instance.memory.outcome).collect();
+            .filter(|instance| self.scale_decision(instance) == scale::ScaleDecision::Keep);
+        let outcomes: Option<Vec<InstanceOutcome>> =
+            desired.map(|instance| instance.status.outcome).collect();
         let Some(outcomes) = outcomes.filter(|outcomes| !outcomes.is_empty()) else {
             return;
         };
@@ -239,7 +257,7 @@ impl<'a> PlanContext<'a> {
             InstanceOutcome::Succeeded | InstanceOutcome::SessionOver => None,
         });
         let status = &mut self.status;
-        status.finished = Some(self.seen.now);
+        status.finished = Some(self.observation.now);
         self.concluded = Persisted::No;
         if let Some(code) = failed {
             status.phase = JobPhase::Failed;
@@ -250,20 +268,21 @@ impl<'a> PlanContext<'a> {
         } else {
             status.phase = JobPhase::Completed;
             status.exit_code = Some(0);
-            status.conclusion = Some(Reason::new("Completed", "every instance ended well"));
+            status.conclusion = Some(Reason::new("Completed", "every instance succeeded"));
         }
     }
 
-    /// Remembers the first instance that failed for good: it gives the job its exit code.
-    fn blame(&mut self, reason: &Reason, code: u8) {
+    /// Records the first permanent failure, which determines the exit code of the job.
+    fn record_permanent_failure(&mut self, reason: &Reason, code: u8) {
         if self.status.conclusion.is_none() {
             self.status.conclusion = Some(reason.clone());
             self.status.exit_code = Some(code);
         }
     }
 }
-/// When a process first may have run.
-fn began(process: &ProcessFacts) -> Option<Timestamp> {
+
+/// Returns the earliest known time at which a process ran.
+fn first_run(process: &ProcessFacts) -> Option<Timestamp> {
     match &process.phase {
         ProcessPhase::Running { since } => Some(*since),
         ProcessPhase::Exited { at, .. } => Some(*at),

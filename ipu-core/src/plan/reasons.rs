@@ -1,4 +1,4 @@
-//! What people and machines are told: phase, counts, message, reasons, wake.
+//! Derives the phase, the counts, the message and the reasons of a plan.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -10,47 +10,49 @@ use crate::plan::{InstanceOutcome, JobPhase, Plan};
 use crate::reason::Reason;
 use crate::rules::{scale, suspend};
 
-/// The documented text of a job that does what it should (seed 000 §6.7).
+/// The documented message of a healthy job (seed 000 §6.7).
 const RECONCILED: &str = "Successfully reconciled IPUJob";
-/// The documented text of an instance without partition (seed 000 §6.7).
+/// The documented message of an instance without partition (seed 000 §6.7).
 const NOT_READY: &str = "partition not ready yet!";
-/// The documented text of a job that has completed.
+/// The documented message of a completed job.
 const ALL_DONE: &str = "All instances done";
-/// Why an instance has ended while others go on.
-const FAILED_FOR_GOOD: &str = "InstanceFailed";
-/// How often [`NOT_READY`] is repeated at most: the documented form says it once for each instance, and a status is no
-/// place for a thousand of them.
-const MAX_REPEATS: usize = 16;
-/// The code of the reason of instances that do not ask for their partition yet.
+/// The reason code of an instance that failed permanently while others continue.
+const INSTANCE_FAILED: &str = "InstanceFailed";
+/// The maximum number of repetitions of [`NOT_READY`]. The documented form has one for each instance, which
+/// does not suit a status of a thousand instances.
+const MAX_NOT_READY_REPEATS: usize = 16;
+/// The reason code of instances whose partition is not requested yet.
 const NOT_REQUESTED: &str = "NotRequested";
-/// The most reasons of a plan: what concerns more instances than that is said by number.
+/// The maximum number of per-instance reasons of a plan; one further reason carries the number of the others.
 const MAX_REASONS: usize = 32;
 
 impl<'a> PlanContext<'a> {
-    pub(super) fn tell(mut self) -> Plan {
+    pub(super) fn into_plan(mut self) -> Plan {
         let instances = core::mem::take(&mut self.instances);
         self.status.phase = self.phase(&instances);
         self.status.desired_instances = self.job.instances();
-        self.status.current_instances = self.count(&instances, |pass, instance| pass.is_current(instance));
+        self.status.current_instances =
+            self.count(&instances, |context, instance| context.is_current(instance));
         let size = self.job.ipus_per_instance().get();
         let held = self.count(&instances, |_, instance| instance.holds_ipus());
         self.status.ipus_held = held.saturating_mul(size);
-        self.explain(&instances);
+        self.add_reasons(&instances);
         if !self.status.phase.is_finished() || self.status.message.is_empty() || self.is_new_conclusion() {
             self.status.message = self.message(&instances);
         }
         self.status.instances = instances
             .iter()
             .filter(|instance| {
-                self.wanted(instance) == scale::ScaleDecision::Keep || instance.stage != InstanceStage::Gone
+                self.scale_decision(instance) == scale::ScaleDecision::Keep
+                    || instance.stage != InstanceStage::Removed
             })
-            .map(|instance| instance.memory.clone())
+            .map(|instance| instance.status.clone())
             .collect();
         Plan {
             effects: self.effects,
             status: self.status,
             reasons: self.reasons,
-            requeue_after: self.wake_at.map(|at| at.since(self.seen.now)),
+            requeue_after: self.requeue_time.map(|at| at.since(self.observation.now)),
             expired: self.expired,
         }
     }
@@ -65,37 +67,39 @@ impl<'a> PlanContext<'a> {
     }
 
     fn phase(&self, instances: &[Instance<'a>]) -> JobPhase {
-        if self.seen.deleted {
+        if self.observation.deleted {
             return JobPhase::Terminating;
         }
-        match self.suspension() {
+        match self.suspend_decision() {
             suspend::SuspendDecision::Finished => return self.status.phase,
-            suspend::SuspendDecision::HoldNothing => return JobPhase::Suspended,
-            suspend::SuspendDecision::GoOn => {}
+            suspend::SuspendDecision::ReleaseAll => return JobPhase::Suspended,
+            suspend::SuspendDecision::Continue => {}
         }
         let mut phase = JobPhase::Running;
-        let serves = instances
+        let any_running = instances
             .iter()
             .any(|instance| instance.stage == InstanceStage::Running);
         for instance in instances {
-            if self.wanted(instance) == scale::ScaleDecision::Remove {
+            if self.scale_decision(instance) == scale::ScaleDecision::Remove {
                 continue;
             }
-            let between_attempts = instance.memory.retry_at.is_some() && instance.memory.unused_releases == 0;
+            let between_attempts = instance.status.retry_at.is_some() && instance.status.unused_releases == 0;
             match instance.stage {
-                InstanceStage::Running | InstanceStage::Ended | InstanceStage::Gone => {}
-                // An instance that has ended while others run on: the job still runs.
-                InstanceStage::Judged if instance.memory.outcome.is_some() => {}
-                InstanceStage::Stopping | InstanceStage::Releasing if instance.memory.outcome.is_some() => {}
+                InstanceStage::Running | InstanceStage::Ended | InstanceStage::Removed => {}
+                // The job still runs if an instance has ended while others continue.
+                InstanceStage::Evaluated if instance.status.outcome.is_some() => {}
+                InstanceStage::Stopping | InstanceStage::Releasing if instance.status.outcome.is_some() => {}
                 _ if between_attempts => return JobPhase::Restarting,
-                // A job that is scaled runs once the workers are there, before they do (seed 000 §6.7).
-                InstanceStage::Starting(_) if serves && !self.has_launcher() && self.all_there(instance) => {}
-                InstanceStage::Judged
+                // A job that is scaled up counts as running once its workers exist, before they run (seed 000
+                // §6.7).
+                InstanceStage::Starting(_)
+                    if any_running && !self.has_launcher() && self.has_all_workers(instance) => {}
+                InstanceStage::Evaluated
                 | InstanceStage::Stopping
                 | InstanceStage::Releasing
                 | InstanceStage::BackingOff
-                | InstanceStage::GivenBack
-                | InstanceStage::InLine(_)
+                | InstanceStage::AwaitingRetry
+                | InstanceStage::Queued(_)
                 | InstanceStage::NotRequested
                 | InstanceStage::Preparing
                 | InstanceStage::Starting(_)
@@ -106,15 +110,15 @@ impl<'a> PlanContext<'a> {
     }
 
     fn is_current(&self, instance: &Instance<'a>) -> bool {
-        let active = matches!(instance.partition, PartitionFacts::Active { attempt, .. } if *attempt == instance.memory.attempt);
+        let active = matches!(instance.partition, PartitionFacts::Active { attempt, .. } if *attempt == instance.status.attempt);
         active
-            && self.wanted(instance) == scale::ScaleDecision::Keep
-            && instance.memory.outcome.is_none()
-            && self.all_there(instance)
+            && self.scale_decision(instance) == scale::ScaleDecision::Keep
+            && instance.status.outcome.is_none()
+            && self.has_all_workers(instance)
     }
 
-    /// Says why every instance is where it is.
-    fn explain(&mut self, instances: &[Instance<'a>]) {
+    /// Adds the reasons for the phase of the job and the stage of every instance, without duplicates.
+    fn add_reasons(&mut self, instances: &[Instance<'a>]) {
         if let Some(conclusion) = self
             .status
             .conclusion
@@ -122,49 +126,49 @@ impl<'a> PlanContext<'a> {
             .filter(|_| self.status.phase.is_finished())
         {
             self.push_reason(conclusion);
-            self.explain_what_is_kept(instances);
+            self.add_held_ipus_reason(instances);
         }
         if self.status.phase == JobPhase::Running {
-            self.explain_running(instances);
+            self.add_running_reason(instances);
         }
         if self.status.phase == JobPhase::Suspended {
             self.push_reason(Reason::new(
                 "Suspended",
-                "the job is suspended and is to hold nothing",
+                "the job is suspended and releases its resources",
             ));
         }
         if self.status.phase == JobPhase::Terminating {
             self.push_reason(Reason::new(
                 "Deleted",
-                "the job is deleted and gives everything back",
+                "the job is being deleted and releases its resources",
             ));
         }
-        let about = instances.iter().filter_map(|instance| self.reason_of(instance));
-        let mut about: Vec<Reason> = about.collect();
-        if about.len() > MAX_REASONS {
-            let more = about.split_off(MAX_REASONS).len();
-            about.push(
+        let instance_reasons = instances.iter().filter_map(|instance| self.reason_of(instance));
+        let mut instance_reasons: Vec<Reason> = instance_reasons.collect();
+        if instance_reasons.len() > MAX_REASONS {
+            let more = instance_reasons.split_off(MAX_REASONS).len();
+            instance_reasons.push(
                 Reason::new("More", format!("{more} more instances are not running yet"))
                     .with("instances", more as u64),
             );
         }
-        self.reasons.extend(about);
-        self.explain_requests(instances);
-        let mut told: Vec<Reason> = Vec::new();
+        self.reasons.extend(instance_reasons);
+        self.add_not_requested_reason(instances);
+        let mut unique: Vec<Reason> = Vec::new();
         for reason in core::mem::take(&mut self.reasons) {
-            if !told.contains(&reason) {
-                told.push(reason);
+            if !unique.contains(&reason) {
+                unique.push(reason);
             }
         }
-        self.reasons = told;
+        self.reasons = unique;
     }
 
-    /// Says once how many instances do not ask for their partition yet, and why.
-    fn explain_requests(&mut self, instances: &[Instance<'a>]) {
-        let not_yet = self.count(instances, |_, instance| {
+    /// Adds one reason for all instances whose partition is not requested yet.
+    fn add_not_requested_reason(&mut self, instances: &[Instance<'a>]) {
+        let not_requested_count = self.count(instances, |_, instance| {
             instance.stage == InstanceStage::NotRequested
         });
-        if not_yet == 0 {
+        if not_requested_count == 0 {
             return;
         }
         let (requested, limit) = (self.requested, self.job.max_requested());
@@ -172,103 +176,104 @@ impl<'a> PlanContext<'a> {
             Reason::new(
                 NOT_REQUESTED,
                 format!(
-                    "the partitions of {not_yet} instances are not requested yet: {limit} instances of a job may be in the queue at once, and {requested} are"
+                    "the partitions of {not_requested_count} instances are not requested yet: \
+                     {limit} instances of a job may be in the queue at once, and {requested} are"
                 ),
             )
-            .with("instances", not_yet)
+            .with("instances", not_requested_count)
             .with("requested", requested)
             .with("limit", limit),
         );
     }
 
-    fn explain_running(&mut self, instances: &[Instance<'a>]) {
-        let wanted = self.job.instances();
+    fn add_running_reason(&mut self, instances: &[Instance<'a>]) {
+        let desired = self.job.instances();
         let running = self.count(instances, |_, instance| instance.stage == InstanceStage::Running);
-        let reason = if wanted == 0 {
+        let reason = if desired == 0 {
             Reason::new("ScaledToZero", "the job is scaled to 0 instances")
         } else {
-            Reason::new("Running", format!("{running} of {wanted} instances run"))
+            Reason::new("Running", format!("{running} of {desired} instances run"))
                 .with("running", running)
-                .with("instances", wanted)
+                .with("instances", desired)
         };
         self.push_reason(reason);
     }
 
-    /// A finished job that holds IPUs says so: nobody else would.
-    fn explain_what_is_kept(&mut self, instances: &[Instance<'a>]) {
-        let keeps = |_: &Self, instance: &Instance<'a>| {
+    /// Adds a reason if a finished job still holds IPUs, because no other component reports it.
+    fn add_held_ipus_reason(&mut self, instances: &[Instance<'a>]) {
+        let holds_ipus = |_: &Self, instance: &Instance<'a>| {
             instance.stage == InstanceStage::Ended && instance.holds_ipus()
         };
-        let kept = self
-            .count(instances, keeps)
+        let held = self
+            .count(instances, holds_ipus)
             .saturating_mul(self.job.ipus_per_instance().get());
-        if kept == 0 {
+        if held == 0 {
             return;
         }
         let until = match self.job.ttl_after_finished() {
             None => "until it is deleted".to_string(),
             Some(ttl) => format!("until it is deleted, or {} s after it finished", ttl.as_secs()),
         };
-        let plural = if kept == 1 { "IPU" } else { "IPUs" };
+        let unit = if held == 1 { "IPU" } else { "IPUs" };
         self.push_reason(
             Reason::new(
                 "FinishedHoldsIpus",
-                format!("the finished job still holds {kept} {plural} {until}"),
+                format!("the finished job still holds {held} {unit} {until}"),
             )
-            .with("ipusHeld", kept),
+            .with("ipusHeld", held),
         );
     }
 
     fn reason_of(&self, instance: &Instance<'a>) -> Option<Reason> {
         let index = instance.index;
-        let all = self.job.workers_per_instance();
-        let attempt = instance.memory.attempt;
+        let workers = self.job.workers_per_instance();
+        let attempt = instance.status.attempt;
         let reason = match &instance.stage {
-            // One reason tells of all that are not requested.
-            InstanceStage::Judged
-            | InstanceStage::Gone
+            // One reason covers all instances that are not requested.
+            InstanceStage::Evaluated
+            | InstanceStage::Removed
             | InstanceStage::Running
             | InstanceStage::NotRequested => return None,
-            // Of a finished job, the conclusion says it.
+            // The conclusion covers the instances of a finished job.
             InstanceStage::Ended if self.status.phase.is_finished() => return None,
-            InstanceStage::Ended => match instance.memory.outcome? {
+            InstanceStage::Ended => match instance.status.outcome? {
                 InstanceOutcome::Failed(code) => Reason::new(
-                    FAILED_FOR_GOOD,
-                    format!("instance {index} has failed for good with code {code}; the others go on"),
+                    INSTANCE_FAILED,
+                    format!("instance {index} has failed permanently with code {code}; the others continue"),
                 )
                 .with("code", code),
                 InstanceOutcome::Succeeded | InstanceOutcome::SessionOver => Reason::new(
                     "InstanceDone",
-                    format!("instance {index} has ended well; the others go on"),
+                    format!("instance {index} has succeeded; the others continue"),
                 ),
             },
-            InstanceStage::InLine(reason) => return Some(reason.clone().with("instance", index)),
+            InstanceStage::Queued(reason) => return Some(reason.clone().with("instance", index)),
             InstanceStage::Stopping => Reason::new(
                 "StoppingProcesses",
                 format!("processes of instance {index} are ending"),
             ),
             InstanceStage::Releasing => Reason::new(
                 "ReleasingPartition",
-                format!("the partition of instance {index} is given back"),
+                format!("the partition of instance {index} is being released"),
             ),
             InstanceStage::BackingOff => Reason::new(
                 "BackingOff",
                 format!("attempt {attempt} of instance {index} waits for its back-off"),
             ),
-            InstanceStage::GivenBack => {
-                let unknown = || {
+            InstanceStage::AwaitingRetry => {
+                let default_reason = || {
                     Reason::new(
                         "WorkersUnschedulable",
                         format!("nothing could run on the partition of instance {index}"),
                     )
                 };
-                let why = instance
-                    .memory
+                let cause = instance
+                    .status
                     .unused_release_reason
                     .clone()
-                    .unwrap_or_else(unknown);
-                let message = format!("{}; it waits before it asks for another", why.message);
-                Reason { message, ..why }.with("givenBack", instance.memory.unused_releases)
+                    .unwrap_or_else(default_reason);
+                let message = format!("{}; the next request waits for the back-off", cause.message);
+                Reason { message, ..cause }.with("givenBack", instance.status.unused_releases)
             }
             InstanceStage::Preparing => Reason::new(
                 "PreparingPartition",
@@ -276,10 +281,10 @@ impl<'a> PlanContext<'a> {
             ),
             InstanceStage::Starting(ready) => Reason::new(
                 "StartingWorkers",
-                format!("{ready} of {all} workers of instance {index} run"),
+                format!("{ready} of {workers} workers of instance {index} run"),
             )
             .with("ready", *ready)
-            .with("workers", all),
+            .with("workers", workers),
             InstanceStage::Launching => Reason::new(
                 "StartingLauncher",
                 format!("the launcher of instance {index} starts"),
@@ -294,45 +299,45 @@ impl<'a> PlanContext<'a> {
         match self.status.phase {
             JobPhase::Completed => ALL_DONE.to_string(),
             JobPhase::Failed => {
-                let why = self.status.conclusion.as_ref();
+                let cause = self.status.conclusion.as_ref();
                 format!(
                     "IPUJob {key} failed: {}",
-                    why.map_or(first, |why| why.message.as_str())
+                    cause.map_or(first, |cause| cause.message.as_str())
                 )
             }
             JobPhase::Terminating => format!("IPUJob {key} is being deleted"),
             JobPhase::Suspended => format!("IPUJob {key} is suspended"),
             JobPhase::Running => {
-                let failed = self.reasons.iter().find(|reason| reason.code == FAILED_FOR_GOOD);
+                let failed = self.reasons.iter().find(|reason| reason.code == INSTANCE_FAILED);
                 failed.map_or_else(
                     || RECONCILED.to_string(),
                     |failed| format!("{RECONCILED}: {}", failed.message),
                 )
             }
             JobPhase::Pending | JobPhase::Restarting => {
-                let lacks = |instance: &&Instance<'a>| {
+                let lacks_partition = |instance: &&Instance<'a>| {
                     matches!(
                         instance.stage,
-                        InstanceStage::InLine(_)
+                        InstanceStage::Queued(_)
                             | InstanceStage::NotRequested
                             | InstanceStage::Preparing
-                            | InstanceStage::GivenBack
+                            | InstanceStage::AwaitingRetry
                     )
                 };
-                let lacking = instances.iter().filter(lacks).count();
-                if lacking == 0 && self.status.phase == JobPhase::Restarting {
+                let lacking_count = instances.iter().filter(lacks_partition).count();
+                if lacking_count == 0 && self.status.phase == JobPhase::Restarting {
                     return format!("IPUJob {key} restarts: {first}");
                 }
-                if lacking == 0 {
+                if lacking_count == 0 {
                     return format!("{RECONCILED}: {first}");
                 }
-                let why = instances.iter().find_map(|instance| match &instance.stage {
-                    InstanceStage::InLine(reason) => Some(reason.message.clone()),
-                    InstanceStage::GivenBack => self.reason_of(instance).map(|reason| reason.message),
-                    InstanceStage::Judged
+                let cause = instances.iter().find_map(|instance| match &instance.stage {
+                    InstanceStage::Queued(reason) => Some(reason.message.clone()),
+                    InstanceStage::AwaitingRetry => self.reason_of(instance).map(|reason| reason.message),
+                    InstanceStage::Evaluated
                     | InstanceStage::Stopping
                     | InstanceStage::Releasing
-                    | InstanceStage::Gone
+                    | InstanceStage::Removed
                     | InstanceStage::BackingOff
                     | InstanceStage::NotRequested
                     | InstanceStage::Preparing
@@ -341,13 +346,13 @@ impl<'a> PlanContext<'a> {
                     | InstanceStage::Running
                     | InstanceStage::Ended => None,
                 });
-                let repeated = NOT_READY.repeat(lacking.min(MAX_REPEATS));
+                let repeated = NOT_READY.repeat(lacking_count.min(MAX_NOT_READY_REPEATS));
                 let not_requested = self.reasons.iter().find(|reason| reason.code == NOT_REQUESTED);
                 let not_requested = not_requested.map(|reason| reason.message.clone());
-                let said: Vec<String> = why.into_iter().chain(not_requested).collect();
-                match said.is_empty() {
+                let parts: Vec<String> = cause.into_iter().chain(not_requested).collect();
+                match parts.is_empty() {
                     true => repeated,
-                    false => format!("{repeated} {}", said.join("; ")),
+                    false => format!("{repeated} {}", parts.join("; ")),
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What is remembered and told of a job: its phase, its instances, its first failure.
+//! The recorded status of a job: its phase, its instances, its first failure.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,23 +10,23 @@ use crate::exit_status::Exit;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
-/// What is recorded of a job between two passes: everything that a decision needs to remember.
+/// The status of a job between two reconciliations: all state that a decision needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct JobStatus {
-    /// How far the job is.
+    /// The phase of the job.
     pub phase: JobPhase,
     /// The instances, in order of their index.
     pub instances: Vec<InstanceStatus>,
     /// Instances whose partition is active and whose workers exist (the documented column CURRENT).
     pub current_instances: u32,
-    /// Instances asked for.
+    /// Requested instances.
     pub desired_instances: u32,
     /// Restarts so far, after success and after failure.
     pub restarts: u32,
     /// Restarts that count against the back-off limit.
     pub restarts_after_failure: u32,
-    /// When the first process of the job ran; forgotten while the job is suspended.
+    /// When the first process of the job ran; none while the job is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
     /// When the job finished.
@@ -35,99 +35,99 @@ pub struct JobStatus {
     /// The first failure of the last attempt that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,
-    /// Why the job finished, once it has.
+    /// The reason for the end of the job, once finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<Reason>,
     /// The exit code of the job, once finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
-    /// IPUs that the job holds, also when it has finished.
+    /// IPUs that the job holds, even after it has finished.
     pub ipus_held: u32,
-    /// One sentence for people; begins with a documented text (seed 000 §6.7): `Successfully reconciled IPUJob`,
-    /// `partition not ready yet!` once for each instance that waits for one, or `All instances done`.
+    /// A human-readable sentence. It begins with a documented text (seed 000 §6.7): `Successfully reconciled
+    /// IPUJob`, `partition not ready yet!` once for each instance without one, or `All instances done`.
     pub message: String,
 }
 
 impl JobStatus {
-    /// What is remembered of instance `index`, if anything.
+    /// Returns the status of instance `index`, if it is recorded.
     #[must_use]
     pub fn instance(&self, index: u32) -> Option<&InstanceStatus> {
         self.instances.iter().find(|instance| instance.index == index)
     }
 }
 
-/// How far a job is.
+/// The phase of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum JobPhase {
     /// Waiting for partitions or for its processes to be ready.
     #[default]
     Pending,
-    /// All instances run. While some do, so does one whose workers are there and start, unless a launcher waits for them (seed 000 §6.7).
+    /// All instances run. While some run, an instance whose workers exist and start counts as running, unless
+    /// its launcher waits for them (seed 000 §6.7).
     Running,
     /// Between two attempts.
     Restarting,
-    /// Told to hold nothing.
+    /// Suspended: the job holds nothing.
     Suspended,
-    /// Finished well.
+    /// Finished successfully.
     Completed,
-    /// Finished badly.
+    /// Finished with a failure.
     Failed,
     /// Being deleted.
     Terminating,
 }
 
 impl JobPhase {
-    /// Whether the job runs nothing any more, except for what its clean-up policy leaves.
+    /// Returns whether the job has finished; only what its clean-up policy retains may still run.
     #[must_use]
     pub const fn is_finished(self) -> bool {
         matches!(self, Self::Completed | Self::Failed)
     }
 }
 
-/// What is remembered of one instance.
+/// The recorded status of one instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InstanceStatus {
-    /// Which instance.
+    /// Instance index, from 0.
     pub index: u32,
-    /// The attempt that runs or is to run, from 0.
+    /// The current or next attempt, from 0.
     pub attempt: u32,
-    /// When the next attempt may start, while it backs off.
+    /// When the next attempt may start, during a back-off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// How the last attempt ended, once there will be no other.
+    /// The final outcome, once no further attempt follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<InstanceOutcome>,
-    /// Since when all workers of this attempt were seen to run; none until then.
+    /// When all workers of this attempt were first observed running; none until then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_since: Option<Timestamp>,
-    /// Since when the launcher of this attempt was seen to run. If it is gone after that, it was lost.
+    /// When the launcher of this attempt was first observed running. A launcher that is missing afterwards
+    /// was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launched: Option<Timestamp>,
-    /// The workers of this attempt that ended with code 0, in order. They are not started again in it, also when their
-    /// records are gone.
+    /// The workers of this attempt that ended with code 0, in order. This attempt does not start them again,
+    /// even if their records are deleted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<u32>,
-    /// How often in a row its partition was given back because nothing could run on it: workers or a launcher that did
-    /// not start in time, or a partition that came up in error. While this is not 0, it holds nothing before `retry_at`.
+    /// The number of consecutive releases of a partition on which no process could start: workers or a
+    /// launcher missed the start deadline, or the partition was created in error. Unless 0, the instance
+    /// holds nothing before `retry_at`.
     #[serde(rename = "givenBack", skip_serializing_if = "is_zero")]
     pub unused_releases: u32,
-    /// Why its partition was given back the last time, while `given_back` is not 0.
+    /// The reason for the last such release, while `unused_releases` is not 0.
     #[serde(rename = "givenBackBecause", skip_serializing_if = "Option::is_none")]
     pub unused_release_reason: Option<Reason>,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature that serde asks for"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
 impl InstanceStatus {
-    /// An instance that has done nothing yet.
+    /// Returns the status of a new instance.
     #[must_use]
     pub fn new(index: u32) -> Self {
         Self {
@@ -136,13 +136,13 @@ impl InstanceStatus {
         }
     }
 
-    /// Something runs, or nothing is to: that nothing could is over.
+    /// Clears the unused releases, because the instance runs or is not meant to run.
     pub(crate) fn clear_unused_releases(&mut self) {
         self.unused_releases = 0;
         self.unused_release_reason = None;
     }
 
-    /// The same instance with its attempt closed: what belongs to it may be stopped, and the next one has done nothing.
+    /// Closes the attempt: its processes may be stopped, and the next attempt starts without progress.
     pub(crate) fn close_attempt(&mut self) {
         *self = Self {
             index: self.index,
@@ -152,62 +152,62 @@ impl InstanceStatus {
     }
 }
 
-/// How an instance ended for good.
+/// The final outcome of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum InstanceOutcome {
     /// Every process that does the job's work ended with code 0.
     Succeeded,
-    /// An interactive session's time was over: it ended well, and holds nothing any more.
+    /// The time of the interactive session was over: a success that holds nothing.
     SessionOver,
-    /// Something failed; the exit code that is judged, or the one that stands for what has none:
-    /// [`Outcome::LOST`] or, for a job that ran for too long, 124.
+    /// A failure with the exit code of its process. Without an exit code it is [`InstanceOutcome::LOST`] or,
+    /// for a job that exceeded its deadline, 124.
     Failed(u8),
 }
 
 impl InstanceOutcome {
-    /// The exit code that stands for a process without one, and for a partition in error: what Kubernetes reports for
-    /// a container that vanished.
+    /// The exit code of a process without one and of a partition in error, as Kubernetes reports it for a
+    /// lost container.
     pub const LOST: u8 = 137;
 }
 
-/// What failed first, not the cascade that followed it.
+/// The first failure of an attempt, without the cascade that followed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FirstFailure {
-    /// Which instance.
+    /// Instance index.
     pub instance: u32,
-    /// What of the instance.
+    /// The component of the instance that failed.
     #[serde(flatten)]
     pub culprit: FailedComponent,
-    /// Of which attempt.
+    /// The attempt that failed.
     pub attempt: u32,
-    /// How it ended; none if it was lost without an exit code, and for a partition.
+    /// The exit of the process; none for a lost process without exit code and for a partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
-    /// When.
+    /// The time of the failure.
     pub at: Timestamp,
-    /// What is known of the cause.
+    /// The known cause.
     pub cause: String,
-    /// The end of its output, at most 2 KiB.
+    /// The end of the output of the process, at most 2 KiB.
     #[serde(default)]
     pub last_lines: String,
 }
 
-/// What of an instance failed. In the order in which failures at the same time are blamed.
+/// The component of an instance that failed, in order of precedence for failures at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "culprit")]
 #[non_exhaustive]
 pub enum FailedComponent {
-    /// Its partition.
+    /// The partition.
     Partition,
-    /// One of its workers.
+    /// A worker.
     Worker {
-        /// Which worker of the instance.
+        /// Worker index within the instance.
         worker: u32,
     },
-    /// Its launcher.
+    /// The launcher.
     Launcher,
 }
 

@@ -1,4 +1,4 @@
-//! Effects that take away: what is surplus, over, or not of the attempt.
+//! Effects that stop processes and release partitions: surplus, finished, or of another attempt.
 
 use core::time::Duration;
 
@@ -9,12 +9,16 @@ use crate::rules::cleanup::{self, QueuedPeers, ResourceRole, Retention};
 use crate::rules::finalize::{self, FinalizeStep, Processes};
 use crate::rules::orphan;
 
-/// How soon to look again after the records of ended processes were forgotten, which nothing announces.
-const SOON: Duration = Duration::from_millis(100);
+/// The poll interval after the records of ended processes were deleted, which no event announces.
+const RECORD_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl<'a> PlanContext<'a> {
     pub(super) fn retention(&self) -> Retention {
-        cleanup::retention(self.job.ttl_after_finished(), self.status.finished, self.seen.now)
+        cleanup::retention(
+            self.job.ttl_after_finished(),
+            self.status.finished,
+            self.observation.now,
+        )
     }
 
     pub(super) fn keeps(&self, role: ResourceRole) -> bool {
@@ -22,76 +26,80 @@ impl<'a> PlanContext<'a> {
         cleanup::decide(policy, role, self.status.phase, self.retention()) == cleanup::CleanupDecision::Keep
     }
 
-    /// Gives back everything that an instance has: processes first, then the partition.
-    pub(super) fn remove(&mut self, instance: &Instance<'a>) -> InstanceStage {
+    /// Stops the processes of an instance, then releases its partition.
+    pub(super) fn tear_down(&mut self, instance: &Instance<'a>) -> InstanceStage {
         for launcher in &instance.launchers {
             self.stop_launcher(instance, launcher);
         }
         for worker in instance.workers.iter().rev() {
             self.stop_worker(instance, worker);
         }
-        match finalize::decide(instance.processes_left(), instance.partition) {
+        match finalize::decide(instance.remaining_processes(), instance.partition) {
             FinalizeStep::AwaitProcesses => InstanceStage::Stopping,
             FinalizeStep::Release => {
                 self.release(instance);
                 InstanceStage::Releasing
             }
             FinalizeStep::AwaitRelease => {
-                self.look_again();
+                self.schedule_poll();
                 InstanceStage::Releasing
             }
-            FinalizeStep::Gone => InstanceStage::Gone,
+            FinalizeStep::Done => InstanceStage::Removed,
         }
     }
 
-    /// Removes what the clean-up policy does not keep of an instance that has ended, and what still works in it; if its
-    /// partition goes, because others of the job stand in the `line`, everything that is alive.
-    pub(super) fn tidy(&mut self, instance: &Instance<'a>, line: QueuedPeers) -> InstanceStage {
-        let goes = cleanup::of_ended(instance.partition, line) == cleanup::CleanupDecision::Remove;
-        let yields = |process: &ProcessFacts| line == QueuedPeers::Waits && process.phase.is_alive();
-        let launchers_stay = self.keeps(ResourceRole::Launcher);
+    /// Removes the processes of an ended instance that the clean-up policy does not keep or that still do its
+    /// work. If queued instances of the job need its partition, removes all processes that are alive.
+    pub(super) fn clean_up(&mut self, instance: &Instance<'a>, queued_peers: QueuedPeers) -> InstanceStage {
+        let releases_partition =
+            cleanup::decide_ended(instance.partition, queued_peers) == cleanup::CleanupDecision::Remove;
+        let must_yield =
+            |process: &ProcessFacts| queued_peers == QueuedPeers::Present && process.phase.is_alive();
+        let keeps_launchers = self.keeps(ResourceRole::Launcher);
         for launcher in &instance.launchers {
-            let orphan = self.judge_launcher(instance, launcher) == orphan::OrphanDecision::Stop;
-            if !launchers_stay || orphan || yields(launcher) {
+            let orphan = self.classify_launcher(instance, launcher) == orphan::OrphanDecision::Stop;
+            if !keeps_launchers || orphan || must_yield(launcher) {
                 self.stop_launcher(instance, launcher);
             }
         }
-        let workers_stay = self.keeps(ResourceRole::Worker);
+        let keeps_workers = self.keeps(ResourceRole::Worker);
         for worker in instance.workers.iter().rev() {
-            let orphan = self.judge_worker(instance, worker) == orphan::OrphanDecision::Stop;
-            if !workers_stay || orphan || yields(worker) {
+            let orphan = self.classify_worker(instance, worker) == orphan::OrphanDecision::Stop;
+            if !keeps_workers || orphan || must_yield(worker) {
                 self.stop_worker(instance, worker);
             }
         }
-        if goes && finalize::decide(instance.processes_left(), instance.partition) == FinalizeStep::Release {
+        if releases_partition
+            && finalize::decide(instance.remaining_processes(), instance.partition) == FinalizeStep::Release
+        {
             self.release(instance);
         }
         InstanceStage::Ended
     }
 
-    /// Stops what does not belong to the attempt; says what is left of it.
+    /// Stops processes that do not belong to the attempt; returns the state of those that remain.
     pub(super) fn stop_orphans(&mut self, instance: &Instance<'a>) -> Processes {
-        let mut left = Processes::None;
-        let mut note = |process: &ProcessFacts| {
+        let mut remaining = Processes::None;
+        let mut track = |process: &ProcessFacts| {
             if process.phase.is_alive() {
-                left = Processes::Alive;
-            } else if left == Processes::None {
-                left = Processes::Ended;
+                remaining = Processes::Alive;
+            } else if remaining == Processes::None {
+                remaining = Processes::Ended;
             }
         };
         for launcher in &instance.launchers {
-            if self.judge_launcher(instance, launcher) == orphan::OrphanDecision::Stop {
-                note(launcher);
+            if self.classify_launcher(instance, launcher) == orphan::OrphanDecision::Stop {
+                track(launcher);
                 self.stop_launcher(instance, launcher);
             }
         }
         for worker in instance.workers.iter().rev() {
-            if self.judge_worker(instance, worker) == orphan::OrphanDecision::Stop {
-                note(worker);
+            if self.classify_worker(instance, worker) == orphan::OrphanDecision::Stop {
+                track(worker);
                 self.stop_worker(instance, worker);
             }
         }
-        left
+        remaining
     }
 
     fn stop_worker(&mut self, instance: &Instance<'a>, worker: &ProcessFacts) {
@@ -119,7 +127,7 @@ impl<'a> PlanContext<'a> {
         match process.phase {
             ProcessPhase::Stopping => return,
             ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. } => {
-                self.requeue_at(self.seen.now.plus(SOON))
+                self.requeue_at(self.observation.now.plus(RECORD_POLL_INTERVAL))
             }
             ProcessPhase::Starting { .. } | ProcessPhase::Running { .. } => {}
         }
@@ -129,10 +137,10 @@ impl<'a> PlanContext<'a> {
     }
 
     pub(super) fn release(&mut self, instance: &Instance<'a>) {
-        self.look_again();
+        self.schedule_poll();
         self.effects.push(Effect::ReleasePartition {
             instance: instance.index,
-            attempt: instance.memory.attempt,
+            attempt: instance.status.attempt,
             partition: self.job.partition_id(instance.index),
         });
     }

@@ -1,7 +1,7 @@
-//! The case files of `testdata/rules/<rule>`: one line of facts, as `key=value`, one line of verdict.
+//! Tests of the rules against the case files in `testdata/rules/<rule>`.
 //!
-//! The first line of a case names the rule; each line of its input is a question, and each line that is expected the
-//! answer to it. What is left out has the value that matters least.
+//! The first line of a case names the rule. Each input line holds facts as `key=value`; each expected line
+//! holds the verdict on one input line, in the same order. Omitted facts have neutral defaults.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -15,7 +15,7 @@ use super::datadriven;
 use super::finalize::Processes;
 use super::first_failure::Candidate;
 use super::reset::Usage;
-use super::restart::End;
+use super::restart::AttemptEnd;
 use super::suspend::RunIntent;
 use super::{
     backoff, cleanup, deadline, finalize, first_failure, interactive, orphan, request, reset, restart, scale,
@@ -29,10 +29,10 @@ use crate::plan::{FailedComponent, JobPhase};
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
-/// Answers a line of facts.
+/// Returns the verdict on one line of facts.
 type CaseFn = fn(CaseInput<'_>) -> String;
 
-/// Every rule, and what answers its cases.
+/// Every rule with the function that evaluates its cases.
 const RULES: [(&str, CaseFn); 13] = [
     ("backoff", backoff),
     ("cleanup", cleanup),
@@ -50,24 +50,24 @@ const RULES: [(&str, CaseFn); 13] = [
 ];
 
 #[test]
-fn every_rule_answers_its_cases() {
-    for (rule, answer) in RULES {
+fn every_rule_returns_the_expected_verdicts() {
+    for (rule, evaluate) in RULES {
         datadriven::run(&format!("rules/{rule}"), |case| {
             assert_eq!(case.command, [rule], "the first line of a case names the rule");
-            let answers = case.input.lines().map(|line| answer(CaseInput(line)));
-            answers.collect::<Vec<_>>().join("\n")
+            let verdicts = case.input.lines().map(|line| evaluate(CaseInput(line)));
+            verdicts.collect::<Vec<_>>().join("\n")
         });
     }
 }
 
-/// One line of `key=value` words.
+/// One line of `key=value` facts.
 #[derive(Clone, Copy)]
 struct CaseInput<'a>(&'a str);
 
 impl<'a> CaseInput<'a> {
     fn text(self, key: &str) -> Option<&'a str> {
         let mut words = self.0.split_whitespace().filter_map(|word| word.split_once('='));
-        words.find_map(|(known, value)| (known == key).then_some(value))
+        words.find_map(|(name, value)| (name == key).then_some(value))
     }
 
     fn get<T: FromStr<Err: Debug>>(self, key: &str) -> Option<T> {
@@ -134,18 +134,18 @@ impl<'a> CaseInput<'a> {
     }
 }
 
-/// A verdict as it is written in the rule.
-fn told(verdict: impl Debug) -> String {
+/// Formats a verdict as its variant name.
+fn verdict_text(verdict: impl Debug) -> String {
     format!("{verdict:?}")
 }
 
-fn told_time(word: &str, at: Timestamp) -> String {
+fn time_text(word: &str, at: Timestamp) -> String {
     format!("{word} {}", at.as_millis() / 1000)
 }
 
 fn backoff(facts: CaseInput<'_>) -> String {
     let base = facts.seconds("base").unwrap_or_default();
-    told(backoff::decide(base, facts.number("used")))
+    verdict_text(backoff::decide(base, facts.number("used")))
 }
 
 fn cleanup(facts: CaseInput<'_>) -> String {
@@ -156,14 +156,14 @@ fn cleanup(facts: CaseInput<'_>) -> String {
         Some(other) => panic!("no such policy: {other}"),
     };
     let retention = cleanup::retention(facts.seconds("keep"), facts.at("finished"), facts.now());
-    let verdict = |role| told(cleanup::decide(policy, role, facts.phase(), retention));
-    let left = match retention {
+    let verdict = |role| verdict_text(cleanup::decide(policy, role, facts.phase(), retention));
+    let retention_text = match retention {
         Retention::UntilDeleted => "until deleted".to_string(),
-        Retention::Until(end) => told_time("until", end),
+        Retention::Until(end) => time_text("until", end),
         Retention::Over => "over".to_string(),
     };
     format!(
-        "workers {}, launcher {}, partition {}; {left}",
+        "workers {}, launcher {}, partition {}; {retention_text}",
         verdict(ResourceRole::Worker),
         verdict(ResourceRole::Launcher),
         verdict(ResourceRole::Partition)
@@ -172,8 +172,10 @@ fn cleanup(facts: CaseInput<'_>) -> String {
 
 fn deadline(facts: CaseInput<'_>) -> String {
     match deadline::decide(facts.seconds("limit"), facts.at("started"), facts.now()) {
-        deadline::DeadlineStatus::Until(end) => told_time("until", end),
-        other @ (deadline::DeadlineStatus::Unlimited | deadline::DeadlineStatus::Exceeded) => told(other),
+        deadline::DeadlineStatus::Until(end) => time_text("until", end),
+        other @ (deadline::DeadlineStatus::Unlimited | deadline::DeadlineStatus::Exceeded) => {
+            verdict_text(other)
+        }
     }
 }
 
@@ -184,13 +186,14 @@ fn finalize(facts: CaseInput<'_>) -> String {
         Some("alive") => Processes::Alive,
         Some(other) => panic!("no such processes: {other}"),
     };
-    told(finalize::decide(processes, &facts.partition()))
+    verdict_text(finalize::decide(processes, &facts.partition()))
 }
 
-/// Candidates are words `WHO:HOW@TIME`: `worker1:exit3@5`, `launcher:signal9@7`, `partition:lost@5`, `worker2:oom@5`; one that
-/// ends with `!` left some output. The word `blur=TIME` says how far apart times must be to be told apart.
+/// Parses candidates of the form `COMPONENT:END@TIME`: `worker1:exit3@5`, `launcher:signal9@7`,
+/// `partition:lost@5`, `worker2:oom@5`. A final `!` means that the process left output. `blur=TIME` is the
+/// timestamp resolution in milliseconds.
 fn first_failure(facts: CaseInput<'_>) -> String {
-    let blur = core::time::Duration::from_millis(facts.get("blur").unwrap_or(0));
+    let resolution = core::time::Duration::from_millis(facts.get("blur").unwrap_or(0));
     let words = facts
         .0
         .split_whitespace()
@@ -200,9 +203,9 @@ fn first_failure(facts: CaseInput<'_>) -> String {
             Some(word) => (word, "the end"),
             None => (word, ""),
         };
-        let (who, rest) = word.split_once(':').expect("WHO:HOW@TIME");
-        let (how, at) = rest.split_once('@').expect("HOW@TIME");
-        let culprit = match who {
+        let (component_name, rest) = word.split_once(':').expect("COMPONENT:END@TIME");
+        let (end, at) = rest.split_once('@').expect("END@TIME");
+        let component = match component_name {
             "partition" => FailedComponent::Partition,
             "launcher" => FailedComponent::Launcher,
             worker => FailedComponent::Worker {
@@ -213,16 +216,16 @@ fn first_failure(facts: CaseInput<'_>) -> String {
             },
         };
         let code = |text: &str| text.parse::<u8>().expect("a number");
-        let exit = how
+        let exit = end
             .strip_prefix("exit")
             .map(|text| Exit::Code(code(text)))
-            .or_else(|| how.strip_prefix("signal").map(|text| Exit::Signal(code(text))))
-            .or_else(|| (how == "oom").then_some(Exit::Signal(9)));
+            .or_else(|| end.strip_prefix("signal").map(|text| Exit::Signal(code(text))))
+            .or_else(|| (end == "oom").then_some(Exit::Signal(9)));
         Candidate {
-            culprit,
+            component,
             exit,
             at: Timestamp::from_millis(at.parse().expect("a time")),
-            cause: if how == "oom" {
+            cause: if end == "oom" {
                 crate::observation::ProcessPhase::OUT_OF_MEMORY
             } else {
                 ""
@@ -230,19 +233,20 @@ fn first_failure(facts: CaseInput<'_>) -> String {
             last_lines,
         }
     });
-    first_failure::decide(candidates, blur).map_or("none".to_string(), |first| first.culprit.to_string())
+    first_failure::decide(candidates, resolution)
+        .map_or("none".to_string(), |first| first.component.to_string())
 }
 
 fn interactive(facts: CaseInput<'_>) -> String {
     let ttl = facts.seconds("ttl").unwrap_or_default();
     match interactive::decide(ttl, facts.at("running"), facts.now()) {
-        interactive::Session::Open(end) => told_time("open until", end),
-        other @ (interactive::Session::NotBegun | interactive::Session::Over) => told(other),
+        interactive::Session::Open(end) => time_text("open until", end),
+        other @ (interactive::Session::NotStarted | interactive::Session::Over) => verdict_text(other),
     }
 }
 
 fn orphan(facts: CaseInput<'_>) -> String {
-    told(orphan::decide(orphan::OrphanFacts {
+    verdict_text(orphan::decide(orphan::OrphanFacts {
         of_this_attempt: facts.is("current"),
         in_range: facts.is("known"),
         does_work: facts.is("works"),
@@ -252,19 +256,19 @@ fn orphan(facts: CaseInput<'_>) -> String {
 }
 
 fn request(facts: CaseInput<'_>) -> String {
-    let (requested, most) = (facts.number("requested"), facts.number("most"));
-    told(request::decide(&facts.partition(), requested, most))
+    let (requested, limit) = (facts.number("requested"), facts.number("most"));
+    verdict_text(request::decide(&facts.partition(), requested, limit))
 }
 
 fn reset(facts: CaseInput<'_>) -> String {
     let usage = if facts.is("torn") {
-        Usage::Torn
+        Usage::ProcessMissing
     } else if facts.is("used") {
         Usage::InUse
     } else {
         Usage::Unused
     };
-    told(reset::decide(&facts.partition(), facts.number("attempt"), usage))
+    verdict_text(reset::decide(&facts.partition(), facts.number("attempt"), usage))
 }
 
 fn restart(facts: CaseInput<'_>) -> String {
@@ -282,33 +286,33 @@ fn restart(facts: CaseInput<'_>) -> String {
         other => panic!("no such policy: {other:?}"),
     };
     let end = match facts.text("end") {
-        Some("success") => End::Success,
-        Some("lost") => End::Failure(None),
-        Some(code) => End::Failure(Some(code.parse().expect("an exit code"))),
+        Some("success") => AttemptEnd::Success,
+        Some("lost") => AttemptEnd::Failure(None),
+        Some(code) => AttemptEnd::Failure(Some(code.parse().expect("an exit code"))),
         None => panic!("{}: end=success, end=lost or end=CODE", facts.0),
     };
-    told(restart::decide(&policy, end, facts.number("used")))
+    verdict_text(restart::decide(&policy, end, facts.number("used")))
 }
 
 fn scale(facts: CaseInput<'_>) -> String {
-    told(scale::decide(facts.number("index"), facts.number("wanted")))
+    verdict_text(scale::decide(facts.number("index"), facts.number("wanted")))
 }
 
 fn start_deadline(facts: CaseInput<'_>) -> String {
     let limit = facts.seconds("limit").unwrap_or_default();
     match start_deadline::decide(limit, facts.at("earliest"), facts.now()) {
-        start_deadline::StartDeadlineStatus::Open(end) => told_time("open until", end),
+        start_deadline::StartDeadlineStatus::Open(end) => time_text("open until", end),
         other @ (start_deadline::StartDeadlineStatus::Met | start_deadline::StartDeadlineStatus::Missed) => {
-            told(other)
+            verdict_text(other)
         }
     }
 }
 
 fn suspend(facts: CaseInput<'_>) -> String {
-    let wish = if facts.is("suspend") {
+    let intent = if facts.is("suspend") {
         RunIntent::Suspend
     } else {
         RunIntent::Run
     };
-    told(suspend::decide(wish, facts.phase()))
+    verdict_text(suspend::decide(intent, facts.phase()))
 }

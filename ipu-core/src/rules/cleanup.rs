@@ -1,4 +1,4 @@
-//! Clean-up: what of a finished job is removed.
+//! Clean-up: which resources of a finished job are removed.
 //!
 //! Fields: `cleanPodPolicy`, `ttlSecondsAfterFinished`
 //! Source: seed 000 §6.7.3
@@ -8,15 +8,18 @@
 //! | None | keep | keep | keep |
 //! | Workers | remove | keep | keep |
 //! | All | remove | remove | remove |
-//! | any, once `ttlSecondsAfterFinished` is over | remove | remove | remove |
+//! | any, once `ttlSecondsAfterFinished` has passed | remove | remove | remove |
 //!
-//! Once that time is over and nothing is left, the record of the job goes too, where there is one: the IPUJob is deleted, as
-//! Kubernetes does with a Job.
+//! After that time, once the resources are removed, the IPUJob itself is deleted, as Kubernetes does with a
+//! Job.
 //!
-//! A place in the line for a partition is never kept. Before the job has finished, everything is kept, but for this: an instance that
-//! has ended gives its partition back, and stops what still runs in it, while another instance of the job stands in the line. Otherwise
-//! instances that do not fit at once could wait for ever for what their own job keeps. What is kept stays until the job is deleted:
-//! under None the sleeping workers of a launcher go on sleeping, and `status.ipusHeld` says what the finished job still holds.
+//! A queued request for a partition is never kept. Before the job has finished, all other resources are kept,
+//! with one exception. An ended instance stops its remaining processes and releases its partition while
+//! another instance of the job is queued. Otherwise instances that do not fit together could wait forever for
+//! IPUs that their own job keeps.
+//!
+//! Kept resources remain until the job is deleted. Under None, the idle workers of a launcher keep sleeping,
+//! and `status.ipusHeld` shows the IPUs of the finished job.
 
 use core::time::Duration;
 
@@ -25,7 +28,7 @@ use crate::observation::PartitionFacts;
 use crate::plan::JobPhase;
 use crate::units::Timestamp;
 
-/// What something is to its job.
+/// The role of a resource in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResourceRole {
     /// A worker.
@@ -36,27 +39,27 @@ pub(crate) enum ResourceRole {
     Partition,
 }
 
-/// What is done with it.
+/// The decision about a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CleanupDecision {
-    /// It stays.
+    /// Keep it.
     Keep,
-    /// It goes.
+    /// Remove it.
     Remove,
 }
 
-/// How long a finished job keeps what its policy leaves.
+/// How long a finished job keeps the resources that its policy retains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retention {
     /// Until it is deleted.
     UntilDeleted,
-    /// Until this moment, still to come.
+    /// Until this future time.
     Until(Timestamp),
-    /// No longer.
+    /// The retention has ended.
     Over,
 }
 
-/// Whether something of this `role` stays.
+/// Decides whether a resource in this `role` is kept.
 pub(crate) const fn decide(
     policy: CleanPodPolicy,
     role: ResourceRole,
@@ -79,24 +82,24 @@ pub(crate) const fn decide(
     }
 }
 
-/// Whether another instance of the job that goes on stands in the line.
+/// Whether another instance of the job, which has not ended, is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueuedPeers {
-    /// None does.
-    Empty,
-    /// One does.
-    Waits,
+    /// No other instance is queued.
+    Absent,
+    /// At least one other instance is queued.
+    Present,
 }
 
-/// Whether the partition of an instance stays that has ended before its job.
-pub(crate) const fn of_ended(partition: &PartitionFacts, others: QueuedPeers) -> CleanupDecision {
-    match (partition, others) {
-        (PartitionFacts::Waiting { .. }, _) | (_, QueuedPeers::Waits) => CleanupDecision::Remove,
-        (_, QueuedPeers::Empty) => CleanupDecision::Keep,
+/// Decides whether an instance that ended before its job keeps its partition.
+pub(crate) const fn decide_ended(partition: &PartitionFacts, queued_peers: QueuedPeers) -> CleanupDecision {
+    match (partition, queued_peers) {
+        (PartitionFacts::Waiting { .. }, _) | (_, QueuedPeers::Present) => CleanupDecision::Remove,
+        (_, QueuedPeers::Absent) => CleanupDecision::Keep,
     }
 }
 
-/// How long a job that finished at `finished` keeps what its policy leaves.
+/// Returns how long a job that finished at `finished` keeps the resources that its policy retains.
 pub(crate) fn retention(ttl: Option<Duration>, finished: Option<Timestamp>, now: Timestamp) -> Retention {
     match (ttl, finished) {
         (Some(ttl), Some(finished)) if finished.plus(ttl) <= now => Retention::Over,

@@ -1,35 +1,35 @@
-//! Deadline: when a job has run for too long.
+//! Deadline: when a job has exceeded its time limit.
 //!
 //! Fields: `activeDeadlineSeconds`
-//! Source: ours, after `activeDeadlineSeconds` of a Kubernetes Job
+//! Source: this project, after `activeDeadlineSeconds` of a Kubernetes Job
 //!
 //! | job | verdict |
 //! |---|---|
-//! | no limit, or no worker has run yet | goes on |
-//! | ran for less than the limit, restarts and back-off included | goes on |
-//! | ran for the limit or longer | every instance that has not ended is ended; the job is Failed, reason `DeadlineExceeded`, code 124 |
+//! | no limit, or no worker has run yet | continues |
+//! | ran for less than the limit, restarts and back-off included | continues |
+//! | ran for the limit or longer | every unfinished instance is stopped; the job is Failed, reason `DeadlineExceeded`, code 124 |
 //!
-//! Waiting in the line costs no time, and a suspension starts the count anew.
+//! Time in the queue does not count. A suspension resets the count.
 
 use core::time::Duration;
 
 use crate::units::Timestamp;
 
-/// The exit code of a job that ran for too long: the one of timeout(1).
+/// The exit code of a job that exceeded its deadline, as of timeout(1).
 pub(crate) const EXIT_CODE: u8 = 124;
 
-/// How much time a job has left.
+/// The state of the deadline of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeadlineStatus {
-    /// There is no limit, or the job has not begun.
+    /// The job has no limit or has not started.
     Unlimited,
-    /// It may run until this moment.
+    /// The job may run until this time.
     Until(Timestamp),
-    /// Its time is over.
+    /// The job has exceeded its deadline.
     Exceeded,
 }
 
-/// Whether a job that runs since `started` may go on.
+/// Decides whether a job that has run since `started` may continue.
 pub(crate) fn decide(limit: Option<Duration>, started: Option<Timestamp>, now: Timestamp) -> DeadlineStatus {
     match (limit, started) {
         (Some(limit), Some(started)) if started.plus(limit) <= now => DeadlineStatus::Exceeded,

@@ -1,50 +1,51 @@
-//! Finalize: in what order everything that an instance has is given back.
+//! Finalize: in which order the resources of an instance are released.
 //!
-//! Fields: `metadata.deletionTimestamp`, and whatever else ends an instance: scale, suspend, clean-up
+//! Fields: `metadata.deletionTimestamp`; also the fields of scale, suspend and clean-up, which end instances
 //! Source: seed 000 §6.6 (`ipu.finalizers.graphcore.ai`)
 //!
 //! | processes | partition | step |
 //! |---|---|---|
-//! | some may still run | any | wait for them: IPUs in use are never handed on |
-//! | none runs | in the line, pending, active, in error | release it |
-//! | none runs | being given back | wait for it |
-//! | some ended ones are still remembered | absent | wait until they are forgotten |
-//! | none | absent | gone |
+//! | some may still run | any | wait for them: IPUs in use are never released |
+//! | none runs | queued, pending, active, in error | release it |
+//! | none runs | being released | wait for it |
+//! | only records of ended processes exist | absent | wait until the records are deleted |
+//! | none | absent | done |
 //!
-//! A deleted job is let go of when all its instances are gone. Every other rule yields to deletion.
+//! The finalizer of a deleted job is removed once all its instances are done. Deletion takes precedence over
+//! every other rule.
 
 use crate::observation::PartitionFacts;
 
-/// What is left of an instance's processes.
+/// The remaining processes of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Processes {
     /// Some may still use the partition.
     Alive,
-    /// All that are left have ended.
+    /// All remaining ones have ended.
     Ended,
     /// None.
     None,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinalizeStep {
-    /// Processes end.
+    /// Wait for processes to end.
     AwaitProcesses,
-    /// The partition is released.
+    /// Release the partition.
     Release,
-    /// The partition is on its way back.
+    /// Wait for the release of the partition.
     AwaitRelease,
-    /// Nothing is left.
-    Gone,
+    /// The instance holds no resources.
+    Done,
 }
 
-/// The next step of giving an instance back.
+/// Returns the next step of releasing an instance.
 pub(crate) const fn decide(processes: Processes, partition: &PartitionFacts) -> FinalizeStep {
     match (processes, partition) {
         (Processes::Alive, _) | (Processes::Ended, PartitionFacts::Absent) => FinalizeStep::AwaitProcesses,
         (Processes::Ended | Processes::None, PartitionFacts::Releasing) => FinalizeStep::AwaitRelease,
-        (Processes::None, PartitionFacts::Absent) => FinalizeStep::Gone,
+        (Processes::None, PartitionFacts::Absent) => FinalizeStep::Done,
         (
             Processes::Ended | Processes::None,
             PartitionFacts::Waiting { .. }

@@ -5,31 +5,31 @@
 //!
 //! | launcher | session |
 //! |---|---|
-//! | not yet running | has not begun: waiting in the line or for an image costs no time |
+//! | not yet running | not started: time in the queue or for an image pull does not count |
 //! | running for less than `ttl` | open |
-//! | running for `ttl` or longer | over: the job is Completed, its processes end and its IPUs are released, whatever the policies |
+//! | running for `ttl` or longer | over: the job is Completed, its processes are stopped and its IPUs are released, under every policy |
 //!
-//! A launcher that ends by itself earlier is judged as any launcher: by its exit code.
+//! If the launcher exits earlier, its exit code decides, as for any launcher.
 
 use core::time::Duration;
 
 use crate::units::Timestamp;
 
-/// How far a session is.
+/// The state of an interactive session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
     /// The launcher has not run yet.
-    NotBegun,
-    /// It lasts until this moment.
+    NotStarted,
+    /// The session lasts until this time.
     Open(Timestamp),
-    /// Its time is over.
+    /// The time of the session is over.
     Over,
 }
 
-/// The state of a session of `ttl` whose launcher runs since `running_since`.
+/// Returns the state of a session of length `ttl` whose launcher has run since `running_since`.
 pub(crate) fn decide(ttl: Duration, running_since: Option<Timestamp>, now: Timestamp) -> Session {
     match running_since.map(|since| since.plus(ttl)) {
-        None => Session::NotBegun,
+        None => Session::NotStarted,
         Some(end) if end <= now => Session::Over,
         Some(end) => Session::Open(end),
     }

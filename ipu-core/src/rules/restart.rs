@@ -10,23 +10,23 @@
 //! | ExitCode | done | restart | give up | restart |
 //! | Always | restart, not counted | restart | restart | restart |
 //!
-//! A restart after failure is counted, over all instances of the job; once `backOffLimit` are used, a failure gives up.
-//! Death by signal n is judged as code 128+n. A process that was lost without an exit code says nothing about the
-//! program: under ExitCode it is worth another try.
+//! Restarts after failure count over all instances of the job. Once `backOffLimit` restarts are used, the
+//! next failure is permanent. Termination by signal n counts as code 128+n. A process that was lost without
+//! an exit code gives no information about the program, so ExitCode retries it.
 
 use crate::exit_status::ExitCodeSet;
 use crate::job::RestartPolicy;
 
-/// How an attempt of an instance ended.
+/// The end of an attempt of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// Everything ended with code 0.
+pub(crate) enum AttemptEnd {
+    /// All processes that do the work ended with code 0.
     Success,
-    /// Something failed with this code; none if it was lost, or if the partition failed.
+    /// A process failed with this code; none if it was lost or if the partition failed.
     Failure(Option<u8>),
 }
 
-/// What follows.
+/// The decision after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RestartDecision {
     /// The instance is done.
@@ -35,11 +35,11 @@ pub(crate) enum RestartDecision {
     RestartAfterSuccess,
     /// Another attempt that counts against the limit.
     RestartAfterFailure,
-    /// The instance has failed for good.
+    /// The instance has failed permanently.
     GiveUp(GiveUp),
 }
 
-/// Why there is no other attempt.
+/// Why no other attempt follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GiveUp {
     /// The policy never restarts.
@@ -50,27 +50,29 @@ pub(crate) enum GiveUp {
     LimitReached,
 }
 
-/// Judges the `end` of an attempt in a job that has used `used` restarts after failure.
-pub(crate) fn decide(policy: &RestartPolicy, end: End, used: u32) -> RestartDecision {
+/// Decides what follows the `end` of an attempt in a job that has used `used` restarts after failure.
+pub(crate) fn decide(policy: &RestartPolicy, end: AttemptEnd, used: u32) -> RestartDecision {
     match (policy, end) {
-        (RestartPolicy::Always { .. }, End::Success) => RestartDecision::RestartAfterSuccess,
+        (RestartPolicy::Always { .. }, AttemptEnd::Success) => RestartDecision::RestartAfterSuccess,
         (
             RestartPolicy::Never | RestartPolicy::OnFailure { .. } | RestartPolicy::ExitCode { .. },
-            End::Success,
+            AttemptEnd::Success,
         ) => RestartDecision::Done,
-        (RestartPolicy::Never, End::Failure(_)) => RestartDecision::GiveUp(GiveUp::Policy),
+        (RestartPolicy::Never, AttemptEnd::Failure(_)) => RestartDecision::GiveUp(GiveUp::Policy),
         (
             RestartPolicy::Always { back_off_limit } | RestartPolicy::OnFailure { back_off_limit },
-            End::Failure(_),
-        ) => counted(used, *back_off_limit),
+            AttemptEnd::Failure(_),
+        ) => decide_within_limit(used, *back_off_limit),
         (
             RestartPolicy::ExitCode {
                 retryable,
                 back_off_limit,
             },
-            End::Failure(code),
-        ) if is_retryable(retryable, code) => counted(used, *back_off_limit),
-        (RestartPolicy::ExitCode { .. }, End::Failure(_)) => RestartDecision::GiveUp(GiveUp::Permanent),
+            AttemptEnd::Failure(code),
+        ) if is_retryable(retryable, code) => decide_within_limit(used, *back_off_limit),
+        (RestartPolicy::ExitCode { .. }, AttemptEnd::Failure(_)) => {
+            RestartDecision::GiveUp(GiveUp::Permanent)
+        }
     }
 }
 
@@ -78,7 +80,7 @@ fn is_retryable(retryable: &ExitCodeSet, code: Option<u8>) -> bool {
     code.is_none_or(|code| retryable.contains(code))
 }
 
-const fn counted(used: u32, limit: u32) -> RestartDecision {
+const fn decide_within_limit(used: u32, limit: u32) -> RestartDecision {
     if used < limit {
         RestartDecision::RestartAfterFailure
     } else {

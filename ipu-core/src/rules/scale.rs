@@ -3,15 +3,15 @@
 //! Fields: `jobInstances`
 //! Source: seed 000 §6.7, "Scale up/down operations"
 //!
-//! | instance | wanted |
+//! | instance | verdict |
 //! |---|---|
 //! | 0 to `jobInstances` − 1 | keep, or start |
 //! | any other | remove: highest first, its workers before its partition |
 //!
-//! A removed instance forgets its attempts. A job scaled to 0 holds nothing and has not finished; a finished job is not
-//! started again by scaling it.
+//! The attempts of a removed instance are deleted. A job scaled to 0 holds nothing and has not finished.
+//! Scaling does not restart a finished job.
 
-/// What is done with an instance.
+/// The decision about an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScaleDecision {
     /// It belongs to the job.
@@ -20,9 +20,9 @@ pub(crate) enum ScaleDecision {
     Remove,
 }
 
-/// Whether instance `index` belongs to a job of `wanted` instances.
-pub(crate) const fn decide(index: u32, wanted: u32) -> ScaleDecision {
-    if index < wanted {
+/// Decides whether instance `index` belongs to a job of `desired` instances.
+pub(crate) const fn decide(index: u32, desired: u32) -> ScaleDecision {
+    if index < desired {
         ScaleDecision::Keep
     } else {
         ScaleDecision::Remove

@@ -1,44 +1,44 @@
-//! Suspend: a job that is to hold nothing for now.
+//! Suspend: whether a job must hold nothing for now.
 //!
 //! Fields: `suspend`
-//! Source: ours, after `suspend` of a Kubernetes Job
+//! Source: this project, after `suspend` of a Kubernetes Job
 //!
-//! | job | asked to suspend | verdict |
+//! | job | `suspend` | verdict |
 //! |---|---|---|
-//! | finished | either | as its clean-up policy says |
-//! | not finished | no | goes on |
-//! | not finished | yes | workers end, then partitions are released, the place in the line too; phase Suspended |
+//! | finished | either | its clean-up policy decides |
+//! | not finished | false | continues |
+//! | not finished | true | processes are stopped, then partitions and queued requests are released; phase Suspended |
 //!
-//! Instances that have ended stay ended. The others begin a new attempt when the job goes on, on a fresh partition and
-//! without consuming a restart.
+//! Ended instances keep their outcome. The others start a new attempt when the job resumes, on a fresh
+//! partition and without consuming a restart.
 
 use crate::plan::JobPhase;
 
-/// Whether a job goes on.
+/// The decision about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SuspendDecision {
-    /// It does.
-    GoOn,
-    /// It is to hold nothing.
-    HoldNothing,
-    /// It has finished: there is nothing to suspend.
+    /// The job continues.
+    Continue,
+    /// The job releases all its resources.
+    ReleaseAll,
+    /// The job has finished and cannot be suspended.
     Finished,
 }
 
-/// Whether a job in `phase` goes on; `asked` is the wish of its owner.
-pub(crate) const fn decide(asked: RunIntent, phase: JobPhase) -> SuspendDecision {
-    match asked {
+/// Decides whether a job in `phase` continues under the `intent` of its owner.
+pub(crate) const fn decide(intent: RunIntent, phase: JobPhase) -> SuspendDecision {
+    match intent {
         RunIntent::Suspend | RunIntent::Run if phase.is_finished() => SuspendDecision::Finished,
-        RunIntent::Suspend => SuspendDecision::HoldNothing,
-        RunIntent::Run => SuspendDecision::GoOn,
+        RunIntent::Suspend => SuspendDecision::ReleaseAll,
+        RunIntent::Run => SuspendDecision::Continue,
     }
 }
 
-/// What the owner of a job wants.
+/// The intent of the owner of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunIntent {
-    /// That it runs.
+    /// The job runs.
     Run,
-    /// That it holds nothing.
+    /// The job is suspended.
     Suspend,
 }

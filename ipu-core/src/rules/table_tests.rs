@@ -1,11 +1,12 @@
-//! The tables of the documents, written out: every combination has exactly the one verdict that the table gives it.
+//! Exhaustive tests of the documented rule tables: each combination matches exactly one row and has its
+//! verdict.
 
 use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
 use super::cleanup::{self, QueuedPeers, ResourceRole, Retention};
-use super::restart::{self, End, GiveUp};
+use super::restart::{self, AttemptEnd, GiveUp};
 use super::{backoff, finalize, reset};
 use crate::exit_status::ExitCodeSet;
 use crate::ids::ControllerName;
@@ -15,15 +16,15 @@ use crate::plan::JobPhase;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
-/// The rows of the restart table: which policy, which end, which attempts, and the verdict; each a sentence of its own.
+/// A row of the restart table: its name, the predicate over policy, end and used restarts, and the verdict.
 type RestartCase = (
     &'static str,
-    fn(FailureKind, End, u32) -> bool,
+    fn(PolicyKind, AttemptEnd, u32) -> bool,
     restart::RestartDecision,
 );
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum FailureKind {
+enum PolicyKind {
     Never,
     Always,
     OnFailure,
@@ -34,76 +35,75 @@ const LIMIT: u32 = 3;
 
 const ROWS: [RestartCase; 9] = [
     (
-        "success ends it, unless Always",
-        |kind, end, _| kind != FailureKind::Always && end == End::Success,
+        "success completes, unless Always",
+        |kind, end, _| kind != PolicyKind::Always && end == AttemptEnd::Success,
         restart::RestartDecision::Done,
     ),
     (
-        "Always goes on after success",
-        |kind, end, _| kind == FailureKind::Always && end == End::Success,
+        "Always restarts after success",
+        |kind, end, _| kind == PolicyKind::Always && end == AttemptEnd::Success,
         restart::RestartDecision::RestartAfterSuccess,
     ),
     (
         "Never gives up",
-        |kind, end, _| kind == FailureKind::Never && end != End::Success,
+        |kind, end, _| kind == PolicyKind::Never && end != AttemptEnd::Success,
         restart::RestartDecision::GiveUp(GiveUp::Policy),
     ),
     (
-        "Always and OnFailure restart whatever the cause",
+        "Always and OnFailure restart after any failure",
         |kind, end, used| {
-            matches!(kind, FailureKind::Always | FailureKind::OnFailure)
-                && end != End::Success
+            matches!(kind, PolicyKind::Always | PolicyKind::OnFailure)
+                && end != AttemptEnd::Success
                 && used < LIMIT
         },
         restart::RestartDecision::RestartAfterFailure,
     ),
     (
-        "up to the limit",
+        "Always and OnFailure give up at the limit",
         |kind, end, used| {
-            matches!(kind, FailureKind::Always | FailureKind::OnFailure)
-                && end != End::Success
+            matches!(kind, PolicyKind::Always | PolicyKind::OnFailure)
+                && end != AttemptEnd::Success
                 && used >= LIMIT
         },
         restart::RestartDecision::GiveUp(GiveUp::LimitReached),
     ),
     (
-        "1 to 127 are permanent",
-        |kind, end, _| kind == FailureKind::ExitCode && matches!(end, End::Failure(Some(..=127))),
+        "codes 1 to 127 are permanent",
+        |kind, end, _| kind == PolicyKind::ExitCode && matches!(end, AttemptEnd::Failure(Some(..=127))),
         restart::RestartDecision::GiveUp(GiveUp::Permanent),
     ),
     (
-        "128 to 255 are retryable",
+        "codes 128 to 255 are retryable",
         |kind, end, used| {
-            kind == FailureKind::ExitCode && matches!(end, End::Failure(Some(128..))) && used < LIMIT
+            kind == PolicyKind::ExitCode && matches!(end, AttemptEnd::Failure(Some(128..))) && used < LIMIT
         },
         restart::RestartDecision::RestartAfterFailure,
     ),
     (
-        "and so is what was lost",
-        |kind, end, used| kind == FailureKind::ExitCode && end == End::Failure(None) && used < LIMIT,
+        "a lost process is retryable",
+        |kind, end, used| kind == PolicyKind::ExitCode && end == AttemptEnd::Failure(None) && used < LIMIT,
         restart::RestartDecision::RestartAfterFailure,
     ),
     (
-        "up to the limit, too",
+        "ExitCode gives up at the limit",
         |kind, end, used| {
-            kind == FailureKind::ExitCode && matches!(end, End::Failure(None | Some(128..))) && used >= LIMIT
+            kind == PolicyKind::ExitCode
+                && matches!(end, AttemptEnd::Failure(None | Some(128..)))
+                && used >= LIMIT
         },
         restart::RestartDecision::GiveUp(GiveUp::LimitReached),
     ),
 ];
 
 #[test]
-fn every_policy_exit_and_attempt_has_exactly_one_row_of_the_restart_table() {
+fn each_policy_end_and_restart_count_matches_exactly_one_row_of_the_restart_table() {
     let back_off_limit = LIMIT;
     let policies = [
-        (FailureKind::Never, RestartPolicy::Never),
-        (FailureKind::Always, RestartPolicy::Always { back_off_limit }),
+        (PolicyKind::Never, RestartPolicy::Never),
+        (PolicyKind::Always, RestartPolicy::Always { back_off_limit }),
+        (PolicyKind::OnFailure, RestartPolicy::OnFailure { back_off_limit }),
         (
-            FailureKind::OnFailure,
-            RestartPolicy::OnFailure { back_off_limit },
-        ),
-        (
-            FailureKind::ExitCode,
+            PolicyKind::ExitCode,
             RestartPolicy::ExitCode {
                 retryable: ExitCodeSet::default_retryable(),
                 back_off_limit,
@@ -112,12 +112,12 @@ fn every_policy_exit_and_attempt_has_exactly_one_row_of_the_restart_table() {
     ];
     let ends = (0..=255).map(|code| {
         if code == 0 {
-            End::Success
+            AttemptEnd::Success
         } else {
-            End::Failure(Some(code))
+            AttemptEnd::Failure(Some(code))
         }
     });
-    let ends: Vec<End> = ends.chain([End::Failure(None)]).collect();
+    let ends: Vec<AttemptEnd> = ends.chain([AttemptEnd::Failure(None)]).collect();
     for (kind, policy) in &policies {
         for end in &ends {
             for used in 0..=LIMIT + 1 {
@@ -131,7 +131,7 @@ fn every_policy_exit_and_attempt_has_exactly_one_row_of_the_restart_table() {
 }
 
 #[test]
-fn every_policy_role_and_phase_has_exactly_one_row_of_the_clean_up_table() {
+fn each_policy_role_and_phase_matches_exactly_one_row_of_the_clean_up_table() {
     use CleanPodPolicy::{All, None, Workers};
     let phases = [
         JobPhase::Pending,
@@ -142,7 +142,7 @@ fn every_policy_role_and_phase_has_exactly_one_row_of_the_clean_up_table() {
         JobPhase::Failed,
         JobPhase::Terminating,
     ];
-    let kept_for = [
+    let retentions = [
         Retention::UntilDeleted,
         Retention::Until(Timestamp::default()),
         Retention::Over,
@@ -154,7 +154,7 @@ fn every_policy_role_and_phase_has_exactly_one_row_of_the_clean_up_table() {
                 ResourceRole::Launcher,
                 ResourceRole::Partition,
             ] {
-                for retention in kept_for {
+                for retention in retentions {
                     let finished = matches!(phase, JobPhase::Completed | JobPhase::Failed);
                     let rows = [
                         (!finished, cleanup::CleanupDecision::Keep),
@@ -198,17 +198,17 @@ fn every_policy_role_and_phase_has_exactly_one_row_of_the_clean_up_table() {
 }
 
 #[test]
-fn an_instance_that_has_ended_keeps_its_partition_unless_it_is_in_the_line_or_another_one_is() {
+fn an_ended_instance_keeps_its_partition_unless_it_or_a_peer_is_queued() {
     for partition in partitions() {
-        let in_line = matches!(partition, PartitionFacts::Waiting { .. });
-        let alone = cleanup::of_ended(&partition, QueuedPeers::Empty);
+        let is_queued = matches!(partition, PartitionFacts::Waiting { .. });
+        let without_peers = cleanup::decide_ended(&partition, QueuedPeers::Absent);
         assert_eq!(
-            alone == cleanup::CleanupDecision::Remove,
-            in_line,
+            without_peers == cleanup::CleanupDecision::Remove,
+            is_queued,
             "{partition:?}"
         );
-        let beside = cleanup::of_ended(&partition, QueuedPeers::Waits);
-        assert_eq!(beside, cleanup::CleanupDecision::Remove, "{partition:?}");
+        let with_peers = cleanup::decide_ended(&partition, QueuedPeers::Present);
+        assert_eq!(with_peers, cleanup::CleanupDecision::Remove, "{partition:?}");
     }
 }
 
@@ -234,7 +234,7 @@ fn partitions() -> [PartitionFacts; 6] {
 }
 
 #[test]
-fn a_partition_is_never_released_under_a_process_and_never_forgotten() {
+fn a_partition_is_never_released_under_a_process_and_never_leaked() {
     use finalize::{FinalizeStep, Processes};
     for partition in partitions() {
         for processes in [Processes::Alive, Processes::Ended, Processes::None] {
@@ -243,14 +243,18 @@ fn a_partition_is_never_released_under_a_process_and_never_forgotten() {
                 step != FinalizeStep::Release || processes != Processes::Alive,
                 "{partition:?}"
             );
-            let gone = processes == Processes::None && partition == PartitionFacts::Absent;
-            assert_eq!(step == FinalizeStep::Gone, gone, "{processes:?} {partition:?}");
+            let expected = processes == Processes::None && partition == PartitionFacts::Absent;
+            assert_eq!(
+                step == FinalizeStep::Done,
+                expected,
+                "{processes:?} {partition:?}"
+            );
         }
     }
 }
 
 #[test]
-fn a_partition_is_used_by_the_attempt_that_it_was_made_for_and_by_no_other() {
+fn a_partition_is_used_only_by_the_attempt_it_was_created_for() {
     for partition in partitions() {
         for attempt in 1..4 {
             for usage in [reset::Usage::Unused, reset::Usage::InUse] {
@@ -263,23 +267,27 @@ fn a_partition_is_used_by_the_attempt_that_it_was_made_for_and_by_no_other() {
                 );
                 assert_ne!(
                     verdict,
-                    reset::ResetDecision::BeginAnew,
+                    reset::ResetDecision::RestartAttempt,
                     "{partition:?} {attempt}"
                 );
             }
-            let torn = reset::decide(&partition, attempt, reset::Usage::Torn);
-            assert_eq!(torn, reset::ResetDecision::BeginAnew, "{partition:?} {attempt}");
+            let missing = reset::decide(&partition, attempt, reset::Usage::ProcessMissing);
+            assert_eq!(
+                missing,
+                reset::ResetDecision::RestartAttempt,
+                "{partition:?} {attempt}"
+            );
         }
     }
 }
 
 proptest! {
     #[test]
-    fn a_pause_never_shrinks_and_never_exceeds_the_bound(base in 0_u64..1000, used: u32) {
+    fn the_back_off_never_shrinks_and_never_exceeds_its_maximum(base in 0_u64..1000, used: u32) {
         let base = core::time::Duration::from_secs(base);
-        let pause = backoff::decide(base, used);
-        prop_assert!(pause >= base);
-        prop_assert!(pause <= backoff::MAX_BACKOFF.max(base));
-        prop_assert!(backoff::decide(base, used.saturating_add(1)) >= pause);
+        let back_off = backoff::decide(base, used);
+        prop_assert!(back_off >= base);
+        prop_assert!(back_off <= backoff::MAX_BACKOFF.max(base));
+        prop_assert!(backoff::decide(base, used.saturating_add(1)) >= back_off);
     }
 }

@@ -1,4 +1,4 @@
-//! A topology from what a controller lists of each agent's IPUs.
+//! Topology discovery from the attributes that a controller lists for each agent's IPUs.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -8,20 +8,21 @@ use core::cmp::Ordering;
 use super::{Allocation, Cluster, IpuAddress, LinkDomain, Topology, TopologyError};
 use crate::ids::{AgentId, AllocationId, ClusterId};
 
-/// What a controller lists of one agent: the attributes of each of its IPUs by hardware id in the machine (0 to 3).
+/// The attributes of each IPU of one agent, by hardware id in the machine (0 to 3), as a controller lists
+/// them.
 pub type AgentAttributes = BTreeMap<u32, BTreeMap<String, String>>;
 
-/// What [`Topology::from_agents`] makes out.
+/// The result of [`Topology::from_agents`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiscoveredTopology {
     /// The hardware.
     pub topology: Topology,
-    /// IPUs that the controller calls other than healthy, or does not list although their machine is there.
+    /// IPUs that the controller does not report healthy, or does not list although it lists their machine.
     pub unhealthy: Vec<IpuAddress>,
 }
 
-/// What the attributes of one agent say of its machine.
+/// The machine of one agent according to its attributes.
 struct Machine {
     cluster: ClusterId,
     link_domain: u32,
@@ -32,15 +33,16 @@ struct Machine {
 }
 
 impl Topology {
-    /// The topology of the agents that a controller lists.
+    /// Builds the topology of the agents that a controller lists.
     ///
-    /// The attributes `cluster` (an id), `linkDomain` (its number in the cluster), `ipu` (its number in the link domain),
-    /// `health` (`ok`, else unhealthy) and `allocation` (ids apart by `,`) are read.
+    /// Reads the attributes `cluster` (an id), `linkDomain` (its number in the cluster), `ipu` (its number in
+    /// the link domain), `health` (`ok`, else unhealthy) and `allocation` (ids separated by `,`).
     ///
-    /// *Assumptions*. No public document says which attributes a controller lists; these are the ones that the simulator
-    /// of this project lists. Where no IPU has `linkDomain` and `ipu`, agents are taken in natural order of their ids
-    /// (`a2` before `a10`), 16 machines a link domain, all in one cluster (the one that `cluster` names, else `cl1`).
-    /// Without `allocation` each cluster has one allocation of its own id.
+    /// *Assumptions*. No public document specifies the attributes that a controller lists; these are the ones
+    /// that the simulator of this project lists. If no IPU has `linkDomain` and `ipu`, agents are assigned in
+    /// natural order of their ids (`a2` before `a10`), 16 machines per link domain, all in one cluster (the
+    /// one that `cluster` names, else `cl1`). Without `allocation` each cluster has one allocation of its own
+    /// id.
     ///
     /// # Errors
     ///
@@ -53,7 +55,7 @@ impl Topology {
             .flat_map(BTreeMap::values)
             .any(|attributes| attributes.contains_key("linkDomain") || attributes.contains_key("ipu"));
         let mut names: Vec<&AgentId> = agents.keys().collect();
-        names.sort_by(|a, b| natural(a.as_str(), b.as_str()));
+        names.sort_by(|a, b| compare_natural(a.as_str(), b.as_str()));
         let mut machines = Vec::new();
         for (index, agent) in names.into_iter().enumerate() {
             let attributes = &agents[agent];
@@ -70,10 +72,10 @@ fn machine(
     assumed: Option<usize>,
 ) -> Result<Machine, TopologyError> {
     let reader = AttributeReader { agent, ipus };
-    let cluster = ClusterId::new(reader.same("cluster")?.unwrap_or("cl1"))?;
+    let cluster = ClusterId::new(reader.common_value("cluster")?.unwrap_or("cl1"))?;
     let mut allocations = BTreeSet::new();
     for id in reader
-        .same("allocation")?
+        .common_value("allocation")?
         .unwrap_or("")
         .split(',')
         .map(str::trim)
@@ -89,7 +91,7 @@ fn machine(
         )
     });
     for (hardware, attributes) in ipus {
-        let refuse = |attribute, rule| TopologyError::Attribute {
+        let invalid = |attribute, rule| TopologyError::Attribute {
             agent: agent.clone(),
             ipu: *hardware,
             attribute,
@@ -97,29 +99,29 @@ fn machine(
             rule,
         };
         if *hardware >= Topology::MACHINE_IPUS {
-            return Err(refuse(
+            return Err(invalid(
                 "ipu",
                 "a machine has 4 IPUs, with the hardware ids 0 to 3",
             ));
         }
         let mut bit = *hardware;
         if assumed.is_none() {
-            let number = |name, most: u32, rule| -> Result<u32, TopologyError> {
+            let number = |name, max: u32, rule| -> Result<u32, TopologyError> {
                 let value = attributes.get(name).and_then(|value| value.trim().parse().ok());
                 value
-                    .filter(|value| *value <= most)
-                    .ok_or_else(|| refuse(name, rule))
+                    .filter(|value| *value <= max)
+                    .ok_or_else(|| invalid(name, rule))
             };
-            let most = u32::try_from(Topology::MAX_LINK_DOMAINS).unwrap_or(u32::MAX) - 1;
+            let max = u32::try_from(Topology::MAX_LINK_DOMAINS).unwrap_or(u32::MAX) - 1;
             let domain = number(
                 "linkDomain",
-                most,
+                max,
                 "every IPU has the number of its link domain, from 0",
             )?;
             let ipu = number("ipu", 63, "every IPU has its number in the link domain, 0 to 63")?;
             let place = (domain, (ipu / Topology::MACHINE_IPUS) as usize);
             if *found.get_or_insert(place) != place {
-                return Err(refuse(
+                return Err(invalid(
                     "ipu",
                     "the IPUs of a machine are four consecutive ones of one link domain",
                 ));
@@ -158,7 +160,7 @@ struct AttributeReader<'a> {
 }
 
 impl<'a> AttributeReader<'a> {
-    fn same(&self, attribute: &'static str) -> Result<Option<&'a str>, TopologyError> {
+    fn common_value(&self, attribute: &'static str) -> Result<Option<&'a str>, TopologyError> {
         let mut found: Option<&str> = None;
         for (ipu, attributes) in self.ipus {
             let Some(value) = attributes.get(attribute) else {
@@ -181,14 +183,14 @@ impl<'a> AttributeReader<'a> {
 fn assemble(machines: Vec<(AgentId, Machine)>) -> Result<DiscoveredTopology, TopologyError> {
     let mut clusters: BTreeMap<ClusterId, Vec<LinkDomain>> = BTreeMap::new();
     let mut allocations: BTreeMap<AllocationId, Allocation> = BTreeMap::new();
-    let mut made = 0;
+    let mut created = 0;
     for (agent, machine) in &machines {
         let domains = clusters.entry(machine.cluster.clone()).or_default();
         let index = machine.link_domain as usize;
         if domains.len() <= index {
-            // Before they are made: each of many clusters may begin with an empty link domain 4095.
-            made += index + 1 - domains.len();
-            if made > Topology::MAX_LINK_DOMAINS {
+            // Checked before the allocation: each of many clusters may begin with an empty link domain 4095.
+            created += index + 1 - domains.len();
+            if created > Topology::MAX_LINK_DOMAINS {
                 return Err(TopologyError::TooManyLinkDomains);
             }
             domains.resize_with(index + 1, LinkDomain::default);
@@ -198,7 +200,7 @@ fn assemble(machines: Vec<(AgentId, Machine)>) -> Result<DiscoveredTopology, Top
             slots.resize(machine.slot + 1, None);
         }
         if let Some(one) = slots[machine.slot].replace(agent.clone()) {
-            return Err(TopologyError::SamePlace {
+            return Err(TopologyError::DuplicatePosition {
                 one,
                 other: agent.clone(),
                 cluster: machine.cluster.clone(),
@@ -233,8 +235,8 @@ fn assemble(machines: Vec<(AgentId, Machine)>) -> Result<DiscoveredTopology, Top
     Ok(DiscoveredTopology { topology, unhealthy })
 }
 
-/// Compares names as people do: runs of digits by their value, everything else by character.
-fn natural(a: &str, b: &str) -> Ordering {
+/// Compares names in natural order: runs of digits by value, all others by character.
+fn compare_natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {
         let (x, y) = (split(left), split(right));
@@ -255,7 +257,7 @@ fn natural(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// The leading run of digits or of other characters, and the rest; none at the end.
+/// Splits off the leading run of digits or of other characters; none at the end.
 fn split(text: &str) -> Option<(&str, &str)> {
     let digit = text.chars().next()?.is_ascii_digit();
     let end = text

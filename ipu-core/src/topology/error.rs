@@ -1,15 +1,15 @@
-//! Why something is not a topology.
+//! Errors of topologies.
 
 use alloc::string::String;
 
 use super::Topology;
 use crate::ids::{AgentId, AllocationId, ClusterId, NameError};
 
-/// Why something is not a [`Topology`].
+/// The reason that something is not a [`Topology`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// No machine at all.
+    /// No machine.
     #[error("a topology has at least one machine; give a preset such as pod16 or link domains such as 1x4")]
     NoMachines,
     /// More link domains than [`Topology::MAX_LINK_DOMAINS`].
@@ -18,7 +18,7 @@ pub enum TopologyError {
         Topology::MAX_LINK_DOMAINS
     )]
     TooManyLinkDomains,
-    /// More machines in a link domain than there can be.
+    /// Too many machines in a link domain.
     #[error(
         "link domain {link_domain} of cluster {cluster} has {machines} machines; at most {} fit, so split it",
         Topology::LINK_DOMAIN_MACHINES
@@ -28,24 +28,24 @@ pub enum TopologyError {
         cluster: ClusterId,
         /// The link domain in its cluster.
         link_domain: u32,
-        /// How many it has.
+        /// Number of its machines.
         machines: usize,
     },
-    /// Two clusters of one id.
+    /// Two clusters with the same id.
     #[error("cluster {cluster} is given twice; give each cluster an id of its own")]
-    ClusterTwice {
+    DuplicateCluster {
         /// The id.
         cluster: ClusterId,
     },
-    /// Two machines of one agent.
+    /// Two machines of the same agent.
     #[error("agent {agent} is given twice; an agent is one machine, so give each its own id")]
-    AgentTwice {
+    DuplicateAgent {
         /// The id.
         agent: AgentId,
     },
-    /// Two allocations of one id.
+    /// Two allocations with the same id.
     #[error("allocation {allocation} is given twice; give each allocation an id of its own")]
-    AllocationTwice {
+    DuplicateAllocation {
         /// The id.
         allocation: AllocationId,
     },
@@ -55,33 +55,35 @@ pub enum TopologyError {
         /// The id.
         allocation: AllocationId,
     },
-    /// An allocation in a cluster that is not there.
-    #[error("allocation {allocation} names cluster {cluster}, which is not there; name one of the clusters")]
+    /// An allocation in a cluster that does not exist.
+    #[error(
+        "allocation {allocation} names cluster {cluster}, which does not exist; name one of the clusters"
+    )]
     UnknownCluster {
         /// The allocation.
         allocation: AllocationId,
-        /// What it names.
+        /// The cluster that it names.
         cluster: ClusterId,
     },
     /// An allocation with an agent that its cluster does not have.
     #[error(
-        "agent {agent} of allocation {allocation} is not in cluster {cluster}; an allocation stays in one cluster"
+        "agent {agent} of allocation {allocation} is not in cluster {cluster}; an allocation is within one cluster"
     )]
     ForeignAgent {
         /// The agent.
         agent: AgentId,
         /// The allocation.
         allocation: AllocationId,
-        /// The cluster that the allocation is in.
+        /// The cluster of the allocation.
         cluster: ClusterId,
     },
     /// A text that is neither a preset nor link domains.
     #[error(
         "{text:?} is not a topology: it is one of pod4, pod16, pod64, pod128, pod256, or link domains such as 2x16,1x4 \
-         (two of 16 machines and one of 4), clusters apart by ';', each with an optional id before '='"
+         (two of 16 machines and one of 4), clusters separated by ';', each with an optional id before '='"
     )]
     Text {
-        /// What was given.
+        /// The given text.
         text: String,
     },
     /// An attribute of an IPU that does not parse, or contradicts another.
@@ -95,14 +97,14 @@ pub enum TopologyError {
         attribute: &'static str,
         /// Its value; empty if it is missing.
         value: String,
-        /// The rule that it breaks.
+        /// The broken rule.
         rule: &'static str,
     },
-    /// Two machines at one place.
+    /// Two machines at the same position.
     #[error(
-        "agents {one} and {other} both say that they are machine {machine} of link domain {link_domain} of cluster {cluster}"
+        "agents {one} and {other} are both listed as machine {machine} of link domain {link_domain} of cluster {cluster}"
     )]
-    SamePlace {
+    DuplicatePosition {
         /// The first.
         one: AgentId,
         /// The second.
@@ -114,7 +116,7 @@ pub enum TopologyError {
         /// The machine in its link domain.
         machine: usize,
     },
-    /// An id that is not one.
+    /// An invalid id.
     #[error(transparent)]
     Name(#[from] NameError),
 }

@@ -9,7 +9,7 @@ use core::str::FromStr;
 use super::{Cluster, LinkDomain, Topology, TopologyError};
 use crate::ids::{AgentId, ClusterId};
 
-/// The named Pods: one cluster of link domains of this many machines.
+/// The IPU-POD presets: one cluster of link domains with these numbers of machines.
 const PRESETS: [(&str, &[usize]); 5] = [
     ("pod4", &[1]),
     ("pod16", &[4]),
@@ -49,12 +49,12 @@ impl Topology {
         Self::one_cluster(&[16; 4])
     }
 
-    /// The same Pod with only its first `machines` machines, such as a rack that is half full. Allocations that were given
-    /// are dropped: each cluster gets one of its own id again.
+    /// Returns the topology with only its first `machines` machines, such as a rack that is half full. Given
+    /// allocations are dropped: each cluster gets one of its own id again.
     ///
     /// # Errors
     ///
-    /// [`TopologyError::NoMachines`] if none is left.
+    /// [`TopologyError::NoMachines`] if no machine is left.
     ///
     /// ```
     /// use ipu_core::Topology;
@@ -64,14 +64,14 @@ impl Topology {
     /// # Ok::<(), ipu_core::TopologyError>(())
     /// ```
     pub fn with_first_machines(&self, machines: u32) -> Result<Self, TopologyError> {
-        let mut left = machines;
+        let mut remaining = machines;
         let mut clusters = Vec::new();
         for cluster in self.clusters() {
             let mut cluster = cluster.clone();
             for domain in &mut cluster.link_domains {
                 let kept = domain.machines.iter().take_while(|machine| {
-                    let keep = machine.is_none() || left > 0;
-                    left -= u32::from(keep && machine.is_some());
+                    let keep = machine.is_none() || remaining > 0;
+                    remaining -= u32::from(keep && machine.is_some());
                     keep
                 });
                 let kept = kept.count();
@@ -85,10 +85,12 @@ impl Topology {
         Self::new(clusters, None)
     }
 
-    /// One cluster, `cl1`, of link domains of this many machines; for lists that are known to be within the limits.
+    /// Creates one cluster, `cl1`, of link domains with these numbers of machines, which must be within the
+    /// limits.
     fn one_cluster(machines: &[usize]) -> Self {
-        let made = named("cl1", machines, &mut 0).and_then(|cluster| Self::new(alloc::vec![cluster], None));
-        match made {
+        let created = numbered_cluster("cl1", machines, &mut 0)
+            .and_then(|cluster| Self::new(alloc::vec![cluster], None));
+        match created {
             Ok(topology) => topology,
             Err(error) => unreachable!("presets are within the limits: {error}"),
         }
@@ -103,8 +105,8 @@ impl Topology {
     }
 }
 
-/// A cluster whose agents are numbered on from `agents`: `a1`, `a2`, ...
-fn named(id: &str, machines: &[usize], agents: &mut usize) -> Result<Cluster, TopologyError> {
+/// Creates a cluster whose agents are numbered from `agents` on: `a1`, `a2`, ...
+fn numbered_cluster(id: &str, machines: &[usize], agents: &mut usize) -> Result<Cluster, TopologyError> {
     let mut link_domains = Vec::new();
     for count in machines {
         let mut domain = LinkDomain::default();
@@ -123,9 +125,10 @@ fn named(id: &str, machines: &[usize], agents: &mut usize) -> Result<Cluster, To
 impl FromStr for Topology {
     type Err = TopologyError;
 
-    /// Parses a preset (`pod4`, `pod16`, `pod64`, `pod128`, `pod256`; upper and lower case are the same), or clusters
-    /// apart by `;`, each a list of `COUNTxMACHINES` apart by `,` with an optional `ID=` before it. Clusters without an
-    /// id are called `cl1`, `cl2`, ...; agents `a1`, `a2`, ... through all clusters.
+    /// Parses a preset (`pod4`, `pod16`, `pod64`, `pod128`, `pod256`; case-insensitive), or clusters
+    /// separated by `;`. Each cluster is a list of `COUNTxMACHINES` separated by `,` with an optional `ID=`
+    /// before it. Clusters without an id are called `cl1`, `cl2`, ...; agents `a1`, `a2`, ... through all
+    /// clusters.
     ///
     /// ```
     /// use ipu_core::Topology;
@@ -136,7 +139,7 @@ impl FromStr for Topology {
     /// # Ok::<(), ipu_core::TopologyError>(())
     /// ```
     fn from_str(text: &str) -> Result<Self, TopologyError> {
-        let refused = || TopologyError::Text { text: text.into() };
+        let invalid = || TopologyError::Text { text: text.into() };
         let trimmed = text.trim();
         if let Some((_, machines)) = PRESETS
             .iter()
@@ -153,27 +156,28 @@ impl FromStr for Topology {
             };
             let mut machines = Vec::new();
             for group in shape.split(',') {
-                let (count, size) = group.trim().split_once(['x', 'X']).ok_or_else(refused)?;
-                let count: usize = count.trim().parse().map_err(|_| refused())?;
-                let size: usize = size.trim().parse().map_err(|_| refused())?;
+                let (count, size) = group.trim().split_once(['x', 'X']).ok_or_else(invalid)?;
+                let count: usize = count.trim().parse().map_err(|_| invalid())?;
+                let size: usize = size.trim().parse().map_err(|_| invalid())?;
                 if count == 0 || size == 0 || size > Self::LINK_DOMAIN_MACHINES {
-                    return Err(refused());
+                    return Err(invalid());
                 }
-                // Of all clusters together, and before any of them is made: a short text could fill the memory.
+                // Over all clusters, and before any of them is built: a short text could otherwise exhaust
+                // the memory.
                 domains = domains.saturating_add(count);
                 if domains > Self::MAX_LINK_DOMAINS {
                     return Err(TopologyError::TooManyLinkDomains);
                 }
                 machines.resize(machines.len() + count, size);
             }
-            clusters.push(named(&id, &machines, &mut agents)?);
+            clusters.push(numbered_cluster(&id, &machines, &mut agents)?);
         }
         Self::new(clusters, None)
     }
 }
 
 impl fmt::Display for Topology {
-    /// The text that parses to a topology of this shape; ids of agents and of allocations are not part of it.
+    /// Formats text that parses to a topology of this shape, without the ids of agents and of allocations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [cluster] = &*self.parts.clusters
             && cluster.id.as_str() == "cl1"
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_topology_is_refused_with_what_would_be_one() {
+    fn an_invalid_topology_text_is_rejected_with_an_example() {
         for text in [
             "",
             "pod17",
@@ -245,18 +249,18 @@ mod tests {
             "5000x16".parse::<Topology>(),
             Err(TopologyError::TooManyLinkDomains)
         );
-        // Would take hundreds of gigabytes if it were made before it is refused.
+        // Would take hundreds of gigabytes if it were built before it is rejected.
         let text = "4096x16;".repeat(100_000);
         assert_eq!(text.parse::<Topology>(), Err(TopologyError::TooManyLinkDomains));
         assert!(matches!(
             "x=1x1;x=1x1".parse::<Topology>(),
-            Err(TopologyError::ClusterTwice { .. })
+            Err(TopologyError::DuplicateCluster { .. })
         ));
     }
 
     proptest! {
         #[test]
-        fn what_a_parsed_topology_displays_parses_to_the_same(
+        fn a_displayed_topology_parses_to_the_same_topology(
             clusters in proptest::collection::vec(("([a-z]{1,4}=)?", proptest::collection::vec((1_usize..4, 1_usize..=16), 1..4)), 1..4),
         ) {
             let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The rules that make clusters and allocations a topology.
+//! Validation of clusters and allocations.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -19,11 +19,12 @@ pub(super) struct Raw {
 }
 
 impl Topology {
-    /// A topology of these clusters. Without `allocations` each cluster gets one of its own id and all its agents.
+    /// Creates a topology of these clusters. Without `allocations` each cluster gets one of its own id and
+    /// all its agents.
     ///
     /// # Errors
     ///
-    /// [`TopologyError`] for the first rule that is broken.
+    /// [`TopologyError`] for the first broken rule.
     pub fn new(clusters: Vec<Cluster>, allocations: Option<Vec<Allocation>>) -> Result<Self, TopologyError> {
         let mut parts = TopologyParts::default();
         for cluster in clusters {
@@ -48,7 +49,7 @@ impl Topology {
 impl TopologyParts {
     fn add_cluster(&mut self, cluster: Cluster) -> Result<(), TopologyError> {
         if self.clusters.iter().any(|other| other.id == cluster.id) {
-            return Err(TopologyError::ClusterTwice { cluster: cluster.id });
+            return Err(TopologyError::DuplicateCluster { cluster: cluster.id });
         }
         for (number, domain) in (0..).zip(&cluster.link_domains) {
             let index = self.homes.len();
@@ -68,7 +69,7 @@ impl TopologyParts {
                 present |= 0b1111 << (4 * slot);
                 let at = (u32::try_from(index).unwrap_or(u32::MAX), slot);
                 if self.machines.insert(agent.clone(), at).is_some() {
-                    return Err(TopologyError::AgentTwice { agent: agent.clone() });
+                    return Err(TopologyError::DuplicateAgent { agent: agent.clone() });
                 }
             }
             self.homes.push((self.clusters.len(), number));
@@ -101,7 +102,7 @@ impl TopologyParts {
 
     fn add_allocation(&mut self, allocation: Allocation) -> Result<(), TopologyError> {
         if self.allocation_numbers.contains_key(&allocation.id) {
-            return Err(TopologyError::AllocationTwice {
+            return Err(TopologyError::DuplicateAllocation {
                 allocation: allocation.id,
             });
         }

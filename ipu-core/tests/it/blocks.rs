@@ -1,4 +1,4 @@
-//! Blocks, and the index of free ones.
+//! Blocks and the index of free blocks.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ fn count(ipus: u32) -> IpuCount {
 }
 
 #[test]
-fn blocks_read_as_people_say_them() {
+fn blocks_have_a_readable_text_form() {
     let at = |ipu| IpuAddress { link_domain: 3, ipu };
     for (block, text) in [
         (
@@ -45,11 +45,11 @@ fn blocks_read_as_people_say_them() {
 }
 
 #[test]
-fn what_is_no_block_is_refused_with_the_rule() {
+fn an_invalid_block_is_rejected_with_the_rule() {
     let error = Block::within(0, 4, count(8)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "IPUs 4 to 11 are no block: a block has 1, 2, 4, ... 64 IPUs and starts at a multiple of its size"
+        "IPUs 4 to 11 are not a block: a block has 1, 2, 4, ... 64 IPUs and starts at a multiple of its size"
     );
     assert!(Block::within(0, 0, count(128)).is_err());
     assert!(Block::whole([1, 2, 3]).is_err() && Block::whole([1, 1]).is_err() && Block::whole([1]).is_err());
@@ -65,7 +65,7 @@ fn what_is_no_block_is_refused_with_the_rule() {
 }
 
 #[test]
-fn a_block_is_told_to_a_controller_in_its_words() {
+fn a_block_converts_to_and_from_controller_places() {
     let topology: Topology = "1x16;2x16".parse().unwrap();
     let (cluster, places) = Block::whole([1, 2]).unwrap().places(&topology).unwrap();
     assert_eq!(
@@ -91,7 +91,7 @@ fn a_block_is_told_to_a_controller_in_its_words() {
 
 proptest! {
     #[test]
-    fn ipus_in_any_order_are_the_aligned_block_that_they_form(domain in 0_u32..9, first: u8, order in 0_u32..=7, turn in 0_usize..128) {
+    fn ipus_in_any_order_form_their_aligned_block(domain in 0_u32..9, first: u8, order in 0_u32..=7, rotation in 0_usize..128) {
         let size = 1 << order;
         let block = if size > 64 { Block::whole([domain, domain + 2]).unwrap() } else { Block::within(domain, first & 63 & !(size as u8 - 1), count(size)).unwrap() };
         let mut ipus: Vec<IpuAddress> = block.addresses().collect();
@@ -100,17 +100,17 @@ proptest! {
         prop_assert_eq!(block.size(), Some(count(size)));
         prop_assert_eq!(block.first(), ipus[0]);
         let len = ipus.len();
-        ipus.rotate_left(turn % len);
+        ipus.rotate_left(rotation % len);
         prop_assert_eq!(Block::of_ipus(ipus), Ok(block));
     }
 
     #[test]
-    fn the_index_takes_and_gives_as_a_set_of_free_ipus_does(
-        // 33 and 1025 rows are one more than one and two levels of the tree hold.
+    fn the_index_behaves_like_a_set_of_free_ipus(
+        // 33 and 1025 rows exceed the capacity of one and two tree levels by one.
         rows in prop::sample::select(vec![1_usize, 2, 33, 1025]), masks in prop::collection::vec(any::<u64>(), 1..5),
         steps in prop::collection::vec((0_u32..=6, any::<Index>(), 0_u8..4), 0..120),
     ) {
-        // The first and the last few rows have any IPUs.
+        // Only the first and the last few rows have free IPUs.
         let any = |row: usize| row == 0 || row + masks.len() > rows;
         let words: Vec<u64> = (0..rows).map(|row| if any(row) { masks[row % masks.len()] } else { 0 }).collect();
         let mut index = FreeIndex::new(words.iter().copied());
@@ -118,13 +118,13 @@ proptest! {
             .flat_map(|(row, word)| (0..64).filter(move |ipu| word >> ipu & 1 == 1).map(move |ipu| (row, ipu))).collect();
         let all: Vec<(usize, u8)> = free.iter().copied().collect();
         let block = |row: usize, first: u8, size: u32| (first..first + size as u8).map(move |ipu| (row, ipu));
-        for (order, at, what) in steps {
+        for (order, at, operation) in steps {
             let size = count(1 << order);
             let lowest = all.iter().find(|(row, first)| u32::from(*first) % size.get() == 0 && block(*row, *first, size.get()).all(|at| free.contains(&at)));
             prop_assert_eq!(index.first_fit(size), lowest.copied());
             let (row, first) = if all.is_empty() { (0, 0) } else { *at.get(&all) };
             let first = first & !(size.get() as u8 - 1);
-            let taken = match what {
+            let taken = match operation {
                 0 => index.take_first(size),
                 1 => index.take_best(size),
                 2 => index.take(row, first, size).then_some((row, first)),
@@ -143,13 +143,13 @@ proptest! {
                 }
             }
             prop_assert_eq!(index.free() as usize, free.len());
-            prop_assert!(lowest.is_none() || what > 1 || taken.is_some());
+            prop_assert!(lowest.is_none() || operation > 1 || taken.is_some());
         }
     }
 }
 
 #[test]
-fn the_index_answers_no_to_what_is_no_block() {
+fn the_index_rejects_invalid_blocks() {
     let mut index = FreeIndex::new([u64::MAX, 0b1111]);
     assert!(!index.take(0, 1, count(2)) && !index.take(2, 0, count(1)) && !index.take(1, 4, count(4)));
     assert!(

@@ -1,46 +1,47 @@
-//! Cases as text files, so that a person adds one without writing Rust.
+//! Test cases in text files; a new case needs no Rust code.
 //!
-//! A file of `testdata/<folder>/*.txt` is a list of cases. Lines that begin with `#` and blank lines stand between cases:
+//! A file of `testdata/<folder>/*.txt` is a list of cases. Lines that begin with `#` and blank lines stand
+//! between cases:
 //!
 //! ```text
-//! # What the case is about.
+//! # Description of the case.
 //! command and its options, on one line
 //! input, on as many lines as it needs (none is fine)
 //! ----
 //! expected output, up to the next blank line
 //! ```
 //!
-//! `UPDATE=1 cargo test -p ipu-core --test it` writes the outputs that came out into the files; read the difference
-//! before you commit it.
+//! `UPDATE=1 cargo test -p ipu-core --test it` writes the actual outputs into the files. Review the
+//! difference before you commit it.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-// The unit tests of the core, which has no prelude of std, include this file too.
+// The unit tests of the core, which has no std prelude, include this file too.
 use std::string::String;
 use std::vec::Vec;
 use std::{format, panic, write, writeln};
 
-/// What a case asks.
+/// One test case.
 pub(crate) struct Case<'a> {
-    /// The first line, by words.
+    /// The words of the first line.
     pub(crate) command: Vec<&'a str>,
     /// The lines before `----`.
     pub(crate) input: &'a str,
 }
 
-/// Runs `answer` on every case of every file in `testdata/<folder>`, and compares.
+/// Runs `evaluate` on every case of every file in `testdata/<folder>`, and compares the outputs.
 ///
 /// # Panics
 ///
-/// An output differs, a file is not of this form, or there is no case at all.
-pub(crate) fn run(folder: &str, answer: impl Fn(&Case<'_>) -> String) {
+/// Panics if an output differs, a file is malformed, or there is no case.
+pub(crate) fn run(folder: &str, evaluate: impl Fn(&Case<'_>) -> String) {
     let mut differences = String::new();
     let files = files(folder);
-    assert!(!files.is_empty(), "no case in testdata/{folder}");
+    assert!(!files.is_empty(), "testdata/{folder} has no case");
     for path in files {
         let text = fs::read_to_string(&path).unwrap();
-        let rewritten = rewrite(&path, &text, &answer, &mut differences);
+        let rewritten = rewrite(&path, &text, &evaluate, &mut differences);
         if std::env::var_os("UPDATE").is_some() && rewritten != text {
             fs::write(&path, rewritten).unwrap();
             differences.clear();
@@ -48,7 +49,7 @@ pub(crate) fn run(folder: &str, answer: impl Fn(&Case<'_>) -> String) {
     }
     assert!(
         differences.is_empty(),
-        "{differences}\nUPDATE=1 accepts what came out"
+        "{differences}\nset UPDATE=1 to accept the actual outputs"
     );
 }
 
@@ -63,11 +64,11 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// `text` with the outputs that came out.
+/// Returns `text` with the actual outputs; appends mismatches to `differences`.
 fn rewrite(
     path: &Path,
     text: &str,
-    answer: impl Fn(&Case<'_>) -> String,
+    evaluate: impl Fn(&Case<'_>) -> String,
     differences: &mut String,
 ) -> String {
     let mut rewritten = String::new();
@@ -77,13 +78,13 @@ fn rewrite(
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let place = format!("{}:{}", path.display(), number + 1);
+        let location = format!("{}:{}", path.display(), number + 1);
         let mut input = String::new();
         loop {
             match lines.next() {
                 Some((_, "----")) => break,
                 Some((_, line)) => writeln!(input, "{line}").unwrap(),
-                None => panic!("{place}: the case has no ----"),
+                None => panic!("{location}: the case has no ----"),
             }
         }
         let expected: Vec<_> = lines
@@ -95,14 +96,14 @@ fn rewrite(
             command: line.split_whitespace().collect(),
             input: &input,
         };
-        let output = answer(&case);
-        // A blank line would end the output when it is read again.
+        let output = evaluate(&case);
+        // A blank line would end the output in the file.
         let output: Vec<_> = output.lines().filter(|line| !line.is_empty()).collect();
         if output != expected {
             let (expected, output) = (expected.join("\n"), output.join("\n"));
             writeln!(
                 differences,
-                "{place}: {line}\n{input}---- expected\n{expected}\n---- came out\n{output}\n"
+                "{location}: {line}\n{input}---- expected\n{expected}\n---- actual\n{output}\n"
             )
             .unwrap();
         }

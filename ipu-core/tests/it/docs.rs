@@ -1,15 +1,15 @@
-//! Pages of the guide that show code which is compiled elsewhere.
+//! Tests that code in guide pages matches its compiled source.
 
 use std::path::Path;
 
-/// The first Rust block of a text.
+/// Returns the first Rust block of a text.
 fn rust_block(text: &str) -> String {
     let start = text.split_once("```rust\n").unwrap().1;
     start.split_once("```").unwrap().0.to_owned()
 }
 
 #[test]
-fn the_page_on_placement_shows_the_policy_that_the_doc_test_runs() {
+fn the_placement_page_shows_the_policy_of_the_doc_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let source = std::fs::read_to_string(root.join("src/placement.rs")).unwrap();
     let page = std::fs::read_to_string(root.join("../docs/placement.md")).unwrap();

@@ -1,4 +1,4 @@
-//! The inventory against the reference, over random topologies and operations.
+//! Compares the inventory with the reference implementation over random topologies and operations.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,18 @@ use ipu_testkit::ReferenceInventory;
 use ipu_testkit::strategies::{operations, topologies};
 use proptest::prelude::*;
 
-/// No scope, and each allocation.
+/// Returns no scope, and each allocation.
 fn scopes(reference: &ReferenceInventory) -> Vec<Option<AllocationId>> {
     let ids = reference.scopes(None).map(|(id, _)| Some(id.clone()));
     std::iter::once(None).chain(ids).collect()
 }
 
-/// The sizes that the topologies have room for, and one more.
+/// Returns the sizes that fit into the topologies, and one larger size.
 fn sizes() -> impl DoubleEndedIterator<Item = IpuCount> {
     (0..=8).filter_map(IpuCount::from_order)
 }
 
-/// Whether of any two allocations that share a whole link domain one has all whole link domains of the other.
+/// Returns whether any two allocations that share a whole link domain are nested in their whole link domains.
 fn is_nested(reference: &ReferenceInventory) -> bool {
     let whole: Vec<BTreeSet<u32>> = scopes(reference)
         .iter()
@@ -31,10 +31,10 @@ fn is_nested(reference: &ReferenceInventory) -> bool {
                 .collect()
         })
         .collect();
-    whole.iter().all(|a| {
+    whole.iter().all(|one| {
         whole
             .iter()
-            .all(|b| a.is_disjoint(b) || a.is_subset(b) || b.is_subset(a))
+            .all(|other| one.is_disjoint(other) || one.is_subset(other) || other.is_subset(one))
     })
 }
 
@@ -42,7 +42,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn after_any_operations_the_inventory_agrees_with_the_reference(topology in topologies(), operations in operations(40)) {
+    fn the_inventory_matches_the_reference_after_any_operations(topology in topologies(), operations in operations(40)) {
         let (mut reference, mut inventory) = (ReferenceInventory::new(&topology), Inventory::new(&topology));
         for operation in &operations {
             operation.apply(&mut reference, &mut inventory);
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn every_question_is_answered_as_by_trying_everything(topology in topologies(), operations in operations(24)) {
+    fn every_query_matches_an_exhaustive_search(topology in topologies(), operations in operations(24)) {
         let (mut reference, mut inventory) = (ReferenceInventory::new(&topology), Inventory::new(&topology));
         for operation in &operations {
             operation.apply(&mut reference, &mut inventory);
@@ -87,14 +87,14 @@ proptest! {
                 }
                 let blockers = inventory.blockers_for(size, scope);
                 let cost = blockers.as_ref().map(|found| (found.holders.len(), found.ipus));
-                let least = reference.blockers(size, scope);
+                let minimum = reference.blockers(size, scope);
                 if size <= IpuCount::LINK_DOMAIN {
-                    prop_assert_eq!(cost, least);
+                    prop_assert_eq!(cost, minimum);
                 } else if legal {
-                    prop_assert_eq!(cost.map(|(holders, _)| holders), least.map(|(holders, _)| holders));
+                    prop_assert_eq!(cost.map(|(holders, _)| holders), minimum.map(|(holders, _)| holders));
                 }
                 if let Some(blockers) = blockers {
-                    // What it promises comes true.
+                    // Ending the reported holders frees the block.
                     let mut after = inventory.clone();
                     for holder in &blockers.holders {
                         prop_assert!(after.vacate(holder).is_ok());
@@ -108,7 +108,7 @@ proptest! {
 }
 
 #[test]
-fn an_ipu_cordoned_twice_stays_cordoned_until_both_lift() {
+fn an_ipu_with_two_cordons_is_cordoned_until_both_are_removed() {
     let mut inventory = Inventory::new(&"pod4".parse().unwrap());
     let at = [IpuAddress {
         link_domain: 0,
@@ -123,14 +123,14 @@ fn an_ipu_cordoned_twice_stays_cordoned_until_both_lift() {
     let error = inventory.uncordon(&health, at).unwrap_err().to_string();
     assert_eq!(
         error,
-        "IPU 1 of link domain 0 is not excluded by health; only who excludes an IPU can lift it"
+        "IPU 1 of link domain 0 is not cordoned by health; only the owner of a cordon can remove it"
     );
     inventory.uncordon(&alice, at).unwrap();
     assert_eq!(inventory.free(), 4);
 }
 
 #[test]
-fn the_documented_numbers_of_a_query_come_out() {
+fn the_inventory_returns_the_documented_numbers_of_a_query() {
     // Seed 000 §6.8.1: 32 IPUs of which 4 are used leave 14 partitions of 2 and none of 64.
     let mut inventory = Inventory::new(&"1x8".parse().unwrap());
     let four = IpuCount::try_from(4).unwrap();
@@ -142,7 +142,7 @@ fn the_documented_numbers_of_a_query_come_out() {
 }
 
 #[test]
-fn one_large_partition_is_ended_rather_than_several_small_ones_and_no_larger_one_than_is_enough() {
+fn blockers_are_the_fewest_and_then_the_smallest_holders() {
     let mut inventory = Inventory::new(&"8x16".parse().unwrap());
     for (holder, domains) in [("four", 0..4), ("two", 4..6)] {
         inventory

@@ -1,5 +1,5 @@
-//! What people write and what becomes of it: `testdata/job/*.txt`. Input is a job as JSON; without a name or uid it gets
-//! `a` and `u`. Options of the command `parse`: `stored` (accepted before), `max-ipus=N`.
+//! Job manifests and their parsed form: `testdata/job/*.txt`. The input is a job as JSON; the default name is
+//! `a` and the default uid `u`. Options of the command `parse`: `stored` (accepted earlier), `max-ipus=N`.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use ipu_core::{JobKind, JobSpec, Limits, ParsedJob, RawJob, RestartPolicy};
 use crate::datadriven::{self, Case};
 
 #[test]
-fn jobs_are_parsed_as_the_cases_say() {
+fn jobs_parse_as_in_the_case_files() {
     datadriven::run("job", parse);
 }
 
@@ -19,7 +19,7 @@ fn parse(case: &Case<'_>) -> String {
             Some(("max-ipus", number)) => limits.with_max_ipus(number.parse().unwrap()),
             None if *option == "stored" => limits.for_stored(),
             None if *option == "parse" => limits,
-            _ => panic!("no option of a case: {option}"),
+            _ => panic!("unknown case option: {option}"),
         };
     }
     let mut job: RawJob = match serde_json::from_str(case.input) {
@@ -32,7 +32,7 @@ fn parse(case: &Case<'_>) -> String {
     job.metadata.uid.get_or_insert_with(|| "u".into());
     match job.parse(&limits) {
         Ok(ParsedJob { spec, warnings }) => {
-            let mut text = shown(&spec);
+            let mut text = format_job(&spec);
             for warning in warnings {
                 writeln!(text, "warning: {warning}").unwrap();
             }
@@ -45,8 +45,8 @@ fn parse(case: &Case<'_>) -> String {
     }
 }
 
-/// The job in a few lines: what every case is about, and what differs from the defaults.
-fn shown(job: &JobSpec) -> String {
+/// Formats a job in a few lines: its main fields, and the fields that differ from their defaults.
+fn format_job(job: &JobSpec) -> String {
     let partition = job.partition();
     let mut text = format!(
         "{}: {} × {} IPUs, {} GCDs, {} replicas\n",
@@ -60,7 +60,7 @@ fn shown(job: &JobSpec) -> String {
         JobKind::Workers => {}
         JobKind::Launcher { command } => writeln!(text, "launcher {command:?}").unwrap(),
         JobKind::Interactive { ttl } => writeln!(text, "interactive for {} s", ttl.as_secs()).unwrap(),
-        other => panic!("a shape that is new: {other:?}"),
+        other => panic!("unknown shape: {other:?}"),
     }
     let restart = match job.restart() {
         RestartPolicy::Never => None,
@@ -70,7 +70,7 @@ fn shown(job: &JobSpec) -> String {
             retryable,
             back_off_limit,
         } => Some((format!("on {retryable}"), back_off_limit)),
-        other => panic!("a policy that is new: {other:?}"),
+        other => panic!("unknown policy: {other:?}"),
     };
     if let Some((when, limit)) = restart {
         let back_off = job.back_off().as_secs();

@@ -1,4 +1,4 @@
-//! What holds for whatever people write: parsing never panics, and what it accepts can run.
+//! Properties of parsing over random manifests: parsing never panics, and every accepted job can run.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 proptest! {
     #[test]
-    fn whatever_is_written_is_accepted_as_runnable_or_refused_with_reasons(raw in any_manifests(), order in 0_u32..=16) {
+    fn any_manifest_is_accepted_as_runnable_or_rejected_with_reasons(raw in any_manifests(), order in 0_u32..=16) {
         check(&raw, IpuCount::from_order(order).unwrap())?;
     }
 
     #[test]
-    fn plausible_jobs_are_accepted_as_runnable_or_refused_with_reasons(raw in plausible_manifests(), order in 0_u32..=16) {
+    fn plausible_jobs_are_accepted_as_runnable_or_rejected_with_reasons(raw in plausible_manifests(), order in 0_u32..=16) {
         check(&raw, IpuCount::from_order(order).unwrap())?;
     }
 }
 
-/// Parses `raw` as new and as stored, and checks both answers.
+/// Parses `raw` as a new and as a stored job, and checks both results.
 fn check(raw: &Value, max_ipus: IpuCount) -> Result<(), TestCaseError> {
     let Ok(raw) = serde_json::from_value::<RawJob>(raw.clone()) else {
         return Ok(());
@@ -29,10 +29,10 @@ fn check(raw: &Value, max_ipus: IpuCount) -> Result<(), TestCaseError> {
     let stored = raw.parse(&limits.for_stored());
     match &new {
         Ok(parsed) => {
-            runs(&parsed.spec)?;
+            check_runnable(&parsed.spec)?;
             prop_assert!(parsed.spec.ipus_per_instance() <= max_ipus);
-            names_fit(&parsed.spec)?;
-            // A job that is accepted as new is the same job once it is stored.
+            check_names(&parsed.spec)?;
+            // A job accepted as new parses identically once it is stored.
             prop_assert_eq!(new.as_ref(), stored.as_ref());
         }
         Err(violations) => {
@@ -49,15 +49,15 @@ fn check(raw: &Value, max_ipus: IpuCount) -> Result<(), TestCaseError> {
         }
     }
     if let Ok(parsed) = &stored {
-        runs(&parsed.spec)?;
-        // What only a stored job may do is at least named.
+        check_runnable(&parsed.spec)?;
+        // A field value that is allowed only for stored jobs yields a warning.
         prop_assert!(new.is_ok() || !parsed.warnings.is_empty());
     }
     Ok(())
 }
 
-/// What the rules rely on, derived again from the fields.
-fn runs(job: &JobSpec) -> Result<(), TestCaseError> {
+/// Checks the invariants that the rules rely on, from the fields.
+fn check_runnable(job: &JobSpec) -> Result<(), TestCaseError> {
     let partition = job.partition();
     let size = partition.size.get();
     prop_assert!(size.is_power_of_two());
@@ -73,7 +73,7 @@ fn runs(job: &JobSpec) -> Result<(), TestCaseError> {
             prop_assert!(command.first().is_some_and(|program| !program.is_empty()))
         }
         JobKind::Interactive { ttl } => prop_assert!(ttl.as_secs() >= 1),
-        other => prop_assert!(false, "a shape that is new: {:?}", other),
+        other => prop_assert!(false, "unknown shape: {:?}", other),
     }
     prop_assert!(job.clean_pod_policy() != CleanPodPolicy::All || job.restart() == &RestartPolicy::Never);
     prop_assert!(job.start_deadline().as_secs() >= 1);
@@ -81,15 +81,15 @@ fn runs(job: &JobSpec) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Every process of a new job has a name of its own that is a DNS-1123 label.
-fn names_fit(job: &JobSpec) -> Result<(), TestCaseError> {
+/// Checks that every process of a new job has a unique name that is a DNS-1123 label.
+fn check_names(job: &JobSpec) -> Result<(), TestCaseError> {
     let mut names = BTreeSet::new();
     let (instances, workers) = (job.instances(), job.workers_per_instance());
-    // The first and the last instance: all of 65,536 would only take longer.
-    let some = [0, instances.saturating_sub(1)]
+    // The first and the last instance suffice; up to 65,536 would only take longer.
+    let indices = [0, instances.saturating_sub(1)]
         .into_iter()
         .filter(|instance| *instance < instances);
-    for instance in some.collect::<BTreeSet<_>>() {
+    for instance in indices.collect::<BTreeSet<_>>() {
         let new = names.insert(job.launcher_name(instance));
         prop_assert!(new);
         for worker in [0, workers - 1].into_iter().collect::<BTreeSet<_>>() {
@@ -97,9 +97,9 @@ fn names_fit(job: &JobSpec) -> Result<(), TestCaseError> {
         }
     }
     for name in names {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let is_label_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         prop_assert!(
-            name.len() <= 63 && name.chars().all(plain) && !name.starts_with('-'),
+            name.len() <= 63 && name.chars().all(is_label_char) && !name.starts_with('-'),
             "{}",
             name
         );

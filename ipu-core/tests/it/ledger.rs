@@ -1,4 +1,4 @@
-//! The waiting line and the transitions, by random lives and by cases.
+//! The queue and the ledger transitions, in random scenarios and in cases.
 
 mod attempts;
 mod cordons;
@@ -38,22 +38,22 @@ fn request(namespace: &str, name: &str, size: u32) -> Request {
     Request::of_instance(owner, 0, PartitionSpec::of_size(size.try_into().unwrap()))
 }
 
-/// A ledger, its one controller and the time.
-struct Bench {
+/// A ledger, its only controller and the time.
+struct LedgerHarness {
     state: LedgerState,
     inventory: Inventory,
-    rules: QueuePolicy,
+    policy: QueuePolicy,
     now: u64,
 }
 
-impl Bench {
+impl LedgerHarness {
     fn new(topology: &Topology) -> Self {
-        let mut rules = QueuePolicy::default();
-        rules.overtake_limit = LIMIT;
+        let mut policy = QueuePolicy::default();
+        policy.overtake_limit = LIMIT;
         Self {
             state: LedgerState::default(),
             inventory: Inventory::new(topology),
-            rules,
+            policy,
             now: 0,
         }
     }
@@ -69,7 +69,7 @@ impl Bench {
         }
     }
 
-    fn world(&self) -> ControllersSnapshot {
+    fn snapshot(&self) -> ControllersSnapshot {
         let listed = self.inventory.holders().map(|(id, block)| Partition {
             id: id.clone(),
             spec: PartitionSpec::of_size(block.size().unwrap()),
@@ -87,7 +87,7 @@ impl Bench {
         }])
     }
 
-    fn take<T>(&mut self, step: Transition<T>) -> T {
+    fn commit<T>(&mut self, step: Transition<T>) -> T {
         for change in &step.changes {
             self.state.apply(change);
         }
@@ -97,12 +97,12 @@ impl Bench {
     fn request(&mut self, request: &Request) -> Result<Admission, TransitionError> {
         let step = self
             .state
-            .request(request, &self.world(), &self.rules, self.window())?;
-        Ok(self.take(step))
+            .request(request, &self.snapshot(), &self.policy, self.window())?;
+        Ok(self.commit(step))
     }
 
-    /// Asks, and does at the controller what is to be done.
-    fn drive(&mut self, request: &Request) -> Admission {
+    /// Requests a partition and, if it is granted, creates it at the controller.
+    fn submit(&mut self, request: &Request) -> Admission {
         let admission = self.request(request).unwrap();
         if let Admission::Drive(entry) = &admission {
             let wanted = PlacementRequest::of_size(entry.spec.size);
@@ -117,7 +117,7 @@ impl Bench {
                 };
                 match place(&self.inventory, &wanted, policy) {
                     Placement::Fits(block) => self.inventory.occupy(entry.id.clone(), block).unwrap(),
-                    why => panic!("it was let go and does not fit: {why:?}"),
+                    other => panic!("a granted request does not fit: {other:?}"),
                 }
             }
             let step = self
@@ -130,7 +130,7 @@ impl Bench {
                     self.now(),
                 )
                 .unwrap();
-            self.take(step);
+            self.commit(step);
         }
         admission
     }
@@ -146,7 +146,7 @@ impl Bench {
                 self.window(),
             )
             .unwrap();
-        if let Release::Drive(entry) = self.take(step) {
+        if let Release::Drive(entry) = self.commit(step) {
             let EntryState::Releasing { fence } = entry.state else {
                 panic!("{entry:?}");
             };
@@ -155,13 +155,13 @@ impl Bench {
                 .state
                 .remove_released(&entry.id, Some(fence), self.now())
                 .unwrap();
-            self.take(step);
+            self.commit(step);
         }
     }
 
-    fn waiting(&mut self, request: &Request) -> QueueStatus {
-        match self.drive(request) {
-            Admission::Stay(waiting) => waiting,
+    fn expect_queued(&mut self, request: &Request) -> QueueStatus {
+        match self.submit(request) {
+            Admission::Stay(status) => status,
             other => panic!("{other:?}"),
         }
     }
@@ -173,7 +173,7 @@ impl Bench {
     }
 }
 
-/// The policy that takes the IPUs which the ledger has chosen; none if it has chosen none.
+/// Returns the policy that places on the IPUs chosen by the ledger; none if it has chosen none.
 fn pinned(topology: &Topology, entry: &Entry) -> Option<Pinned> {
     let cluster = &topology.clusters()[0].id;
     let ipus = entry
@@ -183,10 +183,11 @@ fn pinned(topology: &Topology, entry: &Entry) -> Option<Pinned> {
     Pinned::to(ipus).ok()
 }
 
-/// Size, priority and a flag of each job; which of them asks, or gives back if it can, in each step.
-type Lives = (Vec<(u32, i32, bool)>, Vec<(usize, bool)>);
+/// Size, priority and a flag of each job, and the steps: the job index, and whether it releases (if it holds)
+/// or requests.
+type Steps = (Vec<(u32, i32, bool)>, Vec<(usize, bool)>);
 
-fn lives() -> impl Strategy<Value = Lives> {
+fn random_steps() -> impl Strategy<Value = Steps> {
     let jobs = proptest::collection::vec(
         ((0_u32..5).prop_map(|order| 1 << order), 0..2_i32, any::<bool>()),
         2..12,
@@ -201,49 +202,49 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn nobody_is_overtaken_by_a_larger_or_equal_request_nor_too_often_by_smaller_ones((jobs, steps) in lives()) {
-        let mut bench = Bench::new(&Topology::pod16());
+    fn a_request_is_never_overtaken_by_a_larger_or_equal_one_nor_too_often_by_smaller_ones((jobs, steps) in random_steps()) {
+        let mut harness = LedgerHarness::new(&Topology::pod16());
         let requests: Vec<Request> = jobs.iter().enumerate().map(|(number, (size, priority, _))| {
             let mut request = request("ns", &format!("j{number}"), *size);
             request.priority = *priority;
             request
         }).collect();
-        for (job, gives_back) in steps {
+        for (job, releases) in steps {
             let request = &requests[job % requests.len()];
-            bench.now += 1;
-            if gives_back && bench.holds(request) {
-                bench.release(request);
+            harness.now += 1;
+            if releases && harness.holds(request) {
+                harness.release(request);
                 continue;
             }
-            let line: Vec<_> = bench.state.queue().into_iter().cloned().collect();
-            let went = matches!(bench.drive(request), Admission::Drive(_));
-            // Those of the same size or smaller who came first can still go: their room was kept.
-            let kept: Vec<_> = line.iter().take_while(|other| other.id != request.id)
-                .filter(|other| went && other.priority >= request.priority && other.spec.size <= request.spec.size)
+            let queue: Vec<_> = harness.state.queue().into_iter().cloned().collect();
+            let started = matches!(harness.submit(request), Admission::Drive(_));
+            // Earlier requests of the same size or smaller can still start: their capacity is reserved.
+            let protected: Vec<_> = queue.iter().take_while(|other| other.id != request.id)
+                .filter(|other| started && other.priority >= request.priority && other.spec.size <= request.spec.size)
                 .map(|other| &other.id).collect();
-            for (id, verdict) in bench.state.evaluate_queue(&bench.world(), &bench.rules, bench.now()) {
-                let goes = matches!(verdict, QueueDecision::Start { .. });
-                prop_assert!(goes || !kept.contains(&&id), "{} overtook {id}", request.id);
+            for (id, decision) in harness.state.evaluate_queue(&harness.snapshot(), &harness.policy, harness.now()) {
+                let starts = matches!(decision, QueueDecision::Start { .. });
+                prop_assert!(starts || !protected.contains(&&id), "{} overtook {id}", request.id);
             }
-            for entry in bench.state.entries() {
+            for entry in harness.state.entries() {
                 prop_assert!(entry.overtaken <= LIMIT, "{entry:?}");
             }
         }
     }
 
     #[test]
-    fn quotas_are_never_exceeded((jobs, steps) in lives(), max_ipus in 0_u32..20, max_partitions in 0_u32..5) {
-        let mut bench = Bench::new(&Topology::pod16());
+    fn quotas_are_never_exceeded((jobs, steps) in random_steps(), max_ipus in 0_u32..20, max_partitions in 0_u32..5) {
+        let mut harness = LedgerHarness::new(&Topology::pod16());
         let quota = Quota { max_ipus: Some(max_ipus), max_partitions: Some(max_partitions) };
         let subject = QuotaSubject::Namespace(Namespace::new("limited").unwrap());
-        bench.rules.quotas.insert(subject, quota);
+        harness.policy.quotas.insert(subject, quota);
         let requests: Vec<Request> = jobs.iter().enumerate().map(|(number, (size, _, limited))| {
             request(if *limited { "limited" } else { "free" }, &format!("j{number}"), *size)
         }).collect();
-        for (job, gives_back) in steps {
+        for (job, releases) in steps {
             let request = &requests[job % requests.len()];
-            if gives_back && bench.holds(request) { bench.release(request) } else { bench.drive(request); }
-            let holders: Vec<_> = bench.state.entries().filter(|entry| {
+            if releases && harness.holds(request) { harness.release(request) } else { harness.submit(request); }
+            let holders: Vec<_> = harness.state.entries().filter(|entry| {
                 entry.state.holds() && entry.owner.as_ref().unwrap().job.namespace.as_str() == "limited"
             }).collect();
             prop_assert!(holders.iter().map(|entry| entry.spec.size.get()).sum::<u32>() <= max_ipus);
@@ -252,163 +253,167 @@ proptest! {
     }
 
     #[test]
-    fn whoever_waits_is_served_once_others_give_back((jobs, steps) in lives()) {
-        let mut bench = Bench::new(&Topology::pod16());
+    fn a_queued_request_starts_once_capacity_is_released((jobs, steps) in random_steps()) {
+        let mut harness = LedgerHarness::new(&Topology::pod16());
         let requests: Vec<Request> =
             jobs.iter().enumerate().map(|(number, (size, ..))| request("ns", &format!("j{number}"), *size)).collect();
         for (job, _) in steps {
-            bench.drive(&requests[job % requests.len()]);
+            harness.submit(&requests[job % requests.len()]);
         }
-        let mut served = 0;
-        // A round may only let somebody go, and the next one only give back.
+        let mut released = 0;
+        // One round may only grant requests, and the next one only release them.
         for _ in 0..2 * requests.len() + 2 {
-            let waiting: Vec<_> = bench.state.queue().into_iter().map(|entry| entry.id.clone()).collect();
+            let queued: Vec<_> = harness.state.queue().into_iter().map(|entry| entry.id.clone()).collect();
             for request in &requests {
-                if bench.holds(request) {
-                    bench.release(request);
-                    served += 1;
-                } else if waiting.contains(&request.id) {
-                    bench.drive(request);
+                if harness.holds(request) {
+                    harness.release(request);
+                    released += 1;
+                } else if queued.contains(&request.id) {
+                    harness.submit(request);
                 }
             }
         }
-        prop_assert!(bench.state.queue().is_empty() && bench.state.entries().count() == 0, "{served} served");
+        prop_assert!(harness.state.queue().is_empty() && harness.state.entries().count() == 0, "{released} released");
     }
 }
 
 #[test]
-fn the_reason_carries_the_numbers_position_blockers_and_the_earliest_time() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_queued_request_reports_counts_position_blockers_and_the_earliest_start() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let (mut long, mut short) = (request("ns", "long", 8), request("ns", "short", 8));
     long.max_runtime = Some(Duration::from_millis(500));
     short.max_runtime = Some(Duration::from_millis(300));
-    bench.drive(&long);
-    bench.drive(&short);
+    harness.submit(&long);
+    harness.submit(&short);
     let (mut first, second) = (request("ns", "first", 8), request("ns", "second", 8));
     first.max_runtime = Some(Duration::from_millis(100));
-    bench.now = 10;
-    let waiting = bench.waiting(&first);
-    assert_eq!((waiting.position, &*waiting.reason.code), (1, "NotEnoughFree"));
+    harness.now = 10;
+    let status = harness.expect_queued(&first);
+    assert_eq!((status.position, &*status.reason.code), (1, "NotEnoughFree"));
     for (name, number) in [("free", 0), ("largestBlock", 0), ("size", 8), ("position", 1)] {
-        assert_eq!(waiting.reason.numbers[name], number, "{name}");
+        assert_eq!(status.reason.numbers[name], number, "{name}");
     }
-    assert_eq!(waiting.blockers.len(), 1);
-    assert_eq!(waiting.earliest_fit, Some(Timestamp::from_millis(300)));
-    let waiting = bench.waiting(&second);
+    assert_eq!(status.blockers.len(), 1);
+    assert_eq!(status.earliest_fit, Some(Timestamp::from_millis(300)));
+    let status = harness.expect_queued(&second);
     assert_eq!(
-        (waiting.position, waiting.earliest_fit),
+        (status.position, status.earliest_fit),
         (2, Some(Timestamp::from_millis(400)))
     );
 }
 
 #[test]
-fn nobody_is_told_a_time_that_does_not_follow_from_what_is_declared() {
-    let mut bench = Bench::new(&Topology::pod16());
-    bench.drive(&request("ns", "silent", 16));
-    assert_eq!(bench.waiting(&request("ns", "next", 1)).earliest_fit, None);
+fn the_earliest_start_is_unknown_without_declared_run_times() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    harness.submit(&request("ns", "silent", 16));
+    let status = harness.expect_queued(&request("ns", "next", 1));
+    assert_eq!(status.earliest_fit, None);
 }
 
 #[test]
-fn room_that_is_kept_for_somebody_ahead_is_said_to_be() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn the_reason_names_the_earlier_request_for_which_capacity_is_reserved() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let holder = request("ns", "holder", 16);
-    bench.drive(&holder);
+    harness.submit(&holder);
     let (first, second) = (request("ns", "first", 16), request("ns", "second", 16));
-    bench.waiting(&first);
-    bench.waiting(&second);
-    bench.release(&holder);
-    let waiting = bench.waiting(&second);
-    assert_eq!(&*waiting.reason.code, "HeldBackForEarlier");
+    harness.expect_queued(&first);
+    harness.expect_queued(&second);
+    harness.release(&holder);
+    let status = harness.expect_queued(&second);
+    assert_eq!(&*status.reason.code, "HeldBackForEarlier");
     assert!(
-        waiting.reason.message.contains("ns/first (16 IPUs)"),
+        status.reason.message.contains("ns/first (16 IPUs)"),
         "{}",
-        waiting.reason
+        status.reason
     );
-    assert_eq!(waiting.blockers[0].id, first.id);
-    assert!(matches!(bench.drive(&first), Admission::Drive(_)));
+    assert_eq!(status.blockers[0].id, first.id);
+    assert!(matches!(harness.submit(&first), Admission::Drive(_)));
 }
 
 #[test]
-fn a_request_that_its_own_namespace_blocks_holds_back_that_namespace_alone() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_request_blocked_by_its_own_namespace_holds_back_only_that_namespace() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let holder = request("greedy", "holder", 1);
-    bench.drive(&holder);
+    harness.submit(&holder);
     let big = request("greedy", "big", 16);
-    bench.waiting(&big);
+    harness.expect_queued(&big);
     for number in 0..=LIMIT {
         let other = request("other", &format!("job{number}"), 1);
-        assert!(matches!(bench.drive(&other), Admission::Drive(_)));
+        assert!(matches!(harness.submit(&other), Admission::Drive(_)));
     }
     let own = |number: u32| request("greedy", &format!("small{number}"), 1);
     for number in 0..LIMIT {
-        assert!(matches!(bench.drive(&own(number)), Admission::Drive(_)));
+        assert!(matches!(harness.submit(&own(number)), Admission::Drive(_)));
     }
-    let waiting = bench.waiting(&own(LIMIT));
-    assert_eq!(&*waiting.reason.code, "HeldBackForEarlier");
+    let status = harness.expect_queued(&own(LIMIT));
+    assert_eq!(&*status.reason.code, "HeldBackForEarlier");
     let other = request("other", "late", 1);
-    assert!(matches!(bench.drive(&other), Admission::Drive(_)));
+    assert!(matches!(harness.submit(&other), Admission::Drive(_)));
 
-    // Once other namespaces alone block it, it holds back all.
-    bench.release(&holder);
-    (0..LIMIT).for_each(|number| bench.release(&own(number)));
-    let waiting = bench.waiting(&request("other", "last", 1));
-    assert_eq!(&*waiting.reason.code, "HeldBackForEarlier");
+    // Once only other namespaces block it, it holds back all namespaces.
+    harness.release(&holder);
+    (0..LIMIT).for_each(|number| harness.release(&own(number)));
+    let status = harness.expect_queued(&request("other", "last", 1));
+    assert_eq!(&*status.reason.code, "HeldBackForEarlier");
 }
 
 #[test]
-fn after_the_limit_a_big_request_holds_back_those_behind_it() {
-    let mut bench = Bench::new(&Topology::pod16());
-    bench.drive(&request("ns", "holder", 8));
-    bench.waiting(&request("ns", "big", 16));
+fn a_large_request_holds_back_later_ones_at_the_overtake_limit() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    harness.submit(&request("ns", "holder", 8));
+    harness.expect_queued(&request("ns", "big", 16));
     for number in 0..LIMIT {
         let small = request("ns", &format!("small{number}"), 1);
-        assert!(matches!(bench.drive(&small), Admission::Drive(_)));
+        assert!(matches!(harness.submit(&small), Admission::Drive(_)));
     }
-    let waiting = bench.waiting(&request("ns", "late", 1));
-    assert_eq!(&*waiting.reason.code, "HeldBackForEarlier");
+    let status = harness.expect_queued(&request("ns", "late", 1));
+    assert_eq!(&*status.reason.code, "HeldBackForEarlier");
     assert!(
-        waiting
+        status
             .reason
             .message
-            .contains("ns/big (16 IPUs) was passed 3 times"),
+            .contains("ns/big (16 IPUs) was overtaken 3 times"),
         "{}",
-        waiting.reason
+        status.reason
     );
 }
 
 #[test]
-fn what_can_never_fit_holds_nobody_back() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_request_that_can_never_fit_holds_back_no_other() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     assert_eq!(
-        &*bench.waiting(&request("ns", "huge", 64)).reason.code,
+        &*harness.expect_queued(&request("ns", "huge", 64)).reason.code,
         "TooLarge"
     );
-    // A foreign partition that may stay for ever counts like that too.
+    // The same holds for a request blocked by a foreign partition, which may never end.
     let block = place(
-        &bench.inventory,
+        &harness.inventory,
         &PlacementRequest::of_size(1.try_into().unwrap()),
         &FirstFit,
     );
     let Placement::Fits(block) = block else {
-        panic!("it is empty")
+        panic!("the controller is empty")
     };
-    bench.inventory.occupy("slurm_1".parse().unwrap(), block).unwrap();
-    bench.waiting(&request("ns", "whole", 16));
+    harness
+        .inventory
+        .occupy("slurm_1".parse().unwrap(), block)
+        .unwrap();
+    harness.expect_queued(&request("ns", "whole", 16));
     for number in 0..2 * LIMIT {
         let small = request("ns", &format!("small{number}"), 1);
-        assert!(matches!(bench.drive(&small), Admission::Drive(_)), "{number}");
+        assert!(matches!(harness.submit(&small), Admission::Drive(_)), "{number}");
     }
 }
 
 #[test]
-fn an_exceeded_quota_is_named_and_does_not_hold_others_back() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn an_exceeded_quota_is_reported_and_does_not_hold_back_others() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let quota = Quota {
         max_ipus: Some(4),
         max_partitions: None,
     };
-    bench
-        .rules
+    harness
+        .policy
         .quotas
         .insert(QuotaSubject::Account("lab".into()), quota);
     let charged = |name: &str| {
@@ -416,85 +421,85 @@ fn an_exceeded_quota_is_named_and_does_not_hold_others_back() {
         request.account = Some("lab".into());
         request
     };
-    bench.drive(&charged("one"));
-    let waiting = bench.waiting(&charged("two"));
-    assert_eq!(&*waiting.reason.code, "QuotaExceeded");
+    harness.submit(&charged("one"));
+    let status = harness.expect_queued(&charged("two"));
+    assert_eq!(&*status.reason.code, "QuotaExceeded");
     assert_eq!(
-        waiting.reason.message,
-        "account lab holds 4 of 4 IPUs and asks for 4 more"
+        status.reason.message,
+        "account lab holds 4 of 4 IPUs and requests 4 more"
     );
-    assert_eq!(waiting.blockers.len(), 1);
+    assert_eq!(status.blockers.len(), 1);
     for number in 0..=LIMIT {
         assert!(matches!(
-            bench.drive(&request("ns", &format!("o{number}"), 1)),
+            harness.submit(&request("ns", &format!("o{number}"), 1)),
             Admission::Drive(_)
         ));
     }
 }
 
 #[test]
-fn whoever_waits_and_has_a_partition_at_a_controller_already_keeps_his_share_of_the_quota() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_queued_request_with_an_existing_partition_keeps_its_share_of_the_quota() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let quota = Quota {
         max_ipus: Some(4),
         max_partitions: None,
     };
     let subject = QuotaSubject::Namespace(Namespace::new("ns").unwrap());
-    bench.rules.quotas.insert(subject, quota);
+    harness.policy.quotas.insert(subject, quota);
     let (first, second) = (request("ns", "first", 4), request("ns", "second", 4));
     let foreign = "slurm_1".parse().unwrap();
     let whole = PlacementRequest::of_size(16.try_into().unwrap());
-    let Placement::Fits(block) = place(&bench.inventory, &whole, &FirstFit) else {
-        panic!("it is empty")
+    let Placement::Fits(block) = place(&harness.inventory, &whole, &FirstFit) else {
+        panic!("the controller is empty")
     };
-    bench.inventory.occupy(foreign, block).unwrap();
-    bench.waiting(&first);
-    bench.inventory.vacate(&"slurm_1".parse().unwrap()).unwrap();
-    // An old copy of the ledger was restored, or a call came late.
+    harness.inventory.occupy(foreign, block).unwrap();
+    harness.expect_queued(&first);
+    harness.inventory.vacate(&"slurm_1".parse().unwrap()).unwrap();
+    // The partition exists because an old ledger was restored or a call arrived late.
     let wanted = PlacementRequest::of_size(first.spec.size);
-    let Placement::Fits(block) = place(&bench.inventory, &wanted, &FirstFit) else {
-        panic!("it is empty")
+    let Placement::Fits(block) = place(&harness.inventory, &wanted, &FirstFit) else {
+        panic!("the controller is empty")
     };
-    bench.inventory.occupy(first.id.clone(), block).unwrap();
-    let waiting = bench.waiting(&second);
-    assert_eq!(&*waiting.reason.code, "QuotaExceeded");
-    assert!(matches!(bench.drive(&first), Admission::Drive(_)));
+    harness.inventory.occupy(first.id.clone(), block).unwrap();
+    let status = harness.expect_queued(&second);
+    assert_eq!(&*status.reason.code, "QuotaExceeded");
+    assert!(matches!(harness.submit(&first), Admission::Drive(_)));
 }
 
 #[test]
-fn whoever_waits_for_an_id_that_is_somebody_elses_at_a_controller_holds_nobody_back() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_request_for_the_id_of_a_foreign_partition_holds_back_no_other() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let mut foreign = request("ns", "whole", 16);
     foreign.id = "p64".parse().unwrap();
     let one = request("ns", "one", 1);
-    bench.drive(&one);
-    bench.waiting(&foreign);
-    bench.release(&one);
+    harness.submit(&one);
+    harness.expect_queued(&foreign);
+    harness.release(&one);
     let eight = PlacementRequest::of_size(8.try_into().unwrap());
-    let Placement::Fits(block) = place(&bench.inventory, &eight, &FirstFit) else {
-        panic!("it is empty")
+    let Placement::Fits(block) = place(&harness.inventory, &eight, &FirstFit) else {
+        panic!("the controller is empty")
     };
-    bench.inventory.occupy(foreign.id.clone(), block).unwrap();
+    harness.inventory.occupy(foreign.id.clone(), block).unwrap();
     for number in 0..=2 * LIMIT {
         let small = request("ns", &format!("small{number}"), 1);
-        assert!(matches!(bench.drive(&small), Admission::Drive(_)), "{number}");
+        assert!(matches!(harness.submit(&small), Admission::Drive(_)), "{number}");
     }
-    let line = bench
+    let decisions = harness
         .state
-        .evaluate_queue(&bench.world(), &bench.rules, bench.now());
-    let [(_, QueueDecision::Wait(waiting))] = &line[..] else {
-        panic!("{line:?}")
+        .evaluate_queue(&harness.snapshot(), &harness.policy, harness.now());
+    let [(_, QueueDecision::Wait(status))] = &decisions[..] else {
+        panic!("{decisions:?}")
     };
-    assert_eq!(&*waiting.reason.code, "ForeignPartition");
+    assert_eq!(&*status.reason.code, "ForeignPartition");
 }
 
 #[test]
-fn whoever_was_refused_keeps_his_place_and_is_not_overtaken_by_his_equals() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_rejected_request_keeps_its_position_and_is_not_overtaken_by_equal_ones() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let (first, second) = (request("ns", "first", 4), request("ns", "second", 4));
-    bench.drive(&request("ns", "other", 1));
-    let Admission::Drive(entry) = bench.request(&first).unwrap() else {
-        panic!("it fits");
+    harness.submit(&request("ns", "other", 1));
+    let Admission::Drive(entry) = harness.request(&first).unwrap() else {
+        panic!("the request fits");
     };
     let EntryState::Intent { fence, .. } = entry.state else {
         panic!("{entry:?}");
@@ -502,56 +507,56 @@ fn whoever_was_refused_keeps_his_place_and_is_not_overtaken_by_his_equals() {
     let refused = ControllerRejection {
         controller: controller(),
         message: "agents are busy".into(),
-        fingerprint: bench.world().listing(&controller()).unwrap().fingerprint(),
-        at: bench.now(),
+        fingerprint: harness.snapshot().listing(&controller()).unwrap().fingerprint(),
+        at: harness.now(),
     };
-    let late = bench
-        .state
-        .reject_create(&first.id, Timestamp::from_millis(1), refused.clone(), bench.now());
+    let late = harness.state.reject_create(
+        &first.id,
+        Timestamp::from_millis(1),
+        refused.clone(),
+        harness.now(),
+    );
     assert!(
         matches!(late, Err(TransitionError::Moved { .. })),
-        "only the call of this intent counts"
+        "only the call of the current intent counts"
     );
-    let step = bench
+    let step = harness
         .state
-        .reject_create(&first.id, fence, refused, bench.now())
+        .reject_create(&first.id, fence, refused, harness.now())
         .unwrap();
-    bench.take(step);
-    let waiting = bench.waiting(&second);
-    assert_eq!(
-        (waiting.position, &*waiting.reason.code),
-        (2, "ControllerRefused")
-    );
+    harness.commit(step);
+    let status = harness.expect_queued(&second);
+    assert_eq!((status.position, &*status.reason.code), (2, "ControllerRefused"));
     assert!(
-        waiting.reason.message.contains("agents are busy"),
+        status.reason.message.contains("agents are busy"),
         "{}",
-        waiting.reason
+        status.reason
     );
     assert!(matches!(
-        bench.drive(&request("ns", "smaller", 2)),
+        harness.submit(&request("ns", "smaller", 2)),
         Admission::Drive(_)
     ));
     assert!(
-        matches!(bench.drive(&first), Admission::Drive(_)),
-        "the controller shows a change"
+        matches!(harness.submit(&first), Admission::Drive(_)),
+        "the controller listing has changed"
     );
 }
 
 #[test]
-fn the_ledger_chooses_the_ipus_of_every_partition_whose_hardware_is_known() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn the_ledger_chooses_the_ipus_at_every_controller_of_known_hardware() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let holder = request("ns", "holder", 16);
-    bench.drive(&holder);
+    harness.submit(&holder);
     let (large, small) = (request("ns", "large", 8), request("ns", "small", 4));
-    bench.waiting(&large);
-    bench.waiting(&small);
-    bench.release(&holder);
-    let judged = bench
+    harness.expect_queued(&large);
+    harness.expect_queued(&small);
+    harness.release(&holder);
+    let decisions = harness
         .state
-        .evaluate_queue(&bench.world(), &bench.rules, bench.now());
-    let chosen: Vec<_> = judged
+        .evaluate_queue(&harness.snapshot(), &harness.policy, harness.now());
+    let chosen: Vec<_> = decisions
         .iter()
-        .map(|(_, verdict)| match verdict {
+        .map(|(_, decision)| match decision {
             QueueDecision::Start { places, placed, .. } => (*placed, places.clone()),
             other => panic!("{other:?}"),
         })
@@ -559,31 +564,31 @@ fn the_ledger_chooses_the_ipus_of_every_partition_whose_hardware_is_known() {
     assert_eq!((chosen[0].0, chosen[1].0), (PlacedBy::Ledger, PlacedBy::Ledger));
     assert_eq!((chosen[0].1.len(), chosen[1].1.len()), (8, 4));
     assert!(chosen[1].1.iter().all(|place| !chosen[0].1.contains(place)));
-    let Admission::Drive(entry) = bench.request(&large).unwrap() else {
-        panic!("there is room");
+    let Admission::Drive(entry) = harness.request(&large).unwrap() else {
+        panic!("the request fits");
     };
-    assert_eq!(entry.places, chosen[0].1, "the intent and its IPUs are one write");
+    assert_eq!(entry.places, chosen[0].1, "the intent records its IPUs");
 }
 
 #[test]
-fn a_full_line_refuses_and_a_refusing_request_leaves_no_trace() {
-    let mut bench = Bench::new(&Topology::pod16());
-    bench.rules.length_limit = 1;
-    bench.drive(&request("ns", "holder", 16));
-    let mut impatient = request("ns", "impatient", 4);
-    impatient.line = OnNoCapacity::Reject;
+fn a_full_queue_rejects_and_a_rejected_request_leaves_no_entry() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    harness.policy.length_limit = 1;
+    harness.submit(&request("ns", "holder", 16));
+    let mut rejected = request("ns", "impatient", 4);
+    rejected.line = OnNoCapacity::Reject;
     assert!(matches!(
-        bench.request(&impatient).unwrap(),
+        harness.request(&rejected).unwrap(),
         Admission::Rejected(_)
     ));
-    assert!(bench.state.get(&impatient.id).is_none());
-    bench.waiting(&request("ns", "first", 4));
+    assert!(harness.state.get(&rejected.id).is_none());
+    harness.expect_queued(&request("ns", "first", 4));
     assert_eq!(
-        bench.request(&request("ns", "second", 4)),
+        harness.request(&request("ns", "second", 4)),
         Err(TransitionError::LineFull { limit: 1 })
     );
-    let judged = bench
+    let decisions = harness
         .state
-        .evaluate_queue(&bench.world(), &bench.rules, bench.now());
-    assert!(matches!(&judged[..], [(_, QueueDecision::Wait(_))]));
+        .evaluate_queue(&harness.snapshot(), &harness.policy, harness.now());
+    assert!(matches!(&decisions[..], [(_, QueueDecision::Wait(_))]));
 }

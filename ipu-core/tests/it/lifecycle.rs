@@ -1,4 +1,4 @@
-//! The life of jobs: cases, invariants, and a small world in which plans are applied.
+//! The life cycle of jobs: case files, invariants, and a simulated cluster that applies plans.
 
 mod cases;
 mod checks;
@@ -7,17 +7,17 @@ mod properties;
 use ipu_core::{Plan, check_plan, plan};
 use ipu_testkit::JobWorld;
 
-/// The plan for what is there, checked.
-fn plan_of(world: &JobWorld) -> Plan {
+/// Returns the plan for the current observation, after `check_plan`.
+fn checked_plan(world: &JobWorld) -> Plan {
     let plan = plan(&world.job, &world.seen);
     let broken = check_plan(&world.job, &world.seen, &plan);
     assert_eq!(broken, [], "{:#?}\n{plan:#?}", world.seen);
     plan
 }
 
-/// One whole pass.
-fn pass(world: &mut JobWorld) -> Plan {
-    let plan = plan_of(world);
+/// Runs one reconciliation: plans, and applies and records the plan.
+fn reconcile(world: &mut JobWorld) -> Plan {
+    let plan = checked_plan(world);
     world.reconcile(&plan).unwrap();
     plan
 }

@@ -1,5 +1,5 @@
-//! The integration tests of the core, one binary.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! The integration tests of ipu-core, in one binary.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod blocks;
 mod datadriven;

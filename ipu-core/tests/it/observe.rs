@@ -1,4 +1,4 @@
-//! The inventory of what a controller lists.
+//! The inventory from a controller listing.
 
 use ipu_core::{
     CordonOwner, Inventory, IpuAddress, IpuCount, IpuPlace, ListedInventory, ListingConflict, Partition,
@@ -9,7 +9,7 @@ fn id(text: &str) -> PartitionId {
     text.parse().unwrap()
 }
 
-/// A partition on IPUs of link domain 0 of the only cluster; of untold place if there are none.
+/// Returns a partition on IPUs of link domain 0 of the only cluster; an empty list means an unknown place.
 fn partition(name: &str, size: u32, ipus: impl IntoIterator<Item = u32>) -> Partition {
     Partition {
         id: id(name),
@@ -23,7 +23,7 @@ fn partition(name: &str, size: u32, ipus: impl IntoIterator<Item = u32>) -> Part
     }
 }
 
-/// Ours are those whose name starts with `p`.
+/// Observes the partitions; names with prefix `p` are ours.
 fn observe(partitions: &[Partition], unhealthy: &[IpuAddress]) -> ListedInventory {
     let observed = Inventory::observe(&Topology::pod16(), unhealthy, partitions, |id| {
         id.as_str().starts_with('p')
@@ -37,7 +37,7 @@ fn at(ipu: u8) -> IpuAddress {
 }
 
 #[test]
-fn ours_are_held_others_are_cordoned_as_foreign_and_bad_ipus_as_unhealthy() {
+fn own_partitions_are_held_and_foreign_partitions_and_bad_ipus_are_cordoned() {
     let partitions = [partition("p1", 4, 0..4), partition("theirs", 2, [8, 9])];
     let observed = observe(&partitions, &[at(1), at(15), at(40)]);
     let inventory = observed.inventory;
@@ -57,7 +57,7 @@ fn ours_are_held_others_are_cordoned_as_foreign_and_bad_ipus_as_unhealthy() {
 }
 
 #[test]
-fn a_partition_of_untold_place_still_counts() {
+fn a_partition_without_a_listed_place_reserves_ipus() {
     let partitions = [
         partition("theirs", 2, []),
         partition("p-large", 8, []),
@@ -66,7 +66,7 @@ fn a_partition_of_untold_place_still_counts() {
     let observed = observe(&partitions, &[]);
     assert_eq!(observed.conflicts, []);
     assert_eq!(observed.inventory.free(), 16 - 2 - 8 - 1);
-    // The largest first, so that what is known to exist finds room.
+    // The largest is placed first, so that every listed partition fits.
     assert_eq!(
         observed.inventory.block_of(&id("p-large")).unwrap().first(),
         at(8)
@@ -78,7 +78,7 @@ fn a_partition_of_untold_place_still_counts() {
 }
 
 #[test]
-fn what_does_not_add_up_is_told_and_still_counts() {
+fn conflicting_partitions_are_reported_and_still_reserve_ipus() {
     let partitions = [
         partition("p1", 4, 0..4),
         partition("p2", 2, [3, 4]),
@@ -87,18 +87,18 @@ fn what_does_not_add_up_is_told_and_still_counts() {
         partition("p5", 16, []),
     ];
     let observed = observe(&partitions, &[]);
-    let told: Vec<String> = observed
+    let conflicts: Vec<String> = observed
         .conflicts
         .iter()
-        .map(|(id, misfit)| format!("{id}: {misfit}"))
+        .map(|(id, conflict)| format!("{id}: {conflict}"))
         .collect();
     assert_eq!(
-        told,
+        conflicts,
         [
-            "p2: the controller places it where another partition is",
-            "p3: the controller names its IPUs wrongly",
-            "p4: the controller names its IPUs wrongly",
-            "p5: the controller does not say where it is, and no free block of 16 IPUs is left to reserve",
+            "p2: the controller lists it on IPUs of another partition",
+            "p3: the controller lists invalid IPUs for it",
+            "p4: the controller lists invalid IPUs for it",
+            "p5: the controller does not list its IPUs, and no free block of 16 IPUs is left to reserve",
         ]
     );
     assert!(matches!(
@@ -109,7 +109,7 @@ fn what_does_not_add_up_is_told_and_still_counts() {
 }
 
 #[test]
-fn a_partition_that_the_buddy_model_does_not_know_is_held_as_it_is() {
+fn a_partition_outside_the_buddy_model_is_held_on_its_ipus() {
     let observed = observe(&[partition("p1", 4, [1, 2, 5, 6])], &[]);
     let inventory = observed.inventory;
     let block = inventory.block_of(&id("p1")).unwrap();

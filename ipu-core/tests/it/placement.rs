@@ -1,4 +1,5 @@
-//! Every policy against brute force: what it answers is legal and best, and "impossible" is really impossible.
+//! Compares every policy with an exhaustive search: its placements are legal and optimal, and it finds one if
+//! any exists.
 
 use std::collections::BTreeSet;
 
@@ -18,20 +19,24 @@ fn block(placement: Placement) -> Option<Block> {
     }
 }
 
-/// What `best-fit` minimises: the size of the free block that `block` is taken from; above 64 IPUs, how many whole link
-/// domains its allocation has free. Then the address.
+/// Returns the cost that `best-fit` minimises: the size of the free block around `block`. Above 64 IPUs it is
+/// the number of free whole link domains in its allocation. Ties are broken by address.
 fn tightness(reference: &ReferenceInventory, request: &PlacementRequest, block: &Block) -> (u32, Block) {
     let cost = if request.size <= IpuCount::LINK_DOMAIN {
-        around(reference, request, block).get()
+        enclosing_free_size(reference, request, block).get()
     } else {
-        whole(reference, request, block)
+        free_link_domains(reference, request, block)
     };
     (cost, block.clone())
 }
 
-/// The largest free aligned block around `block` in one of the parts of its link domain that allocations of the scope
-/// have, parts of larger parts left out; the smallest of these.
-fn around(reference: &ReferenceInventory, request: &PlacementRequest, block: &Block) -> IpuCount {
+/// Returns the size of the largest free aligned block around `block` within one part of its link domain. The
+/// parts are those of the allocations in scope, without parts inside larger ones; the smallest result counts.
+fn enclosing_free_size(
+    reference: &ReferenceInventory,
+    request: &PlacementRequest,
+    block: &Block,
+) -> IpuCount {
     let first = block.first();
     let parts: BTreeSet<BTreeSet<IpuAddress>> = reference
         .scopes(request.allocation.as_ref())
@@ -43,39 +48,40 @@ fn around(reference: &ReferenceInventory, request: &PlacementRequest, block: &Bl
     let outermost = parts
         .iter()
         .filter(|part| !parts.iter().any(|other| other != *part && part.is_subset(other)));
-    let around = outermost.filter_map(|part| {
+    let sizes = outermost.filter_map(|part| {
         let sizes = request.size.order()..=IpuCount::LINK_DOMAIN.order();
         let mut sizes = sizes.rev().filter_map(IpuCount::from_order);
         sizes.find(|size| {
             let start = first.ipu & !(size.get() as u8 - 1);
-            let around = Block::within(first.link_domain, start, *size).unwrap();
-            around
+            let candidate = Block::within(first.link_domain, start, *size).unwrap();
+            candidate
                 .addresses()
                 .all(|at| part.contains(&at) && reference.is_free(at))
         })
     });
-    around.min().unwrap()
+    sizes.min().unwrap()
 }
 
-/// The fewest whole free link domains of an allocation of the scope that has all of `block`.
-fn whole(reference: &ReferenceInventory, request: &PlacementRequest, block: &Block) -> u32 {
+/// Returns the minimum number of free whole link domains over the allocations of the scope that contain
+/// `block`.
+fn free_link_domains(reference: &ReferenceInventory, request: &PlacementRequest, block: &Block) -> u32 {
     let scopes = reference.scopes(request.allocation.as_ref());
-    let having = scopes.filter(|(_, ipus)| block.addresses().all(|at| ipus.contains(&at)));
-    having
+    let containing = scopes.filter(|(_, ipus)| block.addresses().all(|at| ipus.contains(&at)));
+    containing
         .map(|(id, _)| reference.fit_count(IpuCount::LINK_DOMAIN, Some(id)))
         .min()
         .unwrap()
 }
 
 #[test]
-fn first_fit_takes_the_lowest_of_all_legal_blocks() {
+fn first_fit_selects_the_lowest_legal_block() {
     PolicyCheck::new()
         .minimises(|_, _, block| block.clone())
         .check(|| FirstFit);
 }
 
 #[test]
-fn best_fit_takes_the_tightest_of_all_legal_blocks() {
+fn best_fit_selects_the_tightest_legal_block() {
     PolicyCheck::new().minimises(tightness).check(|| BestFit);
 }
 
@@ -83,7 +89,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn pinned_fits_exactly_if_what_is_pinned_is_a_free_legal_block(
+    fn pinned_fits_if_and_only_if_the_pinned_ipus_are_a_free_legal_block(
         PlacementCase { reference, inventory, request, .. } in situations(), at in any::<Index>(), aligned in prop::bool::weighted(0.8),
     ) {
         let (size, scope) = (request.size.get(), request.allocation.as_ref());
@@ -102,9 +108,9 @@ proptest! {
     }
 
     #[test]
-    fn link_domains_of_one_allocation_are_placed_until_as_many_as_were_counted(PlacementCase { reference, inventory, request, .. } in situations()) {
+    fn whole_link_domain_placements_in_one_allocation_match_the_fit_count(PlacementCase { reference, inventory, request, .. } in situations()) {
         let scope = request.allocation.as_ref();
-        // Every choice is tried: only for few. Up to 64 IPUs the check of policies asks for this.
+        // The exhaustive search is limited to few link domains. `PolicyCheck` covers sizes up to 64 IPUs.
         prop_assume!(scope.is_some() && reference.topology().link_domains() <= 8);
         for policy in [&FirstFit as &dyn PlacementPolicy, &BestFit] {
             let mut inventory = inventory.clone();

@@ -1,11 +1,12 @@
-//! The fence around the core: no dependency, no source line through which a clock, I/O, the environment, a thread or a
-//! randomly ordered map could come in. `#![no_std]` makes the compiler prove it; these tests keep the proof in place.
+//! Purity of the core: no dependency and no source line gives access to a clock, I/O, the environment,
+//! threads or a randomly ordered map. `#![no_std]` lets the compiler enforce it; these tests protect that
+//! attribute.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the core is built from, derive macros (which run in the compiler only) included.
+/// The allowed dependencies of the core, including derive macros, which run only in the compiler.
 const ALLOWED: [&str; 10] = [
     "ipu-core",
     "proc-macro2",
@@ -19,7 +20,7 @@ const ALLOWED: [&str; 10] = [
     "unicode-ident",
 ];
 
-/// Words that have no business in the core even where the compiler would let them pass.
+/// Words that the core must not contain, even where the compiler accepts them.
 const FORBIDDEN: [&str; 7] = [
     "HashMap",
     "HashSet",
@@ -30,11 +31,11 @@ const FORBIDDEN: [&str; 7] = [
     "option_env!",
 ];
 
-/// The one line that reads a file at compile time, for documentation tests only.
+/// The only line that reads a file at compile time, for documentation tests.
 const README: &str = "#[doc = include_str!(\"../README.md\")]";
 
 #[test]
-fn the_core_is_built_from_serde_and_thiserror_alone() {
+fn the_core_depends_only_on_serde_and_thiserror() {
     let tree = cargo(&[
         "tree",
         "--offline",
@@ -54,7 +55,7 @@ fn the_core_is_built_from_serde_and_thiserror_alone() {
 }
 
 #[test]
-fn the_manifest_takes_no_default_features() {
+fn the_manifest_disables_default_features() {
     let text = cargo(&[
         "metadata",
         "--offline",
@@ -89,7 +90,7 @@ fn the_manifest_takes_no_default_features() {
 }
 
 #[test]
-fn no_std_is_unconditional_and_std_is_for_tests_only() {
+fn no_std_is_unconditional_and_std_is_limited_to_tests() {
     let root = std::fs::read_to_string(source().join("lib.rs")).unwrap();
     assert!(root.lines().any(|line| line == "#![no_std]"));
     assert!(root.contains("#[cfg(test)]\nextern crate std;"));
@@ -109,11 +110,11 @@ fn no_std_is_unconditional_and_std_is_for_tests_only() {
 }
 
 #[test]
-fn no_source_line_names_what_the_fence_keeps_out() {
+fn no_source_line_contains_a_forbidden_word() {
     for path in files(&source()) {
         let text = std::fs::read_to_string(&path).unwrap();
-        let shipped = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-        for (number, line) in shipped.lines().enumerate() {
+        let production = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for (number, line) in production.lines().enumerate() {
             if line == README {
                 continue;
             }

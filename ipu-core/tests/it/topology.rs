@@ -1,4 +1,4 @@
-//! Topologies from what a controller lists, from JSON, and what is refused.
+//! Topologies from controller listings and from JSON, and invalid ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 type Agents = BTreeMap<AgentId, AgentAttributes>;
 
-/// What a controller with this hardware lists, every IPU healthy.
-fn listed(topology: &Topology) -> Agents {
+/// Returns the agent attributes that a controller with this hardware lists, with all IPUs healthy.
+fn agents_of(topology: &Topology) -> Agents {
     let mut agents = Agents::new();
     for (agent, _) in topology.agents() {
         let ids: Vec<&str> = topology
@@ -39,8 +39,8 @@ fn listed(topology: &Topology) -> Agents {
     agents
 }
 
-/// Agents that list only these attributes of each of their four IPUs.
-fn bare(names: &[&str], attributes: &[(&str, &str)]) -> Agents {
+/// Returns agents with only these attributes on each of their four IPUs.
+fn agents_with(names: &[&str], attributes: &[(&str, &str)]) -> Agents {
     let attributes: BTreeMap<String, String> = attributes
         .iter()
         .map(|(name, value)| ((*name).into(), (*value).into()))
@@ -53,12 +53,12 @@ fn bare(names: &[&str], attributes: &[(&str, &str)]) -> Agents {
 }
 
 #[track_caller]
-fn refused(agents: &Agents, expected: &str) {
+fn assert_rejected(agents: &Agents, expected: &str) {
     let error = Topology::from_agents(agents).unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");
 }
 
-/// Clusters, agents with their places, and allocations: all that can be read back from a list of agents.
+/// Returns the facts that a list of agents determines: clusters, agents with their places, and allocations.
 fn facts(topology: &Topology) -> BTreeSet<(String, String, u32, u32, Vec<String>)> {
     let facts = topology.agents().map(|(agent, at)| {
         let (cluster, place) = topology.place(at).unwrap();
@@ -83,21 +83,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn the_agents_of_a_topology_tell_that_topology(topology in topologies()) {
+    fn a_topology_is_rebuilt_from_its_agents(topology in topologies()) {
         prop_assume!(!topology.allocations().is_empty());
-        let found = Topology::from_agents(&listed(&topology)).unwrap();
+        let found = Topology::from_agents(&agents_of(&topology)).unwrap();
         prop_assert_eq!(facts(&found.topology), facts(&topology));
         prop_assert_eq!(found.unhealthy, []);
     }
 
     #[test]
-    fn a_topology_survives_its_json_form(topology in topologies()) {
+    fn a_topology_round_trips_through_json(topology in topologies()) {
         let text = serde_json::to_string(&topology).unwrap();
         prop_assert_eq!(serde_json::from_str::<Topology>(&text).unwrap(), topology);
     }
 
     #[test]
-    fn an_address_and_the_words_of_a_controller_are_two_names_of_one_ipu(topology in topologies(), domain in 0_u32..10, ipu in 0_u8..70) {
+    fn an_address_and_a_controller_place_identify_the_same_ipu(topology in topologies(), domain in 0_u32..10, ipu in 0_u8..70) {
         let at = IpuAddress { link_domain: domain, ipu };
         let place = topology.place(at).map(|(cluster, place)| (cluster.clone(), place));
         prop_assert_eq!(place.is_some(), topology.contains(at));
@@ -111,10 +111,10 @@ proptest! {
 }
 
 #[test]
-fn agents_that_tell_no_place_are_taken_in_natural_order_sixteen_to_a_link_domain() {
+fn agents_without_a_place_fill_link_domains_of_sixteen_in_natural_order() {
     let names: Vec<String> = (1..=20).map(|number| format!("a{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let found = Topology::from_agents(&bare(&names, &[])).unwrap();
+    let found = Topology::from_agents(&agents_with(&names, &[])).unwrap();
     assert_eq!(found.topology.to_string(), "1x16,1x4");
     let at = |link_domain, ipu| {
         found
@@ -127,7 +127,8 @@ fn agents_that_tell_no_place_are_taken_in_natural_order_sixteen_to_a_link_domain
         [at(0, 0), at(0, 7), at(0, 36), at(1, 0)],
         ["a1", "a2", "a10", "a17"]
     );
-    let named = Topology::from_agents(&bare(&["b-2", "b-10", "b-02"], &[("cluster", "left")])).unwrap();
+    let named =
+        Topology::from_agents(&agents_with(&["b-2", "b-10", "b-02"], &[("cluster", "left")])).unwrap();
     assert_eq!(named.topology.clusters()[0].id.as_str(), "left");
     let order: Vec<_> = named.topology.clusters()[0].link_domains[0]
         .machines
@@ -141,8 +142,8 @@ fn agents_that_tell_no_place_are_taken_in_natural_order_sixteen_to_a_link_domain
 }
 
 #[test]
-fn ipus_that_are_not_ok_or_not_listed_are_unhealthy() {
-    let mut agents = listed(&Topology::pod16());
+fn ipus_that_are_bad_or_unlisted_are_unhealthy() {
+    let mut agents = agents_of(&Topology::pod16());
     let second: AgentId = "a2".parse().unwrap();
     let ipus = agents.get_mut(&second).unwrap();
     ipus.remove(&3);
@@ -155,8 +156,8 @@ fn ipus_that_are_not_ok_or_not_listed_are_unhealthy() {
 }
 
 #[test]
-fn many_clusters_of_a_far_link_domain_each_are_refused_before_they_are_made() {
-    // Made first, they would take gigabytes of empty link domains.
+fn clusters_with_too_many_link_domains_are_rejected_before_allocation() {
+    // Building them first would allocate gigabytes of empty link domains.
     let place = |number: u32| {
         let agent = AgentId::new(format!("a{number}")).unwrap();
         let attributes = [
@@ -178,42 +179,42 @@ fn many_clusters_of_a_far_link_domain_each_are_refused_before_they_are_made() {
 }
 
 #[test]
-fn attributes_that_contradict_are_refused_with_agent_value_and_rule() {
-    refused(&BTreeMap::new(), "at least one machine");
-    refused(
-        &bare(&["a1"], &[("linkDomain", "0")]),
+fn contradictory_attributes_are_rejected_with_agent_value_and_rule() {
+    assert_rejected(&BTreeMap::new(), "at least one machine");
+    assert_rejected(
+        &agents_with(&["a1"], &[("linkDomain", "0")]),
         "attribute ipu of IPU 0 of agent a1 is \"\"",
     );
-    refused(
-        &bare(&["a1"], &[("linkDomain", "x"), ("ipu", "0")]),
+    assert_rejected(
+        &agents_with(&["a1"], &[("linkDomain", "x"), ("ipu", "0")]),
         "is \"x\": every IPU has the number of its link domain",
     );
-    refused(
-        &bare(&["a1"], &[("linkDomain", "4096"), ("ipu", "0")]),
+    assert_rejected(
+        &agents_with(&["a1"], &[("linkDomain", "4096"), ("ipu", "0")]),
         "is \"4096\"",
     );
-    refused(
-        &bare(&["a1", "a2"], &[("linkDomain", "0"), ("ipu", "9")]),
-        "agents a1 and a2 both say",
+    assert_rejected(
+        &agents_with(&["a1", "a2"], &[("linkDomain", "0"), ("ipu", "9")]),
+        "agents a1 and a2 are both listed",
     );
-    let mut agents = listed(&Topology::pod4());
+    let mut agents = agents_of(&Topology::pod4());
     let ipus = agents.values_mut().next().unwrap();
     ipus.get_mut(&1).unwrap().insert("cluster".into(), "other".into());
-    refused(
+    assert_rejected(
         &agents,
         "attribute cluster of IPU 1 of agent a1 is \"other\": all IPUs of a machine have the same",
     );
-    let mut agents = bare(&["a1", "a2"], &[("allocation", "one")]);
+    let mut agents = agents_with(&["a1", "a2"], &[("allocation", "one")]);
     for (number, (_, ipus)) in agents.iter_mut().enumerate() {
         for attributes in ipus.values_mut() {
             attributes.insert("cluster".into(), format!("cl{number}"));
         }
     }
-    refused(&agents, "agent a2 of allocation one is not in cluster cl0");
+    assert_rejected(&agents, "agent a2 of allocation one is not in cluster cl0");
 }
 
 #[test]
-fn json_that_breaks_a_rule_is_refused() {
+fn json_that_violates_a_rule_is_rejected() {
     let parse = |text: &str| {
         serde_json::from_str::<Topology>(text)
             .map(|_| ())
@@ -227,7 +228,7 @@ fn json_that_breaks_a_rule_is_refused() {
     );
     let allocation = r#"{"clusters": [{"id": "c", "linkDomains": [["a"]]}],
         "allocations": [{"id": "x", "cluster": "d", "agents": ["a"]}]}"#;
-    assert!(parse(allocation).contains("allocation x names cluster d, which is not there"));
+    assert!(parse(allocation).contains("allocation x names cluster d, which does not exist"));
     let seventeen = format!(
         r#"{{"clusters": [{{"id": "c", "linkDomains": [{:?}]}}]}}"#,
         (0..17).map(|n| format!("a{n}")).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Effects, one by one: each carries every choice, so that nothing is decided here.
+//! Effects of a plan. Each carries every decision; this module decides nothing.
 
 use ipu_core::{Effect, JobKey, MissingProcess, PartitionId, PartitionSpec};
 use ipu_proxy_client::{
@@ -14,12 +14,12 @@ use super::reconcile::Reconciler;
 use crate::crd::IpuJob;
 use crate::resources::{PartitionEndpoint, ResourceBuilder};
 
-/// Whether an effect changed anything, so that it is worth looking again.
+/// Outcome of an effect: whether the job must be observed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Applied {
     Changed,
     Unchanged,
-    /// The job is let go of.
+    /// The finalizer was removed from the job.
     Finalized,
 }
 
@@ -27,37 +27,39 @@ impl Reconciler {
     pub(super) async fn apply(
         &self,
         effect: &Effect,
-        blueprint: &ResourceBuilder<'_>,
+        builder: &ResourceBuilder<'_>,
         object: &Value,
-        seen: &mut ObservedJob,
+        observed: &mut ObservedJob,
     ) -> Result<Applied, PortError> {
-        let spec = blueprint.spec;
+        let spec = builder.spec;
         let key = spec.key();
         match effect {
             Effect::EnsurePartition {
                 instance,
                 attempt,
                 partition,
-                spec: make,
+                spec: partition_spec,
             } => {
-                let wanted = partition_request(blueprint, *instance, *attempt, make);
-                // Its place in the line is kept without asking again.
-                if seen
+                let wanted = partition_request(builder, *instance, *attempt, partition_spec);
+                // The request keeps its place in the queue; repeating it changes nothing.
+                if observed
                     .partitions
                     .get(instance)
-                    .is_some_and(|known| is_same_request(known, &wanted))
+                    .is_some_and(|current| is_same_request(current, &wanted))
                 {
                     return Ok(Applied::Unchanged);
                 }
-                let asking = self.cache.begin_request(key, *instance);
+                let request_guard = self.cache.begin_request(key, *instance);
                 let document = self.partitions.ensure(partition, &wanted).await?;
                 self.cache.record_response(key, *instance, Some(&document));
-                drop(asking);
-                let known = seen.partitions.insert(*instance, document.clone());
-                let same = known
-                    .is_some_and(|known| known.state == document.state && known.attempt == document.attempt);
-                // What was only just asked for is worth telling; what is being made is told by itself.
-                Ok(if same {
+                drop(request_guard);
+                let previous = observed.partitions.insert(*instance, document.clone());
+                let is_unchanged = previous.is_some_and(|current| {
+                    current.state == document.state && current.attempt == document.attempt
+                });
+                // A new request is recorded in the status; events report the progress of a partition that is
+                // being created.
+                Ok(if is_unchanged {
                     Applied::Unchanged
                 } else {
                     Applied::Changed
@@ -68,12 +70,12 @@ impl Reconciler {
                 attempt,
                 partition,
             } => {
-                let mut how = ResetPartition::default();
-                how.attempt = Some(*attempt);
-                how.uid = Some(key.uid.to_string());
-                let document = self.partitions.reset(partition, &how).await?;
+                let mut request = ResetPartition::default();
+                request.attempt = Some(*attempt);
+                request.uid = Some(key.uid.to_string());
+                let document = self.partitions.reset(partition, &request).await?;
                 self.cache.record_response(key, *instance, Some(&document));
-                seen.partitions.insert(*instance, document);
+                observed.partitions.insert(*instance, document);
                 Ok(Applied::Changed)
             }
             Effect::StartWorker {
@@ -82,42 +84,42 @@ impl Reconciler {
                 attempt,
                 partition,
             } => {
-                let place = place(seen, *instance, partition)?;
-                self.ensure_shared_objects(blueprint, *attempt).await?;
-                let pod = blueprint.worker(*instance, *worker, *attempt, &place);
-                let who = MissingProcess {
+                let endpoint = endpoint(observed, *instance, partition)?;
+                self.ensure_shared_objects(builder, *attempt).await?;
+                let pod = builder.worker(*instance, *worker, *attempt, &endpoint);
+                let process = MissingProcess {
                     worker: Some(*worker),
                     attempt: *attempt,
                 };
-                self.start(blueprint, &pod, (*instance, who)).await
+                self.start(builder, &pod, (*instance, process)).await
             }
             Effect::StartLauncher {
                 instance,
                 attempt,
                 partition,
             } => {
-                let place = place(seen, *instance, partition)?;
-                self.ensure_shared_objects(blueprint, *attempt).await?;
-                self.grant(blueprint, *instance).await?;
-                let pod = blueprint.launcher(*instance, *attempt, &place);
-                let who = MissingProcess {
+                let endpoint = endpoint(observed, *instance, partition)?;
+                self.ensure_shared_objects(builder, *attempt).await?;
+                self.grant(builder, *instance).await?;
+                let pod = builder.launcher(*instance, *attempt, &endpoint);
+                let process = MissingProcess {
                     worker: None,
                     attempt: *attempt,
                 };
-                self.start(blueprint, &pod, (*instance, who)).await
+                self.start(builder, &pod, (*instance, process)).await
             }
             Effect::StopWorker {
                 instance,
                 worker,
                 attempt,
             } => {
-                self.stop(seen, |pod| {
+                self.stop(observed, |pod| {
                     (pod.instance, pod.worker, pod.attempt) == (*instance, Some(*worker), *attempt)
                 })
                 .await
             }
             Effect::StopLauncher { instance, attempt } => {
-                self.stop(seen, |pod| {
+                self.stop(observed, |pod| {
                     (pod.instance, pod.worker, pod.attempt) == (*instance, None, *attempt)
                 })
                 .await
@@ -127,12 +129,12 @@ impl Reconciler {
                 attempt,
                 partition,
             } => {
-                self.release(blueprint, *attempt, partition).await?;
-                self.cache.not_applied(key);
+                self.release(builder, *attempt, partition).await?;
+                self.cache.invalidate_applied(key);
                 if let Some(document) = self.get_partition(spec, *instance).await? {
-                    seen.partitions.insert(*instance, document);
+                    observed.partitions.insert(*instance, document);
                 } else {
-                    seen.partitions.remove(instance);
+                    observed.partitions.remove(instance);
                 }
                 Ok(Applied::Changed)
             }
@@ -142,34 +144,35 @@ impl Reconciler {
             }
             other => Err(PortError::Refused {
                 code: "UnknownEffect".to_owned(),
-                message: format!("this version does not know how to do {other:?}"),
+                message: format!("this version does not implement the effect {other:?}"),
             }),
         }
     }
 
     async fn release(
         &self,
-        blueprint: &ResourceBuilder<'_>,
+        builder: &ResourceBuilder<'_>,
         attempt: u32,
         partition: &PartitionId,
     ) -> Result<(), PortError> {
-        let mut how = DeletePartition::default();
-        how.uid = Some(blueprint.spec.key().uid.to_string());
-        how.attempt = Some(attempt);
-        self.partitions.release(partition, &how).await
+        let mut request = DeletePartition::default();
+        request.uid = Some(builder.spec.key().uid.to_string());
+        request.attempt = Some(attempt);
+        self.partitions.release(partition, &request).await
     }
 
-    /// Sees to what workers and launchers need to be there before them: for each attempt anew, because somebody may have deleted it.
+    /// Applies the objects that workers and launchers depend on. They are applied once per attempt, because
+    /// they may have been deleted since.
     async fn ensure_shared_objects(
         &self,
-        blueprint: &ResourceBuilder<'_>,
+        builder: &ResourceBuilder<'_>,
         attempt: u32,
     ) -> Result<(), PortError> {
-        let objects = blueprint.shared();
+        let objects = builder.shared();
         if objects.is_empty() {
             return Ok(());
         }
-        let key = blueprint.spec.key();
+        let key = builder.spec.key();
         let mut hasher = DefaultHasher::new();
         attempt.hash(&mut hasher);
         for object in &objects {
@@ -182,16 +185,16 @@ impl Reconciler {
         for object in &objects {
             self.api.apply(object).await?;
         }
-        self.cache.applied(key, fingerprint);
+        self.cache.mark_applied(key, fingerprint);
         Ok(())
     }
 
-    /// Creates a Kubernetes Pod: of this process, with its instance.
+    /// Creates the pod of a process of an instance.
     async fn start(
         &self,
-        blueprint: &ResourceBuilder<'_>,
+        builder: &ResourceBuilder<'_>,
         pod: &Value,
-        who: (u32, MissingProcess),
+        process: (u32, MissingProcess),
     ) -> Result<Applied, PortError> {
         let lists = self.cache.relist_count();
         match self.api.create_pod(pod).await {
@@ -201,72 +204,74 @@ impl Reconciler {
             }
             Err(PortError::Conflict(_)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                let key = blueprint.spec.key();
-                let Some(there) = self.api.pod(key.namespace.as_str(), name).await? else {
+                let key = builder.spec.key();
+                let Some(existing) = self.api.pod(key.namespace.as_str(), name).await? else {
                     return Ok(Applied::Changed);
                 };
-                if !KubePod::read(&there).is_some_and(|pod| pod.owned && pod.job == *key) {
+                if !KubePod::read(&existing).is_some_and(|pod| pod.owned && pod.job == *key) {
                     return Err(PortError::Refused {
                         code: "NameTaken".to_owned(),
-                        message: format!(
-                            "a Kubernetes Pod that is not of this job is called {name}: delete it"
-                        ),
+                        message: format!("pod {name} exists and is not owned by this job: delete it"),
                     });
                 }
-                // The watch will not call it news when it gets there. Otherwise it has told, and looking again at once would only
-                // ask again.
-                Ok(if self.cache.observe_response(&there, lists) {
+                // If the watch has not delivered the pod yet, its event will not count as a change. Otherwise
+                // it has been reported, and another observation would only repeat the request.
+                Ok(if self.cache.observe_response(&existing, lists) {
                     Applied::Changed
                 } else {
                     Applied::Unchanged
                 })
             }
-            // Perhaps because what it needs was deleted.
+            // A shared object that the pod needs may have been deleted.
             Err(error @ PortError::Refused { .. }) => {
-                self.cache.not_applied(blueprint.spec.key());
+                self.cache.invalidate_applied(builder.spec.key());
                 Err(error)
             }
-            // It may be there all the same.
+            // The pod may exist all the same.
             Err(error @ PortError::Unavailable(_)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                self.cache.unconfirmed(blueprint.spec.key(), name, who);
+                self.cache.unconfirmed(builder.spec.key(), name, process);
                 Err(error)
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn stop(&self, seen: &ObservedJob, which: impl Fn(&KubePod) -> bool) -> Result<Applied, PortError> {
-        let mut step = Applied::Unchanged;
-        for pod in seen.pods.iter().filter(|pod| which(pod)) {
+    async fn stop(
+        &self,
+        observed: &ObservedJob,
+        which: impl Fn(&KubePod) -> bool,
+    ) -> Result<Applied, PortError> {
+        let mut applied = Applied::Unchanged;
+        for pod in observed.pods.iter().filter(|pod| which(pod)) {
             if pod.deleted {
-                self.cache.absent(&pod.job, &pod.name, &pod.uid);
-                step = Applied::Changed;
+                self.cache.mark_missing(&pod.job, &pod.name, &pod.uid);
+                applied = Applied::Changed;
                 continue;
             }
-            if pod.leaving {
+            if pod.terminating {
                 continue;
             }
-            self.cache.will_be_stopped(&pod.job, &pod.name, &pod.uid);
+            self.cache.mark_stop_requested(&pod.job, &pod.name, &pod.uid);
             match self.delete(pod).await {
-                Ok(()) => self.cache.stopping(&pod.job, &pod.name, &pod.uid),
+                Ok(()) => self.cache.mark_terminating(&pod.job, &pod.name, &pod.uid),
                 Err(PortError::NotFound(_) | PortError::Conflict(_)) => {
-                    self.cache.absent(&pod.job, &pod.name, &pod.uid);
-                    step = Applied::Changed;
+                    self.cache.mark_missing(&pod.job, &pod.name, &pod.uid);
+                    applied = Applied::Changed;
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(step)
+        Ok(applied)
     }
 
-    /// Asks for the deletion of a Kubernetes Pod.
+    /// Deletes a pod by its uid.
     pub(super) async fn delete(&self, pod: &KubePod) -> Result<(), PortError> {
         let namespace = pod.job.namespace.as_str();
         self.api.delete_pod(namespace, &pod.name, &pod.uid).await
     }
 
-    /// Takes our finalizer off a job.
+    /// Removes the operator's finalizer from a job.
     pub(super) async fn remove_finalizer(&self, key: &JobKey, object: &Value) -> Result<(), PortError> {
         let metadata = &object["metadata"];
         let others = metadata["finalizers"].as_array().into_iter().flatten();
@@ -288,14 +293,14 @@ impl Reconciler {
     }
 }
 
-/// What is asked for.
+/// Returns the request for a partition of an instance.
 fn partition_request(
-    blueprint: &ResourceBuilder<'_>,
+    builder: &ResourceBuilder<'_>,
     instance: u32,
     attempt: u32,
-    make: &PartitionSpec,
+    partition_spec: &PartitionSpec,
 ) -> PutPartition {
-    let spec = blueprint.spec;
+    let spec = builder.spec;
     let key = spec.key();
     let owner = OwnerDocument::new(
         IpuJob::KIND,
@@ -303,13 +308,13 @@ fn partition_request(
         key.name.as_str(),
         key.uid.as_str(),
     );
-    let mut wanted = PutPartition::new(owner, make.size.get());
+    let mut wanted = PutPartition::new(owner, partition_spec.size.get());
     wanted.instance = instance;
     wanted.attempt = attempt;
-    wanted.gcds = Some(make.gcds);
-    wanted.replicas = Some(make.replicas);
-    wanted.reconfigurable = make.reconfigurable;
-    wanted.allocation = make.allocation.as_ref().map(ToString::to_string);
+    wanted.gcds = Some(partition_spec.gcds);
+    wanted.replicas = Some(partition_spec.replicas);
+    wanted.reconfigurable = partition_spec.reconfigurable;
+    wanted.allocation = partition_spec.allocation.as_ref().map(ToString::to_string);
     wanted.priority = spec.priority();
     wanted.max_runtime_seconds = spec.max_runtime().map(|runtime| runtime.as_secs());
     wanted.account = spec.account().map(str::to_owned);
@@ -317,27 +322,32 @@ fn partition_request(
     wanted
 }
 
-/// Whether what is wanted stands in the line already.
-fn is_same_request(known: &PartitionDocument, wanted: &PutPartition) -> bool {
-    known.state == HoldState::Waiting
-        && known
+/// Returns whether an equal request is queued already.
+fn is_same_request(current: &PartitionDocument, wanted: &PutPartition) -> bool {
+    current.state == HoldState::Waiting
+        && current
             .owner
             .as_ref()
             .is_some_and(|owner| owner.uid == wanted.owner.uid)
-        && (known.attempt, known.size) == (wanted.attempt, wanted.size)
-        && (Some(known.gcds), Some(known.replicas)) == (wanted.gcds, wanted.replicas)
-        && (known.reconfigurable, known.preemptible) == (wanted.reconfigurable, wanted.preemptible)
-        && (known.priority, known.max_runtime_seconds) == (wanted.priority, wanted.max_runtime_seconds)
-        && (&known.allocation, &known.account) == (&wanted.allocation, &wanted.account)
+        && (current.attempt, current.size) == (wanted.attempt, wanted.size)
+        && (Some(current.gcds), Some(current.replicas)) == (wanted.gcds, wanted.replicas)
+        && (current.reconfigurable, current.preemptible) == (wanted.reconfigurable, wanted.preemptible)
+        && (current.priority, current.max_runtime_seconds) == (wanted.priority, wanted.max_runtime_seconds)
+        && (&current.allocation, &current.account) == (&wanted.allocation, &wanted.account)
 }
 
-/// Where the processes of an instance run.
-fn place(seen: &ObservedJob, instance: u32, partition: &PartitionId) -> Result<PartitionEndpoint, PortError> {
-    let document = seen
+/// Returns the endpoint of the partition that the processes of an instance use.
+fn endpoint(
+    observed: &ObservedJob,
+    instance: u32,
+    partition: &PartitionId,
+) -> Result<PartitionEndpoint, PortError> {
+    let document = observed
         .partitions
         .get(&instance)
         .filter(|document| document.id == *partition);
-    // Of a controller that is not on the proxy's list the host is not shown, and which nodes reach it is not known.
+    // For a controller that is not in the proxy's list, the host is missing, and so are the nodes that reach
+    // it.
     let is_listed = |document: &&PartitionDocument| {
         let controller = document.controller.as_ref();
         controller.is_some_and(|controller| controller.host.is_some())
@@ -347,7 +357,7 @@ fn place(seen: &ObservedJob, instance: u32, partition: &PartitionId) -> Result<P
         .filter(is_listed)
         .ok_or_else(|| {
             PortError::Unavailable(format!(
-                "the proxy does not say yet how partition {partition} is reached"
+                "the proxy does not report the endpoint of partition {partition} yet"
             ))
         })?;
     let label = document

@@ -1,4 +1,4 @@
-//! Why something could not be done for a job, and when it is tried again.
+//! Blocking conditions: why a job could not be reconciled, and when it is retried.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use serde_json::Value;
 use super::ports::{JobEvent, PortError, Severity};
 use crate::crd::IpuJobStatus;
 
-/// How soon a job is looked at again that could not be worked on because somebody did not answer.
-pub(super) const RETRY: Duration = Duration::from_secs(1);
-/// How soon a job is looked at again that was refused something: until somebody changes something, it stays refused.
-const REFUSED_RETRY: Duration = Duration::from_secs(10);
+/// Requeue interval after an API server or proxy that did not answer.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Requeue interval after a refusal, which lasts until its cause is removed.
+const REFUSED_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What stands in the way of a job.
+/// A condition that blocks the reconciliation of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Blocker {
     code: String,
     message: String,
-    /// Somebody said no: somebody has to do something about it.
+    /// True if a server refused the request: its cause must be removed.
     refused: bool,
 }
 
@@ -30,13 +30,14 @@ impl fmt::Display for Blocker {
 }
 
 impl Blocker {
-    /// What `error` means for the job that `object` is, which is logged.
+    /// Converts `error` for the job `object`, and logs it.
     ///
     /// # Errors
     ///
-    /// `error` itself if the job has changed meanwhile: that is no trouble, and it is looked at again.
-    pub(super) fn of(object: &Value, error: PortError) -> Result<Self, PortError> {
-        let trouble = match error {
+    /// Returns `error` itself if the job changed meanwhile: that does not block it, and it is reconciled
+    /// again.
+    pub(super) fn from_error(object: &Value, error: PortError) -> Result<Self, PortError> {
+        let blocker = match error {
             PortError::Conflict(_) | PortError::NotFound(_) => return Err(error),
             PortError::Refused { code, message } => Self {
                 code,
@@ -51,29 +52,33 @@ impl Blocker {
         };
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
         let (namespace, name) = (text("namespace"), text("name"));
-        tracing::warn!(job = %format!("{namespace}/{name}"), why = %trouble, "a job could not be worked on");
-        Ok(trouble)
+        tracing::warn!(job = %format!("{namespace}/{name}"), reason = %blocker, "the job is blocked");
+        Ok(blocker)
     }
 
-    /// When it is tried again.
-    pub(super) const fn retry(&self) -> Duration {
-        if self.refused { REFUSED_RETRY } else { RETRY }
+    /// Returns the interval until the next reconcile.
+    pub(super) const fn retry_after(&self) -> Duration {
+        if self.refused {
+            REFUSED_RETRY_INTERVAL
+        } else {
+            RETRY_INTERVAL
+        }
     }
 
-    /// Whether a job of this phase is to say so: that somebody cannot be reached for a moment hinders only who waits, and what is said of
-    /// a job that has finished stays.
-    pub(super) fn is_worth_a_word(&self, phase: JobPhase) -> bool {
-        let waits = matches!(
+    /// Returns whether the status of a job in this phase reports the condition. A brief outage affects only
+    /// jobs that wait, and the message of a finished job is final.
+    pub(super) fn is_reported_in(&self, phase: JobPhase) -> bool {
+        let is_waiting = matches!(
             phase,
             JobPhase::Pending | JobPhase::Restarting | JobPhase::Terminating
         );
-        waits || (self.refused && !phase.is_finished())
+        is_waiting || (self.refused && !phase.is_finished())
     }
 
-    /// What the users of the job are told of a refusal, if they were not yet.
+    /// Returns the Event for a refusal, unless the status in `before` already reports it.
     pub(super) fn event(&self, before: &IpuJobStatus, at: Timestamp) -> Option<JobEvent> {
-        let told = before.last_message.contains(&self.to_string());
-        (self.refused && !told).then(|| JobEvent {
+        let is_reported = before.last_message.contains(&self.to_string());
+        (self.refused && !is_reported).then(|| JobEvent {
             severity: Severity::Warning,
             reason: self.code.clone(),
             note: self.message.clone(),

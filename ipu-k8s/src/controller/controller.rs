@@ -1,4 +1,4 @@
-//! The loop: watches that tell of jobs, Kubernetes Pods and partitions, and who works on what is told.
+//! The controller loop: the watches of IPUJobs, pods and partitions, and the workers that reconcile the jobs.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 
 use super::informer::Cache;
-use super::job_informer::{JobRef, KnownJobs, expand, hear_jobs, job_ref, key, name_of, reference};
+use super::job_informer::{JobRef, KnownJobs, expand, job_ref, key, name_of, reference, watch_jobs};
 use super::kube_api::{jobs, pods};
 use super::ports::PortError;
 use super::reconcile::{Reconciler, Requeue};
@@ -30,24 +30,25 @@ use super::work_queue::run_work_queue;
 use crate::crd::IpuJob;
 use crate::resources::ROLE;
 
-/// How many jobs are worked on at the same time: enough to hide the latency of API server and proxy, few enough for both.
+/// Maximum number of concurrent reconciles: enough to hide the latency of API server and proxy, few enough
+/// for both.
 const MAX_CONCURRENT_RECONCILES: usize = 48;
-/// The pause after the first failure of a job; it doubles up to [`PAUSE_MAX`].
-const PAUSE_FIRST: Duration = Duration::from_millis(200);
-/// The longest pause after failures.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How many Events are written at the same time.
-const TELLERS: usize = 4;
-/// The pause before the proxy's events are asked for again after an error that its client could not mend.
-const PROXY_PAUSE: Duration = Duration::from_secs(1);
+/// Backoff after the first failure of a job; it doubles up to [`MAX_BACKOFF`].
+const MIN_BACKOFF: Duration = Duration::from_millis(200);
+/// Maximum backoff after repeated failures.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// Number of tasks that publish Events concurrently.
+const MAX_CONCURRENT_EVENT_WRITES: usize = 4;
+/// Delay before the proxy's event stream is reopened after an error that its client could not recover from.
+const PROXY_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the loop is told besides the operator.
+/// Options of [`run`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// Only jobs of this namespace; all if none.
+    /// Namespace to watch; all namespaces if `None`.
     pub namespace: Option<String>,
-    /// Hears when a pass over a job begins and ends: for probes and metrics.
+    /// Observer of reconciles and watches, for probes and metrics.
     pub observer: Arc<dyn Observer>,
 }
 
@@ -68,35 +69,35 @@ impl Debug for RunOptions {
     }
 }
 
-/// Hears what the loop does.
+/// Callbacks of the controller loop.
 pub trait Observer: Send + Sync {
-    /// All jobs and their Kubernetes Pods are known: work begins.
+    /// Called when the initial lists of jobs and pods are complete and reconciling starts.
     fn ready(&self) {}
-    /// A pass over a job begins.
+    /// Called when a reconcile of a job starts.
     fn began(&self, job: &str) {
         let _ = job;
     }
-    /// It ended.
+    /// Called when a reconcile of a job ends.
     fn ended(&self, job: &str, outcome: Result<(), &PortError>) {
         let _ = (job, outcome);
     }
-    /// A job is as this object says.
+    /// Called for every job that a list or a watch delivers, with the object.
     fn watch_connected(&self, job: &Value) {
         let _ = job;
     }
-    /// A job is gone, of which this is known: its namespace, name and uid at least.
+    /// Called when a job was deleted. `job` has at least its namespace, name and uid.
     fn job_deleted(&self, job: &Value) {
         let _ = job;
     }
-    /// Something was heard by the watch of these objects.
+    /// Called when the watch of these objects delivers an event.
     fn hears(&self, objects: &'static str) {
         let _ = objects;
     }
-    /// The watch of these objects broke, or could not be had. It is tried again after a minute at most.
+    /// Called when the watch of these objects breaks or cannot be established. It is retried within a minute.
     fn interrupted(&self, objects: &'static str) {
         let _ = objects;
     }
-    /// So many jobs wait for a pass now, because as many as may be are worked on.
+    /// Called when the number of jobs that wait for a free reconcile slot changes.
     fn waiting(&self, jobs: usize) {
         let _ = jobs;
     }
@@ -106,20 +107,20 @@ struct NoObserver;
 
 impl Observer for NoObserver {}
 
-/// What everybody in the loop shares.
+/// State shared by all tasks of the loop.
 pub(super) struct Shared {
-    operator: Reconciler,
+    reconciler: Reconciler,
     pub(super) cache: Arc<Cache>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) names: Mutex<KnownJobs>,
-    /// Failures in a row, by job.
+    /// Consecutive failures by job.
     pub(super) failures: Mutex<HashMap<String, u32>>,
 }
 
 impl Shared {
-    pub(super) fn new(operator: Reconciler, cache: Arc<Cache>, observer: Arc<dyn Observer>) -> Self {
+    pub(super) fn new(reconciler: Reconciler, cache: Arc<Cache>, observer: Arc<dyn Observer>) -> Self {
         Self {
-            operator,
+            reconciler,
             cache,
             observer,
             names: Mutex::default(),
@@ -127,16 +128,16 @@ impl Shared {
         }
     }
 
-    /// Tells the observer how the watch of these objects does.
+    /// Reports the outcome of a watch event to the observer.
     pub(super) fn observe<K>(&self, objects: &'static str, event: &watcher::Result<Event<K>>) {
         match event {
-            // That is said before anything was asked.
+            // The watcher emits `Init` before it sends its first request.
             Ok(Event::Init) => {}
             Ok(_) => self.observer.hears(objects),
             Err(error) => {
-                tracing::warn!(%error, "the watch of {objects} is interrupted");
+                tracing::warn!(%error, "the watch of {objects} failed");
                 if matches!(error, watcher::Error::WatchFailed(_)) {
-                    // It had begun, and something idle is told of by nothing else.
+                    // The watch was established, and an idle watch has no other sign of that.
                     self.observer.hears(objects);
                 }
                 self.observer.interrupted(objects);
@@ -145,127 +146,132 @@ impl Shared {
     }
 }
 
-/// Works on jobs until `stop`; then ends what is under way and returns.
+/// Reconciles jobs until `stop` resolves, then waits for the reconciles in progress and returns.
 ///
-/// Watches IPUJobs, their Kubernetes Pods, and the proxy's events. A job that nothing is told of is looked at again when its
-/// plan says so. The caller sees to it that few do this at the same time.
+/// Watches IPUJobs, their pods, and the proxy's events. A job without events is requeued after the interval
+/// that its plan requests. The caller uses leader election to keep concurrent operators rare.
 pub async fn run(
     client: Client,
-    operator: Reconciler,
+    reconciler: Reconciler,
     cache: Arc<Cache>,
     proxy: ProxyClient,
     options: RunOptions,
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
-    operator.news.open();
-    let shared = Arc::new(Shared::new(operator, cache, Arc::clone(&options.observer)));
-    let _rest = FlushOnDrop(Arc::clone(&shared));
-    let (told, queue) = unbounded::<JobRef>();
+    reconciler.event_queue.open();
+    let shared = Arc::new(Shared::new(reconciler, cache, Arc::clone(&options.observer)));
+    let _flush = FlushOnDrop(Arc::clone(&shared));
+    let (sender, queue) = unbounded::<JobRef>();
     let api = |resource: &ApiResource| -> Api<DynamicObject> {
         match &options.namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
             None => Api::all_with(client.clone(), resource),
         }
     };
-    // Kubernetes Pods first: a job is not worked on before they are known.
-    let (known, until_known) = tokio::sync::oneshot::channel();
-    let of_pods = watch_pods(api(&pods()), Arc::clone(&shared), told.clone(), known);
-    let of_partitions = watch_partitions(proxy, Arc::clone(&shared.cache), told.clone());
-    let (store, of_jobs) = hear_jobs(api(&jobs()), Arc::clone(&shared), told);
+    // Pods are listed first: no job is reconciled before the pod cache is complete.
+    let (synced, pods_synced) = tokio::sync::oneshot::channel();
+    let pod_watch = watch_pods(api(&pods()), Arc::clone(&shared), sender.clone(), synced);
+    let partition_watch = watch_partitions(proxy, Arc::clone(&shared.cache), sender.clone());
+    let (store, job_watch) = watch_jobs(api(&jobs()), Arc::clone(&shared), sender);
     let work = async {
-        if until_known.await.is_err() || store.wait_until_ready().await.is_err() {
+        if pods_synced.await.is_err() || store.wait_until_ready().await.is_err() {
             return;
         }
         options.observer.ready();
-        // A job that work has begun on goes before those that are new: few are under way, and none waits for good.
-        let place = |job: &JobRef| {
-            let known = store.get(job);
-            let key = known.as_deref().and_then(key);
-            shared.operator.priority(key.as_ref())
+        // Jobs that are starting precede new ones: few are in progress, and no job starves.
+        let priority = |job: &JobRef| {
+            let stored = store.get(job);
+            let key = stored.as_deref().and_then(key);
+            shared.reconciler.priority(key.as_ref())
         };
         let work = |job: JobRef| {
             let (store, shared) = (store.clone(), Arc::clone(&shared));
             async move {
-                // It is not there any more.
-                let known = store.get(&job)?;
-                let pause = reconcile_one(&known, &shared).await;
-                let uid = &known.metadata.uid;
+                // The job was deleted.
+                let stored = store.get(&job)?;
+                let requeue = reconcile_one(&stored, &shared).await;
+                let uid = &stored.metadata.uid;
                 if store.get(&job).is_none_or(|now| now.metadata.uid != *uid)
-                    && let Some(key) = key(&known)
+                    && let Some(key) = key(&stored)
                 {
-                    // What the pass remembered came after all was forgotten.
+                    // The reconcile may have cached state after the deletion cleared it.
                     shared.cache.forget(&key);
                 }
-                pause
+                requeue
             }
         };
         let waiting = |jobs| options.observer.waiting(jobs);
         run_work_queue(
             queue.take_until(stop),
             MAX_CONCURRENT_RECONCILES,
-            place,
+            priority,
             work,
             waiting,
         )
         .await;
     };
-    let tell = join_all((0..TELLERS).map(|_| async {
+    let publish = join_all((0..MAX_CONCURRENT_EVENT_WRITES).map(|_| async {
         loop {
-            let telling = shared.operator.news.next().await;
-            shared.operator.publish(&telling).await;
+            let event = shared.reconciler.event_queue.next().await;
+            shared.reconciler.publish(&event).await;
         }
     }));
     tokio::select! {
         () = work => {}
-        () = of_pods => {}
-        () = of_partitions => {}
-        () = of_jobs => {}
-        _ = tell => {}
+        () = pod_watch => {}
+        () = partition_watch => {}
+        () = job_watch => {}
+        _ = publish => {}
     }
 }
 
-/// Tells what has not been told when the loop ends, as far as it can.
+/// Publishes the remaining Events when the loop ends, as far as possible.
 struct FlushOnDrop(Arc<Shared>);
 
 impl Drop for FlushOnDrop {
     fn drop(&mut self) {
         let shared = Arc::clone(&self.0);
-        let rest = shared.operator.news.close();
-        // A process that ends has no runtime any more.
+        let remaining = shared.reconciler.event_queue.close();
+        // A terminating process has no runtime.
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if !rest.is_empty() {
+        if !remaining.is_empty() {
             runtime.spawn(async move {
-                let rest = stream::iter(&rest);
-                rest.for_each_concurrent(TELLERS, |telling| shared.operator.publish(telling))
+                let remaining = stream::iter(&remaining);
+                remaining
+                    .for_each_concurrent(MAX_CONCURRENT_EVENT_WRITES, |event| {
+                        shared.reconciler.publish(event)
+                    })
                     .await;
             });
         }
     }
 }
 
-/// One pass; when the job is to be looked at again at the latest.
+/// Reconciles a job once. Returns the longest delay until the next reconcile, if one is due.
 async fn reconcile_one(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
     let name = name_of(&reference(job));
     shared.observer.began(&name);
-    let _urgent = shared.operator.news.reconcile_guard();
-    let work = async { shared.operator.reconcile(&expand(job)).await };
-    // What a pass leaves when it breaks off is what a crash leaves, which the next one has to cope with anyhow; and what all
-    // passes share is changed under locks that nothing panics under.
+    let _guard = shared.reconciler.event_queue.reconcile_guard();
+    let work = async { shared.reconciler.reconcile(&expand(job)).await };
+    // An aborted reconcile leaves the same state as a crash, which the next reconcile handles. Shared state
+    // is changed under locks, and no code panics while it holds one.
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| {
-        let words = panic_message(&*panic);
+        let message = panic_message(&*panic);
         tracing::error!(
             job = name,
-            panic = words,
-            "a pass over a job panicked: a defect of the operator"
+            panic = message,
+            "a reconcile panicked: this is a bug in the operator"
         );
-        Err(PortError::Unavailable(format!("the operator panicked: {words}")))
+        Err(PortError::Unavailable(format!(
+            "the operator panicked: {message}"
+        )))
     });
     shared.observer.ended(&name, outcome.as_ref().map(|_| ()));
-    let wake = match outcome {
-        Ok(wake) => wake,
+    let requeue = match outcome {
+        Ok(requeue) => requeue,
         Err(error) => return Some(backoff(job, &error, shared)),
     };
     shared
@@ -273,41 +279,41 @@ async fn reconcile_one(job: &DynamicObject, shared: &Shared) -> Option<Duration>
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .remove(&name);
-    match wake {
+    match requeue {
         Requeue::AwaitChange => None,
         Requeue::After(pause) => Some(pause),
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("nothing")
+        .unwrap_or("no message")
 }
 
-/// When a job is tried again that could not be worked on.
+/// Returns the delay before a failed job is reconciled again.
 fn backoff(job: &DynamicObject, error: &PortError, shared: &Shared) -> Duration {
     let name = name_of(&reference(job));
     if matches!(error, PortError::Conflict(_) | PortError::NotFound(_)) {
-        tracing::debug!(job = name, %error, "a job has changed meanwhile");
-        return PAUSE_FIRST;
+        tracing::debug!(job = name, %error, "the job changed during the reconcile");
+        return MIN_BACKOFF;
     }
     let mut failures = shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
     let failures = failures.entry(name.clone()).or_default();
     *failures = failures.saturating_add(1);
-    let doubled = PAUSE_FIRST.saturating_mul(1_u32.checked_shl((*failures - 1).min(16)).unwrap_or(u32::MAX));
-    tracing::warn!(job = name, %error, failures, "a job could not be worked on");
-    doubled.min(PAUSE_MAX)
+    let doubled = MIN_BACKOFF.saturating_mul(1_u32.checked_shl((*failures - 1).min(16)).unwrap_or(u32::MAX));
+    tracing::warn!(job = name, %error, failures, "the reconcile failed");
+    doubled.min(MAX_BACKOFF)
 }
 
 async fn watch_pods(
     api: Api<DynamicObject>,
     shared: Arc<Shared>,
-    told: UnboundedSender<JobRef>,
-    known: tokio::sync::oneshot::Sender<()>,
+    queue: UnboundedSender<JobRef>,
+    synced: tokio::sync::oneshot::Sender<()>,
 ) {
-    let mut known = Some(known);
+    let mut synced = Some(synced);
     let config = watcher::Config::default().labels(ROLE);
     let stream = watcher::watcher(api, config).default_backoff();
     let mut stream = std::pin::pin!(stream);
@@ -325,8 +331,8 @@ async fn watch_pods(
             }
             Ok(Event::InitDone) => {
                 let changed = shared.cache.on_init_done();
-                if let Some(known) = known.take() {
-                    let _ = known.send(());
+                if let Some(synced) = synced.take() {
+                    let _ = synced.send(());
                 }
                 changed
             }
@@ -335,48 +341,48 @@ async fn watch_pods(
             Err(_) => Vec::new(),
         };
         let names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
-        for job in changed.iter().filter(|job| names.has(job)) {
-            let _ = told.unbounded_send(job_ref(job));
+        for job in changed.iter().filter(|job| names.contains(job)) {
+            let _ = queue.unbounded_send(job_ref(job));
         }
     }
 }
 
-/// Hears of partitions for ever: the client opens the stream again when it breaks.
-async fn watch_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: UnboundedSender<JobRef>) {
+/// Watches partitions forever: the client reopens the event stream when it breaks.
+async fn watch_partitions(proxy: ProxyClient, cache: Arc<Cache>, queue: UnboundedSender<JobRef>) {
     let mut events = proxy.events(None);
-    let tell = |job: &JobKey| {
-        let _ = told.unbounded_send(job_ref(job));
+    let enqueue = |job: &JobKey| {
+        let _ = queue.unbounded_send(job_ref(job));
     };
-    // Whose what was, because of what is gone only the id is told.
-    let mut known: HashMap<PartitionId, (JobKey, u32)> = HashMap::new();
+    // Owners by partition id: a delete event carries only the id.
+    let mut owners: HashMap<PartitionId, (JobKey, u32)> = HashMap::new();
     loop {
         match events.try_next().await {
             Ok(Some(event)) => match event.told {
                 EventKind::Snapshot(list) => {
-                    let all = list.partitions.iter().filter_map(of_a_job).collect();
-                    let before = std::mem::replace(&mut known, all);
-                    cache.replace_holds(known.values().cloned());
-                    // Nothing was told of what went while nothing was heard.
+                    let all = list.partitions.iter().filter_map(ipujob_owner).collect();
+                    let before = std::mem::replace(&mut owners, all);
+                    cache.replace_holds(owners.values().cloned());
+                    // The snapshot does not list partitions that were deleted while the stream was down.
                     before
                         .values()
-                        .chain(known.values())
-                        .for_each(|(job, _)| tell(job));
+                        .chain(owners.values())
+                        .for_each(|(job, _)| enqueue(job));
                 }
-                EventKind::Change(change) => match change.partition.as_ref().and_then(of_a_job) {
+                EventKind::Change(change) => match change.partition.as_ref().and_then(ipujob_owner) {
                     Some((id, (job, instance))) => {
                         cache.add_hold(&job, instance);
                         if change
                             .partition
                             .is_none_or(|partition| cache.is_change(&job, &partition))
                         {
-                            tell(&job);
+                            enqueue(&job);
                         }
-                        known.insert(id, (job, instance));
+                        owners.insert(id, (job, instance));
                     }
                     None => {
-                        if let Some((job, instance)) = known.remove(&change.id) {
+                        if let Some((job, instance)) = owners.remove(&change.id) {
                             cache.remove_hold(&job, instance);
-                            tell(&job);
+                            enqueue(&job);
                         }
                     }
                 },
@@ -384,19 +390,19 @@ async fn watch_partitions(proxy: ProxyClient, cache: Arc<Cache>, told: Unbounded
             },
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(%error, "the proxy's events cannot be heard");
+                tracing::warn!(%error, "the event stream of the proxy failed");
                 cache.disconnected();
-                tokio::time::sleep(PROXY_PAUSE).await;
-                // From the beginning: a proxy that knows where this stream was tells of changes only, and what is held would not
-                // be known.
+                tokio::time::sleep(PROXY_RETRY_INTERVAL).await;
+                // Without a last event id, the proxy sends a snapshot. A resumed stream has changes only, and
+                // the holds would be unknown.
                 events = proxy.events(None);
             }
         }
     }
 }
 
-/// The job and the instance that a partition is of; none if it is of no IPUJob.
-fn of_a_job(partition: &PartitionDocument) -> Option<(PartitionId, (JobKey, u32))> {
+/// Returns the id, job and instance of a partition, or `None` if no IPUJob owns it.
+fn ipujob_owner(partition: &PartitionDocument) -> Option<(PartitionId, (JobKey, u32))> {
     let owner = partition
         .owner
         .as_ref()
@@ -419,7 +425,7 @@ mod tests {
     use crate::controller::KubeApi;
     use crate::resources::InstallationDefaults;
 
-    /// What began, and how it ended.
+    /// Counts started reconciles and records their errors.
     #[derive(Default)]
     struct ReconcileCounts {
         began: AtomicUsize,
@@ -433,24 +439,27 @@ mod tests {
 
         fn ended(&self, _: &str, outcome: Result<(), &PortError>) {
             let error = outcome.expect_err("the clock panics").to_string();
-            self.failed.lock().expect("nobody panics").push(error);
+            self.failed.lock().expect("the lock is not poisoned").push(error);
         }
     }
 
     #[tokio::test]
-    async fn a_pass_that_panics_has_failed_and_is_tried_again_after_longer_and_longer_pauses() {
-        let nobody = "http://127.0.0.1:1";
-        let api = KubeApi::new(kube::Config::new(nobody.parse().expect("an address")), "test");
-        let proxy = ProxyClient::new(nobody, ClientOptions::default()).expect("a client");
-        let (cache, passes) = (Arc::new(Cache::new()), Arc::new(ReconcileCounts::default()));
-        let operator = Reconciler::new(
+    async fn a_reconcile_that_panics_fails_and_backs_off_exponentially() {
+        let unreachable = "http://127.0.0.1:1";
+        let api = KubeApi::new(
+            kube::Config::new(unreachable.parse().expect("an address")),
+            "test",
+        );
+        let proxy = ProxyClient::new(unreachable, ClientOptions::default()).expect("a client");
+        let (cache, counts) = (Arc::new(Cache::new()), Arc::new(ReconcileCounts::default()));
+        let reconciler = Reconciler::new(
             Arc::new(api.expect("a client")),
             Arc::new(proxy),
             Arc::clone(&cache),
             InstallationDefaults::default(),
             Arc::new(|| -> Timestamp { panic!("what time is it") }),
         );
-        let shared = Shared::new(operator, cache, Arc::clone(&passes) as Arc<dyn Observer>);
+        let shared = Shared::new(reconciler, cache, Arc::clone(&counts) as Arc<dyn Observer>);
         let job = json!({
             "metadata": {"name": "a", "namespace": "n", "uid": "u", "finalizers": [IpuJob::FINALIZER]},
             "spec": {"ipusPerJobInstance": "1", "workers": {"template": {"spec": {"containers": [
@@ -459,46 +468,46 @@ mod tests {
         });
         let mut job: DynamicObject = serde_json::from_value(job).expect("an object");
         job.data = job.data.to_string().into();
-        for pause in [PAUSE_FIRST, PAUSE_FIRST * 2, PAUSE_FIRST * 4] {
+        for pause in [MIN_BACKOFF, MIN_BACKOFF * 2, MIN_BACKOFF * 4] {
             assert_eq!(reconcile_one(&job, &shared).await, Some(pause));
         }
-        assert_eq!(passes.began.load(Ordering::SeqCst), 3);
-        let failed = passes.failed.lock().expect("nobody panics");
+        assert_eq!(counts.began.load(Ordering::SeqCst), 3);
+        let failed = counts.failed.lock().expect("the lock is not poisoned");
         assert_eq!(failed[..], ["the operator panicked: what time is it"; 3]);
     }
 
-    /// Answers a request for the proxy's events as a proxy that has been there all the time: with everything, unless the client
-    /// says where it was.
-    fn answer(listener: &TcpListener, partitions: &Value) -> TcpStream {
-        let (mut stream, _) = listener.accept().expect("it asks");
+    /// Serves the proxy's event stream: with a snapshot, unless the client sends a last event id.
+    fn serve(listener: &TcpListener, partitions: &Value) -> TcpStream {
+        let (mut stream, _) = listener.accept().expect("a connection");
         let lines = BufReader::new(&stream).lines().map_while(Result::ok);
         let resumes = lines
             .take_while(|line| !line.is_empty())
             .any(|line| line.to_ascii_lowercase().starts_with("last-event-id:"));
-        let mut answer =
+        let mut response =
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".to_owned();
         if !resumes {
-            answer += &format!(
+            response += &format!(
                 "event: snapshot\nid: 1\ndata: {}\n\n",
                 json!({"partitions": partitions})
             );
         }
-        stream.write_all(answer.as_bytes()).expect("it is read");
+        stream.write_all(response.as_bytes()).expect("the client reads");
         stream
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_the_proxy_holds_is_known_again_after_an_error_and_jobs_are_told_of_what_went_meanwhile() {
+    async fn an_error_of_the_event_stream_relists_the_holds_and_enqueues_jobs_whose_partitions_were_deleted()
+    {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("its address"));
         let mut options = ClientOptions::default();
         options.retry.attempts = 1;
         let proxy = ProxyClient::new(&url, options).expect("a client");
         let cache = Arc::new(Cache::new());
-        let (told, mut queue) = unbounded();
-        let hearing = tokio::spawn(watch_partitions(proxy, Arc::clone(&cache), told));
-        let is_told = async |told: bool| {
-            while cache.is_connected() != told {
+        let (sender, mut queue) = unbounded();
+        let watch = tokio::spawn(watch_partitions(proxy, Arc::clone(&cache), sender));
+        let wait_until_connected = async |connected: bool| {
+            while cache.is_connected() != connected {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -509,12 +518,12 @@ mod tests {
             "priority": 0, "account": null, "preemptible": false, "maxRuntimeSeconds": null, "leaseUntil": null,
             "errors": [], "env": {},
         });
-        let scenes = async {
+        let scenario = async {
             for holds in [Some(json!([partition])), None, Some(json!([]))] {
-                // When a connection is dropped, the stream has ended.
-                let answer = |all: &Value| tokio::task::block_in_place(|| answer(&listener, all));
-                let open = holds.as_ref().map(answer);
-                is_told(open.is_some()).await;
+                // Dropping a connection ends the stream.
+                let serve = |all: &Value| tokio::task::block_in_place(|| serve(&listener, all));
+                let open = holds.as_ref().map(serve);
+                wait_until_connected(open.is_some()).await;
                 if open.is_some() {
                     assert_eq!(
                         queue.next().await.map(|job| name_of(&job)).as_deref(),
@@ -524,10 +533,10 @@ mod tests {
                 drop(open);
             }
         };
-        let patience = Duration::from_secs(30);
-        tokio::time::timeout(patience, scenes)
+        let timeout = Duration::from_secs(30);
+        tokio::time::timeout(timeout, scenario)
             .await
-            .expect("it is told again");
-        hearing.abort();
+            .expect("the holds are relisted in time");
+        watch.abort();
     }
 }

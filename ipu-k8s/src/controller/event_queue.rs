@@ -1,7 +1,7 @@
-//! What users are to be told of their jobs, in a line behind what is urgent.
+//! Queue of Events that the operator publishes with low priority.
 //!
-//! An Event costs the API server about as much as a status. While many jobs are on their way, what says that all is as it
-//! should be waits until there is nothing else to do, a while at most; a warning does not wait.
+//! An Event costs the API server about as much as a status write. While many jobs start, normal Events wait
+//! for an idle moment, for a limited time. Warnings do not wait.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,20 +13,20 @@ use tokio::time::{Instant, sleep_until};
 
 use super::ports::{JobEvent, Severity};
 
-/// How long what is as it should be waits for a moment in which nothing else is done.
+/// Longest time for which a normal Event waits for an idle moment.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
-/// How much may wait; beyond that, what has waited longest is not told.
+/// Maximum queue length; beyond it, the Event that has waited longest is dropped.
 const MAX_PENDING_EVENTS: usize = 10_000;
 
-/// Something that users of a job are to be told.
+/// An Event to be published.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PendingEvent {
-    /// The job, with as much of its metadata as names it.
+    /// The job, with the metadata that identify it.
     pub(super) job: Value,
     pub(super) event: JobEvent,
 }
 
-/// What is to be told, and whether there is something more urgent.
+/// Events to be published, and the number of reconciles in progress.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     state: Mutex<EventQueueState>,
@@ -35,13 +35,13 @@ pub(super) struct EventQueue {
 
 #[derive(Debug, Default)]
 struct EventQueueState {
-    /// Whether somebody tells what is in the line.
+    /// True if a publisher serves the queue.
     open: bool,
-    /// How many passes are under way.
-    passes: usize,
-    /// By when it is to be told at the latest.
-    line: BTreeMap<(Instant, u64), PendingEvent>,
-    came: u64,
+    /// Number of reconciles in progress.
+    reconciles: usize,
+    /// Events by their publication deadline.
+    events: BTreeMap<(Instant, u64), PendingEvent>,
+    sequence: u64,
 }
 
 impl EventQueue {
@@ -49,40 +49,40 @@ impl EventQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts something into the line; answers it if nobody tells what is there.
-    pub(super) fn put(&self, telling: PendingEvent) -> Option<PendingEvent> {
+    /// Queues an Event. Returns it if no publisher serves the queue.
+    pub(super) fn put(&self, event: PendingEvent) -> Option<PendingEvent> {
         let mut state = self.state();
         if !state.open {
-            return Some(telling);
+            return Some(event);
         }
-        let wait = match telling.event.severity {
+        let delay = match event.event.severity {
             Severity::Normal => PUBLISH_TIMEOUT,
             Severity::Warning => Duration::ZERO,
         };
-        let place = (Instant::now() + wait, state.came);
-        state.came += 1;
-        state.line.insert(place, telling);
-        if state.line.len() > MAX_PENDING_EVENTS {
-            state.line.pop_first();
+        let key = (Instant::now() + delay, state.sequence);
+        state.sequence += 1;
+        state.events.insert(key, event);
+        if state.events.len() > MAX_PENDING_EVENTS {
+            state.events.pop_first();
         }
         drop(state);
         self.changed.notify_waiters();
         None
     }
 
-    /// Waits for the next that is to be told now.
+    /// Waits for the next Event that is due.
     pub(super) async fn next(&self) -> PendingEvent {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // From now on, not from when it is first waited for.
+            // Notifications count from here, not from the first poll.
             changed.as_mut().enable();
             let due = {
                 let mut state = self.state();
-                let due = state.line.first_key_value().map(|((by, _), _)| *by);
-                if due.is_some_and(|by| state.passes == 0 || by <= Instant::now())
-                    && let Some((_, telling)) = state.line.pop_first()
+                let due = state.events.first_key_value().map(|((by, _), _)| *by);
+                if due.is_some_and(|by| state.reconciles == 0 || by <= Instant::now())
+                    && let Some((_, event)) = state.events.pop_first()
                 {
-                    return telling;
+                    return event;
                 }
                 due
             };
@@ -93,34 +93,34 @@ impl EventQueue {
         }
     }
 
-    /// Something more urgent is under way until this is dropped.
+    /// Marks a reconcile as in progress until the returned guard is dropped.
     pub(super) fn reconcile_guard(&self) -> ReconcileGuard<'_> {
-        self.state().passes += 1;
+        self.state().reconciles += 1;
         ReconcileGuard(self)
     }
 
-    /// From now on what is put into the line will be told.
+    /// Starts to accept Events.
     pub(super) fn open(&self) {
         self.state().open = true;
     }
 
-    /// Nobody tells what is in the line any more; what is there.
+    /// Stops to accept Events. Returns those still queued.
     pub(super) fn close(&self) -> Vec<PendingEvent> {
         let mut state = self.state();
         state.open = false;
-        std::mem::take(&mut state.line).into_values().collect()
+        std::mem::take(&mut state.events).into_values().collect()
     }
 }
 
-/// A pass over a job.
+/// Marks a reconcile as in progress.
 #[derive(Debug)]
 pub(super) struct ReconcileGuard<'a>(&'a EventQueue);
 
 impl Drop for ReconcileGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        state.passes -= 1;
-        if state.passes == 0 {
+        state.reconciles -= 1;
+        if state.reconciles == 0 {
             drop(state);
             self.0.changed.notify_waiters();
         }
@@ -134,85 +134,85 @@ mod tests {
 
     use super::*;
 
-    fn telling(severity: Severity, what: &str) -> PendingEvent {
+    fn pending(severity: Severity, reason: &str) -> PendingEvent {
         PendingEvent {
             job: json!({}),
             event: JobEvent {
                 severity,
-                reason: what.to_owned(),
+                reason: reason.to_owned(),
                 note: "a note".to_owned(),
                 at: Timestamp::from_millis(0),
             },
         }
     }
 
-    /// What is to be told next, and after how long.
-    async fn next(news: &EventQueue) -> (String, Duration) {
-        let begun = Instant::now();
-        let told = news.next().await;
-        (told.event.reason, begun.elapsed())
+    /// Returns the reason of the next Event, and the time until it was due.
+    async fn next(queue: &EventQueue) -> (String, Duration) {
+        let started = Instant::now();
+        let event = queue.next().await;
+        (event.event.reason, started.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_as_it_should_be_is_told_when_nothing_else_is_done_and_a_warning_at_once() {
-        let news = EventQueue::default();
-        news.open();
-        let (one, other) = (news.reconcile_guard(), news.reconcile_guard());
-        for what in ["first", "second", "third"] {
-            assert_eq!(news.put(telling(Severity::Normal, what)), None);
+    async fn normal_events_wait_for_an_idle_moment_and_warnings_do_not() {
+        let queue = EventQueue::default();
+        queue.open();
+        let (first, second) = (queue.reconcile_guard(), queue.reconcile_guard());
+        for reason in ["first", "second", "third"] {
+            assert_eq!(queue.put(pending(Severity::Normal, reason)), None);
         }
-        assert_eq!(news.put(telling(Severity::Warning, "warning")), None);
-        assert_eq!(next(&news).await, ("warning".to_owned(), Duration::ZERO));
+        assert_eq!(queue.put(pending(Severity::Warning, "warning")), None);
+        assert_eq!(next(&queue).await, ("warning".to_owned(), Duration::ZERO));
         let end = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            drop(one);
+            drop(first);
             tokio::time::sleep(Duration::from_secs(1)).await;
-            drop(other);
+            drop(second);
         };
-        let (told, ()) = tokio::join!(next(&news), end);
-        assert_eq!(told, ("first".to_owned(), Duration::from_secs(2)));
-        assert_eq!(next(&news).await, ("second".to_owned(), Duration::ZERO));
-        let busy = news.reconcile_guard();
-        let (told, passed) = next(&news).await;
+        let (reason, ()) = tokio::join!(next(&queue), end);
+        assert_eq!(reason, ("first".to_owned(), Duration::from_secs(2)));
+        assert_eq!(next(&queue).await, ("second".to_owned(), Duration::ZERO));
+        let busy = queue.reconcile_guard();
+        let (reason, passed) = next(&queue).await;
         assert_eq!(
-            (told.as_str(), passed),
+            (reason.as_str(), passed),
             ("third", PUBLISH_TIMEOUT - Duration::from_secs(2))
         );
         drop(busy);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_put_into_an_empty_line_is_told_at_once() {
-        let news = EventQueue::default();
-        news.open();
+    async fn an_event_put_into_an_empty_queue_is_published_immediately() {
+        let queue = EventQueue::default();
+        queue.open();
         let put = async {
             tokio::time::sleep(Duration::from_secs(7)).await;
-            assert_eq!(news.put(telling(Severity::Normal, "it")), None);
+            assert_eq!(queue.put(pending(Severity::Normal, "it")), None);
         };
-        let (told, ()) = tokio::join!(next(&news), put);
-        assert_eq!(told, ("it".to_owned(), Duration::from_secs(7)));
+        let (reason, ()) = tokio::join!(next(&queue), put);
+        assert_eq!(reason, ("it".to_owned(), Duration::from_secs(7)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_would_tell_comes_back() {
-        let news = EventQueue::default();
-        let it = telling(Severity::Normal, "it");
-        assert_eq!(news.put(it.clone()), Some(it.clone()));
-        news.open();
-        assert_eq!(news.put(it.clone()), None);
-        assert_eq!(news.close(), std::slice::from_ref(&it));
-        assert_eq!(news.put(it.clone()), Some(it));
+    async fn a_closed_queue_returns_the_event() {
+        let queue = EventQueue::default();
+        let event = pending(Severity::Normal, "it");
+        assert_eq!(queue.put(event.clone()), Some(event.clone()));
+        queue.open();
+        assert_eq!(queue.put(event.clone()), None);
+        assert_eq!(queue.close(), std::slice::from_ref(&event));
+        assert_eq!(queue.put(event.clone()), Some(event));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_more_than_can_be_kept_the_oldest_is_not_told() {
-        let news = EventQueue::default();
-        news.open();
-        for what in 0..=MAX_PENDING_EVENTS {
-            let _ = news.put(telling(Severity::Normal, &what.to_string()));
+    async fn a_full_queue_drops_the_oldest_event() {
+        let queue = EventQueue::default();
+        queue.open();
+        for reason in 0..=MAX_PENDING_EVENTS {
+            let _ = queue.put(pending(Severity::Normal, &reason.to_string()));
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        assert_eq!(next(&news).await.0, "1");
-        assert_eq!(news.close().len(), MAX_PENDING_EVENTS - 1);
+        assert_eq!(next(&queue).await.0, "1");
+        assert_eq!(queue.close().len(), MAX_PENDING_EVENTS - 1);
     }
 }

@@ -1,4 +1,5 @@
-//! Events as the API server has them: what is told again counts in the first Event of it, and nobody is told too much.
+//! Events as the API server stores them: repetitions count in the series of the first Event, and each job has
+//! a limit.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,38 +15,40 @@ use super::ports::{JobEvent, Severity};
 use crate::crd::IpuJob;
 use crate::resources::FIELD_MANAGER;
 
-/// For how long after the last time what is told again counts in the Event of it, as the documentation of Events has it.
-const WINDOW: Duration = Duration::from_secs(6 * 60);
-/// How many Events of one job are created in that time: what is too much for whoever reads them, who finds all in the status.
+/// Time since the last repetition in which a repeated event counts in its series, as the documentation of
+/// Events defines it.
+const SERIES_WINDOW: Duration = Duration::from_secs(6 * 60);
+/// Maximum number of Events created per job in that window. More would flood readers, and the status contains
+/// everything.
 const MAX_EVENTS_PER_JOB: usize = 25;
-/// How many bytes the API server takes in a note.
-const NOTE: usize = 1024;
-/// How many bytes it takes in the name of the reporter.
-const INSTANCE: usize = 128;
+/// Maximum length of a note in the API, in bytes.
+const MAX_NOTE_BYTES: usize = 1024;
+/// Maximum length of the reporting instance in the API, in bytes.
+const MAX_INSTANCE_BYTES: usize = 128;
 
-/// What is to be sent.
+/// Request to the API server that publishes an event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum EventWrite {
     Create(Box<Event>),
     /// A merge patch of the Event of this name.
     Count(String, Value),
-    /// Nothing: its job has had its share.
+    /// No request: the job has reached its limit.
     Nothing,
 }
 
-/// One that was told.
+/// An Event that was published.
 #[derive(Debug)]
 struct PublishedEvent {
     reason: String,
     note: String,
     name: String,
-    times: i32,
-    last: Timestamp,
+    count: i32,
+    last_observed: Timestamp,
 }
 
-/// What was told lately, by the uid of the job.
+/// Recently published Events, by uid of the job.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(super) struct EventRecorder {
     instance: String,
     published: Mutex<JobEvents>,
 }
@@ -53,61 +56,63 @@ pub(super) struct Events {
 #[derive(Debug, Default)]
 struct JobEvents {
     jobs: HashMap<String, Vec<PublishedEvent>>,
-    swept: Timestamp,
+    last_sweep: Timestamp,
 }
 
-impl Events {
-    /// Those that `instance` reports.
-    pub(super) fn of(instance: &str) -> Self {
+impl EventRecorder {
+    /// Creates a recorder whose Events name `instance` as their reporter.
+    pub(super) fn new(instance: &str) -> Self {
         Self {
-            instance: shortened(instance, INSTANCE),
+            instance: truncate(instance, MAX_INSTANCE_BYTES),
             published: Mutex::default(),
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, JobEvents> {
+    fn lock(&self) -> MutexGuard<'_, JobEvents> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What tells users of `job` about `event`.
+    /// Returns the request that publishes `event` about `job`.
     pub(super) fn write(&self, job: &Value, event: &JobEvent) -> EventWrite {
         let text = |name: &str| job["metadata"][name].as_str().unwrap_or_default().to_owned();
         let (name, uid) = (text("name"), text("uid"));
-        let mut known = self.known();
-        known.sweep(event.at);
-        let said = known.jobs.entry(uid.clone()).or_default();
-        said.retain(|said| event.at.since(said.last) < WINDOW);
-        let same = |said: &&mut PublishedEvent| said.reason == event.reason && said.note == event.note;
-        if let Some(said) = said.iter_mut().find(same) {
-            said.times = said.times.saturating_add(1);
-            said.last = event.at;
+        let mut state = self.lock();
+        state.sweep(event.at);
+        let events = state.jobs.entry(uid.clone()).or_default();
+        events.retain(|published| event.at.since(published.last_observed) < SERIES_WINDOW);
+        let is_repetition = |published: &&mut PublishedEvent| {
+            published.reason == event.reason && published.note == event.note
+        };
+        if let Some(published) = events.iter_mut().find(is_repetition) {
+            published.count = published.count.saturating_add(1);
+            published.last_observed = event.at;
             let series = EventSeries {
-                count: said.times,
+                count: published.count,
                 last_observed_time: time(event.at),
             };
-            return EventWrite::Count(said.name.clone(), json!({ "series": series }));
+            return EventWrite::Count(published.name.clone(), json!({ "series": series }));
         }
-        if said.len() >= MAX_EVENTS_PER_JOB {
+        if events.len() >= MAX_EVENTS_PER_JOB {
             return EventWrite::Nothing;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let own_name = format!("{name}.{:x}", now.as_nanos());
-        said.push(PublishedEvent {
+        let event_name = format!("{name}.{:x}", now.as_nanos());
+        events.push(PublishedEvent {
             reason: event.reason.clone(),
             note: event.note.clone(),
-            name: own_name.clone(),
-            times: 1,
-            last: event.at,
+            name: event_name.clone(),
+            count: 1,
+            last_observed: event.at,
         });
         EventWrite::Create(Box::new(Event {
             metadata: ObjectMeta {
                 namespace: Some(text("namespace")),
-                name: Some(own_name),
+                name: Some(event_name),
                 ..ObjectMeta::default()
             },
             action: Some("Reconcile".to_owned()),
             reason: Some(event.reason.clone()),
-            note: Some(shortened(&event.note, NOTE)),
+            note: Some(truncate(&event.note, MAX_NOTE_BYTES)),
             type_: Some(
                 match event.severity {
                     Severity::Normal => "Normal",
@@ -130,24 +135,27 @@ impl Events {
         }))
     }
 
-    /// The Event of this name, of `job`, is not there: what it says is told anew the next time.
+    /// Forgets the Event of this name of `job`, which does not exist: its next repetition creates a new one.
     pub(super) fn forget(&self, job: &Value, name: &str) {
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
-        if let Some(said) = self.known().jobs.get_mut(uid) {
-            said.retain(|said| said.name != name);
+        if let Some(events) = self.lock().jobs.get_mut(uid) {
+            events.retain(|published| published.name != name);
         }
     }
 }
 
 impl JobEvents {
-    /// Forgets jobs that nothing was told of lately, now and then.
+    /// Removes jobs without recent Events, once per window.
     fn sweep(&mut self, now: Timestamp) {
-        if now.since(self.swept) < WINDOW {
+        if now.since(self.last_sweep) < SERIES_WINDOW {
             return;
         }
-        self.swept = now;
-        self.jobs
-            .retain(|_, said| said.iter().any(|said| now.since(said.last) < WINDOW));
+        self.last_sweep = now;
+        self.jobs.retain(|_, events| {
+            events
+                .iter()
+                .any(|published| now.since(published.last_observed) < SERIES_WINDOW)
+        });
     }
 }
 
@@ -156,15 +164,15 @@ fn time(at: Timestamp) -> MicroTime {
     MicroTime(jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX))
 }
 
-/// A text of at most so many bytes.
-fn shortened(text: &str, most: usize) -> String {
-    if text.len() <= most {
+/// Truncates a text to at most so many bytes.
+fn truncate(text: &str, max_bytes: usize) -> String {
+    if text.len() <= max_bytes {
         return text.to_owned();
     }
-    const MARK: &str = "…";
-    let mut ends = (0..=most - MARK.len()).rev();
+    const ELLIPSIS: &str = "…";
+    let mut ends = (0..=max_bytes - ELLIPSIS.len()).rev();
     let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    format!("{}{MARK}", &text[..end])
+    format!("{}{ELLIPSIS}", &text[..end])
 }
 
 #[cfg(test)]
@@ -175,7 +183,7 @@ mod tests {
         json!({"metadata": {"name": name, "namespace": "n", "uid": format!("uid-{name}")}})
     }
 
-    fn told(seconds: u64, note: &str) -> JobEvent {
+    fn job_event(seconds: u64, note: &str) -> JobEvent {
         JobEvent {
             severity: Severity::Warning,
             reason: "IPUJobRestarting".to_owned(),
@@ -192,71 +200,71 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_again_counts_in_its_event_and_other_words_are_an_event_of_their_own() {
-        let events = Events::of("pod");
-        let first = created(events.write(&job("a"), &told(0, "exit code 1")));
-        let other = created(events.write(&job("a"), &told(1, "exit code 2")));
+    fn a_repeated_event_counts_in_its_series_and_another_note_creates_a_new_event() {
+        let events = EventRecorder::new("pod");
+        let first = created(events.write(&job("a"), &job_event(0, "exit code 1")));
+        let other = created(events.write(&job("a"), &job_event(1, "exit code 2")));
         assert_ne!(first.metadata.name, other.metadata.name);
         assert_eq!(other.note.as_deref(), Some("exit code 2"));
         assert_eq!(
             serde_json::to_value(&other.event_time).unwrap(),
             "1970-01-12T13:46:41.000000Z"
         );
-        let EventWrite::Count(name, patch) = events.write(&job("a"), &told(60, "exit code 1")) else {
-            panic!("it is told again");
+        let EventWrite::Count(name, patch) = events.write(&job("a"), &job_event(60, "exit code 1")) else {
+            panic!("the event is a repetition");
         };
         assert_eq!(Some(name), first.metadata.name);
         assert_eq!(
             patch["series"],
             json!({"count": 2, "lastObservedTime": "1970-01-12T13:47:40.000000Z"})
         );
-        created(events.write(&job("b"), &told(60, "exit code 1")));
-        let window = 60 + WINDOW.as_secs();
-        created(events.write(&job("a"), &told(window, "exit code 1")));
+        created(events.write(&job("b"), &job_event(60, "exit code 1")));
+        let window = 60 + SERIES_WINDOW.as_secs();
+        created(events.write(&job("a"), &job_event(window, "exit code 1")));
     }
 
     #[test]
-    fn what_could_not_be_written_is_told_anew() {
-        let events = Events::of("pod");
-        let first = created(events.write(&job("a"), &told(0, "exit code 1")));
+    fn an_event_that_could_not_be_written_is_created_again() {
+        let events = EventRecorder::new("pod");
+        let first = created(events.write(&job("a"), &job_event(0, "exit code 1")));
         events.forget(&job("a"), &first.metadata.name.unwrap());
-        created(events.write(&job("a"), &told(1, "exit code 1")));
+        created(events.write(&job("a"), &job_event(1, "exit code 1")));
     }
 
     #[test]
-    fn a_job_that_has_ever_new_words_is_told_of_until_it_has_had_its_share() {
-        let events = Events::of("pod");
-        let tell = |second: u64| events.write(&job("a"), &told(second, &format!("attempt {second}")));
+    fn the_number_of_events_per_job_and_window_is_limited() {
+        let events = EventRecorder::new("pod");
+        let write = |second: u64| events.write(&job("a"), &job_event(second, &format!("attempt {second}")));
         let many = (0..100)
-            .filter(|second| tell(*second) != EventWrite::Nothing)
+            .filter(|second| write(*second) != EventWrite::Nothing)
             .count();
         assert_eq!(many, MAX_EVENTS_PER_JOB);
-        created(events.write(&job("b"), &told(100, "attempt 1")));
-        created(tell(100 + WINDOW.as_secs()));
+        created(events.write(&job("b"), &job_event(100, "attempt 1")));
+        created(write(100 + SERIES_WINDOW.as_secs()));
     }
 
     #[test]
-    fn jobs_that_nothing_was_told_of_lately_are_forgotten() {
-        let events = Events::of("pod");
+    fn jobs_without_recent_events_are_forgotten() {
+        let events = EventRecorder::new("pod");
         for (second, name) in (0..1000).map(|n| (n, format!("job-{n}"))) {
-            let _ = events.write(&job(&name), &told(second, "a"));
+            let _ = events.write(&job(&name), &job_event(second, "a"));
         }
-        let kept = events.known().jobs.len();
+        let kept = events.lock().jobs.len();
         assert!(
-            kept < 2 * usize::try_from(WINDOW.as_secs()).unwrap() + 2,
+            kept < 2 * usize::try_from(SERIES_WINDOW.as_secs()).unwrap() + 2,
             "{kept}"
         );
     }
 
     #[test]
-    fn words_and_names_are_as_short_as_the_api_server_takes_them() {
-        let events = Events::of(&"i".repeat(300));
-        let event = created(events.write(&job("a"), &told(0, &"ü".repeat(2000))));
+    fn notes_and_instance_names_are_truncated_to_the_limits_of_the_api() {
+        let events = EventRecorder::new(&"i".repeat(300));
+        let event = created(events.write(&job("a"), &job_event(0, &"ü".repeat(2000))));
         let note = event.note.unwrap();
         assert!(
-            note.len() <= NOTE && note.len() > NOTE - 4 && note.ends_with("ü…"),
+            note.len() <= MAX_NOTE_BYTES && note.len() > MAX_NOTE_BYTES - 4 && note.ends_with("ü…"),
             "{note}"
         );
-        assert_eq!(event.reporting_instance.unwrap().len(), INSTANCE);
+        assert_eq!(event.reporting_instance.unwrap().len(), MAX_INSTANCE_BYTES);
     }
 }

@@ -1,124 +1,156 @@
-//! What the operator has heard of the Kubernetes Pods of its jobs, and what it knows because it did it itself: whoever
-//! writes reads his own writes here, however late the watch is.
+//! Cache of the pods of IPUJobs, fed by the watch and by the operator's own writes. The operator reads its
+//! own writes here, however late the watch is.
 
 mod partitions;
 mod pods;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ipu_core::{JobKey, MissingProcess, Timestamp};
+use ipu_core::{JobKey, MissingProcess, PartitionId, Timestamp};
+use ipu_proxy_client::{BlockerDocument, PartitionDocument};
 
-use self::partitions::Active;
+use self::partitions::ActivePartition;
 use super::launcher_role::LauncherRole;
 use super::pod_state::KubePod;
+use crate::crd::IpuJob;
 
-/// Shared by everybody who works on jobs.
+/// Cache shared by all reconciles.
 #[derive(Debug, Default)]
-pub struct Cache(Mutex<CachedJob>);
+pub struct Cache(Mutex<CacheState>);
 
 #[derive(Debug, Default)]
-struct CachedJob {
-    /// By their job, and by their name.
+struct CacheState {
+    /// Pods by job and by name.
     pods: HashMap<JobKey, BTreeMap<String, KubePod>>,
-    /// The newest version that the watch has told of.
-    heard: u64,
-    /// What a watch that begins anew has listed so far.
+    /// Newest `resourceVersion` that the watch has delivered.
+    newest_version: u64,
+    /// Pods of the LIST in progress.
     listed: Option<Vec<KubePod>>,
-    /// The newest version of each job that was written here.
+    /// Newest version of each job that the operator wrote.
     written: HashMap<JobKey, u64>,
-    /// The instances that the proxy told of holds or requests of, by the job: also of some that the job's status
-    /// never got to say.
+    /// Instances that the proxy listed with holds or requests, by job. The job's status may not record all of
+    /// them.
     holds: HashMap<JobKey, BTreeSet<u32>>,
-    /// What the proxy answered last of active partitions, by the job and the instance.
-    active: HashMap<JobKey, BTreeMap<u32, Active>>,
-    /// The instances that the proxy is being asked for a partition of, by the job.
-    asking: BTreeSet<(JobKey, u32)>,
-    /// The version of a job that was written here and leaves nothing to be done.
+    /// Last active partitions that the proxy returned, by job and instance.
+    active: HashMap<JobKey, BTreeMap<u32, ActivePartition>>,
+    /// Instances, with their job, for which a request to the proxy is in progress.
+    pending_requests: BTreeSet<(JobKey, u32)>,
+    /// Version of each job that the operator wrote and that needs no further reconcile.
     up_to_date: HashMap<JobKey, u64>,
-    /// The names of Kubernetes Pods of which it is not known whether they are there, by their job.
+    /// Names of pods whose existence is unconfirmed, by job.
     unconfirmed: HashMap<JobKey, BTreeMap<String, UnconfirmedPod>>,
-    /// How many doubts there were.
-    doubts: u64,
-    /// How often a watch that began anew has listed everything.
+    /// Number of confirmations requested so far.
+    confirmations: u64,
+    /// Number of completed LISTs.
     relist_count: u64,
-    /// Whether the proxy's events are being heard.
-    told: bool,
-    /// When work on a job began that nothing was recorded of yet.
-    begun: HashMap<JobKey, Timestamp>,
-    /// Since when a job is on its way to running without waiting for anybody.
-    on_its_way: HashMap<JobKey, Timestamp>,
-    /// What was applied last of the objects that a job shares, by the job.
+    /// True if the proxy's event stream is connected.
+    partition_watch_connected: bool,
+    /// Time of the first reconcile of each job that has no recorded status yet.
+    first_reconciled: HashMap<JobKey, Timestamp>,
+    /// Time since which a job is starting without waiting for a partition.
+    starting: HashMap<JobKey, Timestamp>,
+    /// Fingerprint of the shared objects that were applied last, by job.
     applied: HashMap<JobKey, u64>,
-    /// The rights of launchers that are known, by the job and the instance.
+    /// Known rights of launchers, by job and instance.
     rights: HashMap<JobKey, BTreeMap<u32, LauncherRole>>,
-    /// The processes that others took away, with their instances, by their job.
+    /// Disrupted processes with their instances, by job.
     evicted: HashMap<JobKey, BTreeSet<(u32, MissingProcess)>>,
-    /// The attempts of instances, by their job, of which it is known what was started: nothing yet when they were first
-    /// seen here, or it was looked for.
+    /// Attempts of instances, by job, for which all started processes are known: none had been started at the
+    /// first observation, or the API server was asked.
     witnessed: HashMap<JobKey, BTreeMap<u32, u32>>,
-    /// When a Kubernetes Pod was first seen to have failed, by its uid, by its job.
-    ended: HashMap<JobKey, BTreeMap<String, Timestamp>>,
+    /// Jobs that have finished and exist.
+    finished: HashSet<JobKey>,
+    /// Time at which each failed pod was first observed, by job and uid.
+    failed_since: HashMap<JobKey, BTreeMap<String, Timestamp>>,
 }
 
-/// That it is not known whether a Kubernetes Pod is there.
+/// An unconfirmed pod: it may or may not exist.
 #[derive(Debug)]
 struct UnconfirmedPod {
-    number: u64,
-    /// The process that it would be, with its instance, if its creation was not answered.
+    confirmation: u64,
+    /// Process and instance of the pod, if the response to its creation was lost.
     created: Option<(u32, MissingProcess)>,
 }
 
 impl Cache {
-    /// An empty one.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, CachedJob> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is known of this attempt of an instance what of it was started.
+    /// Returns whether all processes started in this attempt of an instance are known.
     pub(super) fn is_witnessed(&self, job: &JobKey, instance: u32, attempt: u32) -> bool {
-        let known = self.lock();
-        let attempts = known.witnessed.get(job);
+        let cached = self.lock();
+        let attempts = cached.witnessed.get(job);
         attempts.and_then(|attempts| attempts.get(&instance)) == Some(&attempt)
     }
 
-    /// It is, from here on.
+    /// Records that all processes started in this attempt are known from now on.
     pub(super) fn mark_accounted(&self, job: &JobKey, instance: u32, attempt: u32) {
-        let mut known = self.lock();
-        let attempts = known.witnessed.entry(job.clone()).or_default();
+        let mut cached = self.lock();
+        let attempts = cached.witnessed.entry(job.clone()).or_default();
         attempts.insert(instance, attempt);
     }
 
-    /// The job was written here as it is at `version`, and there is nothing to be done about it before something else happens.
+    /// Records that the operator wrote the job as it is at `version`, and that only another change needs a
+    /// reconcile.
     pub(super) fn mark_up_to_date(&self, job: &JobKey, version: u64) {
         self.lock().up_to_date.insert(job.clone(), version);
     }
 
-    /// Whether there is nothing to be done about the job at this very version by itself.
+    /// Returns whether this exact version of the job needs no reconcile by itself.
     #[must_use]
     pub fn is_settled(&self, job: &JobKey, version: u64) -> bool {
         self.lock().up_to_date.get(job) == Some(&version)
     }
 
-    /// What was written of the job is to be looked at when it is heard, because something else was told before. Whether it was not to be.
+    /// Clears the up-to-date mark, so that the next watch event of the job is reconciled. Returns whether it
+    /// was set.
     pub(super) fn clear_up_to_date(&self, job: &JobKey) -> bool {
         self.lock().up_to_date.remove(job).is_some()
     }
 
-    /// The job was written here, and has this version since.
-    pub fn record_write(&self, job: &JobKey, version: u64) {
-        let mut known = self.lock();
-        let written = known.written.entry(job.clone()).or_default();
-        *written = (*written).max(version);
-        known.begun.remove(job);
+    /// Records whether the job has finished.
+    pub fn record_finished(&self, job: &JobKey, is_finished: bool) {
+        let mut cached = self.lock();
+        if is_finished {
+            cached.finished.insert(job.clone());
+        } else {
+            cached.finished.remove(job);
+        }
     }
 
-    /// Whether the job was written here since `version`: who looks at that looks at the past.
+    /// Returns the blockers of queued requests that finished jobs still hold.
+    pub(super) fn finished_blockers<'a>(
+        &self,
+        documents: impl Iterator<Item = &'a PartitionDocument>,
+    ) -> BTreeSet<PartitionId> {
+        let cached = self.lock();
+        let is_finished = |blocker: &&BlockerDocument| {
+            let owner = blocker.owner.as_ref().filter(|owner| owner.kind == IpuJob::KIND);
+            let key = owner.and_then(|owner| JobKey::new(&owner.namespace, &owner.name, &owner.uid).ok());
+            key.is_some_and(|key| cached.finished.contains(&key))
+        };
+        let waiting = documents.filter_map(|document| document.waiting.as_ref());
+        let blockers = waiting.flat_map(|waiting| &waiting.blockers);
+        blockers.filter(is_finished).map(|blocker| blocker.id.clone()).collect()
+    }
+
+    /// Records that the operator wrote this version of the job.
+    pub fn record_write(&self, job: &JobKey, version: u64) {
+        let mut cached = self.lock();
+        let written = cached.written.entry(job.clone()).or_default();
+        *written = (*written).max(version);
+        cached.first_reconciled.remove(job);
+    }
+
+    /// Returns whether the operator has written the job since `version`, which is therefore outdated.
     #[must_use]
     pub fn is_stale(&self, job: &JobKey, version: u64) -> bool {
         self.lock()
@@ -127,90 +159,91 @@ impl Cache {
             .is_some_and(|written| *written > version)
     }
 
-    /// The job was let go of: all that will be heard of it but that it is gone is past.
+    /// Records that the finalizer was removed: every later event of the job but its deletion is outdated.
     pub(super) fn mark_finalized(&self, job: &JobKey) {
         self.forget(job);
         self.record_write(job, u64::MAX);
     }
 
-    /// When work on the job began here, of which nothing was recorded yet: `now` if this is the first that is heard of it.
+    /// Returns the time of the first reconcile of a job without recorded status: `now` for a new job.
     #[must_use]
-    pub fn begun(&self, job: &JobKey, now: Timestamp) -> Timestamp {
-        *self.lock().begun.entry(job.clone()).or_insert(now)
+    pub fn started_at(&self, job: &JobKey, now: Timestamp) -> Timestamp {
+        *self.lock().first_reconciled.entry(job.clone()).or_insert(now)
     }
 
-    /// The job is on its way to running, since this moment or earlier; or it is not.
+    /// Records that the job is starting since this time or earlier, or that it is not starting.
     pub(super) fn set_starting(&self, job: &JobKey, since: Option<Timestamp>) {
-        let mut known = self.lock();
+        let mut cached = self.lock();
         match since {
             Some(since) => {
-                known.on_its_way.entry(job.clone()).or_insert(since);
+                cached.starting.entry(job.clone()).or_insert(since);
             }
             None => {
-                known.on_its_way.remove(job);
+                cached.starting.remove(job);
             }
         }
     }
 
-    /// Since when the job is on its way to running, if it is.
+    /// Returns the time since which the job is starting, if it is.
     pub(super) fn starting_since(&self, job: &JobKey) -> Option<Timestamp> {
-        self.lock().on_its_way.get(job).copied()
+        self.lock().starting.get(job).copied()
     }
 
-    /// Whether the shared objects of the job were applied as they are now; `fingerprint` is of what they are.
+    /// Returns whether the shared objects of the job were applied with this `fingerprint`.
     #[must_use]
     pub fn is_applied(&self, job: &JobKey, fingerprint: u64) -> bool {
         self.lock().applied.get(job) == Some(&fingerprint)
     }
 
-    /// They were.
-    pub fn applied(&self, job: &JobKey, fingerprint: u64) {
+    /// Records that the shared objects were applied with this `fingerprint`.
+    pub fn mark_applied(&self, job: &JobKey, fingerprint: u64) {
         self.lock().applied.insert(job.clone(), fingerprint);
     }
 
-    /// They may not be there any more.
-    pub(super) fn not_applied(&self, job: &JobKey) {
+    /// Records that shared objects may be missing.
+    pub(super) fn invalidate_applied(&self, job: &JobKey) {
         self.lock().applied.remove(job);
     }
 
-    /// Returns the rights of the job's launchers by instance. Of an instance without an entry they are not known.
+    /// Returns the rights of the job's launchers by instance. The rights of other instances are unknown.
     pub(super) fn rights(&self, job: &JobKey) -> BTreeMap<u32, LauncherRole> {
         self.lock().rights.get(job).cloned().unwrap_or_default()
     }
 
     /// Records the rights of the launcher of an instance.
-    pub(super) fn has_rights(&self, job: &JobKey, instance: u32, rights: LauncherRole) {
-        let mut known = self.lock();
-        let all = known.rights.entry(job.clone()).or_default();
+    pub(super) fn record_rights(&self, job: &JobKey, instance: u32, rights: LauncherRole) {
+        let mut cached = self.lock();
+        let all = cached.rights.entry(job.clone()).or_default();
         all.insert(instance, rights);
     }
 
-    /// Records that the rights of the launcher of an instance are not known.
-    pub(super) fn doubts_rights(&self, job: &JobKey, instance: u32) {
-        let mut known = self.lock();
-        if let Some(all) = known.rights.get_mut(job) {
+    /// Records that the rights of the launcher of an instance are unknown.
+    pub(super) fn invalidate_rights(&self, job: &JobKey, instance: u32) {
+        let mut cached = self.lock();
+        if let Some(all) = cached.rights.get_mut(job) {
             all.remove(&instance);
         }
     }
 
-    /// The job is gone.
+    /// Clears the state of a deleted job.
     pub fn forget(&self, job: &JobKey) {
-        let mut known = self.lock();
-        known.written.remove(job);
-        known.up_to_date.remove(job);
-        known.active.remove(job);
-        known.applied.remove(job);
-        known.rights.remove(job);
-        known.begun.remove(job);
-        known.on_its_way.remove(job);
-        known.unconfirmed.remove(job);
-        known.ended.remove(job);
-        known.evicted.remove(job);
-        known.witnessed.remove(job);
-        if let Some(pods) = known.pods.get_mut(job) {
+        let mut cached = self.lock();
+        cached.written.remove(job);
+        cached.up_to_date.remove(job);
+        cached.active.remove(job);
+        cached.applied.remove(job);
+        cached.rights.remove(job);
+        cached.first_reconciled.remove(job);
+        cached.starting.remove(job);
+        cached.unconfirmed.remove(job);
+        cached.failed_since.remove(job);
+        cached.evicted.remove(job);
+        cached.witnessed.remove(job);
+        cached.finished.remove(job);
+        if let Some(pods) = cached.pods.get_mut(job) {
             pods.retain(|_, pod| !pod.deleted);
             if pods.is_empty() {
-                known.pods.remove(job);
+                cached.pods.remove(job);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! What is heard of IPUJobs: which there are, and which are gone, also those that went while nobody listened.
+//! The IPUJob watch: it keeps a store of all jobs, enqueues changed ones, and clears the state of deleted
+//! ones, including those that a relist misses.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -19,35 +20,35 @@ use super::informer::Cache;
 use super::kube_api::jobs;
 use crate::crd::IpuJob;
 
-/// A job by its name.
+/// Reference to a job by namespace and name.
 pub(super) type JobRef = ObjectRef<DynamicObject>;
 
-/// The jobs that are there.
+/// Jobs that exist, by key.
 #[derive(Debug, Default)]
 pub(super) struct KnownJobs {
     all: HashSet<JobKey>,
-    /// While a list of all is read: which were in it.
+    /// Jobs of the LIST in progress.
     listed: Option<HashSet<JobKey>>,
 }
 
 impl KnownJobs {
-    pub(super) fn has(&self, job: &JobKey) -> bool {
+    pub(super) fn contains(&self, job: &JobKey) -> bool {
         self.all.contains(job)
     }
 
-    /// A list of all begins.
+    /// Starts a LIST.
     fn on_init(&mut self) {
         self.listed = Some(HashSet::new());
     }
 
-    fn put(&mut self, job: JobKey) {
+    fn insert(&mut self, job: JobKey) {
         if let Some(listed) = &mut self.listed {
             listed.insert(job.clone());
         }
         self.all.insert(job);
     }
 
-    /// The list is whole: these are not there any more.
+    /// Ends the LIST. Returns the jobs that it does not contain: they were deleted.
     fn on_init_done(&mut self) -> Vec<JobKey> {
         let Some(listed) = self.listed.take() else {
             return Vec::new();
@@ -60,11 +61,11 @@ impl KnownJobs {
     }
 }
 
-/// Keeps all jobs in a store, and tells of those that have changed.
-pub(super) fn hear_jobs(
+/// Keeps all jobs in a store, and enqueues those that changed.
+pub(super) fn watch_jobs(
     api: Api<DynamicObject>,
     shared: Arc<Shared>,
-    told: UnboundedSender<JobRef>,
+    queue: UnboundedSender<JobRef>,
 ) -> (Store<DynamicObject>, impl Future<Output = ()>) {
     let writer = reflector::store::Writer::<DynamicObject>::new(jobs());
     let store = writer.as_reader();
@@ -72,13 +73,13 @@ pub(super) fn hear_jobs(
         .default_backoff()
         .modify(compact);
     let stream = reflector::reflector(writer, stream);
-    (store, async move { hear(stream, &shared, &told).await })
+    (store, async move { handle_events(stream, &shared, &queue).await })
 }
 
-async fn hear(
+async fn handle_events(
     stream: impl Stream<Item = watcher::Result<Event<DynamicObject>>>,
     shared: &Shared,
-    told: &UnboundedSender<JobRef>,
+    queue: &UnboundedSender<JobRef>,
 ) {
     let mut stream = pin!(stream);
     let names = || shared.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,12 +87,16 @@ async fn hear(
         shared.observe("IPUJobs", &event);
         match event {
             Ok(Event::Apply(job) | Event::InitApply(job)) => {
+                let object = expand(&job);
                 if let Some(key) = key(&job) {
-                    names().put(key);
+                    let phase = object["status"]["phase"].as_str();
+                    let is_finished = matches!(phase, Some("Completed" | "Failed"));
+                    shared.cache.record_finished(&key, is_finished);
+                    names().insert(key);
                 }
-                shared.observer.watch_connected(&expand(&job));
+                shared.observer.watch_connected(&object);
                 if !is_settled(&shared.cache, &job) {
-                    let _ = told.unbounded_send(reference(&job));
+                    let _ = queue.unbounded_send(reference(&job));
                 }
             }
             Ok(Event::Delete(job)) => {
@@ -101,17 +106,17 @@ async fn hear(
                 }
             }
             Ok(Event::Init) => names().on_init(),
-            // Nothing was told of what was deleted while the watch was broken.
+            // Objects deleted while the watch was broken have no delete event.
             Ok(Event::InitDone) => {
-                let gone = names().on_init_done();
-                gone.iter().for_each(|job| forget(shared, job));
+                let deleted = names().on_init_done();
+                deleted.iter().for_each(|job| forget(shared, job));
             }
             Err(_) => {}
         }
     }
 }
 
-/// Whether the job is as it was written here, and was looked at then.
+/// Returns whether this version of the job is one that the operator wrote and marked up to date.
 fn is_settled(cache: &Cache, job: &DynamicObject) -> bool {
     let metadata = &job.metadata;
     let version = metadata.resource_version.as_deref().unwrap_or_default();
@@ -120,7 +125,7 @@ fn is_settled(cache: &Cache, job: &DynamicObject) -> bool {
         .is_some_and(|(key, version)| cache.is_settled(&key, version))
 }
 
-/// Forgets all that was remembered of a job that is gone.
+/// Clears all cached state of a deleted job.
 fn forget(shared: &Shared, job: &JobKey) {
     shared.cache.forget(job);
     shared
@@ -137,14 +142,14 @@ pub(super) fn name_of(job: &JobRef) -> String {
     format!("{}/{}", job.namespace.as_deref().unwrap_or_default(), job.name)
 }
 
-/// Which job it is.
+/// Returns the key of a job.
 pub(super) fn key(job: &DynamicObject) -> Option<JobKey> {
     let metadata = &job.metadata;
     let (namespace, name) = (metadata.namespace.as_deref()?, metadata.name.as_deref()?);
     JobKey::new(namespace, name, metadata.uid.as_deref()?).ok()
 }
 
-/// The same by its name alone.
+/// Returns the reference to a job by namespace and name, without its uid.
 pub(super) fn job_ref(job: &JobKey) -> JobRef {
     ObjectRef::new_with(job.name.as_str(), jobs()).within(job.namespace.as_str())
 }
@@ -153,7 +158,8 @@ pub(super) fn reference(job: &DynamicObject) -> JobRef {
     ObjectRef::from_obj_with(job, jobs())
 }
 
-/// Makes little of a job that is kept: without what nobody reads, and as text, which takes a fraction of the room of its tree.
+/// Compacts a stored job: drops unused fields, and stores the rest as JSON text, which takes a fraction of
+/// the memory of its tree.
 fn compact(job: &mut DynamicObject) {
     job.metadata.managed_fields = None;
     if let Some(annotations) = &mut job.metadata.annotations {
@@ -162,12 +168,12 @@ fn compact(job: &mut DynamicObject) {
     job.data = Value::String(job.data.to_string());
 }
 
-/// The object that was folded.
+/// Restores the object that [`compact`] stored.
 pub(super) fn expand(job: &DynamicObject) -> Value {
     let text = job.data.as_str().unwrap_or_default();
     let mut object: Value = serde_json::from_str(text).unwrap_or_default();
     object["metadata"] = serde_json::to_value(&job.metadata).unwrap_or_default();
-    // Objects of a list do not say what they are.
+    // Objects of a list have no `apiVersion` and `kind`.
     object["apiVersion"] = IpuJob::API_VERSION.into();
     object["kind"] = IpuJob::KIND.into();
     object
@@ -187,7 +193,7 @@ mod tests {
     use crate::resources::InstallationDefaults;
 
     #[test]
-    fn a_job_that_is_kept_is_the_job_that_was_heard_of() {
+    fn expand_restores_the_compacted_job() {
         let mut object = json!({
             "apiVersion": IpuJob::API_VERSION, "kind": IpuJob::KIND,
             "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "finalizers": ["x"]},
@@ -197,7 +203,7 @@ mod tests {
         let mut job: DynamicObject = serde_json::from_value(object.clone()).expect("an object");
         compact(&mut job);
         assert_eq!(expand(&job), object);
-        // As a list has it.
+        // As a list contains it.
         object["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
         let parts = ["metadata", "spec", "status"].map(|part| (part.to_owned(), object[part].clone()));
         let mut job: DynamicObject =
@@ -205,44 +211,47 @@ mod tests {
         compact(&mut job);
         object["metadata"]
             .as_object_mut()
-            .expect("it is")
+            .expect("a mapping")
             .remove("managedFields");
         assert_eq!(expand(&job), object);
     }
 
-    /// Who is gone, by uid.
+    /// Records uids of deleted jobs, and callbacks of watches.
     #[derive(Default)]
-    struct Gone(Mutex<Vec<String>>, Mutex<Vec<&'static str>>);
+    struct RecordingObserver(Mutex<Vec<String>>, Mutex<Vec<&'static str>>);
 
-    impl Observer for Gone {
+    impl Observer for RecordingObserver {
         fn job_deleted(&self, job: &Value) {
             let uid = job["metadata"]["uid"].as_str().expect("a uid").to_owned();
-            self.0.lock().expect("nobody panics").push(uid);
+            self.0.lock().expect("the lock is not poisoned").push(uid);
         }
 
         fn hears(&self, _: &'static str) {
-            self.1.lock().expect("nobody panics").push("hears");
+            self.1.lock().expect("the lock is not poisoned").push("connected");
         }
 
         fn interrupted(&self, objects: &'static str) {
-            self.1.lock().expect("nobody panics").push(objects);
+            self.1.lock().expect("the lock is not poisoned").push(objects);
         }
     }
 
-    /// Nobody is called by what hears.
-    fn deaf(observer: Arc<dyn Observer>) -> Shared {
-        let nobody = "http://127.0.0.1:1";
-        let api = KubeApi::new(kube::Config::new(nobody.parse().expect("an address")), "test");
-        let proxy = ProxyClient::new(nobody, ClientOptions::default()).expect("a client");
+    /// Returns shared state whose servers are unreachable.
+    fn unreachable_shared(observer: Arc<dyn Observer>) -> Shared {
+        let unreachable = "http://127.0.0.1:1";
+        let api = KubeApi::new(
+            kube::Config::new(unreachable.parse().expect("an address")),
+            "test",
+        );
+        let proxy = ProxyClient::new(unreachable, ClientOptions::default()).expect("a client");
         let cache = Arc::new(Cache::new());
-        let operator = Reconciler::new(
+        let reconciler = Reconciler::new(
             Arc::new(api.expect("a client")),
             Arc::new(proxy),
             Arc::clone(&cache),
             InstallationDefaults::default(),
             Arc::new(Timestamp::default),
         );
-        Shared::new(operator, cache, observer)
+        Shared::new(reconciler, cache, observer)
     }
 
     fn job(uid: &str) -> DynamicObject {
@@ -252,11 +261,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_that_only_begins_is_no_sign_that_a_watch_hears_and_a_watch_that_broke_is() {
-        let observer = Arc::new(Gone::default());
-        let shared = deaf(Arc::clone(&observer) as Arc<dyn Observer>);
-        let (told, _queue) = unbounded();
-        let failed = || kube::Error::Service("gone".into());
+    async fn an_init_event_does_not_report_a_connected_watch_and_a_failed_watch_does() {
+        let observer = Arc::new(RecordingObserver::default());
+        let shared = unreachable_shared(Arc::clone(&observer) as Arc<dyn Observer>);
+        let (queue, _receiver) = unbounded();
+        let failed = || kube::Error::Service("unreachable".into());
         let events = [
             Ok(Event::Init),
             Err(watcher::Error::InitialListFailed(failed())),
@@ -265,33 +274,36 @@ mod tests {
             Err(watcher::Error::WatchFailed(failed())),
             Err(watcher::Error::WatchStartFailed(failed())),
         ];
-        hear(stream::iter(events), &shared, &told).await;
-        let told = observer.1.lock().expect("nobody panics");
-        assert_eq!(told[..], ["IPUJobs", "hears", "hears", "IPUJobs", "IPUJobs"]);
+        handle_events(stream::iter(events), &shared, &queue).await;
+        let calls = observer.1.lock().expect("the lock is not poisoned");
+        assert_eq!(
+            calls[..],
+            ["IPUJobs", "connected", "connected", "IPUJobs", "IPUJobs"]
+        );
     }
 
     #[tokio::test]
-    async fn a_job_that_was_deleted_while_the_watch_was_broken_is_forgotten_like_any_other() {
-        let observer = Arc::new(Gone::default());
-        let shared = deaf(Arc::clone(&observer) as Arc<dyn Observer>);
-        let (told, _queue) = unbounded();
+    async fn a_job_deleted_while_the_watch_was_broken_is_forgotten() {
+        let observer = Arc::new(RecordingObserver::default());
+        let shared = unreachable_shared(Arc::clone(&observer) as Arc<dyn Observer>);
+        let (queue, _receiver) = unbounded();
         let listed = |uids: &[&str]| {
             let all = uids.iter().map(|uid| Event::InitApply(job(uid)));
             let all: Vec<_> = all.collect();
             std::iter::once(Event::Init).chain(all).chain([Event::InitDone])
         };
         let began = listed(&["a", "b", "c"]).chain([Event::Apply(job("d")), Event::Delete(job("a"))]);
-        hear(stream::iter(began.map(Ok)), &shared, &told).await;
+        handle_events(stream::iter(began.map(Ok)), &shared, &queue).await;
         for uid in ["b", "c", "d"] {
-            shared.cache.record_write(&key(&job(uid)).expect("it is one"), 7);
+            shared.cache.record_write(&key(&job(uid)).expect("a job key"), 7);
         }
-        assert_eq!(*observer.0.lock().expect("nobody panics"), ["a"]);
-        // The first list of the next watch is not whole.
+        assert_eq!(*observer.0.lock().expect("the lock is not poisoned"), ["a"]);
+        // The first list of the next watch is incomplete.
         let half = [Event::Init, Event::InitApply(job("b"))];
         let again = half.into_iter().chain(listed(&["c", "d"]));
-        hear(stream::iter(again.map(Ok)), &shared, &told).await;
-        assert_eq!(*observer.0.lock().expect("nobody panics"), ["a", "b"]);
-        let is_remembered = |uid: &&str| shared.cache.is_stale(&key(&job(uid)).expect("it is one"), 3);
+        handle_events(stream::iter(again.map(Ok)), &shared, &queue).await;
+        assert_eq!(*observer.0.lock().expect("the lock is not poisoned"), ["a", "b"]);
+        let is_remembered = |uid: &&str| shared.cache.is_stale(&key(&job(uid)).expect("a job key"), 3);
         let remembered: Vec<&str> = ["b", "c", "d"].into_iter().filter(is_remembered).collect();
         assert_eq!(remembered, ["c", "d"]);
     }

@@ -1,4 +1,4 @@
-//! A real API server.
+//! Implementation of [`ApiServer`] for a real API server.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,23 +15,25 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config, Resource as _};
 use serde_json::{Value, json};
 
-use super::event_series::{EventWrite, Events};
+use super::event_series::{EventRecorder, EventWrite};
 use super::ports::{ApiServer, JobEvent, PortError};
 use crate::api_call::{Failure, METADATA_ONLY, bounded, connect};
 use crate::crd::IpuJob;
 use crate::resources::FIELD_MANAGER;
 
-/// How long one call may take.
+/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a log may take: a verdict waits for it, and is made without it.
+/// Timeout of a log request: the outcome of an attempt waits for the log, and is decided without it.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The closing words of `mpirun` are ten lines or so, and others may have said something after them.
-const LAST_LINES: i64 = 64;
+/// Number of log lines that are read. The final message of `mpirun` has about ten lines, and other processes
+/// may write after it.
+const MAX_LOG_LINES: i64 = 64;
 
-/// What is read of them at most, because a line may be as long as it likes. What is longer lacks its end, and tells nothing.
-const LAST_BYTES: i64 = 1 << 20;
+/// Maximum size of those lines: a line has no length limit. A longer excerpt lacks its end, and yields no
+/// evidence.
+const MAX_LOG_BYTES: i64 = 1 << 20;
 
 /// The media type of a JSON Patch (RFC 6902).
 const JSON_PATCH: &str = "application/json-patch+json";
@@ -40,7 +42,7 @@ const JSON_PATCH: &str = "application/json-patch+json";
 #[derive(Clone)]
 pub struct KubeApi {
     client: Client,
-    events: Arc<Events>,
+    events: Arc<EventRecorder>,
 }
 
 impl std::fmt::Debug for KubeApi {
@@ -50,20 +52,20 @@ impl std::fmt::Debug for KubeApi {
 }
 
 impl KubeApi {
-    /// The API server of `config`; `instance` is what its events name as their reporter. Calls nobody yet, and never
-    /// repeats a call: the next pass does.
+    /// Creates a client of the API server of `config`. `instance` is the reporter that its Events name. No
+    /// request is sent yet, and no request is ever repeated: the next reconcile does that.
     ///
     /// # Errors
     ///
-    /// If `config` makes no client.
+    /// If `config` is not valid for a client.
     pub fn new(config: Config, instance: &str) -> Result<Self, kube::Error> {
         Ok(Self {
             client: connect(config)?,
-            events: Arc::new(Events::of(instance)),
+            events: Arc::new(EventRecorder::new(instance)),
         })
     }
 
-    /// The client that it calls with.
+    /// Returns the underlying client.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
@@ -73,24 +75,24 @@ impl KubeApi {
         Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 
-    /// Sends an object, and answers its metadata as they are then: the rest is known, and to make text of it, and read that, is most of
-    /// an answer.
+    /// Sends an object, and returns only the metadata of the response: the caller knows the rest, and
+    /// serializing and parsing it is most of the cost of a response.
     async fn send(&self, request: Result<http::Request<Vec<u8>>, Error>) -> Result<Value, PortError> {
-        let mut request = request.map_err(|error| bad(&error.to_string()))?;
+        let mut request = request.map_err(|error| bad_object(&error.to_string()))?;
         let metadata_only = HeaderValue::from_static(METADATA_ONLY);
         request.headers_mut().insert(ACCEPT, metadata_only);
-        let mut answer: Value = call(self.client.request(request)).await?;
-        Ok(answer["metadata"].take())
+        let mut response: Value = call(self.client.request(request)).await?;
+        Ok(response["metadata"].take())
     }
 
-    /// Creates an object that is not there yet; its metadata.
+    /// Creates an object. Returns its metadata, or [`PortError::Conflict`] if it exists.
     async fn create(&self, resource: &ApiResource, object: &Value) -> Result<Value, PortError> {
         let url = DynamicObject::url_path(resource, object["metadata"]["namespace"].as_str());
-        let request = Request::new(url).create(&by_us(), object.to_string().into_bytes());
+        let request = Request::new(url).create(&post_params(), object.to_string().into_bytes());
         self.send(request).await
     }
 
-    /// What `params` say of a log.
+    /// Returns the part of a log that `params` select.
     async fn log(
         &self,
         namespace: &str,
@@ -100,23 +102,23 @@ impl KubeApi {
     ) -> Result<String, PortError> {
         params.container = container.map(str::to_owned);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let asked = bounded(LOG_TIMEOUT, pods.logs(name, &params)).await;
-        asked.map_err(|failure| port_error(&failure))
+        let log = bounded(LOG_TIMEOUT, pods.logs(name, &params)).await;
+        log.map_err(|failure| port_error(&failure))
     }
 }
 
-/// Kubernetes Pods.
+/// The resource of pods.
 pub(super) fn pods() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods")
 }
 
-/// IPUJobs.
+/// The resource of IPUJobs.
 pub(super) fn jobs() -> ApiResource {
     let kind = GroupVersionKind::gvk("graphcore.ai", "v1alpha1", IpuJob::KIND);
     ApiResource::from_gvk_with_plural(&kind, "ipujobs")
 }
 
-/// Roles.
+/// The resource of Roles.
 fn roles() -> ApiResource {
     let kind = GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "Role");
     ApiResource::from_gvk_with_plural(&kind, "roles")
@@ -129,12 +131,16 @@ fn resource_of(object: &Value) -> Result<ApiResource, PortError> {
         Some("ServiceAccount") => "serviceaccounts",
         Some("Role") => "roles",
         Some("RoleBinding") => "rolebindings",
-        other => return Err(bad(&format!("objects of kind {other:?} are not applied"))),
+        other => {
+            return Err(bad_object(&format!(
+                "objects of kind {other:?} cannot be applied"
+            )));
+        }
     };
     let (group, version) = object["apiVersion"]
         .as_str()
         .map(|text| text.split_once('/').unwrap_or(("", text)))
-        .ok_or_else(|| bad("an object without apiVersion"))?;
+        .ok_or_else(|| bad_object("the object has no apiVersion"))?;
     let kind = object["kind"].as_str().unwrap_or_default();
     Ok(ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk(group, version, kind),
@@ -142,10 +148,10 @@ fn resource_of(object: &Value) -> Result<ApiResource, PortError> {
     ))
 }
 
-/// Whether what is there is of a job of the name of the one that `object` is of.
-fn has_owner_of(there: &DynamicObject, object: &Value) -> bool {
+/// Returns whether the existing object is owned by a job of the same name as the owner of `object`.
+fn has_same_owner(existing: &DynamicObject, object: &Value) -> bool {
     let ours = &object["metadata"]["ownerReferences"][0];
-    let mut owners = there.metadata.owner_references.iter().flatten();
+    let mut owners = existing.metadata.owner_references.iter().flatten();
     owners.any(|owner| {
         ours["apiVersion"] == owner.api_version.as_str()
             && ours["kind"] == owner.kind.as_str()
@@ -153,7 +159,7 @@ fn has_owner_of(there: &DynamicObject, object: &Value) -> bool {
     })
 }
 
-fn bad(message: &str) -> PortError {
+fn bad_object(message: &str) -> PortError {
     PortError::Refused {
         code: "BadObject".to_owned(),
         message: message.to_owned(),
@@ -164,7 +170,7 @@ fn untyped(object: &DynamicObject) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }
 
-fn by_us() -> PostParams {
+fn post_params() -> PostParams {
     PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PostParams::default()
@@ -206,7 +212,7 @@ fn port_error(failure: &Failure) -> PortError {
     }
 }
 
-/// A time as logs have it: `2026-03-22T10:10:31.123456789Z`.
+/// Parses a timestamp of a log line: `2026-03-22T10:10:31.123456789Z`.
 fn since_epoch(time: &str) -> Option<Duration> {
     let time: jiff::Timestamp = time.parse().ok()?;
     Duration::try_from(time.as_duration()).ok()
@@ -259,8 +265,8 @@ impl ApiServer for KubeApi {
         container: Option<&str>,
     ) -> Result<Option<String>, PortError> {
         let params = LogParams {
-            tail_lines: Some(LAST_LINES),
-            limit_bytes: Some(LAST_BYTES),
+            tail_lines: Some(MAX_LOG_LINES),
+            limit_bytes: Some(MAX_LOG_BYTES),
             ..LogParams::default()
         };
         let lines = self.log(namespace, name, container, params).await?;
@@ -270,27 +276,27 @@ impl ApiServer for KubeApi {
     async fn apply(&self, object: &Value) -> Result<(), PortError> {
         let resource = resource_of(object)?;
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-        // Mostly it is not there yet.
+        // The object usually does not exist yet.
         match self.create(&resource, object).await {
             Err(PortError::Conflict(_)) => {}
-            done => return done.map(drop),
+            result => return result.map(drop),
         }
         let api = self.api(text("namespace"), &resource);
-        let there = call(api.get(text("name"))).await?;
-        if !has_owner_of(&there, object) {
+        let existing = call(api.get(text("name"))).await?;
+        if !has_same_owner(&existing, object) {
             return Err(PortError::Refused {
                 code: "NameTaken".to_owned(),
                 message: format!(
-                    "a {} that is not of this job is called {}: delete it, or give the job another name",
+                    "{} {} exists and is not owned by this job: delete it, or give the job another name",
                     resource.kind,
                     text("name")
                 ),
             });
         }
-        // It may be of an earlier job of the name, which Kubernetes has not removed yet: a merge patch replaces its owners, where
-        // to apply would add one.
+        // The object may belong to an earlier job of the same name, which the garbage collector has not
+        // removed yet. A merge patch replaces its owners; server-side apply would add one.
         let mut patch = object.clone();
-        patch["metadata"]["resourceVersion"] = there.metadata.resource_version.into();
+        patch["metadata"]["resourceVersion"] = existing.metadata.resource_version.into();
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
@@ -310,7 +316,7 @@ impl ApiServer for KubeApi {
             .header(CONTENT_TYPE, JSON_PATCH)
             .body(patch.to_string().into_bytes());
         match self.send(request.map_err(Error::BuildRequest)).await {
-            // The test has failed: the Role is of another owner.
+            // The test failed: the Role has another owner.
             Err(PortError::Refused { code, .. }) if code == "Invalid" => Ok(()),
             Ok(_) | Err(PortError::NotFound(_)) => Ok(()),
             Err(error) => Err(error),
@@ -344,8 +350,8 @@ impl ApiServer for KubeApi {
 
     async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError> {
         let text = |name: &str| job["metadata"][name].as_str().unwrap_or_default();
-        // All but the status and the version is taken from what is stored. A patch costs the API server more: it makes text of
-        // what is stored, changes that, and reads it again.
+        // The API server ignores all fields but the status and the version. A patch costs it more: it
+        // serializes the stored object, patches the text, and parses it again.
         let object = json!({
             "apiVersion": job["apiVersion"],
             "kind": job["kind"],
@@ -358,7 +364,7 @@ impl ApiServer for KubeApi {
         });
         let request = Request::new(DynamicObject::url_path(&jobs(), Some(text("namespace"))));
         let object = object.to_string().into_bytes();
-        let request = request.replace_subresource("status", text("name"), &by_us(), object);
+        let request = request.replace_subresource("status", text("name"), &post_params(), object);
         let mut written = job.clone();
         written["metadata"] = self.send(request).await?;
         written["status"] = status.clone();
@@ -368,23 +374,23 @@ impl ApiServer for KubeApi {
     async fn publish(&self, job: &Value, event: &JobEvent) -> Result<(), PortError> {
         let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let (name, done) = match self.events.write(job, event) {
+        let (name, result) = match self.events.write(job, event) {
             EventWrite::Create(event) => {
                 let name = event.metadata.name.clone().unwrap_or_default();
-                (name, call(api.create(&by_us(), &event)).await)
+                (name, call(api.create(&post_params(), &event)).await)
             }
             EventWrite::Count(name, patch) => {
                 let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-                let done = call(api.patch(&name, &params, &patch)).await;
-                (name, done)
+                let result = call(api.patch(&name, &params, &patch)).await;
+                (name, result)
             }
             EventWrite::Nothing => return Ok(()),
         };
-        if done.is_err() {
-            // Nothing counts in what may not be there.
+        if result.is_err() {
+            // No repetition counts in an Event that may not exist.
             self.events.forget(job, &name);
         }
-        done.map(drop)
+        result.map(drop)
     }
 }
 
@@ -393,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_line_is_read_to_the_nanosecond() {
+    fn log_timestamps_have_nanosecond_precision() {
         let time = since_epoch("1970-01-01T00:00:31.123456789Z");
         assert_eq!(time, Some(Duration::new(31, 123_456_789)));
         assert_eq!(
@@ -404,16 +410,16 @@ mod tests {
         assert_eq!(since_epoch("1969-12-31T23:59:59Z"), None);
     }
 
-    /// What the creation of a Kubernetes Pod comes to at this address.
+    /// Returns the error of a pod creation at this address.
     async fn create_at(address: std::net::SocketAddr) -> PortError {
         let uri = format!("http://{address}").parse().expect("an address");
         let api = KubeApi::new(Config::new(uri), "test").expect("a client");
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "n"}});
-        api.create_pod(&pod).await.expect_err("nothing is made")
+        api.create_pod(&pod).await.expect_err("the creation fails")
     }
 
-    /// Answers the one call that comes with this status.
-    fn answering(status: u16) -> std::net::SocketAddr {
+    /// Serves one request with this status.
+    fn serve_once(status: u16) -> std::net::SocketAddr {
         use std::io::{Read as _, Write as _};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -421,12 +427,12 @@ mod tests {
             let (mut stream, _) = listener.accept().expect("a call");
             let read = stream.read(&mut [0; 4096]).expect("a request");
             assert!(read > 0);
-            let answer = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status})
+            let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status})
                 .to_string();
-            let length = answer.len();
+            let length = body.len();
             write!(
                 stream,
-                "HTTP/1.1 {status} No\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{answer}"
+                "HTTP/1.1 {status} No\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
             )
             .expect("an answer");
         });
@@ -434,15 +440,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_turned_away_or_reached_nobody_was_not_done_and_what_was_not_answered_may_have_been() {
+    async fn rejected_and_unsent_requests_were_not_done_and_server_errors_are_inconclusive() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let nobody = listener.local_addr().expect("an address");
+        let unreachable = listener.local_addr().expect("an address");
         drop(listener);
-        let refused = create_at(nobody).await;
+        let refused = create_at(unreachable).await;
         assert!(matches!(refused, PortError::NotDone(_)), "{refused:?}");
-        let busy = create_at(answering(429)).await;
+        let busy = create_at(serve_once(429)).await;
         assert!(matches!(busy, PortError::NotDone(_)), "{busy:?}");
-        let broken = create_at(answering(503)).await;
+        let broken = create_at(serve_once(503)).await;
         assert!(matches!(broken, PortError::Unavailable(_)), "{broken:?}");
     }
 }

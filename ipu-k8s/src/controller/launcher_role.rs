@@ -1,10 +1,11 @@
-//! Rights of launchers: to see the workers of their instance and to run commands in them, for as long as all of these exist
-//! and are the job's own.
+//! Rights of launchers: to read the workers of their instance and to exec into them, as long as all of these
+//! exist and belong to the job.
 //!
-//! RBAC knows Pods by name alone, and any Pod of the namespace may take a name that is free. So a right is granted when the
-//! launcher starts, which is after its workers run, and revoked before the operator deletes a worker, and as soon as a
-//! worker is missing, terminating, ended or of another owner. Between the moment at which another client removes a worker
-//! and the moment at which the operator has seen that, a Pod that takes the name of the worker can be reached.
+//! RBAC identifies pods by name alone, and any pod of the namespace may take a free name. A right is
+//! therefore granted when the launcher starts, after its workers run. It is revoked before the operator
+//! deletes a worker, and as soon as a worker is missing, terminating, finished or owned by another object.
+//! Between the deletion of a worker by another client and its observation by the operator, the launcher can
+//! reach a pod that takes the worker's name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,30 +27,30 @@ pub(super) enum LauncherRole {
 }
 
 impl Reconciler {
-    /// Makes the rights of the job's launchers follow from what was seen, before any effect of `plan` is applied. A launcher
-    /// that is about to start gets its rights with that effect.
+    /// Reconciles the rights of the job's launchers with the observed state, before any effect of `plan` is
+    /// applied. A launcher that is about to start gets its rights with that effect.
     pub(super) async fn check_rights(
         &self,
-        blueprint: &ResourceBuilder<'_>,
+        builder: &ResourceBuilder<'_>,
         status: &JobStatus,
-        seen: &ObservedJob,
+        observed: &ObservedJob,
         plan: &Plan,
     ) -> Result<(), PortError> {
-        let spec = blueprint.spec;
+        let spec = builder.spec;
         if matches!(spec.shape(), JobKind::Workers) {
             return Ok(());
         }
         let key = spec.key();
-        let entitled = entitled(spec, seen, plan);
-        let known = self.cache.rights(key);
-        let seen_before = known.keys().copied().collect();
-        for instance in instances(spec, status, &seen.pods, seen_before) {
-            match (known.get(&instance), entitled.contains(&instance)) {
+        let entitled = entitled(spec, observed, plan);
+        let roles = self.cache.rights(key);
+        let known_instances = roles.keys().copied().collect();
+        for instance in instances(spec, status, &observed.pods, known_instances) {
+            match (roles.get(&instance), entitled.contains(&instance)) {
                 (Some(LauncherRole::Granted), true) | (Some(LauncherRole::Revoked), false) => {}
                 (_, true) if starts_launcher(plan, instance) => {}
-                (_, true) => self.grant(blueprint, instance).await?,
-                (None, false) if has_not_begun(status.instance(instance), seen, instance) => {
-                    self.cache.has_rights(key, instance, LauncherRole::Revoked);
+                (_, true) => self.grant(builder, instance).await?,
+                (None, false) if has_not_started(status.instance(instance), observed, instance) => {
+                    self.cache.record_rights(key, instance, LauncherRole::Revoked);
                 }
                 (_, false) => self.revoke(key, instance).await?,
             }
@@ -58,41 +59,37 @@ impl Reconciler {
     }
 
     /// Grants the launcher of an instance its rights, unless it has them.
-    pub(super) async fn grant(
-        &self,
-        blueprint: &ResourceBuilder<'_>,
-        instance: u32,
-    ) -> Result<(), PortError> {
-        let key = blueprint.spec.key();
+    pub(super) async fn grant(&self, builder: &ResourceBuilder<'_>, instance: u32) -> Result<(), PortError> {
+        let key = builder.spec.key();
         if self.cache.rights(key).get(&instance) == Some(&LauncherRole::Granted) {
             return Ok(());
         }
-        // Without an answer it may have them or not.
-        self.cache.doubts_rights(key, instance);
-        for object in &blueprint.launcher_rights(instance) {
+        // Without a response, the launcher may have the rights or not.
+        self.cache.invalidate_rights(key, instance);
+        for object in &builder.launcher_rights(instance) {
             self.api.apply(object).await?;
         }
-        self.cache.has_rights(key, instance, LauncherRole::Granted);
+        self.cache.record_rights(key, instance, LauncherRole::Granted);
         Ok(())
     }
 
-    /// Revokes all rights that the launchers of a job may have which this operator does not supervise.
+    /// Revokes all rights of the launchers of a job that no reconcile manages any longer.
     pub(super) async fn revoke_all(
         &self,
         key: &JobKey,
         status: &IpuJobStatus,
         pods: &[KubePod],
     ) -> Result<(), PortError> {
-        let known = self.cache.rights(key);
+        let roles = self.cache.rights(key);
         let recorded = status.instances.iter().map(|instance| instance.index);
-        let all: BTreeSet<u32> = known
+        let all: BTreeSet<u32> = roles
             .keys()
             .copied()
             .chain(recorded)
             .chain(pods.iter().map(|pod| pod.instance))
             .collect();
         for instance in all {
-            if known.get(&instance) != Some(&LauncherRole::Revoked) {
+            if roles.get(&instance) != Some(&LauncherRole::Revoked) {
                 self.revoke(key, instance).await?;
             }
         }
@@ -104,18 +101,19 @@ impl Reconciler {
         self.api
             .revoke(key.namespace.as_str(), &role, key.uid.as_str())
             .await?;
-        self.cache.has_rights(key, instance, LauncherRole::Revoked);
+        self.cache.record_rights(key, instance, LauncherRole::Revoked);
         Ok(())
     }
 }
 
-/// The instances that have a launcher, or get one now, and all workers of its attempt, none of which is to be stopped.
-fn entitled(spec: &JobSpec, seen: &ObservedJob, plan: &Plan) -> BTreeSet<u32> {
+/// Returns the instances that have or start a launcher, and that have all workers of its attempt, none of
+/// which is to be stopped.
+fn entitled(spec: &JobSpec, observed: &ObservedJob, plan: &Plan) -> BTreeSet<u32> {
     let mut attempts: BTreeMap<u32, u32> = BTreeMap::new();
-    if seen.deleted == Deleted::Yes {
+    if observed.deleted == Deleted::Yes {
         return BTreeSet::new();
     }
-    for launcher in seen.pods.iter().filter(|pod| pod.worker.is_none()) {
+    for launcher in observed.pods.iter().filter(|pod| pod.worker.is_none()) {
         if !launcher.deleted && launcher.count() == PodOutcome::Active {
             attempts.insert(launcher.instance, launcher.attempt);
         }
@@ -134,19 +132,19 @@ fn entitled(spec: &JobSpec, seen: &ObservedJob, plan: &Plan) -> BTreeSet<u32> {
         }
     }
     let mut workers: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for pod in seen.pods.iter().filter(|pod| is_there(pod)) {
+    for pod in observed.pods.iter().filter(|pod| is_active(pod)) {
         if attempts.get(&pod.instance) == Some(&pod.attempt) {
             workers.entry(pod.instance).or_default().extend(pod.worker);
         }
     }
     let all: BTreeSet<u32> = (0..spec.workers_per_instance()).collect();
-    workers.retain(|_, there| all.is_subset(there));
+    workers.retain(|_, existing| all.is_subset(existing));
     workers.into_keys().collect()
 }
 
-/// Whether a Pod exists, is the job's, and keeps its name for now.
-fn is_there(pod: &KubePod) -> bool {
-    pod.owned && !pod.deleted && !pod.leaving && pod.count() == PodOutcome::Active
+/// Returns whether a pod exists, belongs to the job, and keeps its name for now.
+fn is_active(pod: &KubePod) -> bool {
+    pod.owned && !pod.deleted && !pod.terminating && pod.count() == PodOutcome::Active
 }
 
 fn starts_launcher(plan: &Plan, instance: u32) -> bool {
@@ -155,17 +153,17 @@ fn starts_launcher(plan: &Plan, instance: u32) -> bool {
     plan.effects.iter().any(starts)
 }
 
-/// Whether nothing of an instance was started yet by any operator: then no rights were granted.
-fn has_not_begun(memory: Option<&InstanceStatus>, seen: &ObservedJob, instance: u32) -> bool {
-    let new = memory.is_none_or(|memory| {
+/// Returns whether no operator has started anything of an instance: then no rights were granted.
+fn has_not_started(memory: Option<&InstanceStatus>, observed: &ObservedJob, instance: u32) -> bool {
+    let is_new = memory.is_none_or(|memory| {
         memory.attempt == 0
             && memory.unused_releases == 0
             && memory.running_since.is_none()
             && memory.outcome.is_none()
     });
-    let waits = seen.partitions.get(&instance).is_none_or(|partition| {
+    let is_waiting = observed.partitions.get(&instance).is_none_or(|partition| {
         let state = partition.state;
         partition.attempt == 0 && matches!(state, HoldState::Waiting | HoldState::Intent | HoldState::Gone)
     });
-    new && waits && seen.pods.iter().all(|pod| pod.instance != instance)
+    is_new && is_waiting && observed.pods.iter().all(|pod| pod.instance != instance)
 }

@@ -1,4 +1,4 @@
-//! What the users of a job are told of a pass, by Events, in the words of its status.
+//! The Events that a reconcile publishes, in the words of the job's status.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,17 @@ use ipu_core::{JobPhase, Plan, Reason, Timestamp};
 use super::ports::{JobEvent, Severity};
 use crate::crd::IpuJobStatus;
 
-/// The reason of an Event about what Kubernetes has no word for.
+/// Reason of an Event about a pod whose problem has no Kubernetes reason.
 const NOT_STARTED: &str = "NotStarted";
 
-/// What is to be told: another phase, a restart, another reason to wait, what becomes of an instance while the job goes on, and what hinders
-/// a process, which is `held_up`. It is told when the status is written that says it: once.
+/// Returns the Events of a reconcile: a new phase, a restart, a new reason to wait, the end of an instance
+/// while the job continues, and a blocked process, `blocked_process`. They are published once, when the
+/// status with the same content is written.
 pub(super) fn events(
     before: &IpuJobStatus,
     after: &IpuJobStatus,
     plan: &Plan,
-    held_up: Option<&str>,
+    blocked_process: Option<&str>,
     at: Timestamp,
 ) -> Vec<JobEvent> {
     let phase = plan.status.phase;
@@ -27,12 +28,12 @@ pub(super) fn events(
         at,
     };
     let mut events = Vec::new();
-    for news in plan
+    for reason in plan
         .reasons
         .iter()
-        .filter(|reason| is_new_message(reason, before, after, phase))
+        .filter(|reason| has_own_event(reason, before, after, phase))
     {
-        events.push(event(Severity::Warning, &news.code, &news.to_string()));
+        events.push(event(Severity::Warning, &reason.code, &reason.to_string()));
     }
     if phase == JobPhase::Restarting && after.restart_count > before.restart_count {
         // One restart may follow another without any other phase in between.
@@ -45,7 +46,7 @@ pub(super) fn events(
             events.push(event(severity, "IPUJobRestarting", &restart.to_string()));
         }
     } else if before.phase != Some(phase) && phase != JobPhase::Pending {
-        let told = match phase {
+        let reason = match phase {
             JobPhase::Failed | JobPhase::Completed => plan.status.conclusion.as_ref(),
             _ => plan.reasons.first(),
         };
@@ -53,27 +54,27 @@ pub(super) fn events(
             JobPhase::Failed | JobPhase::Restarting => Severity::Warning,
             _ => Severity::Normal,
         };
-        let note = told.map_or_else(|| after.last_message.clone(), ToString::to_string);
+        let note = reason.map_or_else(|| after.last_message.clone(), ToString::to_string);
         events.push(event(severity, &format!("IPUJob{phase:?}"), &note));
     } else {
-        // Making and starting things is what a job does; waiting for others is worth a word.
-        let told = waits(before);
-        for (code, words) in waits(after) {
-            if !told.contains_key(code) {
-                let note = words.unwrap_or(&after.last_message);
+        // Creating and starting resources is routine; waiting for a partition is worth an Event.
+        let previous = waiting_reasons(before);
+        for (code, message) in waiting_reasons(after) {
+            if !previous.contains_key(code) {
+                let note = message.unwrap_or(&after.last_message);
                 events.push(event(Severity::Normal, code, note));
             }
         }
     }
-    if let Some(words) = held_up.filter(|words| !before.last_message.contains(words)) {
-        events.push(event(Severity::Warning, code(words), words));
+    if let Some(message) = blocked_process.filter(|message| !before.last_message.contains(message)) {
+        events.push(event(Severity::Warning, code(message), message));
     }
     events
 }
 
-/// Whether it is told of by itself: that a process is gone, that an instance has failed for good, or that it gave its partition back. All
-/// are reasons of the one pass that closes the attempt or has the verdict.
-fn is_new_message(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, phase: JobPhase) -> bool {
+/// Returns whether a reason gets its own Event: a missing process, an instance that failed for good, or a
+/// released partition. All are reasons of the one reconcile that ends the attempt.
+fn has_own_event(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, phase: JobPhase) -> bool {
     let of = |status: &IpuJobStatus| {
         let index = reason.numbers.get("instance").copied();
         let mut all = status.instances.iter();
@@ -87,23 +88,26 @@ fn is_new_message(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, 
         || (!phase.is_finished() && (has_failed && !had_failed || now > before))
 }
 
-/// The codes of what instances wait for; with the words, unless the message of the job has them.
-fn waits(status: &IpuJobStatus) -> BTreeMap<&str, Option<&str>> {
+/// Returns the codes of the reasons for which instances wait, each with its text, unless the message of the
+/// job contains it.
+fn waiting_reasons(status: &IpuJobStatus) -> BTreeMap<&str, Option<&str>> {
     let waiting = status
         .instances
         .iter()
         .filter(|instance| instance.state == "Waiting");
     let reasons = waiting.filter_map(|instance| instance.reason.as_deref());
-    let mut waits = BTreeMap::new();
-    for (place, reason) in reasons.enumerate() {
+    let mut reasons_by_code = BTreeMap::new();
+    for (position, reason) in reasons.enumerate() {
         let code = reason.split(':').next().unwrap_or_default();
-        waits.entry(code).or_insert((place > 0).then_some(reason));
+        reasons_by_code
+            .entry(code)
+            .or_insert((position > 0).then_some(reason));
     }
-    waits
+    reasons_by_code
 }
 
-/// The code in what is said of a Kubernetes Pod: `<name>: <code>: <more>`.
-fn code(words: &str) -> &str {
+/// Returns the code in a message about a pod: `<name>: <code>: <details>`.
+fn code(message: &str) -> &str {
     let is_code = |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric());
-    words.split(": ").nth(1).filter(is_code).unwrap_or(NOT_STARTED)
+    message.split(": ").nth(1).filter(is_code).unwrap_or(NOT_STARTED)
 }

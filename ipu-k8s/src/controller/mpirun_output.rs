@@ -1,29 +1,30 @@
-//! What the closing words of Open MPI's `mpirun` tell of the rank that failed first, and which worker that rank ran on.
+//! Parser for the final message of Open MPI's `mpirun`: which rank failed first, and which worker it ran on.
 //!
-//! Workers of a job with a launcher only serve: when a rank fails, it is the launcher that ends, and its output says why.
-//! A worker is named only where that is certain: if the words name it, or if every rank is on the worker of its number.
+//! The workers of a job with a launcher only host processes: when a rank fails, the launcher exits, and its
+//! output has the reason. A worker is identified only with certainty: if the message names it, or if every
+//! rank runs on the worker of its number.
 
 use ipu_core::{Exit, JobKind, JobSpec};
 use serde_json::Value;
 
 use crate::crd::IpuJob;
 
-/// What was told of the rank that failed first.
+/// First failure of a rank, as `mpirun` reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RankFailure {
-    /// Its number in `MPI_COMM_WORLD`.
+    /// Rank in `MPI_COMM_WORLD`.
     pub(super) rank: u32,
-    /// The host that it ran on, as `mpirun` calls it.
+    /// Host that it ran on, as `mpirun` names it.
     pub(super) host: Option<String>,
-    /// How it ended.
+    /// Exit of the process.
     pub(super) exit: Exit,
 }
 
-/// How `mpirun` may be called.
+/// Names of the `mpirun` program.
 const PROGRAMS: [&str; 3] = ["mpirun", "mpiexec", "orterun"];
 
-/// Options that say nothing of where ranks go.
-const ALONE: [&str; 9] = [
+/// Options without a value that do not affect the mapping of ranks.
+const FLAGS_WITHOUT_EFFECT: [&str; 9] = [
     "allow-run-as-root",
     "display-allocation",
     "display-map",
@@ -34,24 +35,25 @@ const ALONE: [&str; 9] = [
     "tag-output",
     "timestamp-output",
 ];
-/// The same with one value.
-const WITH_VALUE: [&str; 3] = ["bind-to", "output-filename", "x"];
-/// Units by which ranks are mapped in order, if each host has one slot.
-const MAPPED_BY: [&str; 6] = ["core", "hwthread", "node", "numa", "slot", "socket"];
-/// Open MPI's parameters that say nothing of where ranks go, by their first letters.
-const HARMLESS: [&str; 9] = [
+/// Options with one value that do not affect the mapping of ranks.
+const OPTIONS_WITHOUT_EFFECT: [&str; 3] = ["bind-to", "output-filename", "x"];
+/// Units that map ranks in order if each host has one slot.
+const ORDERED_MAPPINGS: [&str; 6] = ["core", "hwthread", "node", "numa", "slot", "socket"];
+/// Prefixes of MCA parameters that do not affect the mapping of ranks.
+const PARAMETERS_WITHOUT_EFFECT: [&str; 9] = [
     "btl", "coll", "mpi_", "mtl", "oob_tcp", "opal_", "osc", "plm_rsh", "pml",
 ];
 
-/// Reads the end of a launcher's log; none if it tells of no rank. Of several tales, the last one counts.
+/// Parses the end of a launcher's log. Returns `None` if it reports no rank, and the last report if there are
+/// several.
 pub(super) fn read(log: &str) -> Option<RankFailure> {
     let lines: Vec<&str> = log.lines().map(str::trim).collect();
-    let told = |(at, line): (usize, &&str)| {
+    let parse = |(at, line): (usize, &&str)| {
         signalled(line)
             .or_else(|| exited(line, lines.get(at + 1).copied().unwrap_or_default()))
             .or_else(|| aborted(line, lines.get(at + 1).copied().unwrap_or_default()))
     };
-    lines.iter().enumerate().rev().find_map(told)
+    lines.iter().enumerate().rev().find_map(parse)
 }
 
 /// `mpirun noticed that process rank 3 with PID 0 on node train-worker-3 exited on signal 11 (Segmentation fault).`
@@ -68,8 +70,8 @@ fn signalled(line: &str) -> Option<RankFailure> {
     })
 }
 
-/// `Process name: [[5111,1],3]`, and on the next line `Exit code:    7`. Ranks of another job than the first are none of
-/// those that the launcher was asked for.
+/// `Process name: [[5111,1],3]`, and on the next line `Exit code:    7`. Ranks of another job than the first
+/// were spawned, and are not those of the launcher's command.
 fn exited(line: &str, next: &str) -> Option<RankFailure> {
     let name = line.strip_prefix("Process name:")?.trim().strip_suffix(']')?;
     let (job, rank) = name.rsplit_once(',')?;
@@ -80,7 +82,7 @@ fn exited(line: &str, next: &str) -> Option<RankFailure> {
     Some(RankFailure {
         rank: rank.parse().ok()?,
         host: None,
-        exit: of_shell(code).filter(|exit| !exit.is_success())?,
+        exit: exit_of_shell_code(code).filter(|exit| !exit.is_success())?,
     })
 }
 
@@ -102,8 +104,8 @@ fn aborted(line: &str, next: &str) -> Option<RankFailure> {
     })
 }
 
-/// A shell adds 128 to the number of the signal that ended what it ran.
-const fn of_shell(code: u8) -> Option<Exit> {
+/// Shells add 128 to the number of the signal that ended a command.
+const fn exit_of_shell_code(code: u8) -> Option<Exit> {
     match code {
         129..=192 => Some(Exit::Signal(code - 128)),
         code => Some(Exit::Code(code)),
@@ -111,7 +113,7 @@ const fn of_shell(code: u8) -> Option<Exit> {
 }
 
 impl RankFailure {
-    /// The worker of `instance` that the rank ran on, where that is certain.
+    /// Returns the worker of `instance` that the rank ran on, if that is certain.
     pub(super) fn worker(&self, job: &IpuJob, spec: &JobSpec, instance: u32) -> Option<u32> {
         let JobKind::Launcher { command } = spec.shape() else {
             return None;
@@ -120,12 +122,13 @@ impl RankFailure {
         let is_host =
             |worker: &u32| self.host.as_deref() == Some(spec.worker_name(instance, *worker).as_str());
         (0..workers).find(is_host).or_else(|| {
-            let in_order = self.rank < workers && are_in_order(command, workers) && leaves_order(job);
+            let in_order =
+                self.rank < workers && are_in_order(command, workers) && environment_keeps_order(job);
             in_order.then_some(self.rank)
         })
     }
 
-    /// What is said of it beside the end of the launcher, which is the same.
+    /// Returns the cause to add to the exit of the launcher, which equals that of the rank.
     pub(super) fn cause(&self) -> String {
         match &self.host {
             Some(host) => format!("as rank {} on {host} did first", self.rank),
@@ -134,85 +137,87 @@ impl RankFailure {
     }
 }
 
-/// Whether a command runs `mpirun` once, with nothing but options under which every rank is on the worker of its number:
-/// the hostfile has one slot for each.
+/// Returns whether a command runs `mpirun` once, with only options that put every rank on the worker of its
+/// number: the hostfile has one slot per worker.
 fn are_in_order(command: &[String], workers: u32) -> bool {
     let text = command.join(" ");
-    let times: usize = PROGRAMS.iter().map(|program| text.matches(program).count()).sum();
-    let tells_more = ["OMPI_MCA_", "PMIX_", "PRTE_"]
+    let occurrences: usize = PROGRAMS.iter().map(|program| text.matches(program).count()).sum();
+    let sets_parameters = ["OMPI_MCA_", "PMIX_", "PRTE_"]
         .iter()
         .any(|prefix| text.contains(prefix));
-    if times != 1 || tells_more {
+    if occurrences != 1 || sets_parameters {
         return false;
     }
     let script;
-    let words: Vec<&str> = match command {
-        [shell, flag, text] if flag == "-c" && matches!(last_of(shell), "sh" | "bash") => {
+    let args: Vec<&str> = match command {
+        [shell, flag, text] if flag == "-c" && matches!(file_name(shell), "sh" | "bash") => {
             script = text.replace("\\\n", " ");
             script.split_whitespace().collect()
         }
-        words => words.iter().map(String::as_str).collect(),
+        args => args.iter().map(String::as_str).collect(),
     };
-    let is_program = |word: &&str| PROGRAMS.contains(&last_of(word));
-    let Some(at) = words.iter().position(is_program) else {
+    let is_program = |word: &&str| PROGRAMS.contains(&file_name(word));
+    let Some(at) = args.iter().position(is_program) else {
         return false;
     };
-    let mut words = words.into_iter().skip(at + 1);
-    while let Some(word) = words.next() {
+    let mut args = args.into_iter().skip(at + 1);
+    while let Some(word) = args.next() {
         let Some(option) = word.strip_prefix('-') else {
             let is_plain = !word.starts_with(['$', '"', '\'', '`', '(', ':']);
-            // After a colon, other programs are started elsewhere.
-            return is_plain && words.all(|word| word != ":");
+            // After a colon, further programs are started on other ranks.
+            return is_plain && args.all(|word| word != ":");
         };
         let option = option.strip_prefix('-').unwrap_or(option);
-        let known = match option {
-            "np" | "n" | "c" => number(words.next()).is_some_and(|ranks| ranks <= workers),
-            "N" | "npernode" => number(words.next()) == Some(1),
-            "map-by" => words.next().is_some_and(|unit| MAPPED_BY.contains(&unit)),
+        let is_known = match option {
+            "np" | "n" | "c" => number(args.next()).is_some_and(|ranks| ranks <= workers),
+            "N" | "npernode" => number(args.next()) == Some(1),
+            "map-by" => args.next().is_some_and(|unit| ORDERED_MAPPINGS.contains(&unit)),
             "mca" => {
-                let harmless = words.next().is_some_and(is_harmless);
-                words.next().is_some() && harmless
+                let is_allowed = args.next().is_some_and(has_no_effect_on_mapping);
+                args.next().is_some() && is_allowed
             }
-            option if WITH_VALUE.contains(&option) => words.next().is_some(),
-            option => ALONE.contains(&option),
+            option if OPTIONS_WITHOUT_EFFECT.contains(&option) => args.next().is_some(),
+            option => FLAGS_WITHOUT_EFFECT.contains(&option),
         };
-        if !known {
+        if !is_known {
             return false;
         }
     }
     false
 }
 
-/// Whether nothing in the environment of the launcher may say otherwise.
-fn leaves_order(job: &IpuJob) -> bool {
+/// Returns whether the environment of the launcher cannot change the mapping of ranks.
+fn environment_keeps_order(job: &IpuJob) -> bool {
     let template = job
         .spec
         .workers
         .as_ref()
         .and_then(|workers| workers.template.as_ref());
     let first = template.map_or(&Value::Null, |template| &template.0["spec"]["containers"][0]);
-    let theirs = first["env"].as_array().into_iter().flatten();
-    let theirs = theirs.map(|variable| variable["name"].as_str().unwrap_or_default());
+    let template_variables = first["env"].as_array().into_iter().flatten();
+    let template_variables = template_variables.map(|variable| variable["name"].as_str().unwrap_or_default());
     let own = job.spec.launcher.iter().flat_map(|launcher| &launcher.env);
-    let mut all = theirs.chain(own.map(|variable| variable.name.as_str()));
-    let unknown = first["envFrom"].as_array().is_some_and(|from| !from.is_empty());
-    !unknown
+    let mut all = template_variables.chain(own.map(|variable| variable.name.as_str()));
+    let has_env_from = first["envFrom"].as_array().is_some_and(|from| !from.is_empty());
+    !has_env_from
         && all.all(|name| match name.strip_prefix("OMPI_MCA_") {
-            Some(parameter) => is_harmless(parameter),
+            Some(parameter) => has_no_effect_on_mapping(parameter),
             None => !name.starts_with("PMIX_") && !name.starts_with("PRTE_"),
         })
 }
 
-fn is_harmless(parameter: &str) -> bool {
-    HARMLESS.iter().any(|known| parameter.starts_with(known))
+fn has_no_effect_on_mapping(parameter: &str) -> bool {
+    PARAMETERS_WITHOUT_EFFECT
+        .iter()
+        .any(|known| parameter.starts_with(known))
 }
 
 fn number(word: Option<&str>) -> Option<u32> {
     word?.parse().ok()
 }
 
-/// The name of a program without its folders.
-fn last_of(path: &str) -> &str {
+/// Returns the name of a program without its directories.
+fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
@@ -220,7 +225,7 @@ fn last_of(path: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn told(rank: u32, host: Option<&str>, exit: Exit) -> Option<RankFailure> {
+    fn failure(rank: u32, host: Option<&str>, exit: Exit) -> Option<RankFailure> {
         Some(RankFailure {
             rank,
             host: host.map(str::to_owned),
@@ -238,20 +243,20 @@ the job to be terminated. The first process to do so was:
 ";
 
     #[test]
-    fn the_rank_that_failed_first_is_read_with_its_end() {
-        assert_eq!(read(CLOSING), told(3, None, Exit::Code(7)));
+    fn the_first_failed_rank_is_parsed_with_its_exit() {
+        assert_eq!(read(CLOSING), failure(3, None, Exit::Code(7)));
         let shell = CLOSING.replace(":    7", ":    139");
-        assert_eq!(read(&shell), told(3, None, Exit::Signal(11)));
+        assert_eq!(read(&shell), failure(3, None, Exit::Signal(11)));
         let newer = CLOSING.replace("[[5111,1],3]", "[prterun-host-77@1,3]");
-        assert_eq!(read(&newer), told(3, None, Exit::Code(7)));
+        assert_eq!(read(&newer), failure(3, None, Exit::Code(7)));
         let signal = "mpirun noticed that process rank 5 with PID 0 on node train-worker-5 exited on signal 11 (Segmentation fault).";
-        assert_eq!(read(signal), told(5, Some("train-worker-5"), Exit::Signal(11)));
+        assert_eq!(read(signal), failure(5, Some("train-worker-5"), Exit::Signal(11)));
         let abort = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 5.\n\nNOTE: invoking";
-        assert_eq!(read(abort), told(2, None, Exit::Code(5)));
+        assert_eq!(read(abort), failure(2, None, Exit::Code(5)));
     }
 
     #[test]
-    fn what_tells_of_no_rank_of_the_job_is_not_read() {
+    fn messages_without_a_rank_of_the_job_are_ignored() {
         for text in [
             "",
             "no data",
@@ -267,7 +272,7 @@ the job to be terminated. The first process to do so was:
         }
     }
 
-    fn words(text: &str) -> Vec<String> {
+    fn args(text: &str) -> Vec<String> {
         text.split(' ').map(str::to_owned).collect()
     }
 
@@ -276,11 +281,11 @@ the job to be terminated. The first process to do so was:
     }
 
     #[test]
-    fn ranks_are_in_order_if_nothing_says_otherwise() {
+    fn ranks_are_in_order_by_default() {
         for command in [
-            words("mpirun ring"),
-            words("/usr/bin/mpirun --allow-run-as-root --bind-to none -np 8 python3 train.py --hostfile x"),
-            words("mpiexec -n 4 -x PATH --mca btl_tcp_if_include eth0 --map-by node ring"),
+            args("mpirun ring"),
+            args("/usr/bin/mpirun --allow-run-as-root --bind-to none -np 8 python3 train.py --hostfile x"),
+            args("mpiexec -n 4 -x PATH --mca btl_tcp_if_include eth0 --map-by node ring"),
             script("cd /data && exec mpirun -np 8 --tag-output \\\n  python3 train.py"),
         ] {
             assert!(are_in_order(&command, 8), "{command:?}");
@@ -288,20 +293,20 @@ the job to be terminated. The first process to do so was:
     }
 
     #[test]
-    fn ranks_may_be_anywhere_under_options_that_move_them_or_that_are_not_known() {
+    fn ranks_have_no_known_worker_under_options_that_map_them_or_are_unknown() {
         for command in [
-            words("python3 launch.py"),
-            words("mpirun"),
-            words("mpirun -np 16 --oversubscribe ring"),
-            words("mpirun -np 16 ring"),
-            words("mpirun --host train-worker-1,train-worker-0 ring"),
-            words("mpirun --hostfile /my/hosts ring"),
-            words("mpirun --rankfile ranks ring"),
-            words("mpirun --map-by ppr:2:node ring"),
-            words("mpirun -N 2 ring"),
-            words("mpirun --mca rmaps seq ring"),
-            words("mpirun -np 1 master : -np 7 ring"),
-            words("mpirun --some-option ring"),
+            args("python3 launch.py"),
+            args("mpirun"),
+            args("mpirun -np 16 --oversubscribe ring"),
+            args("mpirun -np 16 ring"),
+            args("mpirun --host train-worker-1,train-worker-0 ring"),
+            args("mpirun --hostfile /my/hosts ring"),
+            args("mpirun --rankfile ranks ring"),
+            args("mpirun --map-by ppr:2:node ring"),
+            args("mpirun -N 2 ring"),
+            args("mpirun --mca rmaps seq ring"),
+            args("mpirun -np 1 master : -np 7 ring"),
+            args("mpirun --some-option ring"),
             script("mpirun $OPTIONS ring"),
             script("mpirun -np $N ring"),
             script("mpirun ring || mpirun ring"),
@@ -313,7 +318,7 @@ the job to be terminated. The first process to do so was:
 
     proptest::proptest! {
         #[test]
-        fn anything_can_be_read(log in ".*\\PC*", tail in ".{0,20}") {
+        fn any_log_can_be_parsed(log in ".*\\PC*", tail in ".{0,20}") {
             let _ = read(&log);
             for line in ["Process name: ", "MPI_ABORT was invoked on rank ", "mpirun noticed that process rank "] {
                 let _ = read(&format!("{log}\n{line}{tail}\nExit code: {tail}"));

@@ -1,41 +1,44 @@
-//! From what was heard and asked to what the core wants to know.
+//! Conversion of the observed state of a job to the [`Observation`] that the core plans with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{
-    InstanceFacts, JobSpec, JobStatus, MissingProcess, Observation, PartitionFacts, ProcessPhase, Reason,
+    InstanceFacts, JobSpec, JobStatus, MissingProcess, Observation, PartitionFacts, PartitionId, ProcessPhase, Reason,
     Timestamp,
 };
 use ipu_proxy_client::{HoldState, PartitionDocument};
 
-use super::failure_order::{self, BLUR, FailureEvidence};
+use super::failure_order::{self, FailureEvidence, TIMESTAMP_RESOLUTION};
 use super::pod_state::{KubePod, tail};
+use super::queue_reason::queue_reason;
 
-/// Everything that one pass looks at.
+/// Observed state of a job for one reconcile.
 #[derive(Debug)]
 pub(super) struct ObservedJob {
     pub(super) pods: Vec<KubePod>,
-    /// The processes that others took away, with their instances.
+    /// Disrupted processes with their instances: deleted, but not by the operator.
     pub(super) evicted: Vec<(u32, MissingProcess)>,
-    /// The partitions that the ledger has, by instance.
+    /// Partitions in the ledger by instance.
     pub(super) partitions: BTreeMap<u32, PartitionDocument>,
+    /// Partitions of finished jobs that block requests of this job.
+    pub(super) finished_blockers: BTreeSet<PartitionId>,
     pub(super) submitted: Timestamp,
     pub(super) deleted: Deleted,
-    /// Whether the proxy's events are being heard.
-    pub(super) told: bool,
+    /// True if the proxy's event stream is connected.
+    pub(super) partition_watch_connected: bool,
     pub(super) now: Timestamp,
-    /// What is known of ends besides.
-    pub(super) ends: FailureEvidence,
+    /// Evidence from logs and timestamps about failures.
+    pub(super) failure_evidence: FailureEvidence,
 }
 
-/// Whether the deletion of a job was asked for.
+/// Deletion state of a job: whether a deletion was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deleted {
     No,
     Yes,
 }
 
-/// The instances that something may be known of.
+/// Returns the instances that may have resources.
 pub(super) fn instances(
     spec: &JobSpec,
     status: &JobStatus,
@@ -51,8 +54,8 @@ pub(super) fn instances(
         .collect()
 }
 
-/// The names of Kubernetes Pods that a job has by what is remembered of it, and that were not heard of: to be asked for
-/// before anybody believes that they are gone.
+/// Returns the names of pods that the status implies and that no watch lists: they are read from the API
+/// server before they are treated as deleted.
 pub(super) fn unlisted_pods(spec: &JobSpec, status: &JobStatus, pods: &[KubePod]) -> Vec<String> {
     let known: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
     let mut names = Vec::new();
@@ -73,7 +76,7 @@ pub(super) fn unlisted_pods(spec: &JobSpec, status: &JobStatus, pods: &[KubePod]
 }
 
 impl ObservedJob {
-    /// What the core is told.
+    /// Returns the observation that the core plans with.
     pub(super) fn observation(&self, spec: &JobSpec, status: JobStatus) -> Observation {
         let mut facts: BTreeMap<u32, InstanceFacts> = BTreeMap::new();
         for (index, document) in &self.partitions {
@@ -82,25 +85,25 @@ impl ObservedJob {
                 .or_insert_with(|| InstanceFacts::empty(*index));
             facts.partition = self.partition(spec, document);
         }
-        for (index, gone) in &self.evicted {
+        for (index, process) in &self.evicted {
             let facts = facts
                 .entry(*index)
                 .or_insert_with(|| InstanceFacts::empty(*index));
-            facts.missing.push(*gone);
+            facts.missing.push(*process);
         }
-        let mut doubled: Vec<InstanceFacts> = Vec::new();
+        let mut duplicates: Vec<InstanceFacts> = Vec::new();
         for pod in &self.pods {
-            let cut_short = self.deleted_while_running(pod, &status);
-            if pod.deleted && cut_short == Some(ProcessPhase::Stopping) {
+            let disrupted_phase = self.deleted_while_running(pod, &status);
+            if pod.deleted && disrupted_phase == Some(ProcessPhase::Stopping) {
                 continue;
             }
             let instance = facts
                 .entry(pod.instance)
                 .or_insert_with(|| InstanceFacts::empty(pod.instance));
             let mut process = pod.facts(self.now);
-            if let Some(phase) = cut_short {
+            if let Some(phase) = disrupted_phase {
                 process.phase = phase;
-            } else if self.ends.early.contains(&pod.name) {
+            } else if self.failure_evidence.early.contains(&pod.name) {
                 process.phase = pod.phase_before_exit();
             } else {
                 self.refine(pod, &mut process.phase);
@@ -112,23 +115,23 @@ impl ObservedJob {
             } else {
                 let mut other = InstanceFacts::empty(pod.instance);
                 other.launcher = Some(process);
-                doubled.push(other);
+                duplicates.push(other);
             }
         }
         let mut observation = Observation::for_new_job(self.now);
         observation.submitted = self.submitted;
-        observation.partition_watch_connected = self.told;
-        observation.timestamp_resolution = BLUR;
+        observation.partition_watch_connected = self.partition_watch_connected;
+        observation.timestamp_resolution = TIMESTAMP_RESOLUTION;
         observation.deleted = self.deleted == Deleted::Yes;
         observation.status = status;
-        observation.instances = facts.into_values().chain(doubled).collect();
+        observation.instances = facts.into_values().chain(duplicates).collect();
         for instance in &mut observation.instances {
             instance.workers.sort_by_key(|worker| worker.index);
         }
         observation
     }
 
-    /// Adds to an end what logs tell of it.
+    /// Adds evidence from logs to the exit of a process.
     fn refine(&self, pod: &KubePod, phase: &mut ProcessPhase) {
         let ProcessPhase::Exited {
             at,
@@ -139,18 +142,19 @@ impl ObservedJob {
         else {
             return;
         };
-        if let Some(log) = self.ends.logs.get(&pod.name) {
+        if let Some(log) = self.failure_evidence.logs.get(&pod.name) {
             *last_lines = tail(log);
         }
-        if let Some(words) = self.ends.last_log_time.get(&pod.name) {
-            *at = failure_order::refined(*at, *words);
+        if let Some(written) = self.failure_evidence.last_log_time.get(&pod.name) {
+            *at = failure_order::refine_exit_time(*at, *written);
         }
-        if let Some(told) = self.ends.told(pod) {
-            *cause = told.cause();
+        if let Some(exit) = self.failure_evidence.exit_from_log(pod) {
+            *cause = exit.cause();
         }
     }
 
-    /// What a process is to its job that others deleted while it ran, if it is of an attempt that goes on: we end none of those.
+    /// Returns the phase of a process that was deleted while it ran, if its attempt continues: the operator
+    /// itself deletes none of those.
     fn deleted_while_running(&self, pod: &KubePod, status: &JobStatus) -> Option<ProcessPhase> {
         let lost = pod
             .deleted_while_running
@@ -162,45 +166,46 @@ impl ObservedJob {
             .find(|memory| memory.index == pod.instance);
         match memory {
             Some(memory) if memory.outcome.is_some() || memory.attempt > pod.attempt => None,
-            // What a launcher that ran has begun belongs together.
+            // The processes of an attempt whose launcher has run form one unit.
             Some(memory) if memory.launched.is_some() => Some(lost),
-            // Anything else is started again once it is gone.
+            // Any other process is started again once it is deleted.
             _ => Some(ProcessPhase::Stopping),
         }
     }
 
     fn partition(&self, spec: &JobSpec, document: &PartitionDocument) -> PartitionFacts {
         let attempt = document.attempt;
-        let ours = document
+        let is_owner = document
             .owner
             .as_ref()
             .is_some_and(|owner| owner.uid == spec.key().uid.as_str());
         match document.state {
             HoldState::Gone => PartitionFacts::Absent,
-            // It is not this job's to give back: a person decides.
+            // The job must not release it: a person decides.
             HoldState::Quarantined if self.deleted == Deleted::Yes => PartitionFacts::Absent,
             HoldState::Quarantined => PartitionFacts::Waiting {
                 reason: document.reason.clone().unwrap_or_else(|| {
                     Reason::new(
                         "Quarantined",
-                        "the ledger does not know whose the partition is; it is reset for whoever asks for it rightly",
+                        "the ledger does not know the owner of the partition; it is reset for the next valid request",
                     )
                 }),
                 attempt,
             },
-            _ if !ours => PartitionFacts::Waiting {
-                reason: Reason::new("NotTheOwner", "another job has a partition of this id"),
+            _ if !is_owner => PartitionFacts::Waiting {
+                reason: Reason::new("NotTheOwner", "another job owns the partition of this id"),
                 attempt,
             },
             HoldState::Waiting => PartitionFacts::Waiting {
-                reason: waiting_reason(document),
+                reason: queue_reason(document, &self.finished_blockers),
                 attempt,
             },
-            // The ledger has durably taken over the release, and goes on with it by itself: nothing of the job has to
-            // stay for that.
+            // The ledger has durably taken over the release and continues it alone: the job need not exist
+            // for that.
             HoldState::Releasing if self.deleted == Deleted::Yes => PartitionFacts::Absent,
             HoldState::Releasing => PartitionFacts::Releasing,
-            // Who is taken for dead and asks is not: the ledger finds that out, and until then it is his.
+            // An orphan whose owner still sends requests is alive: the ledger detects that, and until then
+            // the owner keeps it.
             HoldState::Active | HoldState::Orphaned => match &document.controller {
                 Some(controller) => PartitionFacts::Active {
                     attempt,
@@ -216,11 +221,4 @@ impl ObservedJob {
             _ => PartitionFacts::Pending { attempt },
         }
     }
-}
-
-fn waiting_reason(document: &PartitionDocument) -> Reason {
-    let waiting = document.waiting.as_ref().map(|waiting| waiting.reason.clone());
-    waiting
-        .or_else(|| document.reason.clone())
-        .unwrap_or_else(|| Reason::new("NextInLine", "it goes with the next request"))
 }

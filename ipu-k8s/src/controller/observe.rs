@@ -1,4 +1,4 @@
-//! What one pass looks at: what was heard, and what has to be asked because it was not.
+//! The observation of a job: cached watch state, and requests for everything that the caches do not confirm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,153 +14,158 @@ use super::reconcile::Reconciler;
 use crate::crd::IpuJobStatus;
 use crate::resources::ResourceBuilder;
 
-/// The processes of an instance that its record does not tell of, which are not among `pods`, and which may have been started: workers,
-/// or a launcher, which is none. It is started when all workers run, and a worker of which Kubernetes says that it has not run never has: of
-/// one that ran and was taken away there is no other in the same attempt.
+/// Returns the processes of an instance that its status does not record, that are not among `pods`, and that
+/// may have been started: workers, or the launcher (`None`). A launcher starts when all workers run, so it
+/// never started if a worker has not run yet. A worker that ran and was deleted has no successor in the same
+/// attempt.
 fn unaccounted_processes(spec: &JobSpec, memory: &InstanceStatus, pods: &[KubePod]) -> Vec<Option<u32>> {
-    let own = pods
+    let current_pods = pods
         .iter()
         .filter(|pod| (pod.instance, pod.attempt) == (memory.index, memory.attempt));
-    let there: BTreeSet<Option<u32>> = own.clone().map(|pod| pod.worker).collect();
+    let existing: BTreeSet<Option<u32>> = current_pods.clone().map(|pod| pod.worker).collect();
     let all_ran = memory.running_since.is_some()
-        || !own
+        || !current_pods
             .into_iter()
             .any(|pod| pod.worker.is_some() && pod.has_not_run());
     let has_launcher = !matches!(spec.shape(), JobKind::Workers);
     let launcher = (has_launcher && all_ran && memory.launched.is_none()).then_some(None);
     let workers = (0..spec.workers_per_instance()).filter(|_| memory.running_since.is_none());
     let all = workers.map(Some).chain(launcher);
-    all.filter(|who| !there.contains(who)).collect()
+    all.filter(|process| !existing.contains(process)).collect()
 }
 
-/// How often one look asks again about what is in doubt.
-const ASKS: u32 = 3;
+/// Maximum number of rounds in which one observation resolves unconfirmed pods.
+const MAX_CONFIRMATIONS: u32 = 3;
 
-/// Whether a Kubernetes Pod that is called as one of the job counts as one: if the job is its controller. Before the job `goes`, nothing is
-/// left behind whose owner somebody took away, as `--cascade=orphan` does.
-const fn is_owned(pod: &KubePod, goes: bool) -> bool {
-    pod.owned || goes
+/// Returns whether a pod with the name of one of the job's counts as the job's: if the job is its controller.
+/// During the deletion of the job, orphaned pods count too (`--cascade=orphan` removes their owner).
+const fn is_owned(pod: &KubePod, is_deleting: bool) -> bool {
+    pod.owned || is_deleting
 }
 
 impl Reconciler {
-    /// Gathers what there is to know. Partitions that the proxy answered in this pass already are not asked for again while
-    /// they are active: what changes later is told.
+    /// Gathers the state of the job. Partitions that the proxy returned earlier in this reconcile are not
+    /// requested again while they are active: events report later changes.
     pub(super) async fn observe(
         &self,
-        blueprint: &ResourceBuilder<'_>,
+        builder: &ResourceBuilder<'_>,
         object: &Value,
         status: &IpuJobStatus,
-        mut answered: BTreeMap<u32, PartitionDocument>,
+        mut cached_partitions: BTreeMap<u32, PartitionDocument>,
     ) -> Result<ObservedJob, PortError> {
-        let spec = blueprint.spec;
+        let spec = builder.spec;
         let key = spec.key();
         let remembered: JobStatus = status.remembered();
-        let mut seen = ObservedJob {
+        let mut observed = ObservedJob {
             pods: self.cache.pods(key),
             evicted: Vec::new(),
             partitions: BTreeMap::new(),
+            finished_blockers: BTreeSet::new(),
             submitted: parse_time(&object["metadata"]["creationTimestamp"]).unwrap_or_default(),
             deleted: if object["metadata"]["deletionTimestamp"].is_null() {
                 Deleted::No
             } else {
                 Deleted::Yes
             },
-            told: self.cache.is_connected(),
+            partition_watch_connected: self.cache.is_connected(),
             now: self.now(),
-            ends: FailureEvidence::default(),
+            failure_evidence: FailureEvidence::default(),
         };
-        let goes = seen.deleted == Deleted::Yes;
-        seen.pods.retain(|pod| is_owned(pod, goes));
-        let missed = unlisted_pods(spec, &remembered, &seen.pods);
-        self.fetch_pods(spec, missed, &mut seen).await?;
-        // There may be doubt about an answer, if the watch began anew meanwhile.
-        for _ in 0..ASKS {
-            let doubts = self.cache.pending_checks(key);
-            if doubts.is_empty() {
+        let is_deleting = observed.deleted == Deleted::Yes;
+        observed.pods.retain(|pod| is_owned(pod, is_deleting));
+        let unlisted = unlisted_pods(spec, &remembered, &observed.pods);
+        self.fetch_pods(spec, unlisted, &mut observed).await?;
+        // A relist that completes meanwhile makes a response inconclusive.
+        for _ in 0..MAX_CONFIRMATIONS {
+            let pending = self.cache.pending_checks(key);
+            if pending.is_empty() {
                 break;
             }
-            self.fetch_pods(spec, doubts.keys().cloned().collect(), &mut seen)
+            self.fetch_pods(spec, pending.keys().cloned().collect(), &mut observed)
                 .await?;
-            let there = seen.pods.iter().map(|pod| pod.name.as_str()).collect();
-            self.cache.confirm(key, &doubts, &there);
+            let existing = observed.pods.iter().map(|pod| pod.name.as_str()).collect();
+            self.cache.confirm(key, &pending, &existing);
         }
-        // A job that nothing was recorded of has asked for nothing; if it has, and the record was lost, the proxy tells, or is asked.
+        // A job without a recorded phase has requested nothing. If its status was lost, the proxy's events
+        // list the holds, or the proxy is queried.
         let held = self.cache.held(key);
-        let new = status.phase.is_none() && seen.deleted == Deleted::No && seen.told;
-        let mut given_back = BTreeSet::new();
-        if !(new && seen.pods.is_empty() && held.is_empty()) {
-            answered.retain(|_, document| document.state == HoldState::Active);
-            for instance in instances(spec, &remembered, &seen.pods, held) {
-                let document = match answered.remove(&instance) {
+        let is_new =
+            status.phase.is_none() && observed.deleted == Deleted::No && observed.partition_watch_connected;
+        let mut released = BTreeSet::new();
+        if !(is_new && observed.pods.is_empty() && held.is_empty()) {
+            cached_partitions.retain(|_, document| document.state == HoldState::Active);
+            for instance in instances(spec, &remembered, &observed.pods, held) {
+                let document = match cached_partitions.remove(&instance) {
                     Some(document) => Some(document),
                     None => self.get_partition(spec, instance).await?,
                 };
                 match document {
                     Some(document) => {
-                        seen.partitions.insert(instance, document);
+                        observed.partitions.insert(instance, document);
                     }
                     None => {
-                        given_back.insert(instance);
+                        released.insert(instance);
                     }
                 }
             }
         }
-        self.detect_unseen_processes(spec, &remembered, &mut seen).await?;
-        seen.evicted = self
-            .cache
-            .evicted(key, spec.instances(), &remembered, &given_back);
-        seen.ends = self.look_at_ends(spec, &remembered, &seen).await;
-        Ok(seen)
+        observed.finished_blockers = self.cache.finished_blockers(observed.partitions.values());
+        self.detect_unseen_processes(spec, &remembered, &mut observed)
+            .await?;
+        observed.evicted = self.cache.evicted(key, spec.instances(), &remembered, &released);
+        observed.failure_evidence = self.collect_failure_evidence(spec, &remembered, &observed).await;
+        Ok(observed)
     }
 
-    /// Asks the API server for the Kubernetes Pods of these names, and puts what there is in the place of what was known.
+    /// Reads the pods of these names from the API server, and replaces their cached state.
     async fn fetch_pods(
         &self,
         spec: &JobSpec,
         names: Vec<String>,
-        seen: &mut ObservedJob,
+        observed: &mut ObservedJob,
     ) -> Result<(), PortError> {
         let key = spec.key();
-        let (pods, goes) = (&mut seen.pods, seen.deleted == Deleted::Yes);
+        let (pods, is_deleting) = (&mut observed.pods, observed.deleted == Deleted::Yes);
         for name in names {
             let lists = self.cache.relist_count();
             let found = self.api.pod(key.namespace.as_str(), &name).await?;
-            let there = found.as_ref().map(|pod| &pod["metadata"]["uid"]);
-            // What was known of this name and is not what is there is gone. How it ended may be known all the same.
+            let existing = found.as_ref().map(|pod| &pod["metadata"]["uid"]);
+            // A cached pod of this name with another uid was deleted. Its outcome may still be known.
             pods.retain_mut(|pod| {
-                if pod.name != name || there.is_some_and(|uid| *uid == pod.uid) {
+                if pod.name != name || existing.is_some_and(|uid| *uid == pod.uid) {
                     return true;
                 }
-                there.is_none()
-                    && (pod.deleted || self.cache.absent(key, &name, &pod.uid) && pod.mark_deleted())
+                existing.is_none()
+                    && (pod.deleted || self.cache.mark_missing(key, &name, &pod.uid) && pod.mark_deleted())
             });
             let Some(pod) = found else { continue };
             self.cache.observe_response(&pod, lists);
             let Some(mut found) = KubePod::read(&pod).filter(|pod| pod.job == *key) else {
                 continue;
             };
-            match pods.iter_mut().find(|known| known.name == found.name) {
-                // The watch will not call it news.
-                Some(known) if known.version < found.version => {
-                    found.merge_previous(known);
-                    *known = found;
+            match pods.iter_mut().find(|current| current.name == found.name) {
+                // The watch event of this version will not count as a change.
+                Some(current) if current.version < found.version => {
+                    found.merge_previous(current);
+                    *current = found;
                 }
                 Some(_) => {}
-                None if is_owned(&found, goes) => pods.push(found),
+                None if is_owned(&found, is_deleting) => pods.push(found),
                 None => {}
             }
         }
         Ok(())
     }
 
-    /// Finds the processes that may have run before this operator looked. Whoever finds a partition ready for an attempt whose
-    /// workers are not all there, or whose workers run and whose launcher is not there, and did not see to it himself, cannot know
-    /// whether another operator had started them, and somebody took them away before their job said so.
+    /// Detects processes that may have run before this operator observed the job. An active partition implies
+    /// that processes may have been started, if its attempt lacks workers, or its workers run without a
+    /// launcher. Unless this operator started them, another one may have, and they may have been deleted
+    /// before the status recorded them.
     async fn detect_unseen_processes(
         &self,
         spec: &JobSpec,
         status: &JobStatus,
-        seen: &mut ObservedJob,
+        observed: &mut ObservedJob,
     ) -> Result<(), PortError> {
         let key = spec.key();
         for index in 0..spec.instances() {
@@ -169,19 +174,19 @@ impl Reconciler {
             if self.cache.is_witnessed(key, index, attempt) {
                 continue;
             }
-            match seen
+            match observed
                 .partitions
                 .get(&index)
                 .map(|document| (document.state, document.attempt))
             {
-                // Nothing has run there yet.
+                // No process has run there yet.
                 None | Some((HoldState::Waiting | HoldState::Intent | HoldState::Gone, _)) => {}
                 Some((_, made_for)) if made_for < attempt => {}
                 Some((HoldState::Active | HoldState::Orphaned, _)) => {
                     let nothing = InstanceStatus::new(index);
                     let memory = memory.unwrap_or(&nothing);
-                    if memory.outcome.is_none() && seen.deleted == Deleted::No {
-                        self.suspect_instance(spec, memory, seen).await?;
+                    if memory.outcome.is_none() && observed.deleted == Deleted::No {
+                        self.record_unaccounted(spec, memory, observed).await?;
                     }
                 }
                 Some(_) => continue,
@@ -191,23 +196,23 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn suspect_instance(
+    async fn record_unaccounted(
         &self,
         spec: &JobSpec,
         memory: &InstanceStatus,
-        seen: &mut ObservedJob,
+        observed: &mut ObservedJob,
     ) -> Result<(), PortError> {
         let instance = memory.index;
-        let name = |who: Option<u32>| match who {
+        let name = |process: Option<u32>| match process {
             Some(worker) => spec.worker_name(instance, worker),
             None => spec.launcher_name(instance),
         };
-        let names = unaccounted_processes(spec, memory, &seen.pods)
+        let names = unaccounted_processes(spec, memory, &observed.pods)
             .into_iter()
             .map(name)
             .collect();
-        self.fetch_pods(spec, names, seen).await?;
-        for worker in unaccounted_processes(spec, memory, &seen.pods) {
+        self.fetch_pods(spec, names, observed).await?;
+        for worker in unaccounted_processes(spec, memory, &observed.pods) {
             let attempt = memory.attempt;
             self.cache
                 .record_eviction(spec.key(), instance, MissingProcess { worker, attempt });
@@ -215,7 +220,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Asks the proxy for the partition of an instance.
+    /// Requests the partition of an instance from the proxy.
     pub(super) async fn get_partition(
         &self,
         spec: &JobSpec,

@@ -1,4 +1,4 @@
-//! What the operator knows of one Kubernetes Pod: as little as decisions need, so that thousands of them take little room.
+//! Compact state of one pod: only what decisions need, so that thousands of pods use little memory.
 
 use std::time::Duration;
 
@@ -8,85 +8,86 @@ use serde_json::Value;
 use crate::crd::Time;
 use crate::resources::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, PodRole, ROLE, WORKER};
 
-/// The most bytes that are kept of the end of a log.
-const LOG_BYTES: usize = 2048;
-/// How much later than it was to be gone a Pod is late, and how long it is not ready before that is worth a word: the kubelet rounds,
-/// and tells how a container ended a moment after it tells that it is not ready.
-const SLACK: Duration = Duration::from_secs(5);
-/// The most characters that are kept of what Kubernetes says of a Pod that does not start.
-const WORDS: usize = 300;
+/// Maximum size of a stored log excerpt, in bytes.
+const MAX_LOG_BYTES: usize = 2048;
+/// Time after which an overdue deletion or missing readiness is reported. The kubelet rounds times, and
+/// reports the exit of a container a moment after the lost readiness.
+const REPORT_DELAY: Duration = Duration::from_secs(5);
+/// Maximum length of a stored Kubernetes message, in characters.
+const MAX_MESSAGE_CHARS: usize = 300;
 
-/// One Kubernetes Pod of a job.
+/// One pod of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubePod {
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// What tells it from an earlier one of its name.
+    /// Uid, which distinguishes it from an earlier pod of the same name.
     pub uid: String,
-    /// The job that it says to be of, in its own namespace.
+    /// Owning job according to the labels, in the pod's namespace (unverified).
     pub job: JobKey,
-    /// Whether the job is its controller, or was when it was heard of before: nobody else speaks for the job.
+    /// True if the job is its controller, or was at an earlier observation. Other pods are ignored.
     pub(super) owned: bool,
-    /// How new this is.
+    /// Numeric `resourceVersion`.
     pub version: u64,
-    /// Which instance it belongs to.
+    /// Index of its instance.
     pub instance: u32,
-    /// Which worker of the instance it is; none for a launcher.
+    /// Index of the worker within the instance; `None` for a launcher.
     pub worker: Option<u32>,
-    /// The attempt that it was made for.
+    /// Attempt that it was created for.
     pub attempt: u32,
-    /// The node that it was placed on.
+    /// Node that it is scheduled to.
     pub node: Option<String>,
-    /// When it was placed there.
+    /// Time at which it was scheduled.
     pub scheduled: Option<Timestamp>,
-    /// Whether its deletion was asked for: to ask again changes nothing.
-    pub leaving: bool,
-    /// Whether it is not there any more: kept because its end is still to be judged.
+    /// True if its deletion was requested: another request changes nothing.
+    pub terminating: bool,
+    /// True if it is deleted, and kept only because its outcome is still to be judged.
     pub(super) deleted: bool,
-    /// Why it does not run yet, in Kubernetes' words.
+    /// Reason why it does not run yet, as Kubernetes reports it.
     pub start_blocker: Option<String>,
-    /// By when it is to be gone, if its deletion was asked for.
-    gone_by: Option<Timestamp>,
-    /// Since when it is not ready, if it runs and is not.
-    unready: Option<Timestamp>,
-    /// The loss that its end is to whoever still needed it, if it was deleted while it ran: how a process ends that is told to
-    /// says nothing of its work.
+    /// Deadline of its deletion, if one was requested.
+    deletion_deadline: Option<Timestamp>,
+    /// Time since which it is running but not ready.
+    unready_since: Option<Timestamp>,
+    /// Loss of its process, if it was deleted while it ran: the exit of a process that is told to stop shows
+    /// nothing about its work.
     pub(super) deleted_while_running: Option<ProcessPhase>,
-    /// The first of its containers that ended badly.
+    /// Name of its first container that failed.
     pub(super) failed: Option<String>,
-    /// Whether it was told to stop here: that it goes is no loss.
-    told: bool,
-    /// When the first of its containers began, init containers aside.
-    began: Option<Timestamp>,
+    /// True if the operator requested its deletion, which is then no disruption.
+    stop_requested: bool,
+    /// Start time of its first container, init containers aside.
+    started: Option<Timestamp>,
     state: PodState,
 }
 
-/// How far it is; what depends on the moment of looking is left open.
+/// State of a pod, independent of the time of observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PodState {
-    /// It could have started since then.
+    /// Starting since this time.
     Starting(Timestamp),
-    /// Its images are being pulled, which counts for nothing.
+    /// Pulling images, which does not count as starting time.
     Pulling,
-    /// Anything that is certain.
+    /// A phase that does not depend on the time of observation.
     Known(ProcessPhase),
 }
 
 impl KubePod {
-    /// Reads an object of the API server; none if it is not called as one of a job is: a copy of a worker has its labels too.
+    /// Reads an object of the API server. Returns `None` unless its name matches its labels: a copy of a
+    /// worker has its labels too.
     #[must_use]
     pub fn read(pod: &Value) -> Option<Self> {
         let metadata = &pod["metadata"];
         let label = |name: &str| metadata["labels"][name].as_str();
-        let number = |name: &str| label(name).and_then(|text| text.parse().ok());
+        let parse_label = |name: &str| label(name).and_then(|text| text.parse().ok());
         let worker = match label(ROLE)? {
-            role if role == PodRole::Worker.label() => Some(number(WORKER)?),
+            role if role == PodRole::Worker.label() => Some(parse_label(WORKER)?),
             role if role == PodRole::Launcher.label() => None,
             _ => return None,
         };
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let job = JobKey::new(text(&metadata["namespace"])?, label(JOB_NAME)?, label(JOB_UID)?).ok()?;
-        let (name, instance) = (text(&metadata["name"])?, number(INSTANCE)?);
+        let (name, instance) = (text(&metadata["name"])?, parse_label(INSTANCE)?);
         if !is_name_of(&name, job.name.as_str(), instance, worker) {
             return None;
         }
@@ -100,89 +101,90 @@ impl KubePod {
             version: version(pod),
             instance,
             worker,
-            attempt: number(ATTEMPT)?,
+            attempt: parse_label(ATTEMPT)?,
             node: text(&pod["spec"]["nodeName"]).filter(|node| !node.is_empty()),
             scheduled: placed.and_then(|placed| parse_time(&placed["lastTransitionTime"])),
-            leaving: !metadata["deletionTimestamp"].is_null(),
+            terminating: !metadata["deletionTimestamp"].is_null(),
             deleted: false,
             start_blocker: start_blocker(pod),
-            gone_by: parse_time(&metadata["deletionTimestamp"]),
-            unready: unready(pod),
+            deletion_deadline: parse_time(&metadata["deletionTimestamp"]),
+            unready_since: unready_since(pod),
             deleted_while_running: deleted_while_running(pod),
             failed: failed_container(pod).and_then(|status| text(&status["name"])),
-            told: false,
-            began: began(pod),
+            stop_requested: false,
+            started: started(pod),
             state: state(pod),
         })
     }
 
-    /// That it was to be gone before `now`, and is not.
+    /// Returns a message if the deletion is overdue at `now`.
     pub(super) fn overdue(&self, now: Timestamp) -> Option<String> {
         let by = self
-            .gone_by
+            .deletion_deadline
             .filter(|by| self.outcome().is_none() && is_past(*by, now))?;
         Some(format!(
-            "DeletionOverdue: it was to be gone by {}, and nothing says that it has ended{}: if the node is gone for good, delete it \
+            "DeletionOverdue: its deletion was due by {}, and its exit is not reported{}: if the node is lost for good, delete it \
              from Kubernetes too",
             Time(by),
-            self.place()
+            self.node_suffix()
         ))
     }
 
-    /// That it runs and has not been ready for a while at `now`.
+    /// Returns a message if the pod runs and has not been ready for a while at `now`.
     pub(super) fn not_ready(&self, now: Timestamp) -> Option<String> {
-        let since = self.unready.filter(|since| is_past(*since, now))?;
-        Some(format!("NotReady: since {}{}", Time(since), self.place()))
+        let since = self.unready_since.filter(|since| is_past(*since, now))?;
+        Some(format!("NotReady: since {}{}", Time(since), self.node_suffix()))
     }
 
-    /// How long until one of both is to be said although nobody tells of anything, if it is not said yet.
+    /// Returns the time until one of both messages is due without a watch event.
     pub(super) fn next_report_in(&self, now: Timestamp) -> Option<Duration> {
-        let late = self.gone_by.filter(|_| self.outcome().is_none());
-        let moments = late.into_iter().chain(self.unready);
-        let pauses = moments.map(|moment| moment.plus(SLACK).since(now));
-        pauses.filter(|pause| !pause.is_zero()).min()
+        let late = self.deletion_deadline.filter(|_| self.outcome().is_none());
+        let times = late.into_iter().chain(self.unready_since);
+        let delays = times.map(|time| time.plus(REPORT_DELAY).since(now));
+        delays.filter(|delay| !delay.is_zero()).min()
     }
 
-    fn place(&self) -> String {
+    fn node_suffix(&self) -> String {
         let node = self.node.as_ref();
         node.map_or_else(String::new, |node| format!(" on node {node}"))
     }
 
-    /// The process that is taken away with it if it is not there any more: none if it ended before, or was told to stop here.
-    pub(super) fn is_evicted(&self) -> Option<MissingProcess> {
+    /// Returns the process that is disrupted by the deletion of the pod: `None` if it exited before, or if
+    /// the operator deletes it.
+    pub(super) fn evicted_process(&self) -> Option<MissingProcess> {
         let by_others = self.outcome().is_none() || self.deleted_while_running.is_some();
-        let taken = self.owned && !self.told && by_others;
-        taken.then_some(MissingProcess {
+        let is_disruption = self.owned && !self.stop_requested && by_others;
+        is_disruption.then_some(MissingProcess {
             worker: self.worker,
             attempt: self.attempt,
         })
     }
 
-    /// Whether its end is to be known although it is gone: it was not told to stop here.
+    /// Returns whether the outcome must be kept after the deletion: the operator did not request it.
     pub(super) const fn keeps_outcome(&self) -> bool {
-        self.owned && !self.told && !self.deleted && self.outcome().is_some()
+        self.owned && !self.stop_requested && !self.deleted && self.outcome().is_some()
     }
 
-    /// Takes in that it is not there any more; whether its end is known.
+    /// Marks the pod deleted. Returns whether its outcome is known.
     pub(super) const fn mark_deleted(&mut self) -> bool {
         self.deleted = true;
         self.outcome().is_some()
     }
 
-    /// What is known of `before`, the same one, and is not told of the object.
+    /// Merges state of an earlier observation of the same pod that the object itself does not contain.
     pub(super) fn merge_previous(&mut self, before: &Self) {
-        let same = self.uid == before.uid;
-        self.told |= same && before.told;
-        // Who has taken its owner away has not ended the process.
-        self.owned |= same && before.owned;
+        let is_same_pod = self.uid == before.uid;
+        self.stop_requested |= is_same_pod && before.stop_requested;
+        // Removing the owner reference does not end the process.
+        self.owned |= is_same_pod && before.owned;
     }
 
-    /// It is about to be told to stop.
-    pub(super) fn will_be_stopped(&mut self) {
-        self.told = true;
+    /// Records that the operator is about to delete the pod.
+    pub(super) fn mark_stop_requested(&mut self) {
+        self.stop_requested = true;
     }
 
-    /// The process that it is, seen at `now`.
+    /// Returns the process of the pod as observed at `now`.
     #[must_use]
     pub fn facts(&self, now: Timestamp) -> ProcessFacts {
         let starting = |since| ProcessPhase::Starting {
@@ -200,12 +202,12 @@ impl KubePod {
         }
     }
 
-    /// Whether it is on its way to running, and none of its containers has run.
+    /// Returns whether it is starting and none of its containers has run.
     pub(super) const fn has_not_run(&self) -> bool {
-        self.began.is_none() && matches!(self.state, PodState::Starting(_) | PodState::Pulling)
+        self.started.is_none() && matches!(self.state, PodState::Starting(_) | PodState::Pulling)
     }
 
-    /// How it ended; none if it has not.
+    /// Returns its outcome, or `None` if it has not ended.
     pub(super) const fn outcome(&self) -> Option<&ProcessPhase> {
         match &self.state {
             PodState::Known(end @ (ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. })) => Some(end),
@@ -213,16 +215,16 @@ impl KubePod {
         }
     }
 
-    /// The process that it was a moment before it ended.
+    /// Returns the phase of its process just before it ended.
     pub(super) fn phase_before_exit(&self) -> ProcessPhase {
-        match self.began {
+        match self.started {
             Some(since) => ProcessPhase::Running { since },
-            // It was on its way, and will not arrive.
+            // It was starting, and will not run.
             None => ProcessPhase::Stopping,
         }
     }
 
-    /// Whether it is still there to be counted as active, or how it ended.
+    /// Returns whether it counts as active, succeeded or failed.
     #[must_use]
     pub fn count(&self) -> PodOutcome {
         match &self.state {
@@ -232,24 +234,25 @@ impl KubePod {
         }
     }
 
-    /// Whether whoever looked at `before` would decide the same on this. That it was placed on a node is such a change.
+    /// Returns whether a reconcile would decide the same as for `before`. A change of the node alone is such
+    /// a case.
     pub(super) fn is_equivalent_to(&self, before: &Self) -> bool {
         self.uid == before.uid
-            && self.leaving == before.leaving
+            && self.terminating == before.terminating
             && self.start_blocker == before.start_blocker
             && self.state == before.state
     }
 
-    /// Takes in that it was told to stop.
-    pub(super) fn stopping(&mut self) {
-        self.leaving = true;
+    /// Records that its deletion was requested.
+    pub(super) fn mark_terminating(&mut self) {
+        self.terminating = true;
         if self.count() == PodOutcome::Active {
             self.state = PodState::Known(ProcessPhase::Stopping);
         }
     }
 }
 
-/// What a Kubernetes Pod counts as.
+/// Category that a pod counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodOutcome {
     /// Pending or running.
@@ -260,8 +263,9 @@ pub enum PodOutcome {
     Failed,
 }
 
-/// Whether this worker of an instance of a job, or its launcher, may be called so: `<job>-launcher` for the first, `<job>-launcher-<instance>`,
-/// or `<job>-worker-<n>`, where each instance has as many numbers as the one before it.
+/// Returns whether a pod of this name can be this worker of an instance, or its launcher. Names are
+/// `<job>-launcher` for the first launcher, `<job>-launcher-<instance>`, and `<job>-worker-<n>`, where all
+/// instances have equally many numbers.
 fn is_name_of(name: &str, job: &str, instance: u32, worker: Option<u32>) -> bool {
     let rest = name.strip_prefix(job).and_then(|rest| rest.strip_prefix('-'));
     let Some(worker) = worker else {
@@ -284,7 +288,7 @@ fn is_name_of(name: &str, job: &str, instance: u32, worker: Option<u32>) -> bool
     }
 }
 
-/// The `resourceVersion` of an object; 0 if it has none.
+/// Returns the numeric `resourceVersion` of an object; 0 if it has none.
 pub(super) fn version(object: &Value) -> u64 {
     let text = object["metadata"]["resourceVersion"].as_str();
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -294,8 +298,8 @@ pub(super) fn parse_time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse::<Time>().ok().map(|time| time.0)
 }
 
-fn is_past(moment: Timestamp, now: Timestamp) -> bool {
-    moment.plus(SLACK) <= now
+fn is_past(time: Timestamp, now: Timestamp) -> bool {
+    time.plus(REPORT_DELAY) <= now
 }
 
 fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
@@ -317,7 +321,8 @@ fn statuses<'a>(pod: &'a Value, of: &str) -> impl Iterator<Item = &'a Value> {
 
 fn state(pod: &Value) -> PodState {
     match pod["status"]["phase"].as_str() {
-        // It has ended, whether or not it is being deleted: nothing of it uses the partition any more.
+        // It has ended, whether or not it is being deleted: none of its processes uses the partition any
+        // longer.
         Some("Succeeded") => PodState::Known(ended(pod, Exit::Code(0))),
         Some("Failed") => PodState::Known(failed(pod)),
         _ if !pod["metadata"]["deletionTimestamp"].is_null() => PodState::Known(ProcessPhase::Stopping),
@@ -327,46 +332,49 @@ fn state(pod: &Value) -> PodState {
                 since: ready.unwrap_or_else(|| created(pod)),
             })
         }
-        // It has run, and is no longer ready because a container has ended: the rest of it goes on, or is on its way out.
-        Some("Running") if ended_ones(pod).next().is_some() => PodState::Known(ProcessPhase::Running {
-            since: ended_ones(pod)
-                .filter_map(|end| parse_time(&end["startedAt"]))
-                .min()
-                .unwrap_or_else(|| created(pod)),
-        }),
-        // A node that is not heard from may run it all the same.
+        // It has run, and is not ready because a container has exited: the others continue or are about to
+        // exit.
+        Some("Running") if terminated_states(pod).next().is_some() => {
+            PodState::Known(ProcessPhase::Running {
+                since: terminated_states(pod)
+                    .filter_map(|end| parse_time(&end["startedAt"]))
+                    .min()
+                    .unwrap_or_else(|| created(pod)),
+            })
+        }
+        // A node that does not report may run the pod all the same.
         Some("Unknown") => PodState::Known(ProcessPhase::Running { since: created(pod) }),
         _ if is_pulling(pod) => PodState::Pulling,
-        _ => PodState::Starting(got_on(pod)),
+        _ => PodState::Starting(last_progress(pod)),
     }
 }
 
-/// When a Pod that starts got on last: when it was created, or one of its containers was started, or an init container has ended. The time
-/// that its images took was before that.
-fn got_on(pod: &Value) -> Timestamp {
+/// Returns the time of the last progress of a starting pod: its creation, the start of a container, or the
+/// exit of an init container. Image pulls precede that time.
+fn last_progress(pod: &Value) -> Timestamp {
     let all = statuses(pod, "initContainerStatuses").chain(statuses(pod, "containerStatuses"));
-    let moments = all.flat_map(|status| {
+    let times = all.flat_map(|status| {
         let state = &status["state"];
         [&state["running"]["startedAt"], &state["terminated"]["finishedAt"]]
     });
-    moments.filter_map(parse_time).fold(created(pod), Ord::max)
+    times.filter_map(parse_time).fold(created(pod), Ord::max)
 }
 
-/// How those of its containers ended that have.
-fn ended_ones(pod: &Value) -> impl Iterator<Item = &Value> {
+/// Returns the terminated states of its containers.
+fn terminated_states(pod: &Value) -> impl Iterator<Item = &Value> {
     let all = statuses(pod, "containerStatuses").map(|status| &status["state"]["terminated"]);
     all.filter(|end| !end.is_null())
 }
 
-/// Whether its sandbox stands and its containers are being created, without an error: what takes time then is the images, unless an init
-/// container runs, for which all others wait.
+/// Returns whether its sandbox exists and its containers are being created without an error. That time is
+/// spent on image pulls, unless an init container runs, which all others wait for.
 fn is_pulling(pod: &Value) -> bool {
     let first = || pod["spec"]["initContainers"].as_array().into_iter().flatten();
-    // Nobody waits for those that go on beside the others.
-    let is_beside = |name: &Value| first().any(|of| of["name"] == *name && of["restartPolicy"] == "Always");
+    // Sidecars, which run beside the other containers, do not delay them.
+    let is_sidecar = |name: &Value| first().any(|of| of["name"] == *name && of["restartPolicy"] == "Always");
     let mut running =
         statuses(pod, "initContainerStatuses").filter(|status| !status["state"]["running"].is_null());
-    if !running.all(|status| is_beside(&status["name"])) {
+    if !running.all(|status| is_sidecar(&status["name"])) {
         return false;
     }
     let creating = |status: &Value| {
@@ -378,10 +386,10 @@ fn is_pulling(pod: &Value) -> bool {
     is_true(pod, "PodReadyToStartContainers") && statuses(pod, "containerStatuses").any(creating)
 }
 
-/// Since when a Pod is not ready although its containers run.
-fn unready(pod: &Value) -> Option<Timestamp> {
-    let runs = pod["status"]["phase"] == "Running" && ended_ones(pod).next().is_none();
-    let ready = condition(pod, "Ready").filter(|ready| runs && ready["status"] != "True")?;
+/// Returns the time since which a pod is not ready although its containers run.
+fn unready_since(pod: &Value) -> Option<Timestamp> {
+    let is_running = pod["status"]["phase"] == "Running" && terminated_states(pod).next().is_none();
+    let ready = condition(pod, "Ready").filter(|ready| is_running && ready["status"] != "True")?;
     parse_time(&ready["lastTransitionTime"])
 }
 
@@ -396,33 +404,33 @@ fn start_blocker(pod: &Value) -> Option<String> {
                 .as_str()
                 .is_some_and(|reason| !plain.contains(&reason))
         });
-    let why = unplaced.or(waiting)?;
-    let words = [why["reason"].as_str(), why["message"].as_str()];
-    let words: Vec<&str> = words
+    let reason = unplaced.or(waiting)?;
+    let parts = [reason["reason"].as_str(), reason["message"].as_str()];
+    let parts: Vec<&str> = parts
         .into_iter()
         .flatten()
-        .filter(|words| !words.is_empty())
+        .filter(|part| !part.is_empty())
         .collect();
-    let whole = words.join(": ");
-    (!whole.is_empty()).then(|| whole.chars().take(WORDS).collect())
+    let text = parts.join(": ");
+    (!text.is_empty()).then(|| text.chars().take(MAX_MESSAGE_CHARS).collect())
 }
 
-/// A Pod that Kubernetes calls failed: by the exit codes of its containers, or without one.
+/// Returns the phase of a failed pod: by the exit codes of its containers, or lost without one.
 fn failed(pod: &Value) -> ProcessPhase {
     let status = &pod["status"];
-    // What the kubelet or a controller ended, its containers did not end by themselves.
+    // The kubelet or a controller ended the pod: its containers did not exit by themselves.
     let reason = status["reason"].as_str().unwrap_or_default();
-    let bad = failed_container(pod).map(|status| &status["state"]["terminated"]);
-    match bad {
+    let failed = failed_container(pod).map(|status| &status["state"]["terminated"]);
+    match failed {
         Some(end) if reason.is_empty() => exited(pod, end),
         _ => ProcessPhase::Lost {
             at: finished(pod),
-            cause: lost(pod, reason, bad),
+            cause: loss_cause(pod, reason, failed),
         },
     }
 }
 
-/// The status of the first container that ended badly.
+/// Returns the status of the first container that failed.
 fn failed_container(pod: &Value) -> Option<&Value> {
     let all = statuses(pod, "initContainerStatuses").chain(statuses(pod, "containerStatuses"));
     let exit_code = |status: &Value| status["state"]["terminated"]["exitCode"].as_i64();
@@ -430,53 +438,58 @@ fn failed_container(pod: &Value) -> Option<&Value> {
         .min_by_key(|status| parse_time(&status["state"]["terminated"]["finishedAt"]))
 }
 
-fn began(pod: &Value) -> Option<Timestamp> {
+fn started(pod: &Value) -> Option<Timestamp> {
     let states = statuses(pod, "containerStatuses").map(|status| &status["state"]);
-    let began = |state: &Value| {
+    let started = |state: &Value| {
         parse_time(&state["terminated"]["startedAt"]).or_else(|| parse_time(&state["running"]["startedAt"]))
     };
-    states.filter_map(began).min()
+    states.filter_map(started).min()
 }
 
-/// The end of a Pod that did not end before somebody deleted it.
+/// Returns the loss of a pod that ended after its deletion was requested.
 fn deleted_while_running(pod: &Value) -> Option<ProcessPhase> {
     let metadata = &pod["metadata"];
-    // Kubernetes writes by when it is to be gone, not when that was asked for.
-    let gone_by = parse_time(&metadata["deletionTimestamp"])?;
+    // Kubernetes stores the deadline of the deletion, not the time of the request.
+    let deletion_deadline = parse_time(&metadata["deletionTimestamp"])?;
     let grace = metadata["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
-    let asked = Timestamp::from_millis(gone_by.as_millis().saturating_sub(grace.saturating_mul(1000)));
+    let requested_at = Timestamp::from_millis(
+        deletion_deadline
+            .as_millis()
+            .saturating_sub(grace.saturating_mul(1000)),
+    );
     if !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
         return None;
     }
-    let ends = ended_ones(pod).filter_map(|end| parse_time(&end["finishedAt"]));
-    let at = ends.max().unwrap_or(asked);
+    let ends = terminated_states(pod).filter_map(|end| parse_time(&end["finishedAt"]));
+    let at = ends.max().unwrap_or(requested_at);
     let disrupted = condition(pod, "DisruptionTarget").filter(|target| target["status"] == "True");
-    let why = disrupted.and_then(|target| target["reason"].as_str());
-    // At last the kubelet asks again, without grace: what had ended before anybody asked is gone at once instead.
-    (grace == 0 || at >= asked).then(|| ProcessPhase::Lost {
+    let reason = disrupted.and_then(|target| target["reason"].as_str());
+    // At the end the kubelet repeats the request without grace period. A pod that had exited before the
+    // request is deleted at once instead.
+    (grace == 0 || at >= requested_at).then(|| ProcessPhase::Lost {
         at,
-        cause: why.unwrap_or("deleted while it ran").to_owned(),
+        cause: reason.unwrap_or("deleted while it ran").to_owned(),
     })
 }
 
-/// Why a Pod ended that did not end by itself.
-fn lost(pod: &Value, reason: &str, end: Option<&Value>) -> String {
-    let said = pod["status"]["message"].as_str().unwrap_or_default();
+/// Returns why a pod ended that did not exit by itself.
+fn loss_cause(pod: &Value, reason: &str, end: Option<&Value>) -> String {
+    let message = pod["status"]["message"].as_str().unwrap_or_default();
     let disrupted = condition(pod, "DisruptionTarget").filter(|target| target["status"] == "True");
-    let why = disrupted.and_then(|target| target["reason"].as_str());
-    let reason = match (reason, why) {
-        ("", Some(why)) => why,
+    let disruption = disrupted.and_then(|target| target["reason"].as_str());
+    let reason = match (reason, disruption) {
+        ("", Some(disruption)) => disruption,
         ("", None) => end
             .and_then(|end| end["reason"].as_str())
             .unwrap_or("ended without an exit code"),
         (reason, _) => reason,
     };
-    let whole = if said.is_empty() {
+    let text = if message.is_empty() {
         reason.to_owned()
     } else {
-        format!("{reason}: {said}")
+        format!("{reason}: {message}")
     };
-    whole.chars().take(WORDS).collect()
+    text.chars().take(MAX_MESSAGE_CHARS).collect()
 }
 
 fn exited(pod: &Value, end: &Value) -> ProcessPhase {
@@ -489,19 +502,19 @@ fn exited(pod: &Value, end: &Value) -> ProcessPhase {
         .and_then(|signal| u8::try_from(signal).ok());
     let exit = match (signal, code) {
         (Some(signal), _) if signal > 0 => Exit::Signal(signal),
-        // The runtime, as a shell, adds 128 to the number of the signal that ended a container.
+        // Container runtimes, like shells, add 128 to the number of the signal that ended a container.
         (_, 129..=192) => Exit::Signal(code - 128),
         (_, code) => Exit::Code(code),
     };
-    let words = end["reason"].as_str().unwrap_or_default();
+    let message = end["reason"].as_str().unwrap_or_default();
     ProcessPhase::Exited {
         exit,
         at: parse_time(&end["finishedAt"]).unwrap_or_else(|| finished(pod)),
         last_lines: tail(end["message"].as_str().unwrap_or_default()),
-        cause: if words == "Error" {
+        cause: if message == "Error" {
             String::new()
         } else {
-            words.to_owned()
+            message.to_owned()
         },
     }
 }
@@ -515,7 +528,7 @@ fn ended(pod: &Value, exit: Exit) -> ProcessPhase {
     }
 }
 
-/// When the last of its containers ended.
+/// Returns the time at which the last of its containers exited.
 fn finished(pod: &Value) -> Timestamp {
     let ends = statuses(pod, "containerStatuses");
     let last = ends
@@ -524,9 +537,9 @@ fn finished(pod: &Value) -> Timestamp {
     last.unwrap_or_else(|| created(pod))
 }
 
-/// The end of a text.
+/// Returns the end of a text.
 pub(super) fn tail(text: &str) -> String {
-    let from = text.len().saturating_sub(LOG_BYTES);
+    let from = text.len().saturating_sub(MAX_LOG_BYTES);
     let from = (from..=text.len())
         .find(|at| text.is_char_boundary(*at))
         .unwrap_or(text.len());

@@ -1,5 +1,5 @@
-//! What the operator needs of the world, as two traits: the API server, and the proxy. The real ones are in this crate; a
-//! simulator has its own.
+//! The ports of the operator, as two traits: the API server and the proxy. This crate implements both; a
+//! simulator has its own implementations.
 
 use async_trait::async_trait;
 use ipu_core::{PartitionId, Timestamp};
@@ -9,68 +9,70 @@ use ipu_proxy_client::{
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long a request for a partition waits for it: controllers that are quick spare the job one status.
-const QUICK: Duration = Duration::from_millis(250);
+/// Time for which a request for a partition waits for it: a fast controller saves the job one status write.
+const PARTITION_WAIT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Why something was not done.
+/// Error of a request to the API server or the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
-    /// Somebody else was first, or what was changed has changed meanwhile: look again.
+    /// The object exists already or has changed meanwhile: observe it again.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// What was to be changed is not there.
+    /// The object to change does not exist.
     #[error("not found: {0}")]
     NotFound(String),
-    /// It is refused, and will be until something else changes.
+    /// The request is refused until something else changes.
     #[error("{message}")]
     Refused {
-        /// A stable code.
+        /// Stable code.
         code: String,
-        /// Why.
+        /// Reason of the refusal.
         message: String,
     },
-    /// It did not get there, or was turned away before anything was done: once more, later.
+    /// The request did not reach the server, or the server rejected it before doing anything: retry later.
     #[error("{0}")]
     NotDone(String),
-    /// There was no answer, or none that tells: it may have been done.
+    /// The request has no conclusive response: it may have been executed.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// Something that happened to a job, for its users.
+/// An event about a job, for its users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobEvent {
-    /// Whether it is a warning.
+    /// Normal or warning.
     pub severity: Severity,
-    /// A stable code in UpperCamelCase.
+    /// Stable reason in UpperCamelCase.
     pub reason: String,
     /// One sentence.
     pub note: String,
-    /// When it happened: it may be told later.
+    /// Time of the event, which may be published later.
     pub at: Timestamp,
 }
 
-/// How serious an event is.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// As it should be.
+    /// The event is expected.
     Normal,
-    /// Somebody may want to do something.
+    /// The event may need an action by the user.
     Warning,
 }
 
 /// The API server.
 #[async_trait]
 pub trait ApiServer: Send + Sync {
-    /// The Kubernetes Pod of this name, from the API server itself; none if there is none.
+    /// Returns the pod of this name from the API server, bypassing any cache, or `None` if it does not exist.
     async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Value>, PortError>;
-    /// Creates a Kubernetes Pod; the object as it is now. [`PortError::Conflict`] if there is one of its name.
+    /// Creates a pod and returns the stored object. Fails with [`PortError::Conflict`] if the name exists.
     async fn create_pod(&self, pod: &Value) -> Result<Value, PortError>;
-    /// Deletes the Kubernetes Pod of this name and uid, giving it its time to end; [`PortError::NotFound`] if it is gone.
+    /// Deletes the pod of this name and uid with its grace period. Fails with [`PortError::NotFound`] if it
+    /// does not exist.
     async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), PortError>;
-    /// When the last line of the log of a Kubernetes Pod, or of its container of this name, was written, since the Unix epoch,
-    /// to the nanosecond; none if there is no line. What does not know answers none.
+    /// Returns when the last line of the log of a pod, or of this container, was written: since the Unix
+    /// epoch, with nanosecond precision. Returns `None` for an empty log; the default implementation returns
+    /// `None`.
     async fn last_log_time(
         &self,
         namespace: &str,
@@ -80,8 +82,8 @@ pub trait ApiServer: Send + Sync {
         let _ = (namespace, name, container);
         Ok(None)
     }
-    /// The last lines of the log of a Kubernetes Pod, or of its container of this name: enough to read what a program says at
-    /// last, at most 1 MiB; none if there is no line. What does not know answers none.
+    /// Returns the last lines of the log of a pod, or of this container: enough for the final messages of a
+    /// program, at most 1 MiB. Returns `None` for an empty log; the default implementation returns `None`.
     async fn last_lines(
         &self,
         namespace: &str,
@@ -91,37 +93,39 @@ pub trait ApiServer: Send + Sync {
         let _ = (namespace, name, container);
         Ok(None)
     }
-    /// Creates any other object, or makes it what this one says.
+    /// Creates an object of another kind, or updates it to match this one.
     async fn apply(&self, object: &Value) -> Result<(), PortError>;
-    /// Empties the rules of the Role of this name, if the job of this uid is its owner. Nothing if there is no such Role.
+    /// Empties the rules of the Role of this name, if the job of this uid owns it. Does nothing if the Role
+    /// does not exist.
     async fn revoke(&self, namespace: &str, role: &str, uid: &str) -> Result<(), PortError>;
-    /// Patches metadata and spec of a job by a merge patch; the job as it is now. [`PortError::Conflict`] if the patch names a
-    /// `resourceVersion` that is not the newest.
+    /// Patches metadata and spec of a job with a merge patch, and returns the stored job. Fails with
+    /// [`PortError::Conflict`] if the patch contains a `resourceVersion` that is not the newest.
     async fn patch_job(&self, namespace: &str, name: &str, patch: &Value) -> Result<Value, PortError>;
-    /// Deletes `job`, of which the metadata alone are read, as its owner would. [`PortError::Conflict`] if there is a newer version than
-    /// `job`. What does not know how keeps it.
+    /// Deletes `job`, of which only the metadata are read, as its owner would. Fails with
+    /// [`PortError::Conflict`] if there is a newer version. The default implementation keeps the job.
     async fn delete_job(&self, job: &Value) -> Result<(), PortError> {
         let _ = job;
         Ok(())
     }
-    /// Makes `status` the whole status of `job`; the job as it is now. [`PortError::Conflict`] if there is a newer version than
-    /// `job`.
+    /// Replaces the status of `job` with `status`, and returns the stored job. Fails with
+    /// [`PortError::Conflict`] if there is a newer version.
     async fn write_status(&self, job: &Value, status: &Value) -> Result<Value, PortError>;
-    /// Tells the users of `job`, of which the metadata alone are read.
+    /// Publishes an Event about `job`, of which only the metadata are read.
     async fn publish(&self, job: &Value, event: &JobEvent) -> Result<(), PortError>;
 }
 
-/// The proxy, or whoever keeps the ledger.
+/// The proxy, or another keeper of the ledger.
 #[async_trait]
 pub trait Partitions: Send + Sync {
-    /// The partition, if the ledger has it.
+    /// Returns the partition, or `None` if the ledger does not have it.
     async fn get_partition(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, PortError>;
-    /// Asks for a partition: makes it, resets it for a newer attempt, or puts the request into the line.
+    /// Requests a partition: creates it, resets it for a newer attempt, or queues the request.
     async fn ensure(&self, id: &PartitionId, wanted: &PutPartition) -> Result<PartitionDocument, PortError>;
-    /// Has it reset.
-    async fn reset(&self, id: &PartitionId, how: &ResetPartition) -> Result<PartitionDocument, PortError>;
-    /// Gives it back, durably; nothing if it is not there or another's.
-    async fn release(&self, id: &PartitionId, how: &DeletePartition) -> Result<(), PortError>;
+    /// Resets a partition.
+    async fn reset(&self, id: &PartitionId, request: &ResetPartition)
+    -> Result<PartitionDocument, PortError>;
+    /// Releases a partition durably. Does nothing if it does not exist or has another owner.
+    async fn release(&self, id: &PartitionId, request: &DeletePartition) -> Result<(), PortError>;
 }
 
 #[async_trait]
@@ -135,19 +139,23 @@ impl Partitions for ProxyClient {
     }
 
     async fn ensure(&self, id: &PartitionId, wanted: &PutPartition) -> Result<PartitionDocument, PortError> {
-        self.put(id, wanted, OnNoCapacity::Join(QUICK))
+        self.put(id, wanted, OnNoCapacity::Join(PARTITION_WAIT_TIMEOUT))
             .await
             .map_err(|error| port_error(&error))
     }
 
-    async fn reset(&self, id: &PartitionId, how: &ResetPartition) -> Result<PartitionDocument, PortError> {
-        Self::reset(self, id, how)
+    async fn reset(
+        &self,
+        id: &PartitionId,
+        request: &ResetPartition,
+    ) -> Result<PartitionDocument, PortError> {
+        Self::reset(self, id, request)
             .await
             .map_err(|error| port_error(&error))
     }
 
-    async fn release(&self, id: &PartitionId, how: &DeletePartition) -> Result<(), PortError> {
-        match self.delete(id, how).await {
+    async fn release(&self, id: &PartitionId, request: &DeletePartition) -> Result<(), PortError> {
+        match self.delete(id, request).await {
             Ok(_) => Ok(()),
             Err(error) if matches!(error.code(), Some("NotFound" | "NotTheOwner")) => Ok(()),
             Err(error) => Err(port_error(&error)),

@@ -1,4 +1,4 @@
-//! One pass over one job: observe, parse, plan, check, apply, record. No rule is in here.
+//! The reconciliation of one job: observe, parse, plan, check, apply, record. This module contains no rule.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::apply::Applied;
-use super::blocker::{Blocker, RETRY};
+use super::blocker::{Blocker, RETRY_INTERVAL};
 use super::event_queue::EventQueue;
 use super::informer::Cache;
 use super::pod_state::version;
@@ -19,32 +19,33 @@ use super::status::{StatusWrite, UpToDate};
 use crate::crd::{IpuJob, IpuJobStatus};
 use crate::resources::{InstallationDefaults, ResourceBuilder};
 
-/// How often one pass may look again after something moved, before others have their turn.
+/// Maximum number of observations of one reconcile after changes, before other jobs get their turn.
 const MAX_OBSERVATIONS: u32 = 8;
 
-/// How many effects that change something one look may have, before what was decided is recorded: the next pass goes on. Each may take a
-/// quarter of a second, and a job may have a thousand instances.
+/// Maximum number of effects that change something between two status writes: the next reconcile continues.
+/// Each effect may take a quarter of a second, and a job may have a thousand instances.
 const MAX_EFFECTS: u32 = 64;
 
-/// How far ahead of others jobs are worked on that are on their way to running, so that few are at the same time.
-const AHEAD: Duration = Duration::from_secs(60);
+/// Longest time for which a starting job precedes other jobs, so that few jobs start concurrently.
+const STARTING_PRECEDENCE: Duration = Duration::from_secs(60);
 
-/// Who goes before whom.
+/// Priority class in the work queue; the lesser is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Priority {
     Starting,
     Other,
 }
 
-/// After this time what was written has been heard of, unless its watch is broken: then whoever hears of it tells.
-const HEARD: Duration = Duration::from_secs(1);
+/// Longest delay of a watch event for an object that the operator wrote, unless the watch is broken: then its
+/// relist enqueues the job.
+const MAX_WATCH_DELAY: Duration = Duration::from_secs(1);
 
-/// When to look at a job again.
+/// Delay until the next reconcile of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
-    /// Only if something is heard of it.
+    /// Wait for a watch event.
     AwaitChange,
-    /// After this time at the latest.
+    /// Reconcile after this duration, or earlier on a watch event.
     After(Duration),
 }
 
@@ -60,13 +61,14 @@ impl Requeue {
     }
 }
 
-/// Works on jobs. It remembers nothing that a job does not say itself, but for what it heard and did of late.
+/// Reconciles IPUJobs. All durable state is in the jobs themselves; the cache holds only recent observations
+/// and writes.
 pub struct Reconciler {
     pub(super) api: Arc<dyn ApiServer>,
     pub(super) partitions: Arc<dyn Partitions>,
     pub(super) cache: Arc<Cache>,
-    /// What users are to be told.
-    pub(super) news: EventQueue,
+    /// Events to be published for users.
+    pub(super) event_queue: EventQueue,
     installation: InstallationDefaults,
     limits: Limits,
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -74,14 +76,14 @@ pub struct Reconciler {
 
 impl fmt::Debug for Reconciler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operator")
+        f.debug_struct("Reconciler")
             .field("installation", &self.installation)
             .finish_non_exhaustive()
     }
 }
 
 impl Reconciler {
-    /// An operator of these; `now` is its clock.
+    /// Creates a reconciler; `now` is its clock.
     pub fn new(
         api: Arc<dyn ApiServer>,
         partitions: Arc<dyn Partitions>,
@@ -94,34 +96,35 @@ impl Reconciler {
             api,
             partitions,
             cache,
-            news: EventQueue::default(),
+            event_queue: EventQueue::default(),
             limits: limits.with_max_requested(installation.max_requested),
             installation,
             now,
         }
     }
 
-    /// What its clock says.
+    /// Returns the current time of the reconciler's clock.
     pub(super) fn now(&self) -> Timestamp {
         (self.now)()
     }
 
-    /// Whose turn the job is: the least first. Those that are on their way to running go before the others for as
-    /// long as [`AHEAD`], in the order in which they began, and everybody else in the order in which they are told of.
+    /// Returns the key that orders jobs in the work queue: the least first. Starting jobs precede the others
+    /// for as long as [`STARTING_PRECEDENCE`], in the order in which they started. Other jobs follow in the
+    /// order in which they are enqueued.
     pub(super) fn priority(&self, job: Option<&JobKey>) -> (Priority, Timestamp) {
         let now = self.now();
         match job.and_then(|job| self.cache.starting_since(job)) {
-            Some(since) if now.since(since) < AHEAD => (Priority::Starting, since),
+            Some(since) if now.since(since) < STARTING_PRECEDENCE => (Priority::Starting, since),
             _ => (Priority::Other, now),
         }
     }
 
-    /// One pass over `object`, an IPUJob as it was heard of. An object that is older than what was written here is left
-    /// alone: the newer one is on its way, and is looked at, because of whatever was told of the job since that was written.
+    /// Reconciles `object`, an IPUJob as a watch delivered it. An object older than the operator's own last
+    /// write is skipped: the newer version is on its way, and its watch event triggers the reconcile.
     ///
     /// # Errors
     ///
-    /// [`PortError`] if it could not be worked on, which its status says, as far as it can be written.
+    /// [`PortError`] if the reconcile failed. The status reports the error if it can be written.
     pub async fn reconcile(&self, object: &Value) -> Result<Requeue, PortError> {
         let metadata = &object["metadata"];
         let Some(key) = key_of(object) else {
@@ -129,7 +132,7 @@ impl Reconciler {
         };
         if self.cache.is_stale(&key, version(object)) {
             return Ok(if self.cache.clear_up_to_date(&key) {
-                Requeue::After(HEARD)
+                Requeue::After(MAX_WATCH_DELAY)
             } else {
                 Requeue::AwaitChange
             });
@@ -138,20 +141,21 @@ impl Reconciler {
             return Ok(Requeue::AwaitChange);
         }
         let finalizers = metadata["finalizers"].as_array();
-        let kept = finalizers
+        let has_finalizer = finalizers
             .is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == IpuJob::FINALIZER));
-        match (kept, metadata["deletionTimestamp"].is_null()) {
+        match (has_finalizer, metadata["deletionTimestamp"].is_null()) {
             (false, false) => return Ok(Requeue::AwaitChange),
             (false, true) => {
                 let object = self.add_finalizer(&key, object).await?;
-                return self.work(&key, object).await;
+                return self.reconcile_owned(&key, object).await;
             }
             (true, _) => {}
         }
-        self.work(&key, object.clone()).await
+        self.reconcile_owned(&key, object.clone()).await
     }
 
-    /// Puts our finalizer on, if the webhook has not: nothing is held for a job that could vanish.
+    /// Adds the operator's finalizer if the webhook has not: no partition is requested for a job that could
+    /// vanish.
     async fn add_finalizer(&self, key: &JobKey, object: &Value) -> Result<Value, PortError> {
         let metadata = &object["metadata"];
         let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
@@ -166,122 +170,140 @@ impl Reconciler {
         Ok(written)
     }
 
-    async fn work(&self, key: &JobKey, mut object: Value) -> Result<Requeue, PortError> {
+    async fn reconcile_owned(&self, key: &JobKey, mut object: Value) -> Result<Requeue, PortError> {
         let mut status = match read_status(&object) {
             Ok(status) => status,
-            Err(why) => return self.skip_unreadable(&object, &why).await,
+            Err(error) => return self.skip_unreadable(&object, &error).await,
         };
         let generation = object["metadata"]["generation"].clone();
-        let (job, mut faults) = IpuJob::from_value(object.clone());
-        faults.extend(job.launcher_accounts());
+        let (job, mut crd_violations) = IpuJob::from_value(object.clone());
+        crd_violations.extend(job.launcher_accounts());
         let spec = match job.to_raw().parse(&self.limits) {
-            Ok(parsed) if faults.is_empty() => parsed.spec,
-            Ok(_) => return self.reject_invalid(key, &object, status, &faults).await,
+            Ok(parsed) if crd_violations.is_empty() => parsed.spec,
+            Ok(_) => return self.reject_invalid(key, &object, status, &crd_violations).await,
             Err(mut violations) => {
-                violations.extend(faults);
+                violations.extend(crd_violations);
                 return self.reject_invalid(key, &object, status, &violations).await;
             }
         };
-        let blueprint = ResourceBuilder {
+        let builder = ResourceBuilder {
             job: &job,
             spec: &spec,
             installation: &self.installation,
         };
-        let mut looks = 0;
+        let mut observations = 0;
         let mut partitions = BTreeMap::new();
         loop {
-            looks += 1;
-            let mut seen = match self.observe(&blueprint, &object, &status, partitions).await {
-                Ok(seen) => seen,
+            observations += 1;
+            let mut observed = match self.observe(&builder, &object, &status, partitions).await {
+                Ok(observed) => observed,
                 Err(error) => return self.report_blocked(key, &object, status, error).await,
             };
-            let observation = seen.observation(&spec, status.remembered());
+            let observation = observed.observation(&spec, status.remembered());
             let plan = plan(&spec, &observation);
             if let Some(first) = check_plan(&spec, &observation, &plan).first() {
                 let error = PortError::Refused {
                     code: "BrokenPlan".to_owned(),
-                    message: format!("the plan breaks a rule of its own, a defect of the operator: {first}"),
+                    message: format!(
+                        "the plan violates an invariant, which is a bug in the operator: {first}"
+                    ),
                 };
                 return self.report_blocked(key, &object, status, error).await;
             }
-            let mut moves = 0;
+            let mut changes = 0;
             let rights = self
-                .check_rights(&blueprint, &observation.status, &seen, &plan)
+                .check_rights(&builder, &observation.status, &observed, &plan)
                 .await;
-            let mut trouble = match rights {
+            let mut blocker = match rights {
                 Ok(()) => None,
-                Err(error) => Some(Blocker::of(&object, error)?),
+                Err(error) => Some(Blocker::from_error(&object, error)?),
             };
             for effect in &plan.effects {
-                // No worker is deleted, and its name free, before the right to it was revoked.
-                if moves == MAX_EFFECTS || trouble.is_some() {
+                // A worker's name becomes free only after the launcher's right to exec into it is revoked.
+                if changes == MAX_EFFECTS || blocker.is_some() {
                     break;
                 }
-                tracing::debug!(job = %spec.key(), ?effect, "does");
-                match self.apply(effect, &blueprint, &object, &mut seen).await {
-                    Ok(Applied::Changed) => moves += 1,
+                tracing::debug!(job = %spec.key(), ?effect, "applying effect");
+                match self.apply(effect, &builder, &object, &mut observed).await {
+                    Ok(Applied::Changed) => changes += 1,
                     Ok(Applied::Unchanged) => {}
                     Ok(Applied::Finalized) => return Ok(Requeue::AwaitChange),
-                    // What was decided is recorded all the same: it follows from what was seen, not from what was done.
+                    // The status is recorded all the same: it follows from the observation, not from the
+                    // effects.
                     Err(error) => {
-                        trouble = Some(Blocker::of(&object, error)?);
+                        blocker = Some(Blocker::from_error(&object, error)?);
                         break;
                     }
                 }
             }
-            let moved = moves > 0;
-            // What moved is looked at again before it is told of, unless a verdict is to be recorded first: a record that
-            // is left out is as one that was lost, which plans allow for.
+            let changed = changes > 0;
+            // Changes are observed again before the status is written, unless the outcome of an attempt must
+            // be recorded first. A skipped write is equivalent to a lost one, which plans tolerate.
             let verdict = plan.requeue_after == Some(Duration::ZERO);
-            if moved && moves < MAX_EFFECTS && !verdict && looks < MAX_OBSERVATIONS && trouble.is_none() {
-                partitions = seen.partitions;
+            if changed
+                && changes < MAX_EFFECTS
+                && !verdict
+                && observations < MAX_OBSERVATIONS
+                && blocker.is_none()
+            {
+                partitions = observed.partitions;
                 continue;
             }
-            // A failure of a moment ago is judged when the moment is over.
-            let mut latest = seen.ends.is_complete.map_or(Requeue::AwaitChange, Requeue::After);
-            // Nobody tells that nothing has happened.
-            let says = seen.pods.iter().filter_map(|pod| pod.next_report_in(seen.now));
-            latest = says.fold(latest, |latest, pause| latest.or_earlier(Requeue::After(pause)));
+            // A recent failure is judged once the logs of later failures are complete.
+            let mut latest = observed
+                .failure_evidence
+                .judged_in
+                .map_or(Requeue::AwaitChange, Requeue::After);
+            // No watch event reports that a deadline passes without a change.
+            let reports = observed
+                .pods
+                .iter()
+                .filter_map(|pod| pod.next_report_in(observed.now));
+            latest = reports.fold(latest, |latest, pause| latest.or_earlier(Requeue::After(pause)));
             let recorded = self
-                .record(&blueprint, &object, &status, &plan, &seen, trouble.as_ref())
+                .record(&builder, &object, &status, &plan, &observed, blocker.as_ref())
                 .await;
             match recorded {
                 Ok(StatusWrite::Written(written)) => object = written,
                 Ok(StatusWrite::Unchanged) => {}
                 Ok(StatusWrite::Deferred(pause)) => latest = latest.or_earlier(Requeue::After(pause)),
-                // Somebody wrote meanwhile, or it is gone: the watch tells.
+                // The job was written concurrently or deleted: the watch reports it.
                 Err(PortError::Conflict(_) | PortError::NotFound(_)) => return Ok(Requeue::AwaitChange),
                 Err(error) => return Err(error),
             }
             if plan.expired {
                 return self.expire(&object).await;
             }
-            if let Some(trouble) = trouble.filter(|_| !verdict) {
-                return Ok(Requeue::After(trouble.retry()).or_earlier(latest));
+            if let Some(blocker) = blocker.filter(|_| !verdict) {
+                return Ok(Requeue::After(blocker.retry_after()).or_earlier(latest));
             }
-            // A specification that changed meanwhile is for the next pass.
-            let same = object["metadata"]["generation"] == generation;
-            if !(verdict || moved) || looks >= MAX_OBSERVATIONS || moves == MAX_EFFECTS || !same {
-                return Ok(wake(&plan, moved || verdict).or_earlier(latest));
+            // The next reconcile handles a specification that changed meanwhile.
+            let is_unchanged = object["metadata"]["generation"] == generation;
+            if !(verdict || changed)
+                || observations >= MAX_OBSERVATIONS
+                || changes == MAX_EFFECTS
+                || !is_unchanged
+            {
+                return Ok(requeue(&plan, changed || verdict).or_earlier(latest));
             }
-            partitions = seen.partitions;
+            partitions = observed.partitions;
             status = match read_status(&object) {
                 Ok(status) => status,
-                Err(why) => return self.skip_unreadable(&object, &why).await,
+                Err(error) => return self.skip_unreadable(&object, &error).await,
             };
         }
     }
 
-    /// Deletes a job that has been finished for as long as its owner wanted, if it is still as it was looked at.
+    /// Deletes a finished job whose time to live has expired, if its version is still the observed one.
     async fn expire(&self, object: &Value) -> Result<Requeue, PortError> {
         match self.api.delete_job(object).await {
-            // The watch tells, also of what somebody else wrote meanwhile.
+            // The watch reports the deletion, or the concurrent write.
             Ok(()) | Err(PortError::Conflict(_) | PortError::NotFound(_)) => Ok(Requeue::AwaitChange),
             Err(error) => Err(error),
         }
     }
 
-    /// Tells in the status why a job could not be looked at, if something is to be done for it.
+    /// Records in the status why the job could not be observed, if it still needs work.
     async fn report_blocked(
         &self,
         key: &JobKey,
@@ -289,7 +311,7 @@ impl Reconciler {
         before: IpuJobStatus,
         error: PortError,
     ) -> Result<Requeue, PortError> {
-        let trouble = Blocker::of(object, error)?;
+        let blocker = Blocker::from_error(object, error)?;
         let changed = object["metadata"]["generation"].as_i64() != before.observed_generation;
         let waits_for = if !object["metadata"]["deletionTimestamp"].is_null() {
             Some("the job is being deleted;")
@@ -297,25 +319,26 @@ impl Reconciler {
             match before.phase {
                 None | Some(JobPhase::Pending | JobPhase::Restarting) => Some("partition not ready yet!"),
                 Some(phase) if changed && !phase.is_finished() => {
-                    Some("the job was changed, which is not done yet;")
+                    Some("the change of the job is not applied yet;")
                 }
-                // It goes on, but what happens to it is not seen until somebody does something.
-                Some(phase) if trouble.is_worth_a_word(phase) => Some("the job is not worked on;"),
-                // It goes on, or is over: it waits for nothing.
+                // The job continues, but the operator cannot observe it until the cause of the refusal is
+                // removed.
+                Some(phase) if blocker.is_reported_in(phase) => Some("the job is not reconciled;"),
+                // The job continues or has finished: it waits for nothing.
                 Some(_) => None,
             }
         };
-        let mut latest = Requeue::After(trouble.retry());
+        let mut latest = Requeue::After(blocker.retry_after());
         if let Some(waits_for) = waits_for {
             let mut after = before.clone();
-            after.last_message = format!("{waits_for} {trouble}");
+            after.last_message = format!("{waits_for} {blocker}");
             after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
             let now = self.now();
-            let written = self.write_status(key, object, &before, after, now, UpToDate::Something);
+            let written = self.write_status(key, object, &before, after, now, UpToDate::No);
             match written.await? {
                 StatusWrite::Written(_) => {
-                    if let Some(event) = trouble.event(&before, now) {
-                        self.put(object, event).await;
+                    if let Some(event) = blocker.event(&before, now) {
+                        self.enqueue_event(object, event).await;
                     }
                 }
                 StatusWrite::Unchanged => {}
@@ -325,19 +348,20 @@ impl Reconciler {
         Ok(latest)
     }
 
-    /// A job with a status that a newer version wrote, or a person: it is left as it is, and its users are told.
-    async fn skip_unreadable(&self, object: &Value, why: &str) -> Result<Requeue, PortError> {
+    /// Skips a job whose status a newer version or a person wrote: the job is left unchanged, and an Event
+    /// reports it.
+    async fn skip_unreadable(&self, object: &Value, error: &str) -> Result<Requeue, PortError> {
         let event = JobEvent {
             severity: Severity::Warning,
             reason: "UnreadableStatus".to_owned(),
-            note: format!("the job is left alone, because this version cannot read its status: {why}"),
+            note: format!("the job is not reconciled, because this version cannot read its status: {error}"),
             at: self.now(),
         };
-        self.put(object, event).await;
+        self.enqueue_event(object, event).await;
         Ok(Requeue::AwaitChange)
     }
 
-    /// An object that is no job: it is told what is wrong, and holds nothing that it did not hold before.
+    /// Reports the violations of an invalid job. It gets no resources beyond those that it already has.
     async fn reject_invalid(
         &self,
         key: &JobKey,
@@ -348,11 +372,11 @@ impl Reconciler {
         if !object["metadata"]["deletionTimestamp"].is_null() {
             return self.release_unparsable(key, object, &before).await;
         }
-        // No operator supervises the rights of its launchers any more.
+        // No operator manages the rights of its launchers any longer.
         self.revoke_all(key, &before, &self.cache.pods(key)).await?;
-        let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        let messages: Vec<String> = violations.iter().map(ToString::to_string).collect();
         let mut after = before.clone();
-        after.last_message = format!("the job cannot be run: {}", told.join("; "));
+        after.last_message = format!("the job cannot be run: {}", messages.join("; "));
         after.observed_generation = object["metadata"]["generation"].as_i64();
         after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
         let event = JobEvent {
@@ -362,11 +386,11 @@ impl Reconciler {
             at: self.now(),
         };
         match self
-            .write_status(key, object, &before, after, event.at, UpToDate::Something)
+            .write_status(key, object, &before, after, event.at, UpToDate::No)
             .await?
         {
             StatusWrite::Written(_) => {
-                self.put(object, event).await;
+                self.enqueue_event(object, event).await;
                 Ok(Requeue::AwaitChange)
             }
             StatusWrite::Unchanged => Ok(Requeue::AwaitChange),
@@ -374,14 +398,15 @@ impl Reconciler {
         }
     }
 
-    /// Lets go of a deleted object that cannot be read any more: by what its status says that it held.
+    /// Releases the resources of a deleted job that cannot be parsed, as its status lists them, and removes
+    /// the finalizer.
     async fn release_unparsable(
         &self,
         key: &JobKey,
         object: &Value,
         status: &IpuJobStatus,
     ) -> Result<Requeue, PortError> {
-        // Of some that are gone it is remembered how they ended.
+        // The cache also keeps deleted pods whose outcome is known.
         let mut pods = self.cache.pods(key);
         pods.retain(|pod| !pod.deleted);
         self.revoke_all(key, status, &pods).await?;
@@ -392,7 +417,7 @@ impl Reconciler {
                     Err(error) => return Err(error),
                 }
             }
-            return Ok(Requeue::After(RETRY));
+            return Ok(Requeue::After(RETRY_INTERVAL));
         }
         for id in status
             .instances
@@ -402,23 +427,23 @@ impl Reconciler {
             let Ok(id) = ipu_core::PartitionId::new(id) else {
                 continue;
             };
-            let mut how = ipu_proxy_client::DeletePartition::default();
-            how.uid = Some(key.uid.to_string());
-            self.partitions.release(&id, &how).await?;
+            let mut request = ipu_proxy_client::DeletePartition::default();
+            request.uid = Some(key.uid.to_string());
+            self.partitions.release(&id, &request).await?;
         }
         self.remove_finalizer(key, object).await?;
         Ok(Requeue::AwaitChange)
     }
 }
 
-/// Which job an object is; none if the API server did not make it.
+/// Returns the key of a job, or `None` if the API server has not assigned a uid.
 pub(super) fn key_of(object: &Value) -> Option<JobKey> {
     let text = |name: &str| object["metadata"][name].as_str();
     JobKey::new(text("namespace")?, text("name")?, text("uid")?).ok()
 }
 
-/// The status of an object; an empty one if it has none. Whoever knows nothing of what a job has done must not begin it anew: so it is
-/// an error if it cannot be read, unless the job is being deleted.
+/// Returns the status of an object; the default if it has none. An unreadable status is an error unless the
+/// job is being deleted: without its status, a job must not be started again.
 fn read_status(object: &Value) -> Result<IpuJobStatus, String> {
     let stored = object.get("status").filter(|status| !status.is_null());
     let mut status = match stored.map_or_else(|| Ok(IpuJobStatus::default()), IpuJobStatus::deserialize) {
@@ -427,7 +452,7 @@ fn read_status(object: &Value) -> Result<IpuJobStatus, String> {
         Err(error) => return Err(error.to_string()),
     };
     if status.phase.is_none() {
-        // As the operator of version 1.2.0 left it: what has ended is not run again.
+        // Version 1.2.0 of the operator wrote no phase: a job that has finished is not run again.
         status.phase = match status.launcher_status.as_deref() {
             Some("Completed") => Some(JobPhase::Completed),
             Some("Failed") => Some(JobPhase::Failed),
@@ -437,9 +462,9 @@ fn read_status(object: &Value) -> Result<IpuJobStatus, String> {
     Ok(status)
 }
 
-fn wake(plan: &Plan, at_once: bool) -> Requeue {
+fn requeue(plan: &Plan, immediately: bool) -> Requeue {
     match plan.requeue_after {
-        _ if at_once => Requeue::After(Duration::from_millis(1)),
+        _ if immediately => Requeue::After(Duration::from_millis(1)),
         Some(after) => Requeue::After(after),
         None => Requeue::AwaitChange,
     }

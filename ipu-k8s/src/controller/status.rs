@@ -1,4 +1,4 @@
-//! What is recorded of a pass: one write of the status, if anything has changed, and then an event.
+//! Recording of a reconcile: at most one status write, and then its Events.
 
 use std::time::Duration;
 
@@ -17,104 +17,104 @@ use super::status_report::{report, start_blocker};
 use crate::crd::{IpuJobStatus, Time};
 use crate::resources::ResourceBuilder;
 
-/// How often a status is written of which only the words have changed: with a thousand jobs in the line, each that goes
-/// changes the words of all others.
-const WORDS: Duration = Duration::from_secs(15);
-/// How long a job may be on its way from its first look to running, or from its deletion to being gone, before that is told: one
-/// that has got there has told it all.
+/// Minimum interval between status writes that change only messages: with a thousand queued jobs, each start
+/// changes the messages of all others.
+const MESSAGE_WRITE_INTERVAL: Duration = Duration::from_secs(15);
+/// Time for which the status of a starting or terminating job is not written: a job that finishes the
+/// transition within it needs a single write.
 const TRANSIENT_TIME: Duration = Duration::from_secs(2);
-/// The most characters of a message.
-const MESSAGE: usize = 1024;
+/// Maximum length of a message, in characters.
+const MAX_MESSAGE_CHARS: usize = 1024;
 
-/// What became of a status that was to be written.
+/// Outcome of a status write.
 #[derive(Debug)]
 pub(super) enum StatusWrite {
-    /// It was written: the object as it is now.
+    /// The status was written. Contains the stored object.
     Written(Value),
-    /// It says so already.
+    /// The stored status is up to date.
     Unchanged,
-    /// Only words are new, and the last ones were written a moment ago, or there will be more to say in a moment: it is to be
-    /// written after this time.
+    /// Only messages changed shortly after the last write, or the job is in a transition: the status must be
+    /// written after this duration.
     Deferred(Duration),
 }
 
-/// What a status that is written leaves to be done, before anything else happens.
+/// State of a job after a status write: up to date until another change, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UpToDate {
-    Nothing,
-    /// Or it is not known.
-    Something,
+    Yes,
+    /// A reconcile may be needed.
+    No,
 }
 
 impl Reconciler {
-    /// Records what a pass came to.
+    /// Records the result of a reconcile.
     pub(super) async fn record(
         &self,
-        blueprint: &ResourceBuilder<'_>,
+        builder: &ResourceBuilder<'_>,
         object: &Value,
         before: &IpuJobStatus,
         plan: &Plan,
-        seen: &ObservedJob,
-        trouble: Option<&Blocker>,
+        observed: &ObservedJob,
+        blocker: Option<&Blocker>,
     ) -> Result<StatusWrite, PortError> {
-        let key = blueprint.spec.key();
-        let begun = if before.phase.is_none() || is_ending(before, plan) {
-            self.cache.begun(key, seen.now)
+        let key = builder.spec.key();
+        let started = if before.phase.is_none() || is_ending(before, plan) {
+            self.cache.started_at(key, observed.now)
         } else {
-            seen.now
+            observed.now
         };
-        let goes = is_on_its_way(plan) && seen.deleted == Deleted::No;
-        self.cache.set_starting(key, goes.then_some(begun));
-        let mut after = report(blueprint, object, before, plan, seen, begun);
-        if let Some(trouble) = trouble.filter(|trouble| trouble.is_worth_a_word(plan.status.phase)) {
-            after.last_message = format!("{}; {trouble}", after.last_message);
+        let is_starting_now = is_starting(plan) && observed.deleted == Deleted::No;
+        self.cache.set_starting(key, is_starting_now.then_some(started));
+        let mut after = report(builder, object, before, plan, observed, started);
+        if let Some(blocker) = blocker.filter(|blocker| blocker.is_reported_in(plan.status.phase)) {
+            after.last_message = format!("{}; {blocker}", after.last_message);
         }
-        let rest = TRANSIENT_TIME.saturating_sub(seen.now.since(begun));
-        if !rest.is_zero() && trouble.is_none() && is_transient(before, plan, seen) {
-            return Ok(StatusWrite::Deferred(rest));
+        let remaining = TRANSIENT_TIME.saturating_sub(observed.now.since(started));
+        if !remaining.is_zero() && blocker.is_none() && is_transient(before, plan, observed) {
+            return Ok(StatusWrite::Deferred(remaining));
         }
-        let leaves =
-            if after != *before && trouble.is_none() && is_settled(blueprint, object, &after, plan, seen) {
-                UpToDate::Nothing
+        let up_to_date =
+            if after != *before && blocker.is_none() && is_settled(builder, object, &after, plan, observed) {
+                UpToDate::Yes
             } else {
-                UpToDate::Something
+                UpToDate::No
             };
         let written = self
-            .write_status(key, object, before, after.clone(), seen.now, leaves)
+            .write_status(key, object, before, after.clone(), observed.now, up_to_date)
             .await?;
         if matches!(written, StatusWrite::Written(_)) {
-            let in_the_way = trouble.and_then(|trouble| trouble.event(before, seen.now));
-            let held_up = start_blocker(plan.status.phase, seen);
-            let events = events(before, &after, plan, held_up.as_deref(), seen.now);
-            for event in events.into_iter().chain(in_the_way) {
-                self.put(object, event).await;
+            let refusal = blocker.and_then(|blocker| blocker.event(before, observed.now));
+            let start_blocked = start_blocker(plan.status.phase, observed);
+            let events = events(before, &after, plan, start_blocked.as_deref(), observed.now);
+            for event in events.into_iter().chain(refusal) {
+                self.enqueue_event(object, event).await;
             }
         }
         Ok(written)
     }
 
-    /// Has the users of a job told, when there is time.
-    pub(super) async fn put(&self, object: &Value, event: JobEvent) {
+    /// Queues an Event about a job.
+    pub(super) async fn enqueue_event(&self, object: &Value, event: JobEvent) {
         let text = |name: &str| object["metadata"][name].clone();
-        let words = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-        let job = format!("{}/{}", words("namespace"), words("name"));
+        let string = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+        let job = format!("{}/{}", string("namespace"), string("name"));
         tracing::info!(job, reason = event.reason, "{}", event.note);
         let about = json!({"metadata": {
             "namespace": text("namespace"), "name": text("name"), "uid": text("uid"),
         }});
-        if let Some(telling) = self.news.put(PendingEvent { job: about, event }) {
-            self.publish(&telling).await;
+        if let Some(pending) = self.event_queue.put(PendingEvent { job: about, event }) {
+            self.publish(&pending).await;
         }
     }
 
-    /// Tells users of a job. Whoever is not told finds it in the status.
-    pub(super) async fn publish(&self, telling: &PendingEvent) {
-        if let Err(error) = self.api.publish(&telling.job, &telling.event).await {
+    /// Publishes an Event. A failure is only logged: the status contains the same information.
+    pub(super) async fn publish(&self, pending: &PendingEvent) {
+        if let Err(error) = self.api.publish(&pending.job, &pending.event).await {
             tracing::debug!(%error, "an event could not be written");
         }
     }
 
-    /// Writes a status, unless nothing has changed, or nothing but words that were written a moment ago.
+    /// Writes a status, unless it is unchanged, or only messages changed shortly after the last write.
     pub(super) async fn write_status(
         &self,
         key: &JobKey,
@@ -122,13 +122,13 @@ impl Reconciler {
         before: &IpuJobStatus,
         mut after: IpuJobStatus,
         now: Timestamp,
-        leaves: UpToDate,
+        up_to_date: UpToDate,
     ) -> Result<StatusWrite, PortError> {
-        if after.last_message.chars().count() > MESSAGE {
+        if after.last_message.chars().count() > MAX_MESSAGE_CHARS {
             after.last_message = after
                 .last_message
                 .chars()
-                .take(MESSAGE - 1)
+                .take(MAX_MESSAGE_CHARS - 1)
                 .chain(['…'])
                 .collect();
         }
@@ -136,68 +136,68 @@ impl Reconciler {
         if after == *before {
             return Ok(StatusWrite::Unchanged);
         }
-        // A time to come is of a clock that was put back since.
+        // A time in the future comes from a clock that was set back since.
         let last = before.last_reconcile_time.filter(|last| last.0 <= now);
-        let passed = last.map(|last| now.since(last.0));
-        if let Some(passed) = passed.filter(|passed| *passed < WORDS)
-            && without_words(&after) == without_words(before)
+        let elapsed = last.map(|last| now.since(last.0));
+        if let Some(elapsed) = elapsed.filter(|elapsed| *elapsed < MESSAGE_WRITE_INTERVAL)
+            && without_messages(&after) == without_messages(before)
         {
-            return Ok(StatusWrite::Deferred(WORDS - passed));
+            return Ok(StatusWrite::Deferred(MESSAGE_WRITE_INTERVAL - elapsed));
         }
         after.last_reconcile_time = Some(Time(now));
         let old = serde_json::to_value(before).unwrap_or_default();
         let new = serde_json::to_value(&after).unwrap_or_default();
-        // What is stored may have fields that this version does not know: they stay.
+        // The stored status may have fields that this version does not know: they are kept.
         let status = merge_status(&object["status"], &old, &new);
         let written = self.api.write_status(object, &status).await?;
         self.cache.record_write(key, version(&written));
-        if leaves == UpToDate::Nothing {
+        if up_to_date == UpToDate::Yes {
             self.cache.mark_up_to_date(key, version(&written));
         }
         Ok(StatusWrite::Written(written))
     }
 }
 
-/// Whether a status leaves nothing to be done: what was seen, looked at with it, asks for nothing and would be told as it is.
-/// Only of jobs that run: what ended is judged by more than what was seen.
+/// Returns whether a status needs no further reconcile: planning with it yields no effect and the same
+/// report. Applies only to running jobs: outcomes are judged by further evidence.
 fn is_settled(
-    blueprint: &ResourceBuilder<'_>,
+    builder: &ResourceBuilder<'_>,
     object: &Value,
     after: &IpuJobStatus,
     plan: &Plan,
-    seen: &ObservedJob,
+    observed: &ObservedJob,
 ) -> bool {
-    if plan.status.phase != JobPhase::Running || seen.ends != FailureEvidence::default() {
+    if plan.status.phase != JobPhase::Running || observed.failure_evidence != FailureEvidence::default() {
         return false;
     }
-    let again = ipu_core::plan(
-        blueprint.spec,
-        &seen.observation(blueprint.spec, after.remembered()),
+    let next_plan = ipu_core::plan(
+        builder.spec,
+        &observed.observation(builder.spec, after.remembered()),
     );
-    again.effects.is_empty()
-        && again.requeue_after == plan.requeue_after
-        && report(blueprint, object, after, &again, seen, seen.now) == *after
+    next_plan.effects.is_empty()
+        && next_plan.requeue_after == plan.requeue_after
+        && report(builder, object, after, &next_plan, observed, observed.now) == *after
 }
 
-/// Whether a job is on its way without waiting for anybody: one that nothing was recorded of runs in a moment, or is told of, and one
-/// that was deleted is gone.
-fn is_transient(before: &IpuJobStatus, plan: &Plan, seen: &ObservedJob) -> bool {
+/// Returns whether a job is in a short transition: a new job that starts without waiting, or a job whose
+/// deletion has begun.
+fn is_transient(before: &IpuJobStatus, plan: &Plan, observed: &ObservedJob) -> bool {
     let verdict = plan.requeue_after == Some(Duration::ZERO);
-    let held_up = seen.pods.iter().any(|pod| pod.start_blocker.is_some());
-    let goes = match seen.deleted {
-        Deleted::No => before.phase.is_none() && is_on_its_way(plan),
+    let start_blocked = observed.pods.iter().any(|pod| pod.start_blocker.is_some());
+    let is_starting_now = match observed.deleted {
+        Deleted::No => before.phase.is_none() && is_starting(plan),
         Deleted::Yes => is_ending(before, plan),
     };
-    goes && !(verdict || held_up)
+    is_starting_now && !(verdict || start_blocked)
 }
 
-/// Whether a job is to go, which was not told yet.
+/// Returns whether the deletion of a job has begun and is not recorded yet.
 fn is_ending(before: &IpuJobStatus, plan: &Plan) -> bool {
     plan.status.phase == JobPhase::Terminating && before.phase != Some(JobPhase::Terminating)
 }
 
-/// Whether a job gets on without waiting for anybody else.
-fn is_on_its_way(plan: &Plan) -> bool {
+/// Returns whether a job starts without waiting for a partition.
+fn is_starting(plan: &Plan) -> bool {
     // An instance that is not requested yet waits for others of its job, and those report their reasons.
     let steps = [
         "PreparingPartition",
@@ -208,8 +208,8 @@ fn is_on_its_way(plan: &Plan) -> bool {
     plan.status.phase == JobPhase::Pending && plan.reasons.iter().all(|reason| steps.contains(&&*reason.code))
 }
 
-/// The status but for what is said of waiting.
-fn without_words(status: &IpuJobStatus) -> IpuJobStatus {
+/// Returns the status without the messages about waiting.
+fn without_messages(status: &IpuJobStatus) -> IpuJobStatus {
     let mut status = status.clone();
     status.last_message.clear();
     for instance in &mut status.instances {
@@ -218,23 +218,23 @@ fn without_words(status: &IpuJobStatus) -> IpuJobStatus {
     status
 }
 
-/// What is stored, with what differs between `old`, which was read from it, and `new`.
+/// Returns the stored status, with the differences between `old`, which was read from it, and `new`.
 fn merge_status(stored: &Value, old: &Value, new: &Value) -> Value {
     let (Value::Object(stored), Value::Object(old), Value::Object(new)) = (stored, old, new) else {
         return new.clone();
     };
-    let mut renewed = stored.clone();
+    let mut merged = stored.clone();
     for (name, value) in new.iter().filter(|(name, value)| old.get(*name) != Some(value)) {
         let field = |of: &Map<String, Value>| of.get(name).cloned().unwrap_or_default();
-        renewed.insert(
+        merged.insert(
             name.clone(),
             self::merge_status(&field(stored), &field(old), value),
         );
     }
     for name in old.keys().filter(|name| !new.contains_key(*name)) {
-        renewed.remove(name);
+        merged.remove(name);
     }
-    Value::Object(renewed)
+    Value::Object(merged)
 }
 
 #[cfg(test)]
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_stored_in_a_status_stays() {
+    fn unknown_fields_of_a_stored_status_are_kept() {
         let old = json!({"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]});
         let new = json!({"a": 1, "b": {"c": 4}, "e": [1], "f": true});
         let stored = json!({"a": 1, "b": {"c": 2, "d": 3, "theirs": 5}, "e": [1, 2], "newer": {"x": 6}});

@@ -1,4 +1,5 @@
-//! What a status says of a pass: counts, instances, conditions, the first failure, and what hinders.
+//! The status report of a reconcile: counts, instances, conditions, the first failure, and blocking
+//! conditions.
 
 use std::collections::BTreeSet;
 
@@ -14,43 +15,43 @@ use crate::crd::{
 };
 use crate::resources::{ResourceBuilder, selector};
 
-/// What a status says of a pass, with what was said `before`.
+/// Returns the status after a reconcile, based on the status `before`.
 pub(super) fn report(
-    blueprint: &ResourceBuilder<'_>,
+    builder: &ResourceBuilder<'_>,
     object: &Value,
     before: &IpuJobStatus,
     plan: &Plan,
-    seen: &ObservedJob,
-    begun: Timestamp,
+    observed: &ObservedJob,
+    started: Timestamp,
 ) -> IpuJobStatus {
     let mut after = before.clone();
     after.remember(&plan.status);
-    after.start_time.get_or_insert(Time(begun));
+    after.start_time.get_or_insert(Time(started));
     after.observed_generation = object["metadata"]["generation"].as_i64();
-    after.selector = Some(selector(blueprint.spec.key().name.as_str()));
-    after.workers_status = count(&seen.pods);
-    report_instances(&mut after, blueprint, plan, seen);
-    after.ipu_partition_created = all_granted(&after, blueprint, seen);
-    report_failure(&mut after, before, blueprint, seen);
+    after.selector = Some(selector(builder.spec.key().name.as_str()));
+    after.workers_status = count(&observed.pods);
+    report_instances(&mut after, builder, plan, observed);
+    after.ipu_partition_created = all_granted(&after, builder, observed);
+    report_failure(&mut after, before, builder, observed);
     if before.phase.is_none() && plan.status.phase == JobPhase::Running {
-        // It was on its way until now, which nobody was told.
-        report_condition(&mut after, blueprint, JobPhase::Pending, plan, begun);
+        // It was pending until now, which no status has recorded.
+        report_condition(&mut after, builder, JobPhase::Pending, plan, started);
     }
-    report_condition(&mut after, blueprint, plan.status.phase, plan, seen.now);
+    report_condition(&mut after, builder, plan.status.phase, plan, observed.now);
     if plan.status.phase == JobPhase::Running && after.phase_seconds.is_none() {
-        after.phase_seconds = Some(phase_seconds(seen));
+        after.phase_seconds = Some(phase_seconds(observed));
     }
-    if let Some(held_up) = start_blocker(plan.status.phase, seen) {
-        after.last_message = format!("{}; {held_up}", after.last_message);
+    if let Some(blocker) = start_blocker(plan.status.phase, observed) {
+        after.last_message = format!("{}; {blocker}", after.last_message);
     }
     after
 }
 
 fn count(pods: &[KubePod]) -> WorkersStatus {
-    let of = |what: PodOutcome| {
+    let of = |outcome: PodOutcome| {
         let counted = pods
             .iter()
-            .filter(|pod| pod.worker.is_some() && pod.count() == what)
+            .filter(|pod| pod.worker.is_some() && pod.count() == outcome)
             .count();
         u32::try_from(counted).unwrap_or(u32::MAX)
     };
@@ -63,39 +64,39 @@ fn count(pods: &[KubePod]) -> WorkersStatus {
 
 fn report_instances(
     after: &mut IpuJobStatus,
-    blueprint: &ResourceBuilder<'_>,
+    builder: &ResourceBuilder<'_>,
     plan: &Plan,
-    seen: &ObservedJob,
+    observed: &ObservedJob,
 ) {
     let not_requested = plan.reasons.iter().find(|reason| reason.code == "NotRequested");
     let requested = requested(plan);
     for report in &mut after.instances {
         let index = report.index;
-        let document = seen.partitions.get(&index);
+        let document = observed.partitions.get(&index);
         report.partition = document
             .filter(|document| document.state.holds())
-            .map(|document| blueprint.spec.partition_id(document.instance).to_string());
+            .map(|document| builder.spec.partition_id(document.instance).to_string());
         let controller = document.and_then(|document| document.controller.as_ref());
         report.controller = controller.map(|controller| controller.name.to_string());
         report.node_label = controller.and_then(|controller| controller.node_label.clone());
-        let workers = seen
+        let workers = observed
             .pods
             .iter()
             .filter(|pod| pod.instance == index && pod.worker.is_some() && !pod.deleted);
         report.workers = workers.map(|pod| pod.name.clone()).collect();
         let about = |reason: &&Reason| reason.numbers.get("instance") == Some(&u64::from(index));
         let reason = plan.reasons.iter().find(about).map(ToString::to_string);
-        let put_off = not_requested.filter(|_| document.is_none() && !requested.contains(&index));
+        let deferral = not_requested.filter(|_| document.is_none() && !requested.contains(&index));
         report.reason = reason
-            .or_else(|| put_off.map(put_off_reason))
+            .or_else(|| deferral.map(deferral_reason))
             .filter(|_| !report.has_ended());
         if !report.has_ended() {
-            report.state = state_of(report, document, put_off.is_some()).to_owned();
+            report.state = instance_state(report, document, deferral.is_some()).to_owned();
         }
     }
 }
 
-/// The instances whose partition the plan asks for.
+/// Returns the instances whose partition the plan requests.
 fn requested(plan: &Plan) -> BTreeSet<u32> {
     let instance = |effect: &Effect| match effect {
         Effect::EnsurePartition { instance, .. } => Some(*instance),
@@ -104,32 +105,37 @@ fn requested(plan: &Plan) -> BTreeSet<u32> {
     plan.effects.iter().filter_map(instance).collect()
 }
 
-/// The reason of an instance whose partition is not requested yet. It does not change as long as the instance waits.
-fn put_off_reason(why: &Reason) -> String {
-    let limit = why.numbers.get("limit").copied().unwrap_or_default();
+/// Returns the reason of an instance whose partition is not requested yet. It does not change while the
+/// instance waits.
+fn deferral_reason(reason: &Reason) -> String {
+    let limit = reason.numbers.get("limit").copied().unwrap_or_default();
     format!(
         "{}: {limit} instances of the job are queued or have their partition made ready, which is the limit",
-        why.code
+        reason.code
     )
 }
 
-fn state_of(report: &InstanceReport, document: Option<&PartitionDocument>, is_put_off: bool) -> &'static str {
+fn instance_state(
+    report: &InstanceReport,
+    document: Option<&PartitionDocument>,
+    is_deferred: bool,
+) -> &'static str {
     match document.map(|document| document.state) {
         Some(HoldState::Active) if report.running_time.is_some() => "Running",
         Some(HoldState::Active) => "Starting",
         Some(HoldState::Releasing) => "Releasing",
         Some(HoldState::Waiting | HoldState::Quarantined) => "Waiting",
-        None if is_put_off => "Waiting",
+        None if is_deferred => "Waiting",
         _ => "Preparing",
     }
 }
 
-/// Whether every instance has its partition, for its attempt.
-fn all_granted(after: &IpuJobStatus, blueprint: &ResourceBuilder<'_>, seen: &ObservedJob) -> bool {
-    let wanted = blueprint.spec.instances();
+/// Returns whether every instance has its partition for its current attempt.
+fn all_granted(after: &IpuJobStatus, builder: &ResourceBuilder<'_>, observed: &ObservedJob) -> bool {
+    let wanted = builder.spec.instances();
     let granted = |index: u32| {
         let report = after.instances.iter().find(|report| report.index == index);
-        let document = seen.partitions.get(&index);
+        let document = observed.partitions.get(&index);
         report.zip(document).is_some_and(|(report, document)| {
             document.attempt == report.attempt && document.state == HoldState::Active
         })
@@ -137,12 +143,12 @@ fn all_granted(after: &IpuJobStatus, blueprint: &ResourceBuilder<'_>, seen: &Obs
     wanted > 0 && (0..wanted).all(granted)
 }
 
-/// Says of a failure that is new whose it was and where it ran, while that is known.
+/// Adds the process and node to a new failure while they are known.
 fn report_failure(
     after: &mut IpuJobStatus,
     before: &IpuJobStatus,
-    blueprint: &ResourceBuilder<'_>,
-    seen: &ObservedJob,
+    builder: &ResourceBuilder<'_>,
+    observed: &ObservedJob,
 ) {
     let Some(failure) = after
         .first_failure
@@ -151,18 +157,21 @@ fn report_failure(
     else {
         return;
     };
-    let spec = blueprint.spec;
-    if let Some((worker, told)) = blamed_by_launcher(failure, blueprint, seen) {
+    let spec = builder.spec;
+    if let Some((worker, rank_failure)) = worker_reported_by_launcher(failure, builder, observed) {
         failure.worker = Some(worker);
         "Worker".clone_into(&mut failure.kind);
-        failure.reason = format!("{} of rank {}, as the launcher tells", told.exit, told.rank);
+        failure.reason = format!(
+            "{} of rank {}, as the launcher reports",
+            rank_failure.exit, rank_failure.rank
+        );
     }
     failure.name = match (failure.worker, failure.kind.as_str()) {
         (Some(worker), _) => spec.worker_name(failure.instance, worker),
         (None, "Launcher") => spec.launcher_name(failure.instance),
         (None, _) => spec.partition_id(failure.instance).to_string(),
     };
-    let pod = seen
+    let pod = observed
         .pods
         .iter()
         .find(|pod| pod.name == failure.name && pod.attempt == failure.attempt);
@@ -175,21 +184,21 @@ fn report_failure(
     after.attempts.drain(..surplus);
 }
 
-/// The worker that a launcher, which failed, says was the first to, and what it says of it.
-fn blamed_by_launcher(
+/// Returns the worker that a failed launcher reports as the first failure, and the report.
+fn worker_reported_by_launcher(
     failure: &FailureReport,
-    blueprint: &ResourceBuilder<'_>,
-    seen: &ObservedJob,
+    builder: &ResourceBuilder<'_>,
+    observed: &ObservedJob,
 ) -> Option<(u32, RankFailure)> {
     if failure.kind != "Launcher" {
         return None;
     }
-    let mut launchers = seen.pods.iter().filter(|pod| {
+    let mut launchers = observed.pods.iter().filter(|pod| {
         pod.worker.is_none() && pod.instance == failure.instance && pod.attempt == failure.attempt
     });
-    let told = seen.ends.told(launchers.next()?)?;
-    let worker = told.worker(blueprint.job, blueprint.spec, failure.instance)?;
-    Some((worker, told))
+    let failure_report = observed.failure_evidence.exit_from_log(launchers.next()?)?;
+    let worker = failure_report.worker(builder.job, builder.spec, failure.instance)?;
+    Some((worker, failure_report))
 }
 
 fn attempt_of(failure: &FailureReport) -> AttemptReport {
@@ -202,32 +211,32 @@ fn attempt_of(failure: &FailureReport) -> AttemptReport {
     }
 }
 
-/// One condition for each phase that was reached; the one that the job is in is true (seed 000 §6.6).
+/// Sets one condition for each phase that was reached; that of the current phase is true (seed 000 §6.6).
 fn report_condition(
     after: &mut IpuJobStatus,
-    blueprint: &ResourceBuilder<'_>,
+    builder: &ResourceBuilder<'_>,
     phase: JobPhase,
     plan: &Plan,
     now: Timestamp,
 ) {
     let kind = format!("{phase:?}");
-    let key = blueprint.spec.key();
-    let why = plan
+    let key = builder.spec.key();
+    let conclusion = plan
         .status
         .conclusion
         .as_ref()
-        .map(|why| format!(": {}", why.message));
-    let what = match phase {
+        .map(|conclusion| format!(": {}", conclusion.message));
+    let description = match phase {
         JobPhase::Pending => "is waiting for resources to be ready.".to_owned(),
         JobPhase::Running => "is running.".to_owned(),
         JobPhase::Restarting => "is restarting.".to_owned(),
         JobPhase::Suspended => "is suspended.".to_owned(),
         JobPhase::Completed => "has completed.".to_owned(),
-        JobPhase::Failed => format!("has failed{}.", why.unwrap_or_default()),
+        JobPhase::Failed => format!("has failed{}.", conclusion.unwrap_or_default()),
         JobPhase::Terminating => "is being deleted.".to_owned(),
         other => format!("is in phase {other:?}."),
     };
-    let message = format!("IPUJob {}/{} {what}", key.namespace, key.name);
+    let message = format!("IPUJob {}/{} {description}", key.namespace, key.name);
     let now = Some(Time(now));
     for condition in &mut after.conditions {
         if condition.kind != kind && condition.status != "False" {
@@ -258,20 +267,20 @@ fn report_condition(
     }
 }
 
-/// How long the job was in each part of its way: each begins where the one before it ended.
-fn phase_seconds(seen: &ObservedJob) -> PhaseSeconds {
-    let documents = || seen.partitions.values();
+/// Returns the duration of each part of the start; each begins where the previous one ended.
+fn phase_seconds(observed: &ObservedJob) -> PhaseSeconds {
+    let documents = || observed.partitions.values();
     let granted = documents().filter_map(|document| document.held_since).max();
     let active = documents().map(|document| document.since).max();
-    let placed = seen
+    let scheduled = observed
         .pods
         .iter()
         .filter(|pod| pod.worker.is_some())
         .filter_map(|pod| pod.scheduled)
         .max();
-    let mut from = seen.submitted;
+    let mut from = observed.submitted;
     let mut until = |end: Option<Timestamp>| {
-        let end = end.unwrap_or(from).max(from).min(seen.now.max(from));
+        let end = end.unwrap_or(from).max(from).min(observed.now.max(from));
         let millis = u32::try_from(end.since(from).as_millis()).unwrap_or(u32::MAX);
         from = end;
         f64::from(millis) / 1000.0
@@ -279,24 +288,25 @@ fn phase_seconds(seen: &ObservedJob) -> PhaseSeconds {
     PhaseSeconds::new(
         until(granted),
         until(active),
-        until(placed),
-        until(Some(seen.now)),
+        until(scheduled),
+        until(Some(observed.now)),
     )
 }
 
-/// What is to be said of the first of the job's processes that does not go, does not start, or is not ready.
-pub(super) fn start_blocker(phase: JobPhase, seen: &ObservedJob) -> Option<String> {
+/// Returns a message about the first process of the job that does not terminate, does not start, or is not
+/// ready.
+pub(super) fn start_blocker(phase: JobPhase, observed: &ObservedJob) -> Option<String> {
     let (starts, runs) = match phase {
         phase if phase.is_finished() => return None,
         JobPhase::Pending | JobPhase::Restarting => (true, false),
         JobPhase::Running => (true, true),
         _ => (false, false),
     };
-    let said = |why: &dyn Fn(&KubePod) -> Option<String>| {
-        let mut pods = seen.pods.iter();
-        pods.find_map(|pod| Some(format!("{}: {}", pod.name, why(pod)?)))
+    let first_message = |message_of: &dyn Fn(&KubePod) -> Option<String>| {
+        let mut pods = observed.pods.iter();
+        pods.find_map(|pod| Some(format!("{}: {}", pod.name, message_of(pod)?)))
     };
-    said(&|pod| pod.overdue(seen.now))
-        .or_else(|| said(&|pod| pod.start_blocker.clone().filter(|_| starts)))
-        .or_else(|| said(&|pod| pod.not_ready(seen.now).filter(|_| runs)))
+    first_message(&|pod| pod.overdue(observed.now))
+        .or_else(|| first_message(&|pod| pod.start_blocker.clone().filter(|_| starts)))
+        .or_else(|| first_message(&|pod| pod.not_ready(observed.now).filter(|_| runs)))
 }

@@ -1,4 +1,5 @@
-//! Whose turn it is: so many jobs are worked on at a time, each by one at a time, and whoever has waited longest comes first.
+//! Work queue of the controller: it limits concurrency, never runs one item twice at once, and orders items
+//! by priority.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -11,41 +12,41 @@ use futures::{Stream, StreamExt as _};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// No pause is longer: then is long enough to look again.
+/// Maximum delay until an item is processed again.
 const MAX_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What is in order of a moment; of the same moment, in the order in which it came.
+/// Items ordered by key; items with equal keys keep their insertion order.
 #[derive(Debug)]
 struct PriorityQueue<T, M> {
     order: BTreeMap<(M, u64), T>,
-    places: HashMap<T, (M, u64)>,
-    came: u64,
+    keys: HashMap<T, (M, u64)>,
+    sequence: u64,
 }
 
 impl<T: Clone + Eq + Hash, M: Copy + Ord> PriorityQueue<T, M> {
     fn new() -> Self {
         Self {
             order: BTreeMap::new(),
-            places: HashMap::new(),
-            came: 0,
+            keys: HashMap::new(),
+            sequence: 0,
         }
     }
 
-    /// Puts `what` where `at` belongs, unless it has an earlier place.
-    fn put(&mut self, what: T, at: M) {
-        if self.places.get(&what).is_some_and(|(known, _)| *known <= at) {
+    /// Inserts `item` with this `key`, unless it has an earlier one.
+    fn insert(&mut self, item: T, key: M) {
+        if self.keys.get(&item).is_some_and(|(known, _)| *known <= key) {
             return;
         }
-        self.remove(&what);
-        let place = (at, self.came);
-        self.came += 1;
-        self.places.insert(what.clone(), place);
-        self.order.insert(place, what);
+        self.remove(&item);
+        let key = (key, self.sequence);
+        self.sequence += 1;
+        self.keys.insert(item.clone(), key);
+        self.order.insert(key, item);
     }
 
-    fn remove(&mut self, what: &T) {
-        if let Some(place) = self.places.remove(what) {
-            self.order.remove(&place);
+    fn remove(&mut self, item: &T) {
+        if let Some(key) = self.keys.remove(item) {
+            self.order.remove(&key);
         }
     }
 
@@ -54,86 +55,87 @@ impl<T: Clone + Eq + Hash, M: Copy + Ord> PriorityQueue<T, M> {
     }
 
     fn first(&self) -> Option<M> {
-        self.order.first_key_value().map(|((at, _), _)| *at)
+        self.order.first_key_value().map(|((key, _), _)| *key)
     }
 
     fn pop(&mut self) -> Option<T> {
-        let (_, what) = self.order.pop_first()?;
-        self.places.remove(&what);
-        Some(what)
+        let (_, item) = self.order.pop_first()?;
+        self.keys.remove(&item);
+        Some(item)
     }
 }
 
-/// Does `work` on whatever is `told`, and again after the time that it answers, if any; at most on `most` at a time, never twice on
-/// the same at once, and first on what waits since the earliest moment, as `since` says. What is told of while it is worked on is
-/// worked on again. When `told` ends, what is under way is ended and nothing is begun. Everything stops if this is dropped. `waiting`
-/// is told how many wait for their turn whenever that changes.
+/// Pulls items from `incoming` and runs `work` for each. It runs at most `limit` items concurrently, and
+/// never the same item twice at once. The least `priority` goes first; an item that arrives while it is
+/// processed is processed again. `work` returns the delay after which its item is processed again, if any.
+/// When `incoming` ends, running items complete and no other item starts. Dropping the future stops
+/// everything. `depth_changed` receives the number of ready items whenever it changes.
 pub(super) async fn run_work_queue<T, M, F>(
-    told: impl Stream<Item = T>,
-    most: usize,
-    since: impl Fn(&T) -> M,
+    incoming: impl Stream<Item = T>,
+    limit: usize,
+    priority: impl Fn(&T) -> M,
     work: impl Fn(T) -> F,
-    waiting: impl Fn(usize),
+    depth_changed: impl Fn(usize),
 ) where
     T: Clone + Eq + Hash + Send + 'static,
     M: Copy + Ord,
     F: Future<Output = Option<Duration>> + Send + 'static,
 {
-    let mut told = pin!(told);
-    let mut open = true;
+    let mut incoming = pin!(incoming);
+    let mut is_open = true;
     let mut ready: PriorityQueue<T, M> = PriorityQueue::new();
     let mut later: PriorityQueue<T, Instant> = PriorityQueue::new();
-    let mut passes = JoinSet::new();
-    // What is worked on, and whether it was told of meanwhile.
-    let mut busy: HashMap<T, bool> = HashMap::new();
-    let mut told_waiting = 0;
-    while open || !passes.is_empty() {
-        while open && passes.len() < most {
-            let Some(what) = ready.pop() else { break };
-            busy.insert(what.clone(), false);
-            let pass = work(what.clone());
-            passes.spawn(async move { (what, pass.await) });
+    let mut running = JoinSet::new();
+    // Running items, and whether they arrived again meanwhile.
+    let mut in_progress: HashMap<T, bool> = HashMap::new();
+    let mut reported_depth = 0;
+    while is_open || !running.is_empty() {
+        while is_open && running.len() < limit {
+            let Some(item) = ready.pop() else { break };
+            in_progress.insert(item.clone(), false);
+            let future = work(item.clone());
+            running.spawn(async move { (item, future.await) });
         }
-        if ready.len() != told_waiting {
-            told_waiting = ready.len();
-            waiting(told_waiting);
+        if ready.len() != reported_depth {
+            reported_depth = ready.len();
+            depth_changed(reported_depth);
         }
         let due = later.first();
         tokio::select! {
-            next = told.next(), if open => match next {
-                None => open = false,
-                Some(what) => {
-                    if let Some(again) = busy.get_mut(&what) {
+            next = incoming.next(), if is_open => match next {
+                None => is_open = false,
+                Some(item) => {
+                    if let Some(again) = in_progress.get_mut(&item) {
                         *again = true;
                     } else {
-                        later.remove(&what);
-                        let at = since(&what);
-                        ready.put(what, at);
+                        later.remove(&item);
+                        let key = priority(&item);
+                        ready.insert(item, key);
                     }
                 }
             },
-            Some(done) = passes.join_next() => {
-                let (what, pause) = match done {
+            Some(done) = running.join_next() => {
+                let (item, pause) = match done {
                     Ok(done) => done,
                     Err(error) => match error.try_into_panic() {
-                        // Whoever works on something catches what that panics with: this is a defect of the loop.
+                        // `work` catches the panics of a reconcile: this one is a bug in the loop.
                         Ok(panic) => resume_unwind(panic),
-                        // Nobody aborts one.
+                        // No task is ever aborted.
                         Err(_) => continue,
                     },
                 };
-                if busy.remove(&what) == Some(true) {
-                    let at = since(&what);
-                    ready.put(what, at);
+                if in_progress.remove(&item) == Some(true) {
+                    let key = priority(&item);
+                    ready.insert(item, key);
                 } else if let Some(pause) = pause {
-                    later.put(what, Instant::now() + pause.min(MAX_DELAY));
+                    later.insert(item, Instant::now() + pause.min(MAX_DELAY));
                 }
             }
-            () = sleep_until(due.unwrap_or_else(Instant::now)), if open && due.is_some() => {
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if is_open && due.is_some() => {
                 while later.first().is_some_and(|first| first <= Instant::now()) {
-                    let Some(what) = later.pop() else { break };
-                    let at = since(&what);
-                    ready.put(what, at);
+                    let Some(item) = later.pop() else { break };
+                    let key = priority(&item);
+                    ready.insert(item, key);
                 }
             }
         }
@@ -148,99 +150,107 @@ mod tests {
 
     use super::*;
 
-    /// What was worked on, in order, and how much of it at a time at most.
+    /// Processed items in order, and the greatest number of concurrent ones.
     #[derive(Default)]
     struct Log {
         done: Vec<u32>,
-        busy: Vec<u32>,
-        most: usize,
+        in_progress: Vec<u32>,
+        max_concurrent: usize,
         waiting: Vec<usize>,
     }
 
-    const PASS: Duration = Duration::from_millis(10);
+    const WORK_TIME: Duration = Duration::from_millis(10);
 
-    /// Works on numbers, each for [`PASS`]; the lower, the longer it waits. 7 is looked at again after a second.
-    fn start(most: usize) -> (UnboundedSender<u32>, Arc<Mutex<Log>>, tokio::task::JoinHandle<()>) {
-        let (tell, told) = unbounded();
+    /// Runs a queue of numbers, each for [`WORK_TIME`], the least first. Number 7 is processed again after a
+    /// second.
+    fn start(limit: usize) -> (UnboundedSender<u32>, Arc<Mutex<Log>>, tokio::task::JoinHandle<()>) {
+        let (sender, incoming) = unbounded();
         let log = Arc::new(Mutex::new(Log::default()));
-        let kept = Arc::clone(&log);
-        let work = move |what: u32| {
-            let log = Arc::clone(&kept);
+        let shared = Arc::clone(&log);
+        let work = move |item: u32| {
+            let log = Arc::clone(&shared);
             async move {
                 {
-                    let mut log = log.lock().expect("nobody panics");
-                    assert!(!log.busy.contains(&what), "twice at once");
-                    log.busy.push(what);
-                    log.most = log.most.max(log.busy.len());
+                    let mut log = log.lock().expect("the lock is not poisoned");
+                    assert!(
+                        !log.in_progress.contains(&item),
+                        "the item is in progress already"
+                    );
+                    log.in_progress.push(item);
+                    log.max_concurrent = log.max_concurrent.max(log.in_progress.len());
                 }
-                tokio::time::sleep(PASS).await;
-                let mut log = log.lock().expect("nobody panics");
-                log.busy.retain(|busy| *busy != what);
-                log.done.push(what);
-                (what == 7).then_some(Duration::from_secs(1))
+                tokio::time::sleep(WORK_TIME).await;
+                let mut log = log.lock().expect("the lock is not poisoned");
+                log.in_progress.retain(|in_progress| *in_progress != item);
+                log.done.push(item);
+                (item == 7).then_some(Duration::from_secs(1))
             }
         };
-        let kept = Arc::clone(&log);
-        let waiting = move |many| kept.lock().expect("nobody panics").waiting.push(many);
-        let loops = tokio::spawn(run_work_queue(told, most, |what| *what, work, waiting));
-        (tell, log, loops)
+        let shared = Arc::clone(&log);
+        let waiting = move |depth| {
+            shared
+                .lock()
+                .expect("the lock is not poisoned")
+                .waiting
+                .push(depth)
+        };
+        let queue = tokio::spawn(run_work_queue(incoming, limit, |item| *item, work, waiting));
+        (sender, log, queue)
     }
 
     fn done(log: &Mutex<Log>) -> Vec<u32> {
-        log.lock().expect("nobody panics").done.clone()
+        log.lock().expect("the lock is not poisoned").done.clone()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_longest_comes_first_and_only_so_many_at_a_time() {
-        let (tell, log, _loops) = start(2);
-        for what in [90, 91, 30, 20, 20, 10] {
-            tell.unbounded_send(what).expect("it listens");
+    async fn the_least_priority_goes_first_within_the_concurrency_limit() {
+        let (sender, log, _queue) = start(2);
+        for item in [90, 91, 30, 20, 20, 10] {
+            sender.unbounded_send(item).expect("the queue receives");
         }
-        tokio::time::sleep(PASS * 10).await;
+        tokio::time::sleep(WORK_TIME * 10).await;
         let all = done(&log);
         assert_eq!(all.len(), 5, "{all:?}");
         assert_eq!(all[2..], [10, 20, 30][..3], "{all:?}");
-        let log = log.lock().expect("nobody panics");
-        assert_eq!(log.most, 2);
+        let log = log.lock().expect("the lock is not poisoned");
+        assert_eq!(log.max_concurrent, 2);
         assert_eq!(log.waiting, [1, 2, 3, 2, 1, 0]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_passed_over_for_good_by_those_who_come_later() {
-        let (tell, log, _loops) = start(1);
-        tell.unbounded_send(100).expect("it listens");
-        tell.unbounded_send(50).expect("it listens");
-        for what in 101..200 {
-            tell.unbounded_send(what).expect("it listens");
-            tokio::time::sleep(PASS / 2).await;
+    async fn no_item_starves_behind_later_items() {
+        let (sender, log, _queue) = start(1);
+        sender.unbounded_send(100).expect("the queue receives");
+        sender.unbounded_send(50).expect("the queue receives");
+        for item in 101..200 {
+            sender.unbounded_send(item).expect("the queue receives");
+            tokio::time::sleep(WORK_TIME / 2).await;
         }
         let all = done(&log);
         assert!(
-            all.iter()
-                .position(|what| *what == 50)
-                .is_some_and(|place| place < 2),
+            all.iter().position(|item| *item == 50).is_some_and(|key| key < 2),
             "{all:?}"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_told_of_while_it_is_worked_on_is_worked_on_again() {
-        let (tell, log, _loops) = start(4);
-        tell.unbounded_send(1).expect("it listens");
-        tokio::time::sleep(PASS / 2).await;
-        tell.unbounded_send(1).expect("it listens");
-        tell.unbounded_send(1).expect("it listens");
-        tokio::time::sleep(PASS * 5).await;
+    async fn an_item_that_arrives_while_it_is_processed_is_processed_again() {
+        let (sender, log, _queue) = start(4);
+        sender.unbounded_send(1).expect("the queue receives");
+        tokio::time::sleep(WORK_TIME / 2).await;
+        sender.unbounded_send(1).expect("the queue receives");
+        sender.unbounded_send(1).expect("the queue receives");
+        tokio::time::sleep(WORK_TIME * 5).await;
         assert_eq!(done(&log), [1, 1]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_to_be_looked_at_later_is_and_earlier_if_it_is_told_of() {
-        let (tell, log, _loops) = start(4);
-        tell.unbounded_send(7).expect("it listens");
+    async fn a_requeued_item_is_processed_after_its_delay_or_earlier_when_it_arrives() {
+        let (sender, log, _queue) = start(4);
+        sender.unbounded_send(7).expect("the queue receives");
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(done(&log), [7]);
-        tell.unbounded_send(7).expect("it listens");
+        sender.unbounded_send(7).expect("the queue receives");
         tokio::time::sleep(Duration::from_millis(900)).await;
         assert_eq!(done(&log), [7, 7], "a second after the last time");
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -248,37 +258,37 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_under_way_ends_and_nothing_begins_when_nobody_tells_any_more() {
-        let (tell, log, loops) = start(1);
-        tell.unbounded_send(1).expect("it listens");
-        tokio::time::sleep(PASS / 2).await;
-        tell.unbounded_send(2).expect("it listens");
-        drop(tell);
-        loops.await.expect("it ends");
+    async fn running_items_complete_and_no_item_starts_after_the_stream_ends() {
+        let (sender, log, queue) = start(1);
+        sender.unbounded_send(1).expect("the queue receives");
+        tokio::time::sleep(WORK_TIME / 2).await;
+        sender.unbounded_send(2).expect("the queue receives");
+        drop(sender);
+        queue.await.expect("the queue ends");
         assert_eq!(done(&log), [1]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_that_whoever_works_does_not_catch_is_not_hidden() {
-        let (tell, told) = unbounded();
-        let loops = tokio::spawn(run_work_queue(
-            told,
+    async fn an_uncaught_panic_of_a_worker_is_propagated() {
+        let (sender, incoming) = unbounded();
+        let queue = tokio::spawn(run_work_queue(
+            incoming,
             1,
-            |what: &u32| *what,
+            |item: &u32| *item,
             |_| async { panic!("oh") },
             |_| {},
         ));
-        tell.unbounded_send(1).expect("it listens");
-        assert!(loops.await.is_err_and(|error| error.is_panic()));
+        sender.unbounded_send(1).expect("the queue receives");
+        assert!(queue.await.is_err_and(|error| error.is_panic()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn everything_stops_when_the_loop_is_dropped() {
-        let (tell, log, loops) = start(1);
-        tell.unbounded_send(1).expect("it listens");
-        tokio::time::sleep(PASS / 2).await;
-        loops.abort();
-        tokio::time::sleep(PASS * 3).await;
+    async fn dropping_the_queue_stops_all_items() {
+        let (sender, log, queue) = start(1);
+        sender.unbounded_send(1).expect("the queue receives");
+        tokio::time::sleep(WORK_TIME / 2).await;
+        queue.abort();
+        tokio::time::sleep(WORK_TIME * 3).await;
         assert!(done(&log).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The definition of the resource, as Kubernetes wants it, from the table of fields.
+//! The CustomResourceDefinition, generated from the table of fields.
 
 mod cel;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::ipujob::IpuJob;
 use super::schema::{Field, FieldKind, FieldPresence, IPU_JOB, SPEC, STATUS, WireFormat};
 
-/// Where a Pod template says what the source of a variable is.
+/// Path of the source of a variable in the schema of a pod template.
 const ENV_VAR_SOURCE: &str =
     "/properties/spec/properties/containers/items/properties/env/items/properties/valueFrom";
 
@@ -15,10 +15,10 @@ const ENV_VAR_SOURCE: &str =
 const TOKEN: &str = r"^[!#-\[\]-~]+$";
 
 impl IpuJob {
-    /// The CustomResourceDefinition `ipujobs.graphcore.ai`, around the schema of a Kubernetes Pod template.
+    /// Returns the CustomResourceDefinition `ipujobs.graphcore.ai`, with the schema of a pod template.
     ///
-    /// The template's schema is the caller's choice of a version of Kubernetes. It has to be structural: without
-    /// references, and with a type in every place. What is generated for this repository is
+    /// The caller chooses the version of Kubernetes by the schema of the template. It has to be structural:
+    /// without references, and with a type at every level. The version of this repository is
     /// `deploy/crd/ipujobs.graphcore.ai.yaml`.
     ///
     /// ```
@@ -54,10 +54,11 @@ impl IpuJob {
                     "name": version,
                     "served": true,
                     "storage": true,
-                    "schema": {"openAPIV3Schema": whole(pod_template)},
+                    "schema": {"openAPIV3Schema": object_schema(pod_template)},
                     "subresources": {
                         "status": {},
-                        // The original told what was desired here, and whoever scaled thought at once that it was done.
+                        // The original CRD reported the desired count here, so clients of the scale
+                        // subresource considered the scaling finished at once.
                         "scale": {
                             "specReplicasPath": ".spec.jobInstances",
                             "statusReplicasPath": ".status.currentReplicas",
@@ -70,15 +71,15 @@ impl IpuJob {
         })
     }
 
-    /// What the definition's rules for more than one field say of a job that breaks them, in their order. The rule of a single field is in
-    /// the schema of the field.
+    /// Returns the messages of the CRD's rules for several fields, in order. The rule of a single field is in
+    /// the schema of that field.
     #[must_use]
     pub fn rules() -> Vec<String> {
         cel::messages()
     }
 }
 
-/// The columns of the custom resource 1.2.0, in its spelling.
+/// The printer columns of the custom resource 1.2.0, in its spelling.
 fn columns() -> Value {
     let columns = [
         ("status", "string", ".status.launcherStatus"),
@@ -93,20 +94,20 @@ fn columns() -> Value {
         .collect()
 }
 
-fn whole(pod_template: &Value) -> Value {
+fn object_schema(pod_template: &Value) -> Value {
     let schema = Schema { pod_template };
-    let about = |name: &str| {
+    let description = |name: &str| {
         IPU_JOB
             .iter()
             .find(|field| field.name == name)
-            .map_or("", |field| field.about)
+            .map_or("", |field| field.description)
     };
     let mut spec = schema.object("spec", SPEC);
-    spec["description"] = about("spec").into();
-    spec["x-kubernetes-validations"] = cel::of_spec();
+    spec["description"] = description("spec").into();
+    spec["x-kubernetes-validations"] = cel::spec_rules();
     let mut status = schema.object("status", STATUS);
-    status["description"] = about("status").into();
-    // One program writes all of it. Who wrote which of its fields would take as much room as they do.
+    status["description"] = description("status").into();
+    // One program writes the whole status. Field ownership would take as much space as the fields.
     status["x-kubernetes-map-type"] = "atomic".into();
     json!({
         "type": "object",
@@ -118,17 +119,17 @@ fn whole(pod_template: &Value) -> Value {
             "spec": spec,
             "status": status,
         },
-        "x-kubernetes-validations": cel::of_job(),
+        "x-kubernetes-validations": cel::job_rules(),
     })
 }
 
-/// How schemas are made.
+/// Generator of schemas.
 struct Schema<'a> {
     pod_template: &'a Value,
 }
 
 impl Schema<'_> {
-    /// An object at `path` with these fields.
+    /// Returns the schema of an object at `path` with these fields.
     fn object(&self, path: &str, fields: &[Field]) -> Value {
         let mut properties = Map::new();
         for field in fields {
@@ -150,30 +151,30 @@ impl Schema<'_> {
         let path = format!("{parent}.{}", field.name);
         let mut schema = match field.wire {
             WireFormat::Kind => self.kind(&path, field.kind),
-            WireFormat::Integer { least, most } => {
+            WireFormat::Integer { min, max } => {
                 let mut schema = json!({"type": "integer", "format": "int32"});
-                if least > i32::MIN {
-                    schema["minimum"] = least.into();
+                if min > i32::MIN {
+                    schema["minimum"] = min.into();
                 }
-                if most < i32::MAX {
-                    schema["maximum"] = most.into();
+                if max < i32::MAX {
+                    schema["maximum"] = max.into();
                 }
                 schema
             }
             WireFormat::Long => json!({"type": "integer", "format": "int64"}),
             WireFormat::Float => json!({"type": "number"}),
-            WireFormat::Count { most } => ruled(cel::count(&path, most)),
-            WireFormat::PowerOfTwo { most } => ruled(cel::power_of_two(&path, most)),
+            WireFormat::Count { max } => with_rule(cel::count(&path, max)),
+            WireFormat::PowerOfTwo { max } => with_rule(cel::power_of_two(&path, max)),
             WireFormat::NumberOrText => number_or_text(),
             WireFormat::Pattern(pattern) => {
                 let mut schema = number_or_text();
                 schema["pattern"] = pattern.into();
                 schema
             }
-            WireFormat::Token { most } => {
-                json!({"type": "string", "minLength": 1, "maxLength": most, "pattern": TOKEN})
+            WireFormat::Token { max } => {
+                json!({"type": "string", "minLength": 1, "maxLength": max, "pattern": TOKEN})
             }
-            WireFormat::OneOf(words) => json!({"type": "string", "enum": words}),
+            WireFormat::OneOf(values) => json!({"type": "string", "enum": values}),
             WireFormat::Time => json!({"type": "string", "format": "date-time"}),
             WireFormat::PodTemplate => self.pod_template.clone(),
             WireFormat::EnvVarSource => {
@@ -185,7 +186,7 @@ impl Schema<'_> {
             }
             WireFormat::Integers => json!({"type": "array", "items": {"type": "integer", "format": "int32"}}),
         };
-        schema["description"] = field.about.into();
+        schema["description"] = field.description.into();
         match field.presence {
             FieldPresence::Optional | FieldPresence::Required => {}
             FieldPresence::Number(number) => schema["default"] = number.into(),
@@ -212,8 +213,8 @@ fn number_or_text() -> Value {
     json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})
 }
 
-/// A number, bare or in quotes, that keeps a rule.
-fn ruled(rule: Value) -> Value {
+/// Returns the schema of a number, as a number or a string, with a validation rule.
+fn with_rule(rule: Value) -> Value {
     let mut schema = number_or_text();
     schema["x-kubernetes-validations"] = [rule].into_iter().collect();
     schema

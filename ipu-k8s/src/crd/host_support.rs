@@ -1,4 +1,4 @@
-//! What a bare host does with a Pod template: the few things that it can do, and a list of those that it ignores.
+//! The part of a pod template that a bare host supports, and a list of the fields that it ignores.
 
 use ipu_core::{EnvVar, Violation};
 use serde_json::{Map, Value};
@@ -7,69 +7,70 @@ use super::ipujob::IpuJob;
 
 const TEMPLATE: &str = "spec.workers.template";
 
-/// A job's Pod template, as a host without containers sees it.
+/// A job's pod template on a host without containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostView {
-    /// What the workers run: the first container.
+    /// First container, which the workers run.
     pub container: HostContainer,
-    /// Variables, of the workers and of the launcher, whose value only Kubernetes can find.
+    /// Variables of the workers and of the launcher whose value only Kubernetes can resolve.
     pub unsupported_env: Vec<UnsupportedEnv>,
-    /// What else the template asks for: its own fields, then those of the first container.
+    /// Ignored fields of the template, then those of the first container.
     pub ignored: Vec<IgnoredField>,
 }
 
 /// The first container of a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostContainer {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
-    /// Its image, which a host ignores.
+    /// Image, which a host ignores.
     pub image: Option<String>,
-    /// Its command; empty means the image's entry point, which a host does not know.
+    /// Command; if empty, the image's entry point, which a host does not know.
     pub command: Vec<String>,
     /// Arguments to the command.
     pub args: Vec<String>,
     /// Variables with a value, in the order in which they are given.
     pub env: Vec<EnvVar>,
-    /// Where it runs.
+    /// Working directory.
     pub working_dir: Option<String>,
 }
 
-/// A variable whose value only Kubernetes can find.
+/// A variable whose value only Kubernetes can resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedEnv {
-    /// The path of the variable.
+    /// Path of the variable.
     pub field: String,
-    /// Its name.
+    /// Name of the variable.
     pub name: String,
-    /// Where Kubernetes would look: `secretKeyRef`, for example.
+    /// Kind of the source: `secretKeyRef`, for example.
     pub source: String,
 }
 
-/// Something that a template asks for and a host does not do.
+/// A field of a template that a host ignores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IgnoredField {
-    /// The path of the field.
+    /// Path of the field.
     pub field: String,
-    /// What it says, in short: the volume `data (nfs)`, for example.
+    /// Summary of its value: the volume `data (nfs)`, for example.
     pub what: String,
 }
 
 impl HostContainer {
-    /// The program and its arguments; none if the image would decide, which a host does not have.
+    /// Returns the program and its arguments, or `None` if the image would decide, which a host does not
+    /// have.
     #[must_use]
     pub fn program(&self) -> Option<Vec<String>> {
-        let whole = || self.command.iter().chain(&self.args).cloned().collect();
-        (!self.command.is_empty()).then(whole)
+        let program = || self.command.iter().chain(&self.args).cloned().collect();
+        (!self.command.is_empty()).then(program)
     }
 }
 
 impl IpuJob {
-    /// What a bare host can do of the job's Pod template, and what it ignores.
+    /// Returns the part of the job's pod template that a bare host supports, and the ignored fields.
     ///
     /// # Errors
     ///
-    /// There is no container, or a field of it that a host needs is of a wrong kind.
+    /// The template has no container, or a field that a host needs is of a wrong kind.
     pub fn host_view(&self) -> Result<HostView, Vec<Violation>> {
         let mut reader = TemplateReader::default();
         let template = self.spec.workers.as_ref().and_then(|w| w.template.as_ref());
@@ -90,14 +91,15 @@ impl IpuJob {
         }
     }
 
-    /// The violation of a job whose workers have nothing to run, wherever they are: it would be given IPUs and never use them.
+    /// Returns the violation of a job whose workers have nothing to run, on any platform: it would hold IPUs
+    /// and never use them.
     pub(super) fn without_containers(&self) -> Option<Violation> {
         let template = self.spec.workers.as_ref().and_then(|w| w.template.as_ref());
         let containers = template.and_then(|template| template.0.pointer("/spec/containers"));
         match containers {
             None | Some(Value::Null) => Some(no_containers(None)),
             Some(Value::Array(items)) if items.is_empty() => Some(no_containers(Some("[]"))),
-            // What is no list at all is refused by the schema of a Kubernetes Pod.
+            // The schema of a pod refuses values that are not lists.
             Some(_) => None,
         }
     }
@@ -116,12 +118,12 @@ fn no_containers(value: Option<&str>) -> Violation {
     Violation::new(
         &format!("{TEMPLATE}.spec.containers"),
         value,
-        "its first item says what the workers run",
+        "its first item defines the process of the workers",
         "add a container with a name, an image and a command",
     )
 }
 
-/// What is found while a template is read.
+/// Findings about a template.
 #[derive(Default)]
 struct TemplateReader {
     violations: Vec<Violation>,
@@ -182,16 +184,16 @@ impl TemplateReader {
         for (i, item) in self.items(path, value).iter().enumerate() {
             let path = format!("{path}[{i}]");
             let Some(name) = item.get("name").and_then(Value::as_str) else {
-                self.wrong(
+                self.report_invalid(
                     &format!("{path}.name"),
                     item.get("name"),
-                    "a variable has a name, which is a text",
+                    "a variable must have a name, which is a string",
                 );
                 continue;
             };
             if name.is_empty() || name.contains(['=', '\0']) {
-                let rule = "the name of a variable is not empty and has neither = nor NUL";
-                self.wrong(&format!("{path}.name"), item.get("name"), rule);
+                let rule = "the name of a variable must not be empty or contain = or NUL";
+                self.report_invalid(&format!("{path}.name"), item.get("name"), rule);
                 continue;
             }
             match (item.get("value"), item.get("valueFrom")) {
@@ -234,7 +236,7 @@ impl TemplateReader {
             Value::Array(items) => items,
             Value::Null => &[],
             Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-                self.wrong(path, Some(value), "must be a list");
+                self.report_invalid(path, Some(value), "must be a list");
                 &[]
             }
         }
@@ -243,26 +245,22 @@ impl TemplateReader {
     fn text(&mut self, path: &str, value: &Value) -> Option<String> {
         if let Value::String(text) = value {
             if text.contains('\0') {
-                self.wrong(
-                    path,
-                    Some(value),
-                    "no process can be given a text with a NUL in it",
-                );
+                self.report_invalid(path, Some(value), "must not contain a NUL character");
                 return None;
             }
             return Some(text.clone());
         }
         if !value.is_null() {
-            self.wrong(path, Some(value), "must be a text");
+            self.report_invalid(path, Some(value), "must be a string");
         }
         None
     }
 
-    fn wrong(&mut self, path: &str, value: Option<&Value>, rule: &str) {
+    fn report_invalid(&mut self, path: &str, value: Option<&Value>, rule: &str) {
         // The value of a variable may be a secret.
         let secret = path.ends_with("].value");
         let shown = value.map(|value| if secret { "…".into() } else { value.to_string() });
-        let fix = "write it as Kubernetes has it, numbers of a text in quotes";
+        let fix = "write it as in a Kubernetes manifest, numbers in a string in quotes";
         self.violations
             .push(Violation::new(path, shown.as_deref(), rule, fix));
     }
@@ -275,7 +273,7 @@ impl TemplateReader {
     }
 }
 
-/// What `value` says, in a few words: a name and what else there is.
+/// Returns a short summary of `value`: its name and its other fields.
 fn summary(value: &Value) -> String {
     match value {
         Value::Object(object) => match object.get("name").and_then(Value::as_str) {

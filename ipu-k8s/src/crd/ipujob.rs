@@ -1,4 +1,4 @@
-//! The wire form of an IPUJob: what is stored, field by field. Rules are not here but in the core.
+//! The wire form of an IPUJob: the stored fields. The rules are in the core.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use ipu_core::IntOrString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// An IPUJob (custom resource 1.2.0, the alpha form of seed 001 §6.5, and optional fields of ours).
+/// An IPUJob (custom resource 1.2.0, the alpha form of seed 001 §6.5, and optional fields of this project).
 ///
 /// Field meanings, rules and defaults: `docs/ipujob.md`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,11 +16,11 @@ pub struct IpuJob {
     pub api_version: String,
     /// [`IpuJob::KIND`].
     pub kind: String,
-    /// Which one.
+    /// Metadata of the object.
     pub metadata: ObjectMeta,
-    /// What it asks for.
+    /// Specification of the job.
     pub spec: IpuJobSpec,
-    /// What is recorded of it.
+    /// Observed status of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Value>,
 }
@@ -30,14 +30,15 @@ impl IpuJob {
     pub const API_VERSION: &'static str = "graphcore.ai/v1alpha1";
     /// The kind of the resource.
     pub const KIND: &'static str = "IPUJob";
-    /// What keeps a job until everything that it held is given back (seed 000 §6.6).
+    /// Finalizer that keeps a job until its resources are released (seed 000 §6.6).
     pub const FINALIZER: &'static str = "ipu.finalizers.graphcore.ai";
-    /// The label of its Kubernetes Pods that has its uid as the value.
+    /// Label of a job's pods whose value is the uid of the job.
     pub const UID_LABEL: &'static str = "graphcore.ai/ipujob-uid";
-    /// The value of `spec.managedBy` that means our operator, as its absence does.
+    /// Value of `spec.managedBy` for this project's operator, equivalent to its absence.
     pub const OPERATOR: &'static str = "graphcore.ai/ipu-operator";
 
-    /// Who else looks after the job, if somebody does: then our operator leaves it alone. An empty text is nobody.
+    /// Returns the other controller that manages the job, which the operator then ignores. An empty text
+    /// means none.
     ///
     /// ```
     /// use ipu_k8s::crd::IpuJob;
@@ -56,13 +57,13 @@ impl IpuJob {
         Self::other_manager_in(self.spec.managed_by.as_deref())
     }
 
-    /// The manager that a `spec.managedBy` names, if it is not our operator.
+    /// Returns the manager in a `spec.managedBy`, if it is not this project's operator.
     pub(crate) fn other_manager_in(manager: Option<&str>) -> Option<&str> {
         manager.filter(|manager| !manager.is_empty() && *manager != Self::OPERATOR)
     }
 
-    /// Whether the job keeps off the host's network where the installation would put it there. It cannot ask for it where
-    /// the installation does not.
+    /// Returns whether the job declines the host network of the installation. A job cannot request the host
+    /// network if the installation does not use it.
     #[must_use]
     pub fn declines_host_network(&self) -> bool {
         let workers = self.spec.workers.as_ref();
@@ -70,20 +71,20 @@ impl IpuJob {
     }
 }
 
-/// The part of Kubernetes' ObjectMeta that a job needs; the rest is kept as it is.
+/// Fields of Kubernetes' ObjectMeta that a job needs; the others are preserved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectMeta {
-    /// The name.
+    /// Name of the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The beginning of a name that is completed when the job is created.
+    /// Prefix of a generated name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generate_name: Option<String>,
-    /// The namespace.
+    /// Namespace of the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What tells it from an earlier object of the same name.
+    /// Uid, which distinguishes it from an earlier object of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// Labels.
@@ -92,16 +93,16 @@ pub struct ObjectMeta {
     /// Annotations.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Everything else.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// What an IPUJob asks for.
+/// Specification of an IPUJob.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IpuJobSpec {
-    /// How many instances, one partition each.
+    /// Number of instances, with one partition each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_instances: Option<IntOrString>,
     /// IPUs of one instance.
@@ -122,105 +123,105 @@ pub struct IpuJobSpec {
     /// Deprecated: IPUs of one model replica (seed 001 §6.5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipus_per_model_replica: Option<IntOrString>,
-    /// What is removed when the job has finished.
+    /// Resources deleted when the job has finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clean_pod_policy: Option<String>,
-    /// A session for people instead of a command.
+    /// Interactive session instead of a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interactive: Option<Interactive>,
-    /// The process that starts the work on the workers.
+    /// Process that starts processes on the workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
-    /// When the job is tried again.
+    /// When the job is restarted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RestartPolicy>,
     /// The workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<Workers>,
-    /// Whether to hold nothing for now.
+    /// True if the job is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// Who looks after the job: [`IpuJob::other_manager`].
+    /// Controller that manages the job: [`IpuJob::other_manager`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed_by: Option<String>,
-    /// How long a finished job keeps what its clean-up policy leaves.
+    /// Seconds for which a finished job is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<IntOrString>,
-    /// How long the job may run.
+    /// Maximum running time of the job in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_deadline_seconds: Option<IntOrString>,
-    /// How long a partition waits for its workers.
+    /// Seconds within which the workers of a partition must be ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_deadline_seconds: Option<IntOrString>,
-    /// Larger is served earlier.
+    /// Priority in the queue; larger values are served earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<IntOrString>,
-    /// Who is charged.
+    /// Account that is charged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Whether a scheduler may end the job for a more urgent one.
+    /// True if a scheduler may preempt the job for a more urgent one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
-    /// Whether Poplar may pick devices of any aligned size inside the partition.
+    /// True if Poplar may pick devices of any aligned size inside the partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reconfigurable: Option<bool>,
-    /// The V-IPU allocation to draw from.
+    /// V-IPU allocation that provides the IPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<String>,
 }
 
-/// A session for people.
+/// Interactive session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Interactive {
-    /// How many seconds it lasts.
+    /// Duration in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<IntOrString>,
 }
 
-/// The process that starts the work on the workers.
+/// Process that starts processes on the workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Launcher {
-    /// The command and its arguments.
+    /// Command and its arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
-    /// Variables of its environment.
+    /// Environment variables of the launcher.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<LauncherEnv>,
-    /// The network interface for MPI between the workers.
+    /// Network interface for MPI between the workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_interface: Option<String>,
 }
 
-/// A variable of the launcher's environment.
+/// Environment variable of the launcher.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LauncherEnv {
-    /// Its name.
+    /// Name of the variable.
     pub name: String,
-    /// Its value; empty if absent, unless [`LauncherEnv::value_from`] says otherwise.
+    /// Value; empty if absent, unless [`LauncherEnv::value_from`] is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Where Kubernetes finds its value.
+    /// Source from which Kubernetes gets the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_from: Option<Value>,
 }
 
-/// When the job is tried again.
+/// When the job is restarted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestartPolicy {
     /// `Always`, `OnFailure`, `Never` or `ExitCode`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The most restarts.
+    /// Maximum number of restarts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_off_limit: Option<IntOrString>,
-    /// The exit codes that are worth another try.
+    /// Exit codes after which the job is restarted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<IntOrString>,
-    /// The pause before the first restart.
+    /// Back-off in seconds before the first restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_off_seconds: Option<IntOrString>,
 }
@@ -229,33 +230,33 @@ pub struct RestartPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Workers {
-    /// Workers of one instance, unless `workersPerJobInstance` says it.
+    /// Workers of one instance, unless `workersPerJobInstance` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<IntOrString>,
-    /// Whether the processes are on the host's network: [`IpuJob::declines_host_network`].
+    /// True if the processes use the host network: [`IpuJob::declines_host_network`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_network: Option<bool>,
     /// Accepted and ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// What a worker runs.
+    /// Pod template of the workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
 }
 
-/// How workers would be replaced by new ones.
+/// Update strategy of the workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Strategy {
     /// `Recreate` or `RollingUpdate`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Numbers of a rolling update.
+    /// Parameters of a rolling update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
 }
 
-/// Numbers of a rolling update.
+/// Parameters of a rolling update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
@@ -267,8 +268,8 @@ pub struct RollingUpdate {
     pub max_unavailable: Option<IntOrString>,
 }
 
-/// A Kubernetes Pod template, kept whole: what Kubernetes knows of it changes with every release of Kubernetes, and
-/// nothing of it may be lost. [`IpuJob::host_view`] reads the few fields that matter outside.
+/// A pod template, preserved as a whole: its fields change with every release of Kubernetes, and none may be
+/// lost. [`IpuJob::host_view`] reads the few fields that matter outside of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PodTemplate(pub Value);

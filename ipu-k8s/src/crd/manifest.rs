@@ -1,4 +1,4 @@
-//! Reading a file of manifests: YAML documents or JSON, of which those that are IPUJobs are wanted.
+//! Reader of manifest files: YAML or JSON documents, some of which are IPUJobs.
 
 use ipu_core::{JobOrigin, Limits, ParsedJob, Violation, Warning};
 use serde_json::Value;
@@ -8,7 +8,8 @@ use super::ipujob::IpuJob;
 use super::schema::{IPU_JOB, prune};
 use super::set_field::{EditError, FieldEdit};
 
-/// The most bytes of a file of manifests. An object of Kubernetes has at most 1.5 MiB; a file holds a few of them.
+/// Maximum size of a manifest file in bytes. A Kubernetes object has at most 1.5 MiB; a file contains a few
+/// of them.
 pub const MAX_MANIFEST_BYTES: usize = 4 << 20;
 
 /// One document of a file.
@@ -17,16 +18,16 @@ pub const MAX_MANIFEST_BYTES: usize = 4 << 20;
 pub enum Document {
     /// An IPUJob.
     IpuJob(Box<Manifest>),
-    /// Anything else, such as a PersistentVolume: not for us, and worth a word.
+    /// Another object, such as a PersistentVolume, which is skipped.
     Skipped(SkippedDocument),
 }
 
-/// An IPUJob as a file has it.
+/// An IPUJob of a manifest file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
-    /// What could be read of it.
+    /// The readable part of the job.
     pub job: IpuJob,
-    /// The line of the file that it begins in, from 1.
+    /// First line of the document, from 1.
     pub line: u64,
     /// Fields that an IPUJob does not have, and values of a wrong kind. [`Manifest::parse`] reports them.
     faults: Vec<Violation>,
@@ -35,51 +36,51 @@ pub struct Manifest {
 /// A document that is not an IPUJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedDocument {
-    /// Its kind; empty if it has none.
+    /// Kind of the object; empty if it has none.
     pub kind: String,
-    /// Its name; empty if it has none.
+    /// Name of the object; empty if it has none.
     pub name: String,
-    /// The line of the file that it begins in, from 1.
+    /// First line of the document, from 1.
     pub line: u64,
 }
 
-/// Why a text is not a file of manifests with an IPUJob.
+/// Error of a text that is not a manifest file with an IPUJob.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// Too large.
+    /// The file is too large.
     #[error("the file has {bytes} bytes; at most {MAX_MANIFEST_BYTES} are read")]
     TooLarge {
-        /// Its size.
+        /// Size in bytes.
         bytes: usize,
     },
-    /// Neither YAML nor JSON.
+    /// The file is neither YAML nor JSON.
     #[error("line {line}, column {column}: {message}")]
     Syntax {
-        /// From 1.
+        /// Line, from 1.
         line: u64,
-        /// From 1.
+        /// Column, from 1.
         column: u64,
-        /// What is wrong there.
+        /// Message of the parser.
         message: String,
     },
-    /// No document of it is an IPUJob.
+    /// No document is an IPUJob.
     #[error(
-        "no IPUJob in the file{}: a job begins with `apiVersion: {}` and `kind: {}`",
+        "no IPUJob in the file{}: a job starts with `apiVersion: {}` and `kind: {}`",
         others(found),
         IpuJob::API_VERSION,
         IpuJob::KIND
     )]
     NoIpuJob {
-        /// What it has instead.
+        /// Other documents of the file.
         found: Vec<SkippedDocument>,
     },
-    /// A change that was asked for cannot be made.
-    #[error("the change cannot be made to the job of line {line}")]
+    /// A requested edit cannot be applied.
+    #[error("the edit cannot be applied to the job in line {line}")]
     Edit {
-        /// Where the job begins.
+        /// First line of the job.
         line: u64,
-        /// Why not.
+        /// Cause of the failure.
         source: EditError,
     },
 }
@@ -93,27 +94,27 @@ fn others(found: &[SkippedDocument]) -> String {
 }
 
 impl Manifest {
-    /// The IPUJob that is `value`, whatever else it is.
+    /// Reads an IPUJob from `value`, whatever its kind is.
     #[cfg(feature = "webhook")]
-    pub(crate) fn of(value: Value) -> Self {
+    pub(crate) fn from_value(value: Value) -> Self {
         let (job, faults) = IpuJob::from_value(value);
         Self { job, line: 1, faults }
     }
 
-    /// The job that the manifest describes, by the core's rules. Fill in `job.metadata` (uid, name) before.
+    /// Parses the job with the rules of the core. Fill in `job.metadata` (uid, name) before.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it: fields that are none, values of a wrong kind, and broken rules.
+    /// Returns all violations: unknown fields, values of a wrong kind, and broken rules.
     pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
         let (parsed, mut violations) = match self.job.to_raw().parse(limits) {
             Ok(parsed) => (Some(parsed), Vec::new()),
             Err(violations) => (None, violations),
         };
-        let idle = self.job.without_containers();
+        let missing_containers = self.job.without_containers();
         let (refused, tolerated) = match limits.origin() {
-            JobOrigin::Stored => (None, idle),
-            _ => (idle, None),
+            JobOrigin::Stored => (None, missing_containers),
+            _ => (missing_containers, None),
         };
         violations.extend(refused);
         violations.extend(self.job.launcher_accounts());
@@ -124,32 +125,33 @@ impl Manifest {
             }
             _ => {
                 let mut all = self.faults.clone();
-                // A field that could not be read is not absent as well.
-                let named = |violation: &Violation| {
+                // A field that could not be read is not reported as absent too.
+                let is_covered = |violation: &Violation| {
                     self.faults
                         .iter()
                         .any(|fault| covers(&fault.field, &violation.field))
                 };
-                all.extend(violations.into_iter().filter(|violation| !named(violation)));
+                all.extend(violations.into_iter().filter(|violation| !is_covered(violation)));
                 Err(all)
             }
         }
     }
 
-    /// Fields that an IPUJob does not have, and values of a wrong kind.
+    /// Returns the unknown fields, and the values of a wrong kind.
     #[must_use]
     pub fn faults(&self) -> &[Violation] {
         &self.faults
     }
 }
 
-/// Whether a fault at `fault` may be why `field` seems absent.
+/// Returns whether a violation at `invalid` may be the reason why `field` seems absent.
 fn covers(fault: &str, field: &str) -> bool {
     fault == field || fault.starts_with(&format!("{field}[")) || field.starts_with(&format!("{fault}."))
 }
 
 impl IpuJob {
-    /// What can be read of `value`, and what cannot: fields that an IPUJob does not have, and values of a wrong kind.
+    /// Reads a job from `value`. Returns the readable part, and the violations: unknown fields, and values of
+    /// a wrong kind.
     #[must_use]
     pub fn from_value(value: Value) -> (Self, Vec<Violation>) {
         let mut faults = Vec::new();
@@ -166,27 +168,27 @@ impl IpuJob {
         let job: Self = match serde_json::from_value(Value::Object(object)) {
             Ok(job) => job,
             Err(error) => {
-                // The table and the types disagree: a fault of ours that is better named than hidden.
+                // The table and the types disagree: a bug is reported rather than hidden.
                 faults.push(Violation::new(
                     "",
                     None,
                     error.to_string(),
-                    "report this as a defect",
+                    "report this as a bug",
                 ));
                 Self::default()
             }
         };
-        for (field, value, right) in [
+        for (field, value, expected) in [
             ("apiVersion", &job.api_version, Self::API_VERSION),
             ("kind", &job.kind, Self::KIND),
         ] {
-            if value != right && !faults.iter().any(|fault| fault.field == field) {
+            if value != expected && !faults.iter().any(|fault| fault.field == field) {
                 let value = (!value.is_empty()).then_some(value.as_str());
                 faults.push(Violation::new(
                     field,
                     value,
-                    format!("must be {right}"),
-                    format!("write {right}"),
+                    format!("must be {expected}"),
+                    format!("write {expected}"),
                 ));
             }
         }
@@ -194,13 +196,13 @@ impl IpuJob {
     }
 }
 
-/// Reads the documents of `text`, in order, and makes `edits` to each IPUJob among them. `kind: List` counts as its
-/// items.
+/// Reads the documents of `text`, in order, and applies `edits` to each IPUJob among them. `kind: List`
+/// counts as its items.
 ///
 /// # Errors
 ///
-/// The text is too large, neither YAML nor JSON, or has no IPUJob; or an edit does not fit. What is wrong with an IPUJob
-/// is not an error here: [`Manifest::parse`] says it.
+/// The text is too large, neither YAML nor JSON, or has no IPUJob; or an edit cannot be applied. Violations
+/// of an IPUJob are not errors here: [`Manifest::parse`] returns them.
 pub fn read_manifests(text: &str, edits: &[FieldEdit]) -> Result<Vec<Document>, ManifestError> {
     if text.len() > MAX_MANIFEST_BYTES {
         return Err(ManifestError::TooLarge { bytes: text.len() });
@@ -219,16 +221,16 @@ pub fn read_manifests(text: &str, edits: &[FieldEdit]) -> Result<Vec<Document>, 
     Err(ManifestError::NoIpuJob { found })
 }
 
-/// The documents of `text` with the line that each begins in.
+/// Returns the documents of `text` with the first line of each.
 fn values(text: &str) -> Result<Vec<(u64, Value)>, ManifestError> {
-    // Several JSON documents in a row are no YAML, and kubectl takes them.
+    // A sequence of JSON documents is not YAML, but kubectl accepts it.
     if text.trim_start().starts_with('{') {
         let stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
         if let Ok(values) = stream.collect::<Result<Vec<_>, _>>() {
             return Ok(values.into_iter().map(|value| (1, value)).collect());
         }
     }
-    // Twice the bytes that are read: aliases may repeat text, but not to fill the memory.
+    // Twice the maximum size: aliases may repeat text, but must not exhaust the memory.
     let options = serde_saphyr::options! {
         with_snippet: false,
         budget: serde_saphyr::budget! {
@@ -245,9 +247,9 @@ fn values(text: &str) -> Result<Vec<(u64, Value)>, ManifestError> {
 
 fn syntax(error: &serde_saphyr::Error) -> ManifestError {
     let location = error.location();
-    let whole = error.to_string();
-    // The place is told apart from the message, which may repeat it.
-    let message = whole
+    let text = error.to_string();
+    // The location is reported separately; the message may repeat it.
+    let message = text
         .lines()
         .next()
         .unwrap_or_default()
@@ -267,11 +269,11 @@ fn classify(
     edits: &[FieldEdit],
     to: &mut Vec<Document>,
 ) -> Result<(), ManifestError> {
-    let word = |value: &Value, pointer: &str| {
+    let string_at = |value: &Value, pointer: &str| {
         let text = value.pointer(pointer).and_then(Value::as_str);
         text.unwrap_or_default().to_owned()
     };
-    let kind = word(&value, "/kind");
+    let kind = string_at(&value, "/kind");
     if let ("List" | "IPUJobList", Some(Value::Array(items))) = (kind.as_str(), value.get_mut("items")) {
         for item in std::mem::take(items) {
             classify(line, item, edits, to)?;
@@ -279,7 +281,7 @@ fn classify(
         return Ok(());
     }
     if !kind.eq_ignore_ascii_case(IpuJob::KIND) {
-        let name = word(&value, "/metadata/name");
+        let name = string_at(&value, "/metadata/name");
         to.push(Document::Skipped(SkippedDocument { kind, name, line }));
         return Ok(());
     }

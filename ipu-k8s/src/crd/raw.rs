@@ -1,5 +1,5 @@
-//! From the wire form to the raw form of the core, by hand: field by field, so that a field added to one of them is
-//! missed by the compiler in neither.
+//! Conversion from the wire form to the raw form of the core, field by field, so that the compiler reports a
+//! field that is missing in either.
 
 use ipu_core::{
     EnvVar, RawInteractive, RawJob, RawLauncher, RawMetadata, RawRestartPolicy, RawRollingUpdate, RawSpec,
@@ -11,10 +11,10 @@ use super::ipujob::{
 };
 
 impl IpuJob {
-    /// The same job in the raw form of the core, which knows nothing of Kubernetes.
+    /// Returns the job in the raw form of the core, which is independent of Kubernetes.
     ///
-    /// What only Kubernetes can do stays behind: the Pod template, the host's network, another manager, and variables of the
-    /// launcher whose value Kubernetes would find.
+    /// The raw form omits everything that only Kubernetes can do: the pod template, the host network, another
+    /// manager, and variables of the launcher with `valueFrom`.
     #[must_use]
     pub fn to_raw(&self) -> RawJob {
         let ObjectMeta {

@@ -1,5 +1,5 @@
-//! Which fields an IPUJob has, of what kind each is, what it means and what the custom resource asks of it: one table, from
-//! which manifests are checked and the definition of the resource and its reference page are made.
+//! The fields of an IPUJob with their kinds, meanings and CRD constraints: one table for the validation of
+//! manifests, the generation of the CRD, and its reference page.
 
 mod spec;
 mod status;
@@ -9,92 +9,92 @@ pub(super) use self::spec::{IPU_JOB, MAX_COUNT, SPEC};
 pub(super) use self::status::STATUS;
 pub(super) use self::validate::prune;
 
-/// A field and what it may hold.
+/// A field of an IPUJob.
 #[derive(Clone, Copy)]
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: FieldKind,
-    /// What it means, for `kubectl explain` and the reference.
-    pub(super) about: &'static str,
+    /// Description for `kubectl explain` and the reference.
+    pub(super) description: &'static str,
     pub(super) wire: WireFormat,
     pub(super) presence: FieldPresence,
 }
 
-/// What a field may hold.
+/// Kind of value of a field.
 #[derive(Clone, Copy)]
 pub(super) enum FieldKind {
-    /// A number or a text: the custom resource 1.2.0 wants some numbers as strings.
+    /// A number or a string: the custom resource 1.2.0 requires some numbers as strings.
     Scalar,
     Text,
     Flag,
     Texts,
-    /// Texts by name.
+    /// Strings by name.
     TextMap,
     Object(&'static [Field]),
     Objects(&'static [Field]),
-    /// Kubernetes' own: an object that is not looked into here.
+    /// An opaque object that Kubernetes defines.
     Any,
 }
 
-/// What the custom resource asks of a field beyond its kind.
+/// CRD constraint of a field beyond its kind.
 #[derive(Clone, Copy)]
 pub(super) enum WireFormat {
-    /// Nothing.
+    /// No constraint.
     Kind,
-    /// A whole number of 32 bits in these bounds.
-    Integer { least: i32, most: i32 },
-    /// A whole number of 64 bits.
+    /// A 32-bit integer in these bounds.
+    Integer { min: i32, max: i32 },
+    /// A 64-bit integer.
     Long,
     /// Any number.
     Float,
-    /// A whole number from 1 up to this, bare or in quotes.
-    Count { most: u32 },
-    /// A power of two up to this, bare or in quotes.
-    PowerOfTwo { most: u32 },
-    /// A number, or a text.
+    /// An integer from 1 to this maximum, as a number or a string.
+    Count { max: u32 },
+    /// A power of two up to this maximum, as a number or a string.
+    PowerOfTwo { max: u32 },
+    /// A number or a string.
     NumberOrText,
-    /// A number, or a text that matches this.
+    /// A number, or a string that matches this pattern.
     Pattern(&'static str),
-    /// A text of 1 to this many printable ASCII characters without blanks, `"` and `\`.
-    Token { most: usize },
-    /// One of these texts.
+    /// A string of 1 to this many printable ASCII characters without blanks, `"` and `\`.
+    Token { max: usize },
+    /// One of these strings.
     OneOf(&'static [&'static str]),
-    /// A moment, as RFC 3339 writes it.
+    /// An RFC 3339 timestamp.
     Time,
-    /// What a Kubernetes Pod template is.
+    /// A pod template.
     PodTemplate,
-    /// What the source of a variable is.
+    /// Source of an environment variable.
     EnvVarSource,
     /// Numbers by name.
     NumberMap,
-    /// Whole numbers.
+    /// Integers.
     Integers,
 }
 
-/// Whether a field has to be there, and what counts if it is not.
+/// Presence of a field: optional, required, or with a default.
 #[derive(Clone, Copy)]
 pub(super) enum FieldPresence {
     Optional,
     Required,
-    /// The API server stores this number.
+    /// Default number that the API server stores.
     Number(i32),
-    /// The API server stores this text.
+    /// Default string that the API server stores.
     Text(&'static str),
 }
 
-/// A field that is described.
-const fn field(name: &'static str, kind: FieldKind, about: &'static str) -> Field {
+/// Creates a field with a description.
+const fn field(name: &'static str, kind: FieldKind, description: &'static str) -> Field {
     Field {
         name,
         kind,
-        about,
+        description,
         wire: WireFormat::Kind,
         presence: FieldPresence::Optional,
     }
 }
 
-/// A field of Kubernetes' own.
-const fn known(name: &'static str, kind: FieldKind) -> Field {
+/// Creates a field that Kubernetes defines.
+const fn kubernetes_field(name: &'static str, kind: FieldKind) -> Field {
     field(name, kind, "")
 }
 
@@ -104,12 +104,9 @@ impl Field {
         self
     }
 
-    /// A whole number from `least` on.
-    const fn from(self, least: i32) -> Self {
-        self.wire(WireFormat::Integer {
-            least,
-            most: i32::MAX,
-        })
+    /// Restricts the field to integers of at least `min`.
+    const fn from(self, min: i32) -> Self {
+        self.wire(WireFormat::Integer { min, max: i32::MAX })
     }
 
     const fn presence(mut self, presence: FieldPresence) -> Self {
@@ -129,7 +126,7 @@ mod tests {
 
     const GUIDE: &str = include_str!("../../../docs/ipujob.md");
 
-    /// The paths of all fields, but for those that are Kubernetes' own.
+    /// Collects the paths of all fields, except those that Kubernetes defines.
     fn paths(path: &str, fields: &[Field], to: &mut Vec<String>) {
         for field in fields {
             let path = format!("{path}{}", field.name);
@@ -142,27 +139,27 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_in_the_guide() {
+    fn the_guide_documents_every_field() {
         let mut all = Vec::new();
         paths("spec.", SPEC, &mut all);
         all.retain(|path| !GUIDE.contains(&format!("`{path}`")));
-        // Only the parts of a group are explained.
+        // The guide explains only the fields of a group.
         all.retain(|path| !GUIDE.contains(&format!("`{path}.")));
         assert!(all.is_empty(), "not in docs/ipujob.md: {all:?}");
     }
 
     #[test]
-    fn the_guide_speaks_of_no_field_that_is_none() {
+    fn the_guide_names_no_unknown_field() {
         let mut all = Vec::new();
         paths("", IPU_JOB, &mut all);
-        let words = GUIDE.split('`').skip(1).step_by(2);
-        let mut unknown: Vec<_> = words
+        let quoted = GUIDE.split('`').skip(1).step_by(2);
+        let mut unknown: Vec<_> = quoted
             .filter(|word| word.starts_with("spec.") || word.starts_with("metadata."))
             .collect();
         unknown.retain(|word| !all.iter().any(|path| path == word));
         assert!(
             unknown.is_empty(),
-            "fields of docs/ipujob.md that are none: {unknown:?}"
+            "unknown fields in docs/ipujob.md: {unknown:?}"
         );
     }
 }

@@ -1,30 +1,30 @@
-//! Changes to a manifest from the command line: `spec.jobInstances=2`.
+//! Edits of a manifest from the command line: `spec.jobInstances=2`.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// The longest list that an edit may grow: far more than a job has, and no way to fill the memory.
+/// Maximum index of a list item in an edit: far more than a job has, and too few to exhaust the memory.
 const MAX_INDEX: usize = 1000;
 
-/// One change: a path and the value that it is to have.
+/// One edit: a path and its new value.
 ///
-/// The path is fields joined by dots, with `[n]` for an item of a list and `\.` for a dot within a name; it begins with
-/// `spec` or `metadata`, and with anything else it counts from `spec`. The value is read as YAML: `2`, `true`,
-/// `"2"`, `[a, b]`; an empty one removes the field.
+/// A path consists of fields joined by dots, with `[n]` for an item of a list and `\.` for a dot within a
+/// name. It starts with `spec` or `metadata`; any other path is relative to `spec`. The value is parsed as
+/// YAML: `2`, `true`, `"2"`, `[a, b]`; an empty one removes the field.
 ///
 /// ```
-/// use ipu_k8s::crd::Edit;
+/// use ipu_k8s::crd::FieldEdit;
 ///
-/// let edit: Edit = "jobInstances=2".parse()?;
+/// let edit: FieldEdit = "jobInstances=2".parse()?;
 /// assert_eq!(edit.to_string(), "spec.jobInstances=2");
-/// assert!("jobInstances".parse::<Edit>().is_err());
+/// assert!("jobInstances".parse::<FieldEdit>().is_err());
 /// # Ok::<(), ipu_k8s::crd::EditError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldEdit {
     path: Vec<PathSegment>,
-    /// None removes the field.
+    /// `None` removes the field.
     value: Option<Value>,
 }
 
@@ -34,28 +34,28 @@ enum PathSegment {
     Item(usize),
 }
 
-/// Why an edit is none, or cannot be made.
+/// Error of an edit that is malformed or cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {
-    /// Not of the form `path=value`.
+    /// The text is not of the form `path=value`.
     #[error("{text:?} is not of the form path=value, such as spec.jobInstances=2")]
     NoAssignment {
-        /// What was given.
+        /// Text of the edit.
         text: String,
     },
-    /// Not a path.
-    #[error("{path:?} is not a path such as spec.launcher.command[0], with indices up to {MAX_INDEX}")]
+    /// The path is malformed.
+    #[error("{path:?} is not a valid path such as spec.launcher.command[0], with indices up to {MAX_INDEX}")]
     BadPath {
-        /// What was given.
+        /// Text of the path.
         path: String,
     },
-    /// The path leads through something that has no parts of that kind.
-    #[error("{path} cannot be set: what is at {at} is neither absent nor of that kind")]
+    /// The path leads through a value of another kind.
+    #[error("{path} cannot be set: the value at {at} is of another kind")]
     InTheWay {
-        /// The whole path.
+        /// Whole path.
         path: String,
-        /// As far as one can go.
+        /// Longest prefix of the path that exists.
         at: String,
     },
 }
@@ -67,27 +67,30 @@ impl std::str::FromStr for FieldEdit {
         let (path, value) = text
             .split_once('=')
             .ok_or_else(|| EditError::NoAssignment { text: text.into() })?;
-        let mut steps = steps(path).ok_or_else(|| EditError::BadPath { path: path.into() })?;
-        let rooted = matches!(steps.first(), Some(PathSegment::Field(first)) if first == "spec" || first == "metadata");
-        if !rooted {
-            steps.insert(0, PathSegment::Field("spec".into()));
+        let mut segments = parse_path(path).ok_or_else(|| EditError::BadPath { path: path.into() })?;
+        let is_rooted = matches!(segments.first(), Some(PathSegment::Field(first)) if first == "spec" || first == "metadata");
+        if !is_rooted {
+            segments.insert(0, PathSegment::Field("spec".into()));
         }
         let value = match value.trim() {
             "" => None,
             value => Some(serde_saphyr::from_str(value).unwrap_or_else(|_| Value::from(value))),
         };
-        Ok(Self { path: steps, value })
+        Ok(Self {
+            path: segments,
+            value,
+        })
     }
 }
 
 impl std::fmt::Display for FieldEdit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&shown(&self.path))?;
+        f.write_str(&display_path(&self.path))?;
         match &self.value {
             Some(value) => {
                 f.write_char('=')?;
                 for c in value.to_string().chars() {
-                    // JSON lets these stand as they are; in YAML they have to be escaped.
+                    // JSON allows these characters unescaped; YAML does not.
                     match c {
                         '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
                             write!(f, "\\u{:04x}", u32::from(c))?
@@ -103,17 +106,17 @@ impl std::fmt::Display for FieldEdit {
 }
 
 impl FieldEdit {
-    /// Makes the change, with everything on the way to it.
+    /// Applies the edit, and creates missing parents.
     pub(super) fn apply(&self, to: &mut Value) -> Result<(), EditError> {
         let mut at = to;
-        let Some((last, way)) = self.path.split_last() else {
+        let Some((last, parents)) = self.path.split_last() else {
             return Ok(());
         };
-        for (i, step) in way.iter().enumerate() {
-            at = self.enter(at, step, i)?;
+        for (i, segment) in parents.iter().enumerate() {
+            at = self.enter(at, segment, i)?;
         }
         match (&self.value, last) {
-            (Some(value), step) => *self.enter(at, step, way.len())? = value.clone(),
+            (Some(value), segment) => *self.enter(at, segment, parents.len())? = value.clone(),
             (None, PathSegment::Field(name)) => {
                 at.as_object_mut().and_then(|object| object.remove(name));
             }
@@ -126,20 +129,20 @@ impl FieldEdit {
         Ok(())
     }
 
-    /// What `step`, the one after `walked` others, leads to within `at`; made if absent.
+    /// Returns the value at `segment`, after `depth` others, within `at`; creates it if absent.
     fn enter<'a>(
         &self,
         at: &'a mut Value,
-        step: &PathSegment,
-        walked: usize,
+        segment: &PathSegment,
+        depth: usize,
     ) -> Result<&'a mut Value, EditError> {
         if at.is_null() {
-            *at = match step {
+            *at = match segment {
                 PathSegment::Field(_) => Value::Object(Map::new()),
                 PathSegment::Item(_) => Value::Array(Vec::new()),
             };
         }
-        match (step, at) {
+        match (segment, at) {
             (PathSegment::Field(name), Value::Object(object)) => {
                 Ok(object.entry(name.clone()).or_insert(Value::Null))
             }
@@ -150,17 +153,17 @@ impl FieldEdit {
                 Ok(&mut items[*index])
             }
             (PathSegment::Field(_) | PathSegment::Item(_), _) => Err(EditError::InTheWay {
-                path: shown(&self.path),
-                at: shown(&self.path[..walked]),
+                path: display_path(&self.path),
+                at: display_path(&self.path[..depth]),
             }),
         }
     }
 }
 
-fn shown(path: &[PathSegment]) -> String {
+fn display_path(path: &[PathSegment]) -> String {
     let mut text = String::new();
-    for step in path {
-        match step {
+    for segment in path {
+        match segment {
             PathSegment::Field(name) => {
                 let dot = if text.is_empty() { "" } else { "." };
                 text.push_str(&format!("{dot}{}", name.replace('.', "\\.")));
@@ -171,9 +174,9 @@ fn shown(path: &[PathSegment]) -> String {
     text
 }
 
-fn steps(path: &str) -> Option<Vec<PathSegment>> {
-    let mut steps = Vec::new();
-    // A character that names do not have stands for an escaped dot meanwhile.
+fn parse_path(path: &str) -> Option<Vec<PathSegment>> {
+    let mut segments = Vec::new();
+    // A character that names do not contain replaces escaped dots temporarily.
     for part in path.trim().replace("\\.", "\0").split('.') {
         let (name, indices) = part
             .split_once('[')
@@ -181,13 +184,13 @@ fn steps(path: &str) -> Option<Vec<PathSegment>> {
         if name.is_empty() {
             return None;
         }
-        steps.push(PathSegment::Field(name.replace('\0', ".")));
+        segments.push(PathSegment::Field(name.replace('\0', ".")));
         for index in indices.into_iter().flat_map(|rest| rest.split('[')) {
             let index: usize = index.strip_suffix(']')?.parse().ok()?;
-            steps.push(PathSegment::Item(
+            segments.push(PathSegment::Item(
                 Some(index).filter(|index| *index <= MAX_INDEX)?,
             ));
         }
     }
-    Some(steps)
+    Some(segments)
 }

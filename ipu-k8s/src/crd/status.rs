@@ -1,5 +1,5 @@
-//! The status of an IPUJob: what its users read (seed 000 §6.6), and what the operator has to remember of a job between
-//! two passes. [`IpuJobStatus::remembered`] gives back exactly what was recorded.
+//! The status of an IPUJob: for its users (seed 000 §6.6), and the state that the operator keeps between two
+//! reconciles. [`IpuJobStatus::remembered`] returns exactly the recorded state.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,44 +10,44 @@ use ipu_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What is recorded of an IPUJob. The fields up to `conditions` are those of the custom resource 1.2.0.
+/// Status of an IPUJob. The fields up to `conditions` are those of the custom resource 1.2.0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct IpuJobStatus {
-    /// How far the job is: `Pending`, `Running`, `Restarting`, `Suspended`, `Completed`, `Failed`, `Terminating`. The column
-    /// STATUS, also of jobs without a launcher.
+    /// Phase of the job: `Pending`, `Running`, `Restarting`, `Suspended`, `Completed`, `Failed`,
+    /// `Terminating`. The column STATUS, also of jobs without a launcher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launcher_status: Option<String>,
     /// Instances whose partition is active and whose workers exist. The column CURRENT.
     pub current_replicas: u32,
-    /// Instances that are asked for. The column DESIRED.
+    /// Requested instances. The column DESIRED.
     pub desired_replicas: u32,
-    /// A documented text, and the exact reason behind it. The column LASTMESSAGE.
+    /// A documented text, and the exact reason after it. The column LASTMESSAGE.
     pub last_message: String,
-    /// Whether every instance has its partition for the attempt `restartCount`.
+    /// True if every instance has its partition for the attempt `restartCount`.
     #[serde(rename = "iPUPartitionCreated")]
     pub ipu_partition_created: bool,
     /// Restarts so far, after success and after failure.
     pub restart_count: u32,
-    /// When the operator first took the job up.
+    /// When the operator first reconciled the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When the job finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// When this was last written.
+    /// When the status was last written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_reconcile_time: Option<Time>,
-    /// How many worker Kubernetes Pods are in which state.
+    /// Number of worker pods in each state.
     pub workers_status: WorkersStatus,
-    /// What the job is and was: one entry for each phase that it has reached.
+    /// Current and past phases: one entry for each phase that the job has reached.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The `metadata.generation` that this is the answer to.
+    /// The `metadata.generation` that this status is based on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How far the job is, for machines.
+    /// Phase of the job for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<JobPhase>,
     /// The label selector of the job's workers, for the scale subresource.
@@ -56,13 +56,13 @@ pub struct IpuJobStatus {
     /// The instances, in order of their index.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<InstanceReport>,
-    /// What failed first in the last attempt that failed.
+    /// First failure of the last failed attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FailureReport>,
-    /// The last attempts that failed, the newest last; at most [`IpuJobStatus::MOST_ATTEMPTS`].
+    /// The last failed attempts, the newest last; at most [`IpuJobStatus::MAX_ATTEMPTS`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptReport>,
-    /// Seconds that the job spent in each part of its way to running.
+    /// Seconds that the job spent in each part of its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase_seconds: Option<PhaseSeconds>,
     /// Restarts that count against `restartPolicy.backOffLimit`.
@@ -80,7 +80,7 @@ pub struct IpuJobStatus {
     pub ipus_held: u32,
 }
 
-/// How many worker Kubernetes Pods are in which state.
+/// Number of worker pods in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -88,16 +88,16 @@ pub struct WorkersStatus {
     /// Pending or running.
     #[serde(skip_serializing_if = "is_zero")]
     pub active: u32,
-    /// Ended with code 0.
+    /// Exited with code 0.
     #[serde(skip_serializing_if = "is_zero")]
     pub succeeded: u32,
-    /// Ended otherwise.
+    /// Failed in any other way.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed: u32,
 }
 
 impl WorkersStatus {
-    /// These counts.
+    /// Creates counts.
     #[must_use]
     pub const fn new(active: u32, succeeded: u32, failed: u32) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl WorkersStatus {
     }
 }
 
-/// A phase that the job is or was in (seed 000 §6.6).
+/// A current or past phase of the job (seed 000 §6.6).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -116,7 +116,7 @@ pub struct Condition {
     /// `Pending`, `Running`, `Restarting`, `Suspended`, `Completed`, `Failed` or `Terminating`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `True` for the phase that the job is in, `False` for those that it has left.
+    /// `True` for the current phase, `False` for past phases.
     pub status: String,
     /// `IPUJob` and the type.
     pub reason: String,
@@ -130,31 +130,32 @@ pub struct Condition {
     pub last_transition_time: Option<Time>,
 }
 
-/// One instance.
+/// Report about one instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct InstanceReport {
-    /// Which, from 0.
+    /// Index of the instance, from 0.
     pub index: u32,
-    /// How far it is: `Waiting`, `Preparing`, `Starting`, `Running`, `Releasing`, `Succeeded`, `SessionOver`, `Failed`.
+    /// State: `Waiting`, `Preparing`, `Starting`, `Running`, `Releasing`, `Succeeded`, `SessionOver`,
+    /// `Failed`.
     pub state: String,
-    /// Why, if it does not run.
+    /// Reason why it does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its partition's id.
+    /// Id of its partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    /// The V-IPU controller that has it, `host:port`.
+    /// V-IPU controller of the partition, `host:port`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
     /// The node label of that controller, `key=value`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_label: Option<String>,
-    /// Its workers that exist.
+    /// Names of its existing workers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<String>,
-    /// The attempt that runs or is to run, from 0.
+    /// Current or next attempt, from 0.
     pub attempt: u32,
     /// When the next attempt may start, while it backs off.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,40 +163,40 @@ pub struct InstanceReport {
     /// The exit code of an instance that failed for good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
-    /// Since when all workers of this attempt were seen to run.
+    /// Time since which all workers of this attempt were observed running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_time: Option<Time>,
-    /// Since when the launcher of this attempt was seen to run.
+    /// Time since which the launcher of this attempt was observed running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_time: Option<Time>,
-    /// The workers of this attempt that ended with code 0, by their number within the instance.
+    /// Workers of this attempt that exited with code 0, by their index within the instance.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<u32>,
-    /// How often in a row its partition was given back because nothing could run on it.
+    /// Number of consecutive releases of its partition because its processes could not start.
     #[serde(rename = "givenBack", skip_serializing_if = "is_zero")]
     pub unused_releases: u32,
-    /// Why its partition was given back the last time, while `givenBack` is not 0.
+    /// Reason of the last such release, while `givenBack` is not 0.
     #[serde(rename = "givenBackBecause", skip_serializing_if = "Option::is_none")]
     pub unused_release_reason: Option<Reason>,
 }
 
-/// What failed first, not the cascade that followed it. It survives the clean-up of what it speaks of.
+/// First failure of an attempt, without the failures that it caused. It is kept after the clean-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct FailureReport {
-    /// Which instance.
+    /// Index of the instance.
     pub instance: u32,
-    /// Which attempt.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// Which worker, by its number within the instance; none if it was the launcher or the partition.
+    /// Index of the worker within the instance; `None` if the launcher or the partition failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
-    /// The name of what failed: of a Kubernetes Pod, or of a partition.
+    /// Name of the failed pod or partition.
     pub name: String,
-    /// `PodReadiness`, `Launcher` or `Partition`.
+    /// `Worker`, `Launcher` or `Partition`.
     pub kind: String,
-    /// The node that it ran on.
+    /// Node of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Its exit code.
@@ -204,9 +205,9 @@ pub struct FailureReport {
     /// The signal that ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<u8>,
-    /// What is known of the cause.
+    /// Known cause of the failure.
     pub reason: String,
-    /// When.
+    /// Time of the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
     /// The end of its log, at most 2 KiB.
@@ -214,42 +215,42 @@ pub struct FailureReport {
     pub log: String,
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct AttemptReport {
-    /// Which instance.
+    /// Index of the instance.
     pub instance: u32,
-    /// Which attempt.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// What failed first.
+    /// Name of the pod or partition that failed first.
     pub name: String,
-    /// What is known of the cause.
+    /// Known cause of the failure.
     pub reason: String,
-    /// When.
+    /// Time of the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }
 
-/// Seconds that the job spent in each part of its way to running, from its creation on. They add up to the time from the
-/// job's creation to its running.
+/// Seconds that the job spent in each part of its start. They add up to the time from the job's creation to
+/// its running phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct PhaseSeconds {
-    /// In the line, until its last partition was granted.
+    /// In the queue, until its last partition was granted.
     pub queue: f64,
     /// Until its last partition was ready.
     pub partition: f64,
-    /// Until its last worker was placed on a node.
+    /// Until its last worker was scheduled to a node.
     pub schedule: f64,
-    /// Until everything ran.
+    /// Until all processes ran.
     pub start: f64,
 }
 
 impl PhaseSeconds {
-    /// These seconds.
+    /// Creates the durations, in seconds.
     #[must_use]
     pub const fn new(queue: f64, partition: f64, schedule: f64, start: f64) -> Self {
         Self {
@@ -261,7 +262,7 @@ impl PhaseSeconds {
     }
 }
 
-/// A moment as Kubernetes writes it, to the millisecond.
+/// A timestamp in the format of Kubernetes, with millisecond precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Timestamp);
 
@@ -275,11 +276,11 @@ impl fmt::Display for Time {
     }
 }
 
-/// Why a text is not a [`Time`].
+/// Error of a text that is not a [`Time`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a moment since 1970 such as 2026-03-22T10:10:31Z")]
+#[error("{text:?} is not a timestamp since 1970 such as 2026-03-22T10:10:31Z")]
 pub struct TimeError {
-    /// What was given.
+    /// Text that was given.
     pub text: String,
 }
 
@@ -310,10 +311,10 @@ impl<'de> Deserialize<'de> for Time {
 }
 
 impl IpuJobStatus {
-    /// The most attempts that are kept of the past.
+    /// Maximum number of past attempts that are kept.
     pub const MAX_ATTEMPTS: usize = 10;
 
-    /// What the operator recorded, for the next pass: the inverse of [`IpuJobStatus::remember`].
+    /// Returns the recorded state for the next reconcile: the inverse of [`IpuJobStatus::remember`].
     #[must_use]
     pub fn remembered(&self) -> JobStatus {
         JobStatus {
@@ -333,7 +334,7 @@ impl IpuJobStatus {
         }
     }
 
-    /// Takes in what a plan has to be recorded of, and leaves everything else as it is.
+    /// Records the state that a plan returns, and keeps all other fields.
     pub fn remember(&mut self, status: &JobStatus) {
         self.phase = Some(status.phase);
         self.launcher_status = Some(format!("{:?}", status.phase));
@@ -386,7 +387,7 @@ impl InstanceReport {
         status
     }
 
-    /// Takes in what is to be remembered. The state is one of the final ones exactly if the instance has ended for good.
+    /// Records the state of an instance. `state` is final exactly if the instance has ended for good.
     fn remember(&mut self, status: &InstanceStatus) {
         self.index = status.index;
         self.attempt = status.attempt;
@@ -399,7 +400,8 @@ impl InstanceReport {
                 self.state = FAILED.to_owned();
                 self.exit_code = Some(code);
             }
-            // Of an outcome that this version does not know, the safest is believed: that the instance has ended.
+            // For an outcome that this version does not know, the safe assumption is that the instance has
+            // failed.
             Some(_) => self.state = FAILED.to_owned(),
             None if self.has_ended() => self.state = PREPARING.to_owned(),
             None => {}
@@ -412,7 +414,7 @@ impl InstanceReport {
             .clone_from(&status.unused_release_reason);
     }
 
-    /// Whether it has ended for good.
+    /// Returns whether the instance has ended for good.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.state.as_str(), SUCCEEDED | SESSION_OVER | FAILED)
@@ -425,7 +427,7 @@ const FAILED: &str = "Failed";
 const PREPARING: &str = "Preparing";
 
 impl FailureReport {
-    /// What the core says of a failure; the name and the node of what failed are yet to be filled in.
+    /// Creates a report of a failure of the core; the name and the node are filled in later.
     #[must_use]
     pub fn of(failure: &FirstFailure) -> Self {
         let mut report = Self {
@@ -478,7 +480,7 @@ impl FailureReport {
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "the signature that serde asks for"
+    reason = "the signature that serde requires"
 )]
 const fn is_zero(number: &u32) -> bool {
     *number == 0

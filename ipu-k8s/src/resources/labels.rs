@@ -1,29 +1,29 @@
-//! Labels by which the operator knows its objects.
+//! Labels of the operator's objects.
 
-/// The job's name.
+/// Name of the job.
 pub const JOB_NAME: &str = "graphcore.ai/ipujob-name";
-/// The job's uid.
+/// Uid of the job.
 pub const JOB_UID: &str = crate::crd::IpuJob::UID_LABEL;
-/// `worker` or `launcher`.
+/// Role of the pod: `worker` or `launcher`.
 pub const ROLE: &str = "graphcore.ai/role";
-/// Which instance, from 0.
+/// Index of the instance, from 0.
 pub const INSTANCE: &str = "graphcore.ai/instance";
-/// Which worker of the instance, from 0.
+/// Index of the worker within its instance, from 0.
 pub const WORKER: &str = "graphcore.ai/worker";
-/// Which attempt of the instance, from 0.
+/// Attempt of the instance, from 0.
 pub const ATTEMPT: &str = "graphcore.ai/attempt";
 
-/// What a Kubernetes Pod is to its job.
+/// Role of a pod in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodRole {
-    /// It runs on the partition.
+    /// Runs on the partition.
     Worker,
-    /// It starts the work on the workers.
+    /// Starts processes on the workers.
     Launcher,
 }
 
 impl PodRole {
-    /// The value of the label.
+    /// Returns the value of the label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl PodRole {
     }
 }
 
-/// The label selector of a job's workers.
+/// Returns the label selector of a job's workers.
 #[must_use]
 pub fn selector(job: &str) -> String {
     format!("{JOB_NAME}={job},{ROLE}={}", PodRole::Worker.label())

@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 use super::launcher_objects::{AGENT, CONFIG_MOUNT, CONFIG_VOLUME, HOSTFILE, TOOLS_MOUNT, TOOLS_VOLUME};
 use super::{JOB_UID, PartitionEndpoint, PodRole, ResourceBuilder, set_env};
 
-/// What of the template's spec a launcher has too. Not `serviceAccountName`, and nothing that makes room for devices.
-const COPIED: [&str; 13] = [
+/// Fields of the template's spec that a launcher copies. Not `serviceAccountName`, and no field about
+/// devices.
+const COPIED_POD_FIELDS: [&str; 13] = [
     "affinity",
     "dnsConfig",
     "enableServiceLinks",
@@ -21,13 +22,13 @@ const COPIED: [&str; 13] = [
     "runtimeClassName",
     "schedulerName",
     "securityContext",
-    // Ranks that are given time to end have it only as long as their launcher does.
+    // The grace period of ranks ends with that of their launcher.
     "terminationGracePeriodSeconds",
     "tolerations",
 ];
 
-/// What of the first container a launcher has too. Not its resources.
-const COPIED_OF_CONTAINER: [&str; 8] = [
+/// Fields of the first container that a launcher copies. Not its resources.
+const COPIED_CONTAINER_FIELDS: [&str; 8] = [
     "env",
     "envFrom",
     "image",
@@ -38,21 +39,21 @@ const COPIED_OF_CONTAINER: [&str; 8] = [
     "workingDir",
 ];
 
-/// What of the first container's security context the container has that waits for the workers: with these a template says on
-/// its containers, instead of for the Pod, what the strictest profile of Kubernetes asks for. The user is the same so that both
-/// may read the token of the service account.
-const COPIED_OF_SECURITY: [&str; 4] = ["runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"];
+/// Fields of the first container's security context that the wait container copies: with these a template
+/// sets on its containers, instead of on the pod, what the `restricted` Pod Security Standard requires. The
+/// user is the same so that both can read the token of the service account.
+const COPIED_SECURITY_FIELDS: [&str; 4] = ["runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"];
 
-/// What a launcher does in which people work.
-const SESSION: &str = "trap 'exit 0' TERM INT; sleep 365d & wait";
+/// Command of an interactive launcher.
+const INTERACTIVE_COMMAND: &str = "trap 'exit 0' TERM INT; sleep 365d & wait";
 
 impl ResourceBuilder<'_> {
-    /// The Kubernetes Pod of the launcher of instance `instance`, for attempt `attempt`.
+    /// Returns the pod of the launcher of instance `instance`, for attempt `attempt`.
     #[must_use]
-    pub fn launcher(&self, instance: u32, attempt: u32, place: &PartitionEndpoint) -> Value {
+    pub fn launcher(&self, instance: u32, attempt: u32, endpoint: &PartitionEndpoint) -> Value {
         let template = &self.template()["spec"];
         let first = &template["containers"][0];
-        let copied = COPIED.iter().filter_map(|field| {
+        let copied = COPIED_POD_FIELDS.iter().filter_map(|field| {
             let value = template.get(*field)?;
             Some(((*field).to_owned(), value.clone()))
         });
@@ -62,15 +63,12 @@ impl ResourceBuilder<'_> {
         volumes.push(json!({"name": TOOLS_VOLUME, "emptyDir": {}}));
         spec.insert("volumes".to_owned(), Value::Array(volumes));
         spec.insert("serviceAccountName".to_owned(), self.launcher_account().into());
-        spec.insert(
-            "initContainers".to_owned(),
-            json!([self.waiting_container(first)]),
-        );
+        spec.insert("initContainers".to_owned(), json!([self.wait_container(first)]));
         spec.insert(
             "containers".to_owned(),
-            json!([self.launching_container(first, place)]),
+            json!([self.launcher_container(first, endpoint)]),
         );
-        self.apply_pod_defaults(&mut spec, place);
+        self.apply_pod_defaults(&mut spec, endpoint);
         let name = self.spec.launcher_name(instance);
         json!({
             "apiVersion": "v1",
@@ -80,11 +78,12 @@ impl ResourceBuilder<'_> {
         })
     }
 
-    /// Waits until all workers are ready, and leaves the program of remote execution behind.
-    fn waiting_container(&self, first: &Value) -> Value {
-        // The strictest profile of Kubernetes lets it in, if it lets in what the template has.
+    /// Returns the init container that waits until all workers are ready, and installs the program of remote
+    /// execution.
+    fn wait_container(&self, first: &Value) -> Value {
+        // It satisfies the `restricted` Pod Security Standard if the template does.
         let mut security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
-        for field in COPIED_OF_SECURITY {
+        for field in COPIED_SECURITY_FIELDS {
             if let Some(value) = first["securityContext"].get(field) {
                 security[field] = value.clone();
             }
@@ -94,7 +93,7 @@ impl ResourceBuilder<'_> {
             "image": self.installation.launcher_image,
             "imagePullPolicy": self.installation.launcher_image_pull_policy,
             "command": ["ipu-launcher", "wait", "--install", TOOLS_MOUNT],
-            // A Pod of another owner that took the name of a worker is none.
+            // A pod of another owner that took the name of a worker does not match.
             "env": [{"name": "IPU_LAUNCHER_SELECTOR", "value": format!("{JOB_UID}={}", self.spec.key().uid)}],
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "securityContext": security,
@@ -105,8 +104,8 @@ impl ResourceBuilder<'_> {
         })
     }
 
-    fn launching_container(&self, first: &Value, place: &PartitionEndpoint) -> Value {
-        let copied = COPIED_OF_CONTAINER.iter().filter_map(|field| {
+    fn launcher_container(&self, first: &Value, endpoint: &PartitionEndpoint) -> Value {
+        let copied = COPIED_CONTAINER_FIELDS.iter().filter_map(|field| {
             let value = first.get(*field)?;
             Some(((*field).to_owned(), value.clone()))
         });
@@ -122,7 +121,7 @@ impl ResourceBuilder<'_> {
         container.insert("volumeMounts".to_owned(), Value::Array(mounts));
         let command = match self.spec.shape() {
             JobKind::Launcher { command } => json!(command),
-            _ => json!(["/bin/sh", "-c", SESSION]),
+            _ => json!(["/bin/sh", "-c", INTERACTIVE_COMMAND]),
         };
         container.insert("command".to_owned(), command);
         let own = self.job.spec.launcher.iter().flat_map(|launcher| &launcher.env);
@@ -130,18 +129,19 @@ impl ResourceBuilder<'_> {
         if !own.is_empty() {
             let env = container.entry("env").or_insert_with(|| json!([]));
             if let Value::Array(env) = env {
-                env.retain(|known| own.iter().all(|own| own["name"] != known["name"]));
+                env.retain(|inherited| own.iter().all(|own| own["name"] != inherited["name"]));
                 env.extend(own);
             }
         }
-        // Whoever said them: those that lead to the partition are ours alone.
-        set_env(&mut container, &self.launcher_variables(place));
+        // Regardless of their origin, variables with the address of the partition are the operator's.
+        set_env(&mut container, &self.launcher_variables(endpoint));
         Value::Object(container)
     }
 
-    /// A launcher serves all GCDs; only if there is one it has a GCD itself, for who works in it by hand.
-    fn launcher_variables(&self, place: &PartitionEndpoint) -> BTreeMap<String, String> {
-        let mut variables = place.env.clone();
+    /// Returns the variables of a launcher. It serves all GCDs; only if there is one it has a GCD itself, for
+    /// interactive use.
+    fn launcher_variables(&self, endpoint: &PartitionEndpoint) -> BTreeMap<String, String> {
+        let mut variables = endpoint.env.clone();
         if self.spec.workers_per_instance() == 1 {
             variables.insert("IPUOF_VIPU_API_GCD_ID".to_owned(), "0".to_owned());
         } else {
@@ -157,12 +157,12 @@ impl ResourceBuilder<'_> {
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), value)),
         );
-        // Workers cannot start one another's processes: the launcher starts all of them.
+        // Workers cannot start processes on other workers: the launcher starts all of them.
         variables.insert("OMPI_MCA_plm_rsh_no_tree_spawn".to_owned(), "1".to_owned());
         variables
     }
 
-    /// The name of the launchers' service account.
+    /// Returns the name of the launchers' service account.
     pub(super) fn launcher_account(&self) -> String {
         format!("{}-launcher", self.spec.key().name)
     }

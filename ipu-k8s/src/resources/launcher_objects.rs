@@ -1,29 +1,31 @@
-//! What a job with a launcher has besides: the ConfigMap of MPI, and the launcher's rights (seed 000 §6.8.1).
+//! Further objects of a job with a launcher: the ConfigMap of MPI, and the launcher's rights (seed 000
+//! §6.8.1).
 
 use ipu_core::hostfile;
 use serde_json::{Map, Value, json};
 
 use super::ResourceBuilder;
 
-/// Where script and hostfile are, in workers and launchers.
+/// Mount path of the script and the hostfile in workers and launchers.
 pub(super) const CONFIG_MOUNT: &str = "/etc/mpi";
-/// The program of remote execution.
+/// Program of remote execution.
 pub(super) const AGENT: &str = "/etc/mpi/kubexec.sh";
-/// The hostfile of the instance.
+/// Hostfile of the instance.
 pub(super) const HOSTFILE: &str = "/etc/mpi/hostfile";
-/// Where the init container leaves `ipu-launcher`.
+/// Mount path of `ipu-launcher`, which the init container installs.
 pub(super) const TOOLS_MOUNT: &str = "/opt/ipu";
 pub(super) const CONFIG_VOLUME: &str = "ipu-mpi-config";
 pub(super) const TOOLS_VOLUME: &str = "ipu-tools";
 
-/// `mpirun` gives it a host, which is the name of a worker, and a command.
+/// Script that `mpirun` runs with a host, which is the name of a worker, and a command.
 const SCRIPT: &str = "#!/bin/sh\nexec /opt/ipu/ipu-launcher agent \"$@\"\n";
 
-/// The Role of the launcher of an instance, and the binding of it: as the launcher is called, `<job>-launcher[-<instance>]`.
+/// Returns the name of the Role of an instance's launcher, and of its binding: that of the launcher,
+/// `<job>-launcher[-<instance>]`.
 pub(crate) fn launcher_role(job: &str, instance: u32) -> String {
     match instance {
         0 => format!("{job}-launcher"),
-        further => format!("{job}-launcher-{further}"),
+        index => format!("{job}-launcher-{index}"),
     }
 }
 
@@ -37,11 +39,11 @@ impl ResourceBuilder<'_> {
         vec![self.config_map(), account]
     }
 
-    /// Returns the Role that lets a launcher see the workers of instance `instance` and run commands in them, and its
-    /// binding, to be applied in this order.
+    /// Returns the Role that lets a launcher read the workers of instance `instance` and exec into them, and
+    /// its binding, to be applied in this order.
     ///
-    /// RBAC knows Pods by name alone. Apply them only while every worker of the instance exists and the job is its
-    /// controller: otherwise they are rights over Pods of other owners.
+    /// RBAC identifies pods by name alone. Apply these objects only while every worker of the instance exists
+    /// and the job is its controller: otherwise they grant rights over pods of other owners.
     #[must_use]
     pub fn launcher_rights(&self, instance: u32) -> [Value; 2] {
         let name = launcher_role(self.spec.key().name.as_str(), instance);
@@ -65,7 +67,8 @@ impl ResourceBuilder<'_> {
         [role, binding]
     }
 
-    /// Script and hostfiles: `hostfile` of the first instance, `hostfile-<instance>` of the others.
+    /// Returns the ConfigMap with the script and the hostfiles: `hostfile` of the first instance,
+    /// `hostfile-<instance>` of the others.
     fn config_map(&self) -> Value {
         let mut data: Map<String, Value> = (0..self.spec.instances())
             .map(|instance| (hostfile_key(instance), hostfile(self.spec, instance).into()))
@@ -83,7 +86,7 @@ impl ResourceBuilder<'_> {
         format!("{}-config", self.spec.key().name)
     }
 
-    /// The volume of script and hostfile, as instance `instance` sees them.
+    /// Returns the volume with the script and the hostfile of instance `instance`.
     pub(super) fn config_volume(&self, instance: u32) -> Value {
         json!({
             "name": CONFIG_VOLUME,
@@ -97,7 +100,7 @@ impl ResourceBuilder<'_> {
         })
     }
 
-    /// To see the workers of one instance, and to run commands in them.
+    /// Returns rules to read the workers of one instance and to exec into them.
     fn launcher_rules(&self, instance: u32) -> Value {
         let workers: Vec<String> = (0..self.spec.workers_per_instance())
             .map(|worker| self.spec.worker_name(instance, worker))
@@ -112,6 +115,6 @@ impl ResourceBuilder<'_> {
 fn hostfile_key(instance: u32) -> String {
     match instance {
         0 => "hostfile".to_owned(),
-        more => format!("hostfile-{more}"),
+        index => format!("hostfile-{index}"),
     }
 }

@@ -1,10 +1,10 @@
-//! The Kubernetes Pods of jobs whose templates have more than the usual.
+//! Tests of the pods of jobs with unusual templates.
 
 use ipu_core::Limits;
 
 use super::*;
 
-/// What a job of one worker is made into, a worker and a launcher, if its spec is changed so.
+/// Returns the worker and the launcher of a job with one worker, after `change` to its spec.
 fn pods(network: Network, change: impl FnOnce(&mut Value)) -> (Value, Value) {
     let mut spec = json!({
         "jobInstances": 1, "ipusPerJobInstance": "1",
@@ -16,28 +16,28 @@ fn pods(network: Network, change: impl FnOnce(&mut Value)) -> (Value, Value) {
         "apiVersion": IpuJob::API_VERSION, "kind": IpuJob::KIND,
         "metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": spec,
     });
-    let (job, faults) = IpuJob::from_value(object);
-    assert!(faults.is_empty(), "{faults:?}");
+    let (job, violations) = IpuJob::from_value(object);
+    assert!(violations.is_empty(), "{violations:?}");
     let spec = job.to_raw().parse(&Limits::default()).unwrap().spec;
     let installation = InstallationDefaults {
         network,
         ..InstallationDefaults::default()
     };
-    let blueprint = ResourceBuilder {
+    let builder = ResourceBuilder {
         job: &job,
         spec: &spec,
         installation: &installation,
     };
     let env = [("HOST", "proxy"), ("PORT", "8090"), ("PARTITION_ID", "ours")];
     let env = env.map(|(name, value)| (format!("IPUOF_VIPU_API_{name}"), value.to_owned()));
-    let place = PartitionEndpoint {
+    let endpoint = PartitionEndpoint {
         partition: PartitionId::new("ours").unwrap(),
         env: env.into(),
         node_label: None,
     };
     (
-        blueprint.worker(0, 0, 0, &place),
-        blueprint.launcher(0, 0, &place),
+        builder.worker(0, 0, 0, &endpoint),
+        builder.launcher(0, 0, &endpoint),
     )
 }
 
@@ -46,7 +46,7 @@ fn template(spec: &mut Value) -> &mut Value {
 }
 
 #[test]
-fn init_containers_and_sidecars_are_led_to_the_partition_and_keep_their_last_words() {
+fn init_containers_and_sidecars_get_the_partition_variables_and_a_termination_message_policy() {
     let names = ["HOST", "PORT", "PARTITION_ID", "GCD_ID"].map(|name| format!("IPUOF_VIPU_API_{name}"));
     let stale: Vec<Value> = names
         .iter()
@@ -67,18 +67,21 @@ fn init_containers_and_sidecars_are_led_to_the_partition_and_keep_their_last_wor
             let mut all = env.iter().filter(|var| var["name"] == **name);
             (all.next().unwrap()["value"].clone(), all.count())
         };
-        let ours = ["proxy", "8090", "ours", "0"].map(|value| (value.into(), 0));
-        assert_eq!(names.each_ref().map(value), ours, "{container}");
+        let expected = ["proxy", "8090", "ours", "0"].map(|value| (value.into(), 0));
+        assert_eq!(names.each_ref().map(value), expected, "{container}");
     }
-    assert_eq!(fetch["terminationMessagePolicy"], "File", "it says so itself");
+    assert_eq!(
+        fetch["terminationMessagePolicy"], "File",
+        "the container sets its own policy"
+    );
     assert_eq!(watch["terminationMessagePolicy"], "FallbackToLogsOnError");
-    // Privileges are for what computes.
+    // Privileges are for main containers only.
     assert_eq!(spec["containers"][0]["securityContext"]["privileged"], true);
     assert_eq!(fetch["securityContext"], Value::Null);
 }
 
 #[test]
-fn a_launchers_own_variables_win_but_for_those_that_lead_to_the_partition() {
+fn launcher_variables_override_the_template_except_the_partition_variables() {
     let (_, launcher) = pods(Network::Host, |spec| {
         template(spec)["containers"][0]["env"] = json!([{"name": "A", "value": "worker"}]);
         spec["launcher"]["env"] = json!([
@@ -98,28 +101,31 @@ fn a_launchers_own_variables_win_but_for_those_that_lead_to_the_partition() {
 }
 
 #[test]
-fn who_keeps_off_the_network_of_the_node_is_not_led_back_by_the_template() {
-    let asks = |spec: &mut Value| {
+fn the_template_cannot_enable_a_declined_host_network() {
+    let request_host_network = |spec: &mut Value| {
         template(spec)["hostNetwork"] = true.into();
         template(spec)["dnsPolicy"] = "Default".into();
     };
-    let declined = |spec: &mut Value| {
-        asks(spec);
+    let decline_host_network = |spec: &mut Value| {
+        request_host_network(spec);
         spec["workers"]["hostNetwork"] = false.into();
     };
-    for (worker, launcher) in [pods(Network::Pod, asks), pods(Network::Host, declined)] {
+    for (worker, launcher) in [
+        pods(Network::Pod, request_host_network),
+        pods(Network::Host, decline_host_network),
+    ] {
         for pod in [&worker, &launcher] {
             assert_eq!(pod["spec"]["hostNetwork"], Value::Null, "{pod}");
         }
         assert_eq!(worker["spec"]["dnsPolicy"], "Default");
     }
-    let (worker, _) = pods(Network::Host, asks);
+    let (worker, _) = pods(Network::Host, request_host_network);
     assert_eq!(worker["spec"]["hostNetwork"], true);
     assert_eq!(worker["spec"]["dnsPolicy"], "ClusterFirstWithHostNet");
 }
 
 #[test]
-fn the_container_that_waits_for_workers_satisfies_whatever_the_first_container_does() {
+fn the_wait_container_satisfies_the_security_profile_of_the_first_container() {
     let (_, launcher) = pods(Network::Pod, |spec| {
         template(spec)["containers"][0]["securityContext"] = json!({
             "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 100, "privileged": false,
@@ -135,7 +141,7 @@ fn the_container_that_waits_for_workers_satisfies_whatever_the_first_container_d
             "seccompProfile": {"type": "RuntimeDefault"},
         })
     );
-    // The user of the image, and of the template's Pod.
+    // The user of the image, and of the template's pod.
     let (_, launcher) = pods(Network::Host, |_| {});
     assert_eq!(
         launcher["spec"]["initContainers"][0]["securityContext"],

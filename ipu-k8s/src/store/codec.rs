@@ -1,13 +1,13 @@
-//! An entry as one short line of JSON: the ledger's own stored form with short names, and without what is as usual.
+//! The stored form of an entry: one short line of JSON, with short names and without default values.
 //!
-//! A ConfigMap holds 1 MiB, and a ledger may have thousands of entries. The id is not repeated: it is the key.
+//! A ConfigMap holds 1 MiB, and a ledger may have thousands of entries. The id is not repeated: it is the
+//! key.
 
 use ipu_core::{Entry, PartitionId};
 use ipu_ledger::{DecodeError, decode, encode};
 use serde_json::{Map, Value, json};
 
-/// The fields of an entry that are shortened. What is not named here keeps its name, so that a field that is new to the
-/// ledger is kept, too.
+/// Short names of fields. Other fields keep their names, so that fields new to the ledger are kept too.
 const NAMES: [(&str, &str); 16] = [
     ("account", "ac"),
     ("attempt", "a"),
@@ -30,20 +30,20 @@ const NAMES: [(&str, &str); 16] = [
 /// The format version.
 const VERSION: &str = "v";
 
-/// How long before [`since`](Entry::since) it has held its IPUs: shorter than the time itself.
+/// Duration from the grant of its IPUs to [`since`](Entry::since): shorter than the time of the grant.
 const HELD_FOR: &str = "hf";
 
-/// The stored form of `entry`, under its id.
+/// Returns the stored form of `entry`, without its id.
 pub(super) fn compact(entry: &Entry) -> String {
     let stored: Value = serde_json::from_str(&encode(entry)).unwrap_or_default();
     let mut short = Map::new();
     short.insert(VERSION.into(), stored["format"].clone());
     let Some(fields) = stored["entry"].as_object() else {
-        // Nothing that can be read back: decoding says so.
+        // This cannot be decoded: decoding reports that.
         return Value::Object(short).to_string();
     };
     for (name, value) in fields {
-        if name == "id" || is_usual(name, value) {
+        if name == "id" || is_default(name, value) {
             continue;
         }
         let value = match name.as_str() {
@@ -66,7 +66,7 @@ pub(super) fn compact(entry: &Entry) -> String {
     Value::Object(short).to_string()
 }
 
-/// The entry `id` whose stored form is `text`.
+/// Parses the stored form `text` of the entry `id`.
 ///
 /// # Errors
 ///
@@ -112,8 +112,8 @@ fn lengthen(name: &str) -> &str {
         .map_or(name, |(long, _)| long)
 }
 
-/// Whether the field need not be said. Each of these is what reading takes for granted.
-fn is_usual(name: &str, value: &Value) -> bool {
+/// Returns whether the field has its default value and is omitted.
+fn is_default(name: &str, value: &Value) -> bool {
     match name {
         "instance" | "attempt" | "passedOver" | "ticket" | "priority" => *value == json!(0),
         "preemptible" => *value == json!(false),
@@ -126,8 +126,8 @@ fn is_usual(name: &str, value: &Value) -> bool {
 fn pack_owner(owner: &Value) -> Option<Value> {
     let job = &owner["job"];
     let parts = [&owner["kind"], &job["namespace"], &job["name"], &job["uid"]];
-    let whole = owner.as_object()?.len() == 2 && job.as_object()?.len() == 3;
-    (whole && parts.iter().all(|part| part.is_string())).then(|| json!(parts))
+    let is_complete = owner.as_object()?.len() == 2 && job.as_object()?.len() == 3;
+    (is_complete && parts.iter().all(|part| part.is_string())).then(|| json!(parts))
 }
 
 fn unpack_owner(owner: &Value) -> Option<Value> {
@@ -139,17 +139,17 @@ fn unpack_owner(owner: &Value) -> Option<Value> {
     }
 }
 
-/// The size alone if all else is as usual.
+/// Returns only the size if all other fields have their defaults.
 fn pack_spec(spec: &Value) -> Option<Value> {
-    let usual = json!({"size": spec["size"], "gcds": 1, "replicas": 1, "reconfigurable": false});
-    (*spec == usual).then(|| spec["size"].clone())
+    let default_spec = json!({"size": spec["size"], "gcds": 1, "replicas": 1, "reconfigurable": false});
+    (*spec == default_spec).then(|| spec["size"].clone())
 }
 
 fn unpack_spec(spec: &Value) -> Option<Value> {
     spec.is_u64().then(|| json!({ "size": spec }))
 }
 
-/// Its word alone if that says everything.
+/// Returns only the name of the state if it has no other fields.
 fn pack_state(state: &Value) -> Option<Value> {
     (state.as_object()?.len() == 1).then(|| state["is"].clone())
 }
@@ -158,7 +158,7 @@ fn unpack_state(state: &Value) -> Option<Value> {
     state.is_string().then(|| json!({ "is": state }))
 }
 
-/// `0:0-3,1:7`: link domain and IPU, runs of them upwards or downwards, in their order.
+/// `0:0-3,1:7`: link domains and IPUs as ascending or descending runs, in their order.
 fn pack_places(places: &Value) -> Option<Value> {
     let mut runs: Vec<(u64, u64, u64)> = Vec::new();
     for place in places.as_array()? {
@@ -167,7 +167,7 @@ fn pack_places(places: &Value) -> Option<Value> {
         }
         let (domain, ipu) = (place["linkDomain"].as_u64()?, place["ipu"].as_u64()?);
         match runs.last_mut() {
-            Some((of, first, last)) if *of == domain && goes_on(*first, *last, ipu) => *last = ipu,
+            Some((of, first, last)) if *of == domain && continues_run(*first, *last, ipu) => *last = ipu,
             _ => runs.push((domain, ipu, ipu)),
         }
     }
@@ -181,14 +181,14 @@ fn pack_places(places: &Value) -> Option<Value> {
     (!runs.is_empty()).then(|| runs.join(",").into())
 }
 
-/// Whether the run from `first` to `last` goes on with `next`.
-fn goes_on(first: u64, last: u64, next: u64) -> bool {
+/// Returns whether `next` continues the run from `first` to `last`.
+fn continues_run(first: u64, last: u64, next: u64) -> bool {
     (first <= last && Some(next) == last.checked_add(1))
         || (first >= last && Some(next) == last.checked_sub(1))
 }
 
 fn unpack_places(places: &Value) -> Option<Value> {
-    /// Longer than any partition: what says more is damaged, and must not take all memory.
+    /// Longer than any partition: a longer run is damaged, and must not exhaust memory.
     const MAX_ITEMS: u64 = 4096;
     let mut all = Vec::new();
     for run in places.as_str()?.split(',') {
@@ -211,6 +211,8 @@ fn unpack_places(places: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use ipu_core::FormatError;
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -222,12 +224,25 @@ mod tests {
         {"linkDomain":0,"ipu":5},{"linkDomain":0,"ipu":6},{"linkDomain":0,"ipu":7}],"placed":"controller",
         "ticket":4711,"since":1700000030000,"heldSince":1700000000000,"priority":0,"preemptible":false}}"#;
 
+    /// Entries in every state and with every field, by the build before the names of the code changed.
+    const STORED_RECORDS: &str = include_str!("../../tests/data/ledger-format-1.json");
+
+    #[test]
+    fn records_of_format_1_are_read_and_written_unchanged() {
+        let records: BTreeMap<String, String> = serde_json::from_str(STORED_RECORDS).unwrap();
+        assert_eq!(records.len(), 21);
+        for (id, text) in records {
+            let entry = expand(&PartitionId::new(id).unwrap(), &text).unwrap();
+            assert_eq!(compact(&entry), text);
+        }
+    }
+
     fn id() -> PartitionId {
         PartitionId::new("p-mnist-training-0-yxyf5xnew52l27nw").unwrap()
     }
 
     #[test]
-    fn an_entry_is_one_short_line_that_a_person_can_read() {
+    fn an_entry_is_one_short_readable_line() {
         let entry = decode(STORED).unwrap();
         let text = compact(&entry);
         assert_eq!(
@@ -239,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn places_keep_their_order_in_runs_and_out_of_them() {
+    fn places_keep_their_order_inside_and_outside_of_runs() {
         for ipus in [
             vec![7],
             vec![0, 1, 2, 3],
@@ -257,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_build_wrote_is_refused_by_its_version_and_damage_is_told() {
+    fn a_newer_format_version_and_damaged_entries_are_refused() {
         let newer = expand(&id(), r#"{"v":99,"zz":"what is this"}"#).unwrap_err();
         assert!(
             matches!(newer, DecodeError::Format(FormatError::Newer { found: 99 })),
@@ -276,7 +291,7 @@ mod tests {
         assert_eq!(unpack_places(&json!("0:0-18446744073709551615")), None);
     }
 
-    /// Values that look like those of an entry, with damage.
+    /// Values that resemble those of an entry, with damage.
     fn field() -> impl Strategy<Value = Value> {
         prop_oneof![
             any::<u64>().prop_map(Value::from),
@@ -291,7 +306,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_stored_is_read_or_refused(text in ".{0,60}", values in proptest::collection::vec(field(), 20)) {
+        fn any_stored_text_is_parsed_or_refused(text in ".{0,60}", values in proptest::collection::vec(field(), 20)) {
             let _ = expand(&id(), &text);
             let names = NAMES.map(|(_, short)| short).into_iter().chain([HELD_FOR, "v", "id", "is"]);
             let mut fields: Map<String, Value> = names.map(String::from).zip(values).collect();
@@ -303,10 +318,10 @@ mod tests {
         }
 
         #[test]
-        fn an_entry_with_damage_in_one_field_is_read_or_refused(which in 0_usize..9, value in field()) {
-            let whole: Map<String, Value> = serde_json::from_str(&compact(&decode(STORED).unwrap())).unwrap();
-            let name = whole.keys().nth(which).unwrap().clone();
-            let mut damaged = whole;
+        fn an_entry_with_one_damaged_field_is_parsed_or_refused(index in 0_usize..9, value in field()) {
+            let fields: Map<String, Value> = serde_json::from_str(&compact(&decode(STORED).unwrap())).unwrap();
+            let name = fields.keys().nth(index).unwrap().clone();
+            let mut damaged = fields;
             damaged.insert(name, value);
             if let Ok(entry) = expand(&id(), &Value::from(damaged).to_string()) {
                 prop_assert_eq!(expand(&id(), &compact(&entry)).unwrap(), entry);

@@ -1,4 +1,4 @@
-//! What the ConfigMap holds at one revision, and what a commit makes of it: pure.
+//! The content of the ConfigMap at one revision, and the changes of a commit to it: pure functions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,27 +10,28 @@ use serde_json::{Value, json};
 use super::codec::{compact, expand};
 use super::revision::{ConfigMapRevision, WRITE};
 
-/// How much an entry may grow when it is granted (controller, places, state and fence), and again when it is released (state,
-/// fence and what may still be under way). Room for that is kept free, so that every queued request can be served and every
-/// partition be released.
-const GROWTH: usize = 64;
+/// Maximum growth of an entry in bytes when it is granted (controller, places, state and fence), and again
+/// when it is released (state, fence and calls in flight). That much space is reserved, so that every queued
+/// request can be granted and every partition be released.
+const MAX_GROWTH_BYTES: usize = 64;
 
-/// What stays free besides: the words of errors, partitions that are found, long names of controllers. New cordons may take
-/// half of it, so that hardware can be cordoned while requests fill the ledger.
+/// Divisor of the size for the additional reserve: for error messages, adopted partitions, long names of
+/// controllers. New cordons may use half of it, so that hardware can be cordoned while requests fill the
+/// ledger.
 const HEADROOM_PARTS: usize = 32;
 
-/// How many namespaces can fill the ledger with their queued requests.
+/// Number of namespaces that can fill the ledger with their queued requests.
 const SHARES: usize = 10;
 
-/// The most bytes that the queued requests of one namespace may take in a ConfigMap of `most` bytes.
-pub(super) const fn namespace_share(most: usize) -> usize {
-    (most - most / HEADROOM_PARTS) / SHARES
+/// Returns the maximum size of the queued requests of one namespace in a ConfigMap of `max_bytes`.
+pub(super) const fn namespace_share(max_bytes: usize) -> usize {
+    (max_bytes - max_bytes / HEADROOM_PARTS) / SHARES
 }
 
-/// What the key of an cordon begins with; no id of a partition makes such a key.
-const CORDON: &str = ".x";
+/// Prefix of the key of a cordon; no partition id results in such a key.
+const CORDON_PREFIX: &str = ".x";
 
-/// One key and value, with what they mean.
+/// Text of one key with its parsed record.
 #[derive(Clone, Debug)]
 struct StoredKey {
     text: Arc<str>,
@@ -52,15 +53,16 @@ impl StoredKey {
     }
 }
 
-/// The entries and cordons of the ConfigMap by key. To clone it copies no text.
+/// Entries and cordons of the ConfigMap by key. A clone copies no text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
-    kept: BTreeMap<Arc<str>, StoredKey>,
-    /// Whether the API server records who wrote which key. It does only after somebody made it do so.
+    records: BTreeMap<Arc<str>, StoredKey>,
+    /// True if the API server records the writer of each key, which it does only if another client enabled
+    /// that.
     pub(super) tracked: bool,
 }
 
-/// Why `data` is not a ledger.
+/// Reason why data is not a ledger.
 #[derive(Debug)]
 pub(super) enum Unreadable {
     /// Another build wrote an entry.
@@ -72,85 +74,93 @@ pub(super) enum Unreadable {
 /// A commit that may be sent.
 #[derive(Debug)]
 pub(super) struct PreparedCommit {
-    /// A JSON patch.
+    /// JSON patch.
     pub(super) patch: Value,
-    /// What the ConfigMap holds once it is taken.
+    /// Content of the ConfigMap after the patch.
     pub(super) content: Content,
 }
 
-/// Why a commit must not be sent: how full the ConfigMap is, in a sentence.
+/// Reason why a commit must not be sent: a sentence about the size of the ConfigMap.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConfigMapFull(pub(super) String);
 
 impl Content {
-    /// Reads `data`. What is as in `known` need not be read again.
-    pub(super) fn read(data: BTreeMap<String, String>, known: Option<&Self>) -> Result<Self, Unreadable> {
-        let mut kept = BTreeMap::new();
+    /// Parses `data`. Records that equal those in `cached` are not parsed again.
+    pub(super) fn read(data: BTreeMap<String, String>, cached: Option<&Self>) -> Result<Self, Unreadable> {
+        let mut records = BTreeMap::new();
         for (key, text) in data {
-            let same = known
-                .and_then(|known| known.kept.get(key.as_str()))
+            let same = cached
+                .and_then(|cached| cached.records.get(key.as_str()))
                 .filter(|same| *same.text == *text);
             let record = match same {
                 Some(same) => same.record.clone(),
                 None => read_record(&key, &text)?,
             };
             let text = text.into();
-            kept.insert(key.into(), StoredKey { text, record });
+            records.insert(key.into(), StoredKey { text, record });
         }
-        Ok(Self { kept, tracked: false })
+        Ok(Self {
+            records,
+            tracked: false,
+        })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
-        let entries = self.kept.values().filter_map(StoredKey::entry);
+        let entries = self.records.values().filter_map(StoredKey::entry);
         entries.map(|entry| Entry::clone(entry)).collect()
     }
 
     pub(super) fn cordons(&self) -> Vec<Cordon> {
-        let cordons = self.kept.values().filter_map(|kept| match &kept.record {
+        let cordons = self.records.values().filter_map(|stored| match &stored.record {
             StoredRecord::Entry(_) => None,
             StoredRecord::Cordon(cordon) => Some(Cordon::clone(cordon)),
         });
         cordons.collect()
     }
 
-    /// The patch that makes `changes` at `at` and nowhere else.
+    /// Returns the patch that applies `changes` at revision `at` only.
     pub(super) fn write(
         &self,
         at: &ConfigMapRevision,
-        word: &str,
+        token: &str,
         changes: &[Change],
-        most: usize,
+        max_bytes: usize,
     ) -> Result<PreparedCommit, ConfigMapFull> {
         let content = self.after(changes);
-        content.check_room(self, most)?;
+        content.check_capacity(self, max_bytes)?;
         let mut patch = vec![
-            // Another object, or an older one that was restored, fails here whatever its version is.
+            // Another object, or an older one after a restore, fails here whatever its version is.
             json!({"op": "test", "path": annotation(WRITE), "value": at.write}),
-            // The API server refuses the patch unless this is the version still.
+            // The API server refuses the patch unless this is still the version.
             json!({"op": "replace", "path": "/metadata/resourceVersion", "value": at.version}),
-            json!({"op": "replace", "path": annotation(WRITE), "value": word}),
+            json!({"op": "replace", "path": annotation(WRITE), "value": token}),
         ];
         if self.tracked {
-            // It would take as much room as the entries do.
+            // It would take as much space as the entries.
             patch.push(json!({"op": "add", "path": "/metadata/managedFields", "value": [{}]}));
         }
-        if self.kept.is_empty() {
-            // An empty map is not there at all.
+        if self.records.is_empty() {
+            // The API server omits an empty map.
             let all: BTreeMap<&str, &str> = content
-                .kept
+                .records
                 .iter()
-                .map(|(key, kept)| (&**key, &*kept.text))
+                .map(|(key, record)| (&**key, &*record.text))
                 .collect();
             patch.push(json!({"op": "add", "path": "/data", "value": all}));
         } else {
-            let gone = self.kept.keys().filter(|key| !content.kept.contains_key(*key));
-            patch.extend(gone.map(|key| json!({"op": "remove", "path": data(key)})));
-            let new = content
-                .kept
-                .iter()
-                .filter(|(key, kept)| self.kept.get(*key).is_none_or(|before| before.text != kept.text));
-            patch
-                .extend(new.map(|(key, kept)| json!({"op": "add", "path": data(key), "value": &*kept.text})));
+            let removed = self
+                .records
+                .keys()
+                .filter(|key| !content.records.contains_key(*key));
+            patch.extend(removed.map(|key| json!({"op": "remove", "path": data(key)})));
+            let new = content.records.iter().filter(|(key, record)| {
+                self.records
+                    .get(*key)
+                    .is_none_or(|before| before.text != record.text)
+            });
+            patch.extend(
+                new.map(|(key, record)| json!({"op": "add", "path": data(key), "value": &*record.text})),
+            );
         }
         Ok(PreparedCommit {
             patch: patch.into(),
@@ -163,51 +173,51 @@ impl Content {
         content.tracked = false;
         for change in changes {
             match change {
-                Change::Put(entry) => content.kept.insert(
+                Change::Put(entry) => content.records.insert(
                     key_of(&entry.id).into(),
                     StoredKey {
                         text: compact(entry).into(),
                         record: StoredRecord::Entry(Arc::clone(entry)),
                     },
                 ),
-                Change::Remove(id) => content.kept.remove(key_of(id).as_str()),
-                Change::Cordon(cordon) => content.kept.insert(
+                Change::Remove(id) => content.records.remove(key_of(id).as_str()),
+                Change::Cordon(cordon) => content.records.insert(
                     key_of_cordon(&cordon.id).into(),
                     StoredKey {
                         text: encode_cordon(cordon).into(),
                         record: StoredRecord::Cordon(Arc::clone(cordon)),
                     },
                 ),
-                Change::Lift(id) => content.kept.remove(key_of_cordon(id).as_str()),
+                Change::Lift(id) => content.records.remove(key_of_cordon(id).as_str()),
             };
         }
         content
     }
 
-    /// Checks that new work leaves room for what is recorded. What is recorded may take all of it.
-    fn check_room(&self, before: &Self, most: usize) -> Result<(), ConfigMapFull> {
+    /// Checks that new work leaves the reserve free. Changes of existing entries may use all of it.
+    fn check_capacity(&self, before: &Self, max_bytes: usize) -> Result<(), ConfigMapFull> {
         let bytes = self.bytes();
-        if bytes > most {
+        if bytes > max_bytes {
             return Err(ConfigMapFull(format!(
-                "{bytes} of at most {most} bytes would be in the ConfigMap, with {} entries{}",
-                self.kept.len(),
+                "the ConfigMap would have {bytes} of at most {max_bytes} bytes, with {} entries{}",
+                self.records.len(),
                 self.largest_namespace(),
             )));
         }
         let growth: usize = self
-            .kept
+            .records
             .values()
             .filter_map(StoredKey::entry)
             .map(|e| growth(e))
             .sum();
-        let headroom = most / HEADROOM_PARTS;
-        let changed = self.kept.iter().filter(|(key, kept)| {
-            let same = before.kept.get(*key);
-            same.is_none_or(|same| !Arc::ptr_eq(&same.text, &kept.text))
+        let headroom = max_bytes / HEADROOM_PARTS;
+        let changed = self.records.iter().filter(|(key, record)| {
+            let same = before.records.get(*key);
+            same.is_none_or(|same| !Arc::ptr_eq(&same.text, &record.text))
         });
-        let reserved = changed.filter_map(|(key, kept)| match &kept.record {
+        let reserved = changed.filter_map(|(key, record)| match &record.record {
             StoredRecord::Entry(entry) => {
-                let old = before.kept.get(key).and_then(StoredKey::entry);
+                let old = before.records.get(key).and_then(StoredKey::entry);
                 is_new_work(entry, old.map(|old| &**old)).then_some(growth + headroom)
             }
             StoredRecord::Cordon(_) => Some(growth + headroom / 2),
@@ -215,11 +225,11 @@ impl Content {
         let Some(reserved) = reserved.max() else {
             return Ok(());
         };
-        if bytes + reserved > most {
+        if bytes + reserved > max_bytes {
             return Err(ConfigMapFull(format!(
-                "{} entries take {} of {most} bytes of the ConfigMap, and {reserved} are kept free for those that \
-                 are in it: new requests and cordons are refused until some of them are gone{}",
-                before.kept.len(),
+                "{} entries take {} of {max_bytes} bytes of the ConfigMap, and {reserved} are reserved for the growth of \
+                 existing entries: new requests and cordons are refused until some of them are deleted{}",
+                before.records.len(),
                 before.bytes(),
                 before.largest_namespace(),
             )));
@@ -227,47 +237,47 @@ impl Content {
         Ok(())
     }
 
-    /// Which namespace takes most of the bytes, in words that continue a sentence. Empty if no entry has an owner.
+    /// Returns a clause about the namespace that takes most of the bytes; empty if no entry has an owner.
     fn largest_namespace(&self) -> String {
         let mut all: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-        for kept in self.kept.values() {
-            if let Some(owner) = kept.entry().and_then(|entry| entry.owner.as_ref()) {
+        for record in self.records.values() {
+            if let Some(owner) = record.entry().and_then(|entry| entry.owner.as_ref()) {
                 let (bytes, count) = all.entry(owner.job.namespace.as_str()).or_default();
-                *bytes += kept.text.len();
+                *bytes += record.text.len();
                 *count += 1;
             }
         }
         let largest = all.into_iter().max_by_key(|(_, taken)| *taken);
         largest.map_or_else(String::new, |(name, (bytes, count))| {
-            format!("; namespace {name} has most of them: {count} entries, {bytes} bytes")
+            format!("; namespace {name} has the most: {count} entries, {bytes} bytes")
         })
     }
 
-    /// What etcd keeps of one version, roughly.
+    /// Returns the approximate size of one version in etcd.
     pub(super) fn size(&self) -> usize {
-        self.kept
+        self.records
             .iter()
-            .map(|(key, kept)| key.len() + kept.text.len())
+            .map(|(key, record)| key.len() + record.text.len())
             .sum()
     }
 
-    /// What the API server counts: the values.
+    /// Returns the size that the API server limits: that of the values.
     fn bytes(&self) -> usize {
-        self.kept.values().map(|kept| kept.text.len()).sum()
+        self.records.values().map(|record| record.text.len()).sum()
     }
 }
 
-/// How much `entry` may still grow.
+/// Returns how much `entry` may still grow.
 const fn growth(entry: &Entry) -> usize {
     match entry.state {
-        EntryState::Waiting { .. } => 2 * GROWTH,
+        EntryState::Waiting { .. } => 2 * MAX_GROWTH_BYTES,
         EntryState::Releasing { .. } => 0,
-        _ => GROWTH,
+        _ => MAX_GROWTH_BYTES,
     }
 }
 
-/// Whether a client asks for something that the ledger need not record yet, because nothing exists of it: a new request, or a
-/// queued one that says more than `before`.
+/// Returns whether a client requests something that the ledger need not record, because nothing exists yet: a
+/// new request, or a queued one that is larger than `before`.
 fn is_new_work(entry: &Entry, before: Option<&Entry>) -> bool {
     match (&entry.state, before) {
         (EntryState::Waiting { .. }, Some(before)) => entry.record_bytes() > before.record_bytes(),
@@ -277,8 +287,8 @@ fn is_new_work(entry: &Entry, before: Option<&Entry>) -> bool {
     }
 }
 
-/// The key of a partition: its id, unless that begins with a point. Such a key means something else (`.` and `..` are not
-/// allowed at all).
+/// Returns the key of a partition: its id, with a prefix if it starts with a dot, which marks other keys (`.`
+/// and `..` are not allowed at all).
 fn key_of(id: &PartitionId) -> String {
     match id.as_str() {
         odd if odd.starts_with('.') => format!(".p{odd}"),
@@ -286,9 +296,9 @@ fn key_of(id: &PartitionId) -> String {
     }
 }
 
-/// The key of an cordon: its id after a mark.
+/// Returns the key of a cordon: its id with a prefix.
 fn key_of_cordon(id: &CordonId) -> String {
-    format!("{CORDON}{id}")
+    format!("{CORDON_PREFIX}{id}")
 }
 
 fn read_record(key: &str, text: &str) -> Result<StoredRecord, Unreadable> {
@@ -296,29 +306,29 @@ fn read_record(key: &str, text: &str) -> Result<StoredRecord, Unreadable> {
         key: key.into(),
         detail,
     };
-    let unread = |error| match error {
+    let decode_error = |error| match error {
         DecodeError::Format(format) => Unreadable::Format(format),
-        other => damaged(told(&other)),
+        other => damaged(error_chain(&other)),
     };
-    if let Some(id) = key.strip_prefix(CORDON) {
-        let cordon = decode_cordon(text).map_err(unread)?;
+    if let Some(id) = key.strip_prefix(CORDON_PREFIX) {
+        let cordon = decode_cordon(text).map_err(decode_error)?;
         return match cordon.id.as_str() == id {
             true => Ok(StoredRecord::Cordon(Arc::new(cordon))),
-            false => Err(damaged(format!("it holds the exclusion {}", cordon.id))),
+            false => Err(damaged(format!("it contains the cordon {}", cordon.id))),
         };
     }
     let id = match key.strip_prefix(".p") {
         Some(odd) => odd,
-        None if key.starts_with('.') => return Err(damaged("no key of a ledger begins so".into())),
+        None if key.starts_with('.') => return Err(damaged("the prefix is unknown".into())),
         None => key,
     };
     let id = PartitionId::new(id).map_err(|error| damaged(error.to_string()))?;
-    let entry = expand(&id, text).map_err(unread)?;
+    let entry = expand(&id, text).map_err(decode_error)?;
     Ok(StoredRecord::Entry(Arc::new(entry)))
 }
 
-/// An error with its causes.
-fn told(error: &dyn std::error::Error) -> String {
+/// Returns an error with its causes.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -328,7 +338,7 @@ fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Where an annotation is, in a patch.
+/// Returns the path of an annotation in a patch.
 pub(super) fn annotation(name: &str) -> String {
     format!(
         "/metadata/annotations/{}",
@@ -336,7 +346,7 @@ pub(super) fn annotation(name: &str) -> String {
     )
 }
 
-// Keys have neither '~' nor '/'.
+// Keys contain neither '~' nor '/'.
 pub(super) fn data(key: &str) -> String {
     format!("/data/{key}")
 }

@@ -1,8 +1,8 @@
-//! Which state of the ConfigMap: what tells it from every other state that it was or will be in.
+//! Revisions of the ConfigMap: they distinguish its state from every other past or future state.
 //!
-//! The API server's own answer, `resourceVersion`, is not enough. It grows as long as etcd does; but when etcd is restored
-//! from a snapshot it goes back, and numbers that were given before are given again to other content. So every write also
-//! puts down a word that nobody else ever writes, and both are compared.
+//! The API server's `resourceVersion` is not sufficient. It grows as long as etcd does. After a restore of
+//! etcd from a snapshot it goes back, and earlier numbers are assigned again to other content. So every write
+//! also stores a unique token, and both are compared.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -11,26 +11,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ipu_ledger::Revision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The annotation with the word of the last write.
+/// Annotation with the token of the last write.
 pub(super) const WRITE: &str = "ledger.graphcore.ai/write";
 
-/// The annotation with the version of how the ledger lies in the ConfigMap. It is what makes a ConfigMap a ledger.
+/// Annotation with the layout version. It marks a ConfigMap as a ledger.
 pub(super) const LAYOUT: &str = "ledger.graphcore.ai/layout";
 
-/// The state of the ConfigMap that a revision names.
+/// State of the ConfigMap that a revision identifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConfigMapRevision {
-    /// Which object of the name: another one after it was deleted.
+    /// Uid of the object: it changes when the ConfigMap is recreated.
     pub(super) uid: String,
-    /// The API server's number.
+    /// `resourceVersion` of the API server.
     pub(super) version: String,
-    /// The word of the last write.
+    /// Token of the last write.
     pub(super) write: String,
 }
 
 impl ConfigMapRevision {
-    /// The state of an object with this metadata; none if it is no ledger.
-    pub(super) fn of(metadata: &ObjectMeta) -> Option<Self> {
+    /// Returns the revision of an object with this metadata, or `None` if it is no ledger.
+    pub(super) fn from_metadata(metadata: &ObjectMeta) -> Option<Self> {
         let annotations = metadata.annotations.as_ref()?;
         annotations.get(LAYOUT)?;
         Some(Self {
@@ -40,7 +40,7 @@ impl ConfigMapRevision {
         })
     }
 
-    /// The state that `revision` names; none if no store of this kind made it.
+    /// Parses a `revision`. Returns `None` if it is of another kind of store.
     pub(super) fn parse(revision: &Revision) -> Option<Self> {
         let mut parts = revision.as_str().splitn(3, '/');
         Some(Self {
@@ -54,13 +54,13 @@ impl ConfigMapRevision {
         Revision::new(format!("{}/{}/{}", self.uid, self.version, self.write))
     }
 
-    /// The version as a number, which it is although clients need not rely on it; 0 if it is not.
+    /// Returns the version as a number, or 0. Clients need not rely on its format, but it is numeric.
     pub(super) fn number(&self) -> u64 {
         self.version.parse().unwrap_or(0)
     }
 }
 
-/// Makes words that nobody else makes: 128 random bits of this writer, and a count.
+/// Generator of unique tokens: 128 random bits of this writer, and a count.
 #[derive(Debug)]
 pub(super) struct WriteTokens {
     writer: String,
@@ -69,7 +69,7 @@ pub(super) struct WriteTokens {
 
 impl WriteTokens {
     pub(super) fn new() -> Self {
-        // The standard library seeds its hashers from the system; two of them are enough not to meet.
+        // The standard library seeds its hashers from the system; two of them suffice to avoid collisions.
         let random = || RandomState::new().build_hasher().finish();
         Self {
             writer: format!("{:016x}{:016x}", random(), random()),
@@ -77,9 +77,9 @@ impl WriteTokens {
         }
     }
 
-    /// The writer of `word` and the number of the write, if it is another writer's.
-    pub(super) fn other<'w>(&self, word: &'w str) -> Option<(&'w str, u64)> {
-        let (writer, number) = word.rsplit_once('.')?;
+    /// Returns the writer of `token` and the number of the write, if another writer created it.
+    pub(super) fn parse_foreign<'w>(&self, token: &'w str) -> Option<(&'w str, u64)> {
+        let (writer, number) = token.rsplit_once('.')?;
         let number = number.parse().ok()?;
         (writer != self.writer).then_some((writer, number))
     }
@@ -95,19 +95,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_names_its_state_and_words_differ() {
-        let words = WriteTokens::new();
+    fn a_revision_identifies_its_state_and_tokens_differ() {
+        let tokens = WriteTokens::new();
         let at = ConfigMapRevision {
             uid: "u".into(),
             version: "17".into(),
-            write: words.next(),
+            write: tokens.next(),
         };
         assert_eq!(ConfigMapRevision::parse(&at.revision()), Some(at.clone()));
         assert_eq!(at.number(), 17);
-        assert_ne!(at.write, words.next());
-        assert_eq!(words.other(&at.write), None);
+        assert_ne!(at.write, tokens.next());
+        assert_eq!(tokens.parse_foreign(&at.write), None);
         let (writer, number) = at.write.split_once('.').unwrap();
-        assert_eq!(WriteTokens::new().other(&at.write), Some((writer, 0)));
+        assert_eq!(WriteTokens::new().parse_foreign(&at.write), Some((writer, 0)));
         assert_eq!(number, "0");
         assert_ne!(WriteTokens::new().next(), WriteTokens::new().next());
         assert_eq!(ConfigMapRevision::parse(&Revision::new("of another store")), None);

@@ -1,16 +1,17 @@
-//! Who held what for how long, in ConfigMaps beside the ledger.
+//! The usage log: which owner held which partition for how long, in ConfigMaps beside the ledger.
 //!
-//! Records are appended to a small ConfigMap, the *open page*, one key each, so that a write costs little however much is
-//! kept. When that has grown, it is folded: its records become one key of a *page*. There is a fixed number of pages, begun
-//! one after the other in a ring. So the log is bounded, a role can name its ConfigMaps, and nothing has to be deleted.
+//! Records are appended to a small ConfigMap, the *open page*, one key each, so the cost of a write does not
+//! depend on the size of the log. When the open page is large enough, it is folded: its records become one
+//! key of a *page*. A fixed number of pages is used in turn as a ring. So the log is bounded, a Role can name
+//! its ConfigMaps, and nothing has to be deleted.
 //!
-//! # Why no record is lost, and none counts twice
+//! # Why no record is lost or counted twice
 //!
-//! An append adds keys and needs no version: those of several processes commute, and one that is repeated changes nothing.
-//! A fold first copies the records into the page, under a key that nobody else writes, and then removes from the open page
-//! what it has copied, on condition that it is there still. Whoever dies in between leaves records twice, and reading goes
-//! by the record's key. A page is begun anew on condition that it is the one that was looked at. So none of it rests on
-//! versions, which come again after etcd was restored.
+//! An append adds keys and needs no version: appends of several processes commute, and a repeated one changes
+//! nothing. A fold first copies the records into the page, under a key that no other process writes. Then it
+//! removes the copied records from the open page, on condition that they are unchanged. A crash in between
+//! leaves records twice, and readers deduplicate by the record's key. A page is reused on condition that it
+//! is still the one that was read. None of this relies on versions, which repeat after a restore of etcd.
 
 use std::collections::BTreeMap;
 
@@ -24,36 +25,37 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::config_map_data::{annotation, data};
-use super::{ConfigMapStore, TRIES};
+use super::{ConfigMapStore, MAX_ATTEMPTS};
 use crate::api_call::{Failure, bounded};
 
-/// The annotation that makes a ConfigMap a part of the log, with the version of how it lies there.
+/// Annotation that marks a ConfigMap as part of the log, with the layout version.
 const LAYOUT: &str = "ledger.graphcore.ai/usage";
 
-/// The version that this build writes and reads.
+/// Layout version that this build writes and reads.
 const LAYOUT_VERSION: u32 = 1;
 
-/// The key of the open page that tells where the next fold goes.
-const NEXT: &str = ".next";
+/// Key of the open page with the position of the next fold.
+const NEXT_KEY: &str = ".next";
 
-/// The key of a page that tells which one it is.
-const PAGE: &str = ".page";
+/// Key of a page with its number.
+const PAGE_KEY: &str = ".page";
 
-/// What the keys of records begin with.
-const RECORD: &str = "h.";
+/// Prefix of the keys of records.
+const RECORD_PREFIX: &str = "h.";
 
-/// How many records one write appends at most: far fewer than the API server takes in one.
+/// Maximum number of records appended by one write: far below the limit of the API server.
 const MAX_BATCH: usize = 256;
 
-/// How much of the log of usage is kept.
+/// Limits of the usage log.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UsageOptions {
-    /// How many pages there are: 16 unless set, at least 2. The oldest is dropped when another one is begun.
+    /// Number of pages; 16 by default, at least 2. The oldest one is dropped when another is started.
     pub pages: u32,
-    /// How many bytes a page has: 896 KiB unless set, so that it fits into a ConfigMap with its keys.
+    /// Size of a page in bytes; 896 KiB by default, so that it fits into a ConfigMap with its keys.
     pub page_bytes: usize,
-    /// From how many bytes on the open page is folded: 32 KiB unless set. Every append writes as much.
+    /// Size of the open page in bytes above which it is folded; 32 KiB by default. Every append writes as
+    /// much.
     pub open_bytes: usize,
 }
 
@@ -67,29 +69,30 @@ impl Default for UsageOptions {
     }
 }
 
-/// Where the next fold goes: a number that grows, of which the ring has the rest, and how full that page is.
+/// Position of the next fold: an increasing page number, whose remainder selects the slot of the ring, and
+/// the size of that page.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct NextPage {
     page: u64,
     bytes: usize,
 }
 
-/// What came of the attempt to write into a page.
+/// Outcome of a write to a page.
 enum PageWrite {
     Done,
-    /// It has no more room.
+    /// The page is full.
     Full,
-    /// A later page has its place in the ring.
-    Over,
+    /// A later page occupies its slot of the ring.
+    Overtaken,
 }
 
-/// A ConfigMap of the log, as it was found.
+/// A ConfigMap of the log, as it was read.
 struct LogPage {
     data: BTreeMap<String, String>,
 }
 
 impl LogPage {
-    fn of(map: ConfigMap, name: &str) -> Result<Self, StoreError> {
+    fn from_config_map(map: ConfigMap, name: &str) -> Result<Self, StoreError> {
         let layout = map.metadata.annotations.as_ref().and_then(|all| all.get(LAYOUT));
         match layout.and_then(|layout| layout.parse().ok()) {
             Some(LAYOUT_VERSION) => Ok(Self {
@@ -98,7 +101,7 @@ impl LogPage {
             Some(found) if found > LAYOUT_VERSION => Err(FormatError::Newer { found }.into()),
             _ => Err(corrupt(
                 name,
-                format!("its annotation {LAYOUT} is {layout:?}: another program made it"),
+                format!("its annotation {LAYOUT} is {layout:?}: another program created it"),
             )),
         }
     }
@@ -108,19 +111,19 @@ impl LogPage {
     }
 
     fn next(&self, name: &str) -> Result<NextPage, StoreError> {
-        let text = self.data.get(NEXT).map_or("", String::as_str);
-        serde_json::from_str(text).map_err(|error| corrupt(name, format!("key {NEXT}: {error}")))
+        let text = self.data.get(NEXT_KEY).map_or("", String::as_str);
+        serde_json::from_str(text).map_err(|error| corrupt(name, format!("key {NEXT_KEY}: {error}")))
     }
 
     fn page(&self, name: &str) -> Result<u64, StoreError> {
-        let text = self.data.get(PAGE).map_or("", String::as_str);
+        let text = self.data.get(PAGE_KEY).map_or("", String::as_str);
         text.parse()
-            .map_err(|error| corrupt(name, format!("key {PAGE}: {error}")))
+            .map_err(|error| corrupt(name, format!("key {PAGE_KEY}: {error}")))
     }
 
-    /// Its records as they are written: a line each.
+    /// Returns its records as stored: one line each.
     fn records(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.data.iter().filter(|(key, _)| key.starts_with(RECORD))
+        self.data.iter().filter(|(key, _)| key.starts_with(RECORD_PREFIX))
     }
 }
 
@@ -133,27 +136,27 @@ fn corrupt(name: &str, detail: String) -> StoreError {
 
 fn key_of(record: &UsageRecord) -> String {
     let (id, ticket, since) = record.key();
-    format!("{RECORD}{id}.{ticket}.{}", since.as_millis())
+    format!("{RECORD_PREFIX}{id}.{ticket}.{}", since.as_millis())
 }
 
-/// What fails on every other ConfigMap.
-fn is_ours() -> Value {
+/// Returns the operation that fails on a ConfigMap that is not part of the log.
+fn test_layout() -> Value {
     json!({"op": "test", "path": annotation(LAYOUT), "value": LAYOUT_VERSION.to_string()})
 }
 
-/// Whether a patch was refused because one of its tests failed.
-fn failed_test(failure: &Failure) -> bool {
+/// Returns whether a patch was refused because one of its tests failed.
+fn is_failed_test(failure: &Failure) -> bool {
     failure.code() == Some(422) && !is_too_long(failure)
 }
 
 fn is_too_long(failure: &Failure) -> bool {
     ["may not exceed", "may not be more than", "request is too large"]
         .iter()
-        .any(|words| failure.message_contains(words))
+        .any(|text| failure.message_contains(text))
 }
 
 impl ConfigMapStore {
-    /// The name of the open page.
+    /// Returns the name of the open page.
     fn open_page(&self) -> String {
         format!("{}-usage", self.options.name)
     }
@@ -162,7 +165,7 @@ impl ConfigMapStore {
         u64::from(self.options.usage.pages.max(2))
     }
 
-    /// The name of the ConfigMap that page `number` is in.
+    /// Returns the name of the ConfigMap with page `number`.
     fn page_name(&self, number: u64) -> String {
         format!("{}-{:02}", self.open_page(), number % self.pages())
     }
@@ -179,16 +182,16 @@ impl ConfigMapStore {
         let found = bounded(self.options.timeout, api.get_opt(name))
             .await
             .map_err(|failure| self.usage_failed("read", name, &failure))?;
-        found.map(|map| LogPage::of(map, name)).transpose()
+        found.map(|map| LogPage::from_config_map(map, name)).transpose()
     }
 
-    /// Makes a ConfigMap of the log. That somebody else did so first is as well.
-    async fn make(&self, name: &str, data: BTreeMap<String, String>) -> Result<(), StoreError> {
+    /// Creates a ConfigMap of the log. A concurrent creation is a success too.
+    async fn create_page(&self, name: &str, data: BTreeMap<String, String>) -> Result<(), StoreError> {
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(name.into()),
                 annotations: Some([(LAYOUT.into(), LAYOUT_VERSION.to_string())].into()),
-                // As for the ledger itself: it would take as much room as the records do.
+                // As for the ledger itself: they would take as much space as the records.
                 managed_fields: Some(vec![ManagedFieldsEntry::default()]),
                 ..ObjectMeta::default()
             },
@@ -199,37 +202,37 @@ impl ConfigMapStore {
         match bounded(self.options.timeout, api.create(&PostParams::default(), &map)).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.code() == Some(409) => Ok(()),
-            Err(failure) => Err(self.usage_failed("make", name, &failure)),
+            Err(failure) => Err(self.usage_failed("create", name, &failure)),
         }
     }
 
-    /// Adds these records to the open page, and answers what is in it then.
+    /// Adds records to the open page. Returns its new content.
     async fn append_to_open(&self, records: &[UsageRecord]) -> Result<LogPage, StoreError> {
         let name = self.open_page();
-        let mut patch = vec![is_ours()];
+        let mut patch = vec![test_layout()];
         for record in records {
-            // Like an entry: string keys and finite numbers only.
+            // Cannot fail: like an entry, it has string keys and finite numbers only.
             let text = serde_json::to_string(record).unwrap_or_default();
             patch.push(json!({"op": "add", "path": data(&key_of(record)), "value": text}));
         }
         let patch = Value::from(patch);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             match self
                 .send_patch::<ConfigMap>(&name, &patch, "application/json")
                 .await
             {
-                Ok(map) => return LogPage::of(map, &name),
+                Ok(map) => return LogPage::from_config_map(map, &name),
                 Err(failure) if failure.code() == Some(404) => {
                     let page = self.last_page().await?.map_or(0, |last| last + 1);
                     let next = json!({"page": page, "bytes": 0}).to_string();
-                    self.make(&name, [(NEXT.into(), next)].into()).await?;
+                    self.create_page(&name, [(NEXT_KEY.into(), next)].into()).await?;
                 }
                 Err(failure) if is_too_long(&failure) => {
-                    let detail = format!("the log of usage: ConfigMap {name}: {failure}");
+                    let detail = format!("usage log: ConfigMap {name}: {failure}");
                     return Err(StoreError::Full { detail });
                 }
-                Err(failure) if failed_test(&failure) => {
-                    // It says itself what is wrong with it.
+                Err(failure) if is_failed_test(&failure) => {
+                    // Reading it returns a more specific error.
                     self.find(&name).await?;
                     return Err(self.usage_failed("write", &name, &failure));
                 }
@@ -238,11 +241,11 @@ impl ConfigMapStore {
         }
         Err(StoreError::Unavailable {
             step: "write",
-            detail: format!("ConfigMap {name}: it is deleted as often as it is made"),
+            detail: format!("ConfigMap {name}: it is deleted again after every creation"),
         })
     }
 
-    /// The highest number that a page has.
+    /// Returns the highest page number.
     async fn last_page(&self) -> Result<Option<u64>, StoreError> {
         let mut last = None;
         for slot in 0..self.pages() {
@@ -254,22 +257,22 @@ impl ConfigMapStore {
         Ok(last)
     }
 
-    /// Moves what is in the open page into a page.
+    /// Moves the records of the open page into a page.
     async fn fold(&self, open: &LogPage) -> Result<(), StoreError> {
         let name = self.open_page();
         let records: Vec<&str> = open.records().map(|(_, text)| text.as_str()).collect();
         let lines = records.join("\n");
         let mut next = open.next(&name)?;
-        let key = format!("c.{}", self.words.next());
+        let key = format!("c.{}", self.tokens.next());
         let mut written = PageWrite::Full;
         if next.bytes == 0 || next.bytes + lines.len() <= self.options.usage.page_bytes {
             written = self.write_page(next.page, &key, &lines).await?;
         }
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             match written {
                 PageWrite::Done => break,
                 PageWrite::Full => next.page += 1,
-                PageWrite::Over => next.page = self.last_page().await?.map_or(0, |last| last + 1),
+                PageWrite::Overtaken => next.page = self.last_page().await?.map_or(0, |last| last + 1),
             }
             next.bytes = 0;
             written = self.write_page(next.page, &key, &lines).await?;
@@ -279,35 +282,38 @@ impl ConfigMapStore {
             return Ok(());
         }
         next.bytes += lines.len();
-        self.pace.count(next.bytes);
-        let mut patch = vec![is_ours()];
+        self.write_budget.count(next.bytes);
+        let mut patch = vec![test_layout()];
         for (key, text) in open.records() {
             patch.push(json!({"op": "test", "path": data(key), "value": text}));
             patch.push(json!({"op": "remove", "path": data(key)}));
         }
         let text = serde_json::to_string(&next).unwrap_or_default();
-        patch.push(json!({"op": "replace", "path": data(NEXT), "value": text}));
+        patch.push(json!({"op": "replace", "path": data(NEXT_KEY), "value": text}));
         match self
             .send_patch::<ConfigMap>(&name, &patch.into(), "application/json")
             .await
         {
             Ok(_) => Ok(()),
-            // Somebody else folded the same, or has appended one of them anew: then it comes with the next fold.
-            Err(failure) if failed_test(&failure) || failure.code() == Some(404) => Ok(()),
+            // Another process folded the same records, or appended one of them again, which the next fold
+            // handles.
+            Err(failure) if is_failed_test(&failure) || failure.code() == Some(404) => Ok(()),
             Err(failure) => Err(self.usage_failed("write", &name, &failure)),
         }
     }
 
-    /// Writes `lines` into page `number` under `key`, and begins the page if need be.
+    /// Writes `lines` into page `number` under `key`. Starts the page if necessary.
     async fn write_page(&self, number: u64, key: &str, lines: &str) -> Result<PageWrite, StoreError> {
         let name = self.page_name(number);
-        let whole = BTreeMap::from([
-            (PAGE.to_owned(), number.to_string()),
+        let content = BTreeMap::from([
+            (PAGE_KEY.to_owned(), number.to_string()),
             (key.to_owned(), lines.to_owned()),
         ]);
-        let is_page = |number: u64| json!({"op": "test", "path": data(PAGE), "value": number.to_string()});
-        let mut patch = json!([is_ours(), is_page(number), {"op": "add", "path": data(key), "value": lines}]);
-        for _ in 0..TRIES {
+        let test_page =
+            |number: u64| json!({"op": "test", "path": data(PAGE_KEY), "value": number.to_string()});
+        let mut patch =
+            json!([test_layout(), test_page(number), {"op": "add", "path": data(key), "value": lines}]);
+        for _ in 0..MAX_ATTEMPTS {
             let failure = match self
                 .send_patch::<ConfigMap>(&name, &patch, "application/json")
                 .await
@@ -316,10 +322,10 @@ impl ConfigMapStore {
                 Err(failure) => failure,
             };
             if failure.code() == Some(404) {
-                self.make(&name, whole.clone()).await?;
+                self.create_page(&name, content.clone()).await?;
             } else if is_too_long(&failure) {
                 return Ok(PageWrite::Full);
-            } else if !failed_test(&failure) {
+            } else if !is_failed_test(&failure) {
                 return Err(self.usage_failed("write", &name, &failure));
             }
             let Some(found) = self.find(&name).await? else {
@@ -327,41 +333,41 @@ impl ConfigMapStore {
             };
             match found.page(&name)? {
                 _ if found.data.contains_key(key) => return Ok(PageWrite::Done),
-                there if there > number => return Ok(PageWrite::Over),
-                there if there < number => {
-                    // The oldest of the ring: this one takes its place.
-                    patch = json!([is_ours(), is_page(there), {"op": "replace", "path": "/data", "value": whole}]);
+                current if current > number => return Ok(PageWrite::Overtaken),
+                current if current < number => {
+                    // The oldest page of the ring: this one replaces it.
+                    patch = json!([test_layout(), test_page(current), {"op": "replace", "path": "/data", "value": content}]);
                 }
                 _ => {
-                    patch =
-                        json!([is_ours(), is_page(number), {"op": "add", "path": data(key), "value": lines}])
+                    patch = json!([test_layout(), test_page(number), {"op": "add", "path": data(key), "value": lines}])
                 }
             }
         }
-        Ok(PageWrite::Over)
+        Ok(PageWrite::Overtaken)
     }
 }
 
 #[async_trait]
 impl UsageLog for ConfigMapStore {
-    /// Takes some hundred records at a time; if a later part fails, those of the first are there already and come again.
+    /// Appends in batches of some hundred records. If a later batch fails, earlier ones are stored, and their
+    /// repetition has no effect.
     async fn append(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
-        for part in records.chunks(MAX_BATCH) {
-            let open = self.append_to_open(part).await?;
-            self.pace.count(open.bytes());
+        for batch in records.chunks(MAX_BATCH) {
+            let open = self.append_to_open(batch).await?;
+            self.write_budget.count(open.bytes());
             if open.bytes() > self.options.usage.open_bytes
                 && let Err(error) = self.fold(&open).await
             {
-                // What was appended is there. It is tried again at the next append.
-                tracing::warn!(%error, "the log of usage cannot be folded");
+                // The records are appended. The next append tries the fold again.
+                tracing::warn!(%error, "the open page of the usage log cannot be folded");
             }
         }
         Ok(())
     }
 
     async fn since(&self, since: Timestamp) -> Result<Vec<UsageRecord>, StoreError> {
-        let mut kept: BTreeMap<(PartitionId, u64, Timestamp), UsageRecord> = BTreeMap::new();
-        // The open page first: what is folded meanwhile is seen here or there.
+        let mut records_by_key: BTreeMap<(PartitionId, u64, Timestamp), UsageRecord> = BTreeMap::new();
+        // The open page is read first: a record folded meanwhile is found in one of both.
         let pages = (0..self.pages()).map(|slot| self.page_name(slot));
         for name in std::iter::once(self.open_page()).chain(pages) {
             let Some(found) = self.find(&name).await? else {
@@ -374,13 +380,15 @@ impl UsageLog for ConfigMapStore {
                 if record.released_at < since {
                     continue;
                 }
-                let known = kept.entry(record.key()).or_insert_with(|| record.clone());
+                let known = records_by_key
+                    .entry(record.key())
+                    .or_insert_with(|| record.clone());
                 if known.released_at < record.released_at {
                     *known = record;
                 }
             }
         }
-        let mut records: Vec<_> = kept.into_values().collect();
+        let mut records: Vec<_> = records_by_key.into_values().collect();
         records.sort_by_key(|record| record.released_at);
         Ok(records)
     }

@@ -1,17 +1,17 @@
-//! What an installation allows, and what that means for the number of instances.
+//! The admission rules of an installation, and their application to the number of instances.
 
 use ipu_core::{IpuCount, Limits, Violation};
 use serde_json::{Value, json};
 
 use super::request::Request;
 use super::response::ReviewResponse;
-use super::validate::broken_anew;
+use super::validate::new_violations;
 use crate::crd::IpuJob;
 
-/// The field of a job that a Scale changes.
+/// Field of a job that a Scale changes.
 pub(super) const INSTANCES: &str = "spec.jobInstances";
 
-/// What an installation allows.
+/// Admission rules of an installation.
 ///
 /// ```
 /// use ipu_core::{IpuCount, Limits};
@@ -29,14 +29,14 @@ pub struct AdmissionRules {
 }
 
 impl Default for AdmissionRules {
-    /// The default [`Limits`], and as many instances as a job can have at all.
+    /// Returns rules with the default [`Limits`] and the maximum number of instances of a job.
     fn default() -> Self {
         Self::new(Limits::default())
     }
 }
 
 impl AdmissionRules {
-    /// These limits, and as many instances as a job can have at all (65,536).
+    /// Creates rules with these limits and the maximum number of instances of a job (65,536).
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
         Self {
@@ -45,67 +45,68 @@ impl AdmissionRules {
         }
     }
 
-    /// The same with at most `max_instances` instances of a job.
+    /// Sets the maximum number of instances of a job.
     #[must_use]
     pub const fn with_max_instances(mut self, max_instances: u32) -> Self {
         self.max_instances = max_instances;
         self
     }
 
-    /// The limits that a job is parsed with.
+    /// Returns the limits that a job is parsed with.
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The most instances of a job.
+    /// Returns the maximum number of instances of a job.
     #[must_use]
     pub const fn max_instances(&self) -> u32 {
         self.max_instances
     }
 
-    /// The violation of asking for `instances` in `field`.
+    /// Returns the violation if `instances` in `field` exceeds the limit.
     pub(super) fn check_instances(&self, field: &str, instances: i64) -> Option<Violation> {
-        let most = i64::from(self.max_instances);
-        (instances > most).then(|| {
+        let limit = i64::from(self.max_instances);
+        (instances > limit).then(|| {
             Violation::new(
                 field,
                 Some(&instances.to_string()),
-                format!("at most {most} instances of a job are allowed here"),
-                format!("use at most {most}, or raise the limit of this installation"),
+                format!("at most {limit} instances of a job are allowed here"),
+                format!("use at most {limit}, or raise the limit of this installation"),
             )
         })
     }
 }
 
-/// Judges a change of the number of instances: an `autoscaling/v1` Scale has that and the job's name. It is refused for what no job
-/// of this name and number could have, whatever else it asks for; the definition's rules know the rest.
-pub(super) fn judge_scale(
+/// Validates a change of the number of instances: an `autoscaling/v1` Scale has only that and the job's name.
+/// It is refused if no job of this name and number is valid, whatever else its spec contains. The rules of
+/// the CRD cover the rest.
+pub(super) fn validate_scale(
     request: &Request,
     new: &Value,
     old: Option<&Value>,
     rules: &AdmissionRules,
 ) -> ReviewResponse {
     const REPLICAS: &str = "spec.replicas";
-    // Absent is zero, as in every object of Kubernetes.
+    // An absent value is zero, as in every Kubernetes object.
     let zero = Value::from(0);
     let replicas = |scale: Option<&Value>| {
-        let given = scale.and_then(|scale| scale.pointer("/spec/replicas"));
-        given.filter(|given| !given.is_null()).unwrap_or(&zero).clone()
+        let value = scale.and_then(|scale| scale.pointer("/spec/replicas"));
+        value.filter(|value| !value.is_null()).unwrap_or(&zero).clone()
     };
-    let (asked, before) = (replicas(Some(new)), replicas(old));
-    if !asked.is_i64() {
-        let fault = Violation::new(
+    let (requested, before) = (replicas(Some(new)), replicas(old));
+    if !requested.is_i64() {
+        let violation = Violation::new(
             REPLICAS,
-            Some(&asked.to_string()),
+            Some(&requested.to_string()),
             "must be a whole number",
             "write digits only",
         );
-        return ReviewResponse::refuse(request, "Scale", &[fault]);
+        return ReviewResponse::refuse(request, "Scale", &[violation]);
     }
     let name = new.pointer("/metadata/name").and_then(Value::as_str);
     let name = name.unwrap_or(&request.name);
-    let least = |instances: &Value| {
+    let minimal_job = |instances: &Value| {
         json!({
             "apiVersion": IpuJob::API_VERSION, "kind": IpuJob::KIND, "metadata": {"name": name},
             "spec": {
@@ -114,8 +115,8 @@ pub(super) fn judge_scale(
             },
         })
     };
-    let broken = broken_anew(request, &least(&asked), &least(&before), rules);
-    let told = broken
+    let violations = new_violations(request, &minimal_job(&requested), &minimal_job(&before), rules);
+    let violations = violations
         .into_iter()
         .map(|violation| match violation.field.as_str() {
             INSTANCES => Violation {
@@ -124,15 +125,15 @@ pub(super) fn judge_scale(
             },
             _ => Violation::new(
                 REPLICAS,
-                Some(&asked.to_string()),
+                Some(&requested.to_string()),
                 format!("of {} {name}: {}", violation.field, violation.rule),
-                "use fewer, or make a job of a shorter name",
+                "use fewer, or create a job with a shorter name",
             ),
         });
-    let told: Vec<_> = told.collect();
-    if told.is_empty() {
+    let violations: Vec<_> = violations.collect();
+    if violations.is_empty() {
         ReviewResponse::allow(request)
     } else {
-        ReviewResponse::refuse(request, "Scale", &told)
+        ReviewResponse::refuse(request, "Scale", &violations)
     }
 }

@@ -1,49 +1,50 @@
-//! What is asked: an `AdmissionReview` as the API server sends it.
+//! The request: an `AdmissionReview` as the API server sends it.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The most bytes of a review: the API server takes objects of up to 3 MiB, and a review has the old one and the new one.
+/// Maximum size of a review in bytes: the API server accepts objects of up to 3 MiB, and a review contains
+/// the old and the new one.
 pub const MAX_REVIEW_BYTES: usize = 8 << 20;
 
-/// The most bytes of memory, roughly, that the values of a review take once they are read. An object of many small values takes a
-/// hundred times the bytes of its text; one that Kubernetes stores, of at most 1.5 MiB, takes a few MiB.
+/// Approximate maximum memory of the parsed values of a review in bytes. An object of many small values takes
+/// a hundred times the size of its text; one that Kubernetes stores, of at most 1.5 MiB, takes a few MiB.
 const MAX_MEMORY: usize = 32 << 20;
 
-/// The version of reviews that is spoken.
+/// Supported version of reviews.
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// The longest uid that is sent back; the API server's have 36 characters.
+/// Maximum length of a uid that is returned; those of the API server have 36 characters.
 const MAX_UID: usize = 256;
 
-/// Why a text is no review that could be answered. To be answered as HTTP 400.
+/// Reason why a text is not a review that can be answered. Answer with HTTP status 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReviewError {
-    /// Too large.
+    /// The review is too large.
     #[error("the review has {bytes} bytes; at most {MAX_REVIEW_BYTES} are read")]
     TooLarge {
-        /// Its size.
+        /// Size in bytes.
         bytes: usize,
     },
-    /// Too many values.
+    /// The review has too many values.
     #[error(
         "the review has so many values that they would take {bytes} bytes; those of at most {MAX_MEMORY} bytes are read"
     )]
     TooMuch {
-        /// What they would take.
+        /// Memory that they would take.
         bytes: usize,
     },
-    /// No JSON, or not of the form of a review.
+    /// The text is not JSON, or not a review.
     #[error("this is not an AdmissionReview: {detail}")]
     Malformed {
-        /// What is wrong with it.
+        /// Error of the parser.
         detail: String,
     },
-    /// Another version.
-    #[error("this is {found}, and only {API_VERSION} AdmissionReview is understood")]
+    /// The review has another version.
+    #[error("this is {found}; only {API_VERSION} AdmissionReview is supported")]
     Version {
-        /// Which one.
+        /// Version of the review.
         found: String,
     },
 }
@@ -58,7 +59,7 @@ struct Review {
     request: Request,
 }
 
-/// The question.
+/// Request of a review.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Request {
@@ -86,17 +87,17 @@ struct Resource {
     resource: String,
 }
 
-/// What a question is about.
+/// Subject of a request.
 pub(super) enum ReviewTarget<'a> {
-    /// Nothing that is judged, such as a deletion.
-    Nothing,
-    /// Something else than an IPUJob.
+    /// Nothing to validate, such as a deletion.
+    NotReviewed,
+    /// Another resource than an IPUJob.
     OtherResource(String),
-    /// An IPUJob that is created, or one instead of an old one.
+    /// An IPUJob that is created or updated.
     Job { new: &'a Value, old: Option<&'a Value> },
     /// The number of instances of an IPUJob.
     Scale { new: &'a Value, old: Option<&'a Value> },
-    /// An object that is not there.
+    /// The request has no object.
     Missing,
 }
 
@@ -105,7 +106,7 @@ impl Request {
         if review.len() > MAX_REVIEW_BYTES {
             return Err(ReviewError::TooLarge { bytes: review.len() });
         }
-        let bytes = memory(review);
+        let bytes = estimate_memory(review);
         if bytes > MAX_MEMORY {
             return Err(ReviewError::TooMuch { bytes });
         }
@@ -124,13 +125,13 @@ impl Request {
         Ok(review.request)
     }
 
-    pub(super) fn asked(&self) -> ReviewTarget<'_> {
+    pub(super) fn target(&self) -> ReviewTarget<'_> {
         let old = Some(&self.old_object).filter(|old| old.is_object());
-        // A deletion is never ours to refuse, and nothing else connects to an IPUJob.
+        // A deletion is never refused, and CONNECT does not apply to IPUJobs.
         let old = match self.operation.as_str() {
             "CREATE" => None,
             "UPDATE" => old,
-            _ => return ReviewTarget::Nothing,
+            _ => return ReviewTarget::NotReviewed,
         };
         let Resource { group, resource } = &self.resource;
         if group != "graphcore.ai" || resource != "ipujobs" {
@@ -141,17 +142,17 @@ impl Request {
             "" | "scale" if !new.is_object() => ReviewTarget::Missing,
             "" => ReviewTarget::Job { new, old },
             "scale" => ReviewTarget::Scale { new, old },
-            _ => ReviewTarget::Nothing,
+            _ => ReviewTarget::NotReviewed,
         }
     }
 }
 
-/// The memory, roughly, that the values of a JSON text take, beside the characters of its strings: an object has room for
-/// eleven fields if it has one, and a list for four items. What is no JSON takes none.
-fn memory(text: &[u8]) -> usize {
+/// Returns the approximate memory of the values of a JSON text, without the characters of its strings. An
+/// object allocates space for eleven fields, and a list for four items. Invalid JSON counts as zero.
+fn estimate_memory(text: &[u8]) -> usize {
     const OBJECT: usize = 700;
     const LIST: usize = 150;
-    const FURTHER: usize = 140;
+    const ITEM: usize = 140;
     let mut bytes = 0;
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in text.iter().enumerate() {
@@ -167,7 +168,7 @@ fn memory(text: &[u8]) -> usize {
             }
             b'{' if text.get(at + 1) != Some(&b'}') => OBJECT,
             b'[' if text.get(at + 1) != Some(&b']') => LIST,
-            b',' => FURTHER,
+            b',' => ITEM,
             _ => 0,
         };
     }
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_values_take_is_told_by_their_number_and_not_by_what_texts_have() {
+    fn the_memory_estimate_counts_values_and_not_the_content_of_strings() {
         for (text, bytes) in [
             ("", 0),
             ("{}", 0),
@@ -189,7 +190,7 @@ mod tests {
             (r#""[{,\\\"[{,""#, 0),
             (r#"["\\\\",{"a":0}]"#, 150 + 140 + 700),
         ] {
-            assert_eq!(memory(text.as_bytes()), bytes, "{text}");
+            assert_eq!(estimate_memory(text.as_bytes()), bytes, "{text}");
         }
     }
 }

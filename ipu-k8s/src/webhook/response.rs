@@ -1,4 +1,4 @@
-//! What is answered: an `AdmissionReview` with a verdict, bounded in every part.
+//! The response: an `AdmissionReview` with a verdict, of bounded size.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,26 +7,27 @@ use serde_json::{Value, json};
 
 use super::request::{API_VERSION, Request};
 
-/// The most warnings of an answer, and the most characters of each: the API server cuts longer ones off at 256 bytes, and drops
-/// what goes beyond 4096 bytes altogether.
+/// Maximum number of warnings, and maximum length of each in bytes: the API server truncates longer ones at
+/// 256 bytes, and drops everything beyond 4096 bytes.
 const MAX_WARNINGS: usize = 15;
-const MAX_WARNING: usize = 250;
+const MAX_WARNING_BYTES: usize = 250;
 
-/// The most bytes of a sentence about a violation: names of fields, and what is wrong in a value, are whatever somebody sent.
-const MAX_SENTENCE: usize = 1000;
+/// Maximum length of a sentence about a violation in bytes: field names and values are arbitrary input.
+const MAX_SENTENCE_BYTES: usize = 1000;
 
-/// The most violations that are told: more than fields of the job can be wrong, fewer than somebody can invent.
+/// Maximum number of reported violations: more than fields of a job can be wrong, fewer than arbitrary input
+/// can have.
 const MAX_VIOLATIONS: usize = 100;
 
-/// The answer to a review.
+/// Response to a review.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReviewResponse {
     uid: String,
-    /// The name of the object; empty if it has none yet.
+    /// Name of the object; empty if it has none yet.
     name: String,
     verdict: ReviewVerdict,
     warnings: Vec<String>,
-    /// Empty if nothing is changed.
+    /// JSON Patch; empty if nothing is changed.
     patch: Vec<Value>,
 }
 
@@ -52,21 +53,21 @@ impl ReviewResponse {
         }
     }
 
-    /// Refuses for these violations, all of which are told; at least one.
-    pub(super) fn refuse(request: &Request, what: &str, violations: &[Violation]) -> Self {
-        let told = &violations[..violations.len().min(MAX_VIOLATIONS)];
+    /// Refuses the request with these violations, at least one.
+    pub(super) fn refuse(request: &Request, kind: &str, violations: &[Violation]) -> Self {
+        let reported = &violations[..violations.len().min(MAX_VIOLATIONS)];
         let mut message = match violations.len() {
-            1 => format!("the {what} breaks a rule:"),
-            all => format!("the {what} breaks {all} rules:"),
+            1 => format!("the {kind} breaks a rule:"),
+            all => format!("the {kind} breaks {all} rules:"),
         };
         let mut causes = Vec::new();
-        for violation in told {
-            let sentence = shortened(&violation.to_string(), MAX_SENTENCE);
+        for violation in reported {
+            let sentence = truncate(&violation.to_string(), MAX_SENTENCE_BYTES);
             message.push_str("\n- ");
             message.push_str(&sentence);
             causes.push(cause(violation));
         }
-        if let Some(more @ 1..) = violations.len().checked_sub(told.len()) {
+        if let Some(more @ 1..) = violations.len().checked_sub(reported.len()) {
             message.push_str(&format!("\n- and {more} more"));
         }
         Self {
@@ -80,7 +81,7 @@ impl ReviewResponse {
         }
     }
 
-    /// Refuses a request that makes no sense.
+    /// Refuses a malformed request.
     pub(super) fn bad_request(request: &Request, message: &str) -> Self {
         Self {
             verdict: ReviewVerdict::Refused {
@@ -93,14 +94,14 @@ impl ReviewResponse {
         }
     }
 
-    /// The same with these warnings, as many and as much of them as the API server passes on.
+    /// Adds these warnings, as far as the API server passes them on.
     pub(super) fn with_warnings(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
         let mut warnings = warnings.into_iter();
         self.warnings.extend(
             warnings
                 .by_ref()
                 .take(MAX_WARNINGS)
-                .map(|text| shortened(&text, MAX_WARNING)),
+                .map(|text| truncate(&text, MAX_WARNING_BYTES)),
         );
         let more = warnings.count();
         if more > 0 {
@@ -109,19 +110,19 @@ impl ReviewResponse {
         self
     }
 
-    /// The same with these changes (JSON Patch).
+    /// Sets the changes (JSON Patch).
     pub(super) fn with_patch(mut self, patch: &[Value]) -> Self {
         self.patch = patch.to_vec();
         self
     }
 
-    /// Whether the request is let through.
+    /// Returns whether the request is admitted.
     #[must_use]
     pub const fn allowed(&self) -> bool {
         matches!(self.verdict, ReviewVerdict::Allowed)
     }
 
-    /// Why it is refused; empty if it is not.
+    /// Returns the reason of a refusal; empty if the request is admitted.
     #[must_use]
     pub fn message(&self) -> &str {
         match &self.verdict {
@@ -130,19 +131,19 @@ impl ReviewResponse {
         }
     }
 
-    /// What whoever asked is warned about: at most 16 texts of at most 250 characters.
+    /// Returns the warnings for the client: at most 16 texts of at most 250 bytes.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// What is changed, as operations of JSON Patch (RFC 6902); empty if nothing is.
+    /// Returns the changes as operations of JSON Patch (RFC 6902); empty if there are none.
     #[must_use]
     pub fn patch(&self) -> &[Value] {
         &self.patch
     }
 
-    /// The `AdmissionReview` to send.
+    /// Returns the `AdmissionReview` to send.
     #[must_use]
     pub fn to_review(&self) -> Value {
         let mut response = json!({"uid": self.uid, "allowed": self.allowed()});
@@ -173,7 +174,7 @@ impl ReviewResponse {
     }
 }
 
-/// A violation as the API server tells its own: kubectl prints the field and this behind it.
+/// Returns a violation in the form of the API server's own: kubectl prints the field and this text.
 fn cause(violation: &Violation) -> Value {
     let Violation { value, rule, fix, .. } = violation;
     let (reason, message) = match value {
@@ -183,20 +184,20 @@ fn cause(violation: &Violation) -> Value {
         ),
         None => ("FieldValueRequired", format!("Required value: {rule}; {fix}")),
     };
-    json!({"reason": reason, "field": shortened(&violation.field, MAX_WARNING), "message": shortened(&message, MAX_SENTENCE)})
+    json!({"reason": reason, "field": truncate(&violation.field, MAX_WARNING_BYTES), "message": truncate(&message, MAX_SENTENCE_BYTES)})
 }
 
-/// `text` on one line, and no longer than `most` bytes.
-fn shortened(text: &str, most: usize) -> String {
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    // No character becomes shorter.
-    let begin: String = text.chars().take(most + 1).map(plain).collect();
-    if begin.len() <= most {
-        return begin;
+/// Returns `text` on one line, truncated to `max_bytes`.
+fn truncate(text: &str, max_bytes: usize) -> String {
+    let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    // Replacement characters are never shorter.
+    let prefix: String = text.chars().take(max_bytes + 1).map(printable).collect();
+    if prefix.len() <= max_bytes {
+        return prefix;
     }
-    let room = most - '…'.len_utf8();
-    let end = (0..=room).rev().find(|&end| begin.is_char_boundary(end));
-    format!("{}…", &begin[..end.unwrap_or(0)])
+    let limit = max_bytes - '…'.len_utf8();
+    let end = (0..=limit).rev().find(|&end| prefix.is_char_boundary(end));
+    format!("{}…", &prefix[..end.unwrap_or(0)])
 }
 
 #[cfg(test)]
@@ -204,10 +205,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_is_cut_off_between_characters_where_the_api_server_would() {
+    fn warnings_are_truncated_at_character_boundaries_below_the_limit_of_the_api_server() {
         let text = "ä".repeat(300);
-        let cut = shortened(&text, MAX_WARNING);
-        assert!(cut.len() <= MAX_WARNING && cut.ends_with("ä…"), "{cut}");
-        assert_eq!(shortened("a\nb", MAX_WARNING), "a\u{fffd}b");
+        let cut = truncate(&text, MAX_WARNING_BYTES);
+        assert!(cut.len() <= MAX_WARNING_BYTES && cut.ends_with("ä…"), "{cut}");
+        assert_eq!(truncate("a\nb", MAX_WARNING_BYTES), "a\u{fffd}b");
     }
 }

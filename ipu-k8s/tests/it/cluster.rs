@@ -1,4 +1,4 @@
-//! Tests against a real API server on a real etcd.
+//! Tests against a real API server with a real etcd.
 
 mod concurrent_writers;
 mod conformance;
@@ -25,12 +25,12 @@ use ipu_k8s::kube::config::{KubeConfigOptions, Kubeconfig};
 use ipu_k8s::store::{ConfigMapOptions, ConfigMapStore};
 use ipu_test_cluster::Cluster;
 
-/// How an administrator calls the API server of `cluster`.
+/// Returns the administrator's configuration of `cluster`.
 pub(crate) async fn config(cluster: &Cluster) -> Config {
     config_of(&cluster.kubeconfig()).await
 }
 
-/// What a file for `KUBECONFIG` says.
+/// Reads the configuration from a kubeconfig file.
 pub(crate) async fn config_of(kubeconfig: &Path) -> Config {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
@@ -38,40 +38,40 @@ pub(crate) async fn config_of(kubeconfig: &Path) -> Config {
         .unwrap()
 }
 
-/// The definition of the IPUJob.
-pub(crate) const DEFINITION: &str = concat!(
+/// Path of the CRD.
+pub(crate) const CRD_PATH: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../deploy/crd/ipujobs.graphcore.ai.yaml"
 );
 
-/// Makes `cluster` know IPUJobs, if it does not yet.
+/// Installs the CRD on `cluster`, if it is missing.
 pub(crate) fn install(cluster: &Cluster) {
-    // Of two that create it at once, one fails.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    cluster.kubectl(&["apply", "-f", DEFINITION]).unwrap();
+    // Two concurrent creations would make one of them fail.
+    static INSTALL_LOCK: Mutex<()> = Mutex::new(());
+    let _guard = INSTALL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    cluster.kubectl(&["apply", "-f", CRD_PATH]).unwrap();
     wait_for_ipujobs(cluster);
 }
 
-/// Waits until `cluster`, which was given a definition of the IPUJob, serves it.
+/// Waits until `cluster` serves the applied CRD.
 pub(crate) fn wait_for_ipujobs(cluster: &Cluster) {
-    // kubectl cannot wait for a condition before there are any.
-    for what in [
+    // kubectl cannot wait for a condition before the first one is set.
+    for condition in [
         "jsonpath={.status.acceptedNames.kind}=IPUJob",
         "condition=Established",
     ] {
-        let words = [
+        let arguments = [
             "wait",
             "--for",
-            what,
+            condition,
             "crd/ipujobs.graphcore.ai",
             "--timeout=120s",
         ];
-        cluster.kubectl(&words).unwrap();
+        cluster.kubectl(&arguments).unwrap();
     }
 }
 
-/// The ledger in the ConfigMap `name`, as one more process sees it.
+/// Opens the ledger in the ConfigMap `name`, as another process does.
 pub(crate) async fn store(cluster: &Cluster, name: &str) -> ConfigMapStore {
     ConfigMapStore::new(config(cluster).await, options(name)).unwrap()
 }
@@ -79,7 +79,7 @@ pub(crate) async fn store(cluster: &Cluster, name: &str) -> ConfigMapStore {
 pub(crate) fn options(name: &str) -> ConfigMapOptions {
     let mut options = ConfigMapOptions::of("default");
     options.name = name.into();
-    // A machine that is busy with other things is not what these tests are about.
+    // Avoids timeouts on a busy machine.
     options.timeout = Duration::from_secs(120);
     options
 }

@@ -1,4 +1,4 @@
-//! The eight IPUJobs of the documents that this project starts from: what each asks for, and what we say about it.
+//! The eight IPUJobs of the seed documents: their partitions and our warnings.
 
 use ipu_core::{JobKind, Limits, ParsedJob};
 use ipu_k8s::crd::{Document, Manifest, read_manifests};
@@ -10,7 +10,7 @@ struct Seed {
     /// IPUs, GCDs, replicas of each instance.
     partition: (u32, u32, u32),
     shape: &'static str,
-    /// Fields that we warn about.
+    /// Fields with a warning.
     warnings: &'static [&'static str],
     /// Other documents of the file.
     skipped: &'static [&'static str],
@@ -42,26 +42,26 @@ const SEEDS: [Seed; 8] = [
 ];
 
 #[test]
-fn every_ipujob_of_the_seeds_asks_for_the_partitions_that_its_text_says() {
+fn every_ipujob_of_the_seeds_requests_its_documented_partitions() {
     for seed in SEEDS {
         let (parsed, _) = parse(&seed);
         let spec = &parsed.spec;
         let partition = spec.partition();
         assert_eq!(spec.instances(), seed.instances, "{}", seed.file);
-        let made = (partition.size.get(), partition.gcds, partition.replicas);
-        assert_eq!(made, seed.partition, "{}", seed.file);
+        let partition_sizes = (partition.size.get(), partition.gcds, partition.replicas);
+        assert_eq!(partition_sizes, seed.partition, "{}", seed.file);
         let shape = match spec.shape() {
             JobKind::Workers => "workers".to_owned(),
             JobKind::Launcher { command } => format!("launcher {}", command[0]),
             JobKind::Interactive { ttl } => format!("interactive {}", ttl.as_secs()),
-            other => panic!("a shape that is new: {other:?}"),
+            other => panic!("unexpected shape: {other:?}"),
         };
         assert_eq!(shape, seed.shape, "{}", seed.file);
     }
 }
 
 #[test]
-fn what_is_odd_about_the_ipujobs_of_the_seeds_is_named() {
+fn the_ipujobs_of_the_seeds_have_the_expected_warnings() {
     for seed in SEEDS {
         let (parsed, skipped) = parse(&seed);
         let warned: Vec<_> = parsed
@@ -90,7 +90,7 @@ fn read(text: &str) -> (Manifest, Vec<String>) {
         match document {
             Document::IpuJob(manifest) => jobs.push(*manifest),
             Document::Skipped(other) => skipped.push(format!("{} {}", other.kind, other.name)),
-            other => panic!("a document that is new: {other:?}"),
+            other => panic!("unexpected document: {other:?}"),
         }
     }
     assert_eq!(jobs.len(), 1);

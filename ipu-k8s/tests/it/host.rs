@@ -1,4 +1,4 @@
-//! What a bare host makes of a Pod template.
+//! Pod templates on a bare host.
 
 use ipu_k8s::crd::{Document, HostView, IpuJob, read_manifests};
 
@@ -25,7 +25,7 @@ fn fields(view: &HostView) -> Vec<String> {
 }
 
 #[test]
-fn the_job_of_listing_8_7_runs_its_command_and_the_rest_is_named() {
+fn the_job_of_listing_8_7_runs_its_command_and_ignored_fields_are_named() {
     let view = job(include_str!("../data/seeds/002-mnist.yaml"))
         .host_view()
         .unwrap();
@@ -55,7 +55,7 @@ fn the_job_of_listing_8_7_runs_its_command_and_the_rest_is_named() {
 }
 
 #[test]
-fn volumes_are_named_with_their_kind_and_further_containers_too() {
+fn ignored_volumes_are_named_with_their_kind() {
     let view = job(include_str!("../data/seeds/000-nfs.yaml"))
         .host_view()
         .unwrap();
@@ -78,7 +78,7 @@ fn volumes_are_named_with_their_kind_and_further_containers_too() {
 }
 
 #[test]
-fn variables_that_only_kubernetes_can_fill_are_named_and_the_others_kept() {
+fn variables_that_need_kubernetes_are_named_and_the_others_are_kept() {
     let view = job("
 apiVersion: graphcore.ai/v1alpha1
 kind: IPUJob
@@ -113,28 +113,28 @@ spec:
 }
 
 #[test]
-fn a_template_that_a_host_cannot_read_is_refused_with_all_its_faults() {
+fn an_invalid_template_is_rejected_with_all_its_errors() {
     for (workers, expected) in [
         (
             "{}",
             vec![
-                "spec.workers.template.spec.containers is absent: its first item says what the workers run; add a container with a name, an image and a command",
+                "spec.workers.template.spec.containers is absent: its first item defines the process of the workers; add a container with a name, an image and a command",
             ],
         ),
         (
             "{template: {spec: {containers: [{name: a, command: run, args: [1], env: [{value: x}]}]}}}",
             vec![
-                "spec.workers.template.spec.containers[0].args[0] = 1: must be a text; write it as Kubernetes has it, numbers of a text in quotes",
-                "spec.workers.template.spec.containers[0].command = \"run\": must be a list; write it as Kubernetes has it, numbers of a text in quotes",
-                "spec.workers.template.spec.containers[0].env[0].name is absent: a variable has a name, which is a text; write it as Kubernetes has it, numbers of a text in quotes",
+                "spec.workers.template.spec.containers[0].args[0] = 1: must be a string; write it as in a Kubernetes manifest, numbers in a string in quotes",
+                "spec.workers.template.spec.containers[0].command = \"run\": must be a list; write it as in a Kubernetes manifest, numbers in a string in quotes",
+                "spec.workers.template.spec.containers[0].env[0].name is absent: a variable must have a name, which is a string; write it as in a Kubernetes manifest, numbers in a string in quotes",
             ],
         ),
         (
             "{template: {spec: {containers: [{name: a, command: [\"a\\0b\"], env: [{name: ''}, {name: A=B}]}]}}}",
             vec![
-                "spec.workers.template.spec.containers[0].command[0] = \"a\\u0000b\": no process can be given a text with a NUL in it; write it as Kubernetes has it, numbers of a text in quotes",
-                "spec.workers.template.spec.containers[0].env[0].name = \"\": the name of a variable is not empty and has neither = nor NUL; write it as Kubernetes has it, numbers of a text in quotes",
-                "spec.workers.template.spec.containers[0].env[1].name = \"A=B\": the name of a variable is not empty and has neither = nor NUL; write it as Kubernetes has it, numbers of a text in quotes",
+                "spec.workers.template.spec.containers[0].command[0] = \"a\\u0000b\": must not contain a NUL character; write it as in a Kubernetes manifest, numbers in a string in quotes",
+                "spec.workers.template.spec.containers[0].env[0].name = \"\": the name of a variable must not be empty or contain = or NUL; write it as in a Kubernetes manifest, numbers in a string in quotes",
+                "spec.workers.template.spec.containers[0].env[1].name = \"A=B\": the name of a variable must not be empty or contain = or NUL; write it as in a Kubernetes manifest, numbers in a string in quotes",
             ],
         ),
     ] {

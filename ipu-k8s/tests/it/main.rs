@@ -1,4 +1,4 @@
-//! Everything that is tested of ipu-k8s from outside, as one program.
+//! Integration tests of ipu-k8s, as one program.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod cluster;

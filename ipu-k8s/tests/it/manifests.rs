@@ -1,4 +1,4 @@
-//! Reading files of manifests: what is accepted, what is refused, and where the fault is said to be.
+//! Parsing manifest files: accepted and rejected input, and the position of errors.
 
 use ipu_core::{IntOrString, Limits};
 use ipu_k8s::crd::{Document, FieldEdit, MAX_MANIFEST_BYTES, Manifest, ManifestError, read_manifests};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const HEAD: &str = "apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nmetadata: {name: a, uid: u}\n";
 
-/// Workers with something to run.
+/// Workers with a container.
 const WORKERS: &str = "workers: {template: {spec: {containers: [{name: main}]}}}";
 
 fn only(text: &str, edits: &[&str]) -> Manifest {
@@ -40,14 +40,14 @@ fn the_example_of_the_guide_runs_without_a_warning() {
 }
 
 #[test]
-fn unknown_fields_are_named_with_the_field_that_was_meant() {
+fn unknown_fields_are_named_with_the_likely_field() {
     check_violations(
         "  jobInstance: 1\n  ipusPerJobInstance: '3'\n  template: {spec: {}}\n  colour: red\n  interactive: {TTL: 1}\n",
         &[
-            "spec.colour = \"red\": is no field of an IPUJob; remove it; known here are jobInstances, ipusPerJobInstance, workersPerJobInstance, workerPerJobInstance, modelReplicasPerWorker, modelReplicas, ipusPerModelReplica, cleanPodPolicy, interactive, launcher, restartPolicy, workers, suspend, managedBy, ttlSecondsAfterFinished, activeDeadlineSeconds, startDeadlineSeconds, priority, account, preemptible, reconfigurable, allocation",
-            "spec.interactive.TTL = 1: is no field of an IPUJob; did you mean ttl?",
-            "spec.jobInstance = 1: is no field of an IPUJob; did you mean jobInstances?",
-            "spec.template = {…}: is no field of an IPUJob; did you mean spec.workers.template?",
+            "spec.colour = \"red\": is not a field of an IPUJob; remove it; the known fields are jobInstances, ipusPerJobInstance, workersPerJobInstance, workerPerJobInstance, modelReplicasPerWorker, modelReplicas, ipusPerModelReplica, cleanPodPolicy, interactive, launcher, restartPolicy, workers, suspend, managedBy, ttlSecondsAfterFinished, activeDeadlineSeconds, startDeadlineSeconds, priority, account, preemptible, reconfigurable, allocation",
+            "spec.interactive.TTL = 1: is not a field of an IPUJob; did you mean ttl?",
+            "spec.jobInstance = 1: is not a field of an IPUJob; did you mean jobInstances?",
+            "spec.template = {…}: is not a field of an IPUJob; did you mean spec.workers.template?",
             "spec.ipusPerJobInstance = \"3\": must be a power of two from 1 to 64; use 2 or 4",
             "spec.interactive.ttl is absent: an interactive job ends after it; add the seconds that the session may last",
         ],
@@ -55,13 +55,13 @@ fn unknown_fields_are_named_with_the_field_that_was_meant() {
 }
 
 #[test]
-fn values_of_a_wrong_kind_are_named_and_not_called_absent_as_well() {
+fn values_of_a_wrong_type_are_named_and_not_reported_as_absent() {
     check_violations(
         "  ipusPerJobInstance: [4]\n  suspend: 'yes'\n  launcher:\n    command: [sleep, 10]\n    env: [{name: A, value: 1}, 7]\n",
         &[
             "spec.ipusPerJobInstance = [4]: must be a number, or a number in quotes; write the number alone",
-            "spec.launcher.command[1] = 10: must be a text; put it in quotes",
-            "spec.launcher.env[0].value = …: must be a text; put it in quotes",
+            "spec.launcher.command[1] = 10: must be a string; put it in quotes",
+            "spec.launcher.env[0].value = …: must be a string; put it in quotes",
             "spec.launcher.env[1] = 7: must be an object; write its fields below it, indented",
             "spec.suspend = \"yes\": must be true or false; write true or false without quotes",
         ],
@@ -69,7 +69,7 @@ fn values_of_a_wrong_kind_are_named_and_not_called_absent_as_well() {
 }
 
 #[test]
-fn a_syntax_error_has_its_place() {
+fn a_syntax_error_has_its_line() {
     let text = format!("{HEAD}spec:\n  jobInstances: 1\n ipusPerJobInstance: 1\n");
     match read_manifests(&text, &[]) {
         Err(ManifestError::Syntax { line, message, .. }) => {
@@ -99,7 +99,7 @@ fn anchors_lists_and_json_are_manifests_too() {
 }
 
 #[test]
-fn documents_that_are_no_ipujobs_are_reported_and_the_line_of_each_is_known() {
+fn other_documents_are_reported_and_each_document_has_its_line() {
     let text = format!("# first\nkind: Service\nmetadata: {{name: web}}\n---\n---\n{HEAD}spec: {{}}\n");
     let documents = read_manifests(&text, &[]).unwrap();
     let [Document::Skipped(service), Document::IpuJob(job)] = &documents[..] else {
@@ -113,11 +113,11 @@ fn documents_that_are_no_ipujobs_are_reported_and_the_line_of_each_is_known() {
 }
 
 #[test]
-fn a_file_without_an_ipujob_is_refused_with_what_it_has() {
+fn a_file_without_an_ipujob_is_rejected_with_its_contents() {
     let error = read_manifests("kind: Service\nmetadata: {name: web}\n", &[]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no IPUJob in the file, which has Service web: a job begins with `apiVersion: graphcore.ai/v1alpha1` and `kind: IPUJob`"
+        "no IPUJob in the file, which has Service web: a job starts with `apiVersion: graphcore.ai/v1alpha1` and `kind: IPUJob`"
     );
     assert!(matches!(
         read_manifests("", &[]),
@@ -146,7 +146,7 @@ fn another_version_or_spelling_of_the_kind_is_named() {
 }
 
 #[test]
-fn edits_change_what_a_file_says_and_nothing_else() {
+fn edits_change_exactly_their_fields() {
     let text = format!("{HEAD}spec: {{jobInstances: 1, ipusPerJobInstance: '4', suspend: true}}\n");
     let edits = [
         "jobInstances=3",
@@ -174,7 +174,7 @@ fn edits_change_what_a_file_says_and_nothing_else() {
 }
 
 #[test]
-fn an_alias_bomb_is_refused() {
+fn an_alias_bomb_is_rejected() {
     let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for i in 1..12 {
         let aliases = vec![format!("*a{}", i - 1); 10].join(", ");
@@ -188,7 +188,7 @@ fn an_alias_bomb_is_refused() {
 
 proptest! {
     #[test]
-    fn no_text_makes_reading_panic(text in "(apiVersion|kind|IPUJob|spec|metadata|[-:{}\\[\\]&*!|>'\", \n0-9a-z]){0,60}") {
+    fn no_text_causes_a_panic(text in "(apiVersion|kind|IPUJob|spec|metadata|[-:{}\\[\\]&*!|>'\", \n0-9a-z]){0,60}") {
         for document in read_manifests(&text, &[]).unwrap_or_default() {
             if let Document::IpuJob(manifest) = document {
                 let _ = manifest.parse(&Limits::default());
@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn every_value_below_every_field_is_read_or_named(field in prop::sample::select(FIELDS), value in value()) {
+    fn every_value_of_every_field_is_parsed_or_named(field in prop::sample::select(FIELDS), value in value()) {
         let edit: FieldEdit = format!("{field}={value}").parse().unwrap();
         let text = format!("{HEAD}spec: {{ipusPerJobInstance: 4, launcher: {{env: [{{name: A}}]}}, interactive: {{ttl: 1}}, workers: {{}}}}\n");
         for document in read_manifests(&text, &[edit]).unwrap() {
@@ -209,7 +209,7 @@ proptest! {
     }
 }
 
-/// Every field that the table of fields knows, so that table and types are compared.
+/// Every field in the field table, so that the table and the types are compared.
 const FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.generateName",
@@ -287,7 +287,7 @@ fn value() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn a_change_whose_value_yaml_cannot_show_is_printed_so_that_it_can_be_read_again() {
+fn an_edit_with_an_unprintable_value_round_trips() {
     let edit: FieldEdit = "spec.a=[\u{7f}name: A, value: \"1\"}]".parse().unwrap();
     assert_eq!(edit.to_string().parse(), Ok(edit));
 }

@@ -1,4 +1,5 @@
-//! The operator without a cluster: one pass at a time, and thousands of them in a simulated one.
+//! Tests of the operator without a cluster: single reconciliations, and thousands of them in a simulated
+//! cluster.
 
 mod deletion;
 mod errors;

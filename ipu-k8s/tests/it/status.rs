@@ -1,4 +1,4 @@
-//! The status of an IPUJob forgets nothing that the core wants to be given back.
+//! The status of an IPUJob preserves everything that the core restores from it.
 
 use ipu_core::JobStatus;
 use ipu_k8s::crd::{IpuJobStatus, Time};
@@ -11,7 +11,7 @@ fn through_json(status: &IpuJobStatus) -> IpuJobStatus {
 
 proptest! {
     #[test]
-    fn what_is_recorded_in_a_status_is_given_back(first in statuses(), second in statuses()) {
+    fn a_recorded_status_is_restored(first in statuses(), second in statuses()) {
         let mut status = IpuJobStatus::default();
         status.remember(&first);
         prop_assert_eq!(through_json(&status).remembered(), first);
@@ -28,7 +28,7 @@ fn an_empty_status_remembers_nothing() {
 }
 
 #[test]
-fn moments_are_read_with_and_without_parts_of_seconds() {
+fn timestamps_are_parsed_with_and_without_fractions_of_seconds() {
     for (text, written) in [
         ("2021-03-22T10:10:31Z", "2021-03-22T10:10:31.000Z"),
         ("2021-03-22T11:10:31.5+01:00", "2021-03-22T10:10:31.500Z"),

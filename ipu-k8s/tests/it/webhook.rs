@@ -1,4 +1,4 @@
-//! What the API server is answered when it asks whether an IPUJob is admitted.
+//! Responses to admission reviews of IPUJobs.
 
 mod random;
 
@@ -20,7 +20,7 @@ const SEEDS: [&str; 8] = [
     include_str!("../data/seeds/002-mnist.yaml"),
 ];
 
-/// The IPUJobs of the seeds, as the API server has them.
+/// Returns the IPUJobs of the seeds as the API server stores them.
 pub(crate) fn seeds() -> Vec<Value> {
     let jobs = SEEDS.iter().flat_map(|text| read_manifests(text, &[]).unwrap());
     jobs.filter_map(|document| match document {
@@ -47,22 +47,22 @@ pub(crate) fn review(operation: &str, sub: &str, new: &Value, old: &Value) -> Ve
     serde_json::to_vec(&review).unwrap()
 }
 
-fn judge(operation: &str, new: &Value, old: &Value) -> ReviewResponse {
+fn check(operation: &str, new: &Value, old: &Value) -> ReviewResponse {
     validate(&review(operation, "", new, old), &AdmissionRules::default()).unwrap()
 }
 
 fn created(job: &Value) -> ReviewResponse {
-    judge("CREATE", job, &Value::Null)
+    check("CREATE", job, &Value::Null)
 }
 
 fn mutated(operation: &str, new: &Value, old: &Value) -> ReviewResponse {
     mutate(&review(operation, "", new, old)).unwrap()
 }
 
-/// `object` with the operations of `answer` applied, all of which are `add`.
-pub(crate) fn patched(object: &Value, answer: &ReviewResponse) -> Value {
+/// Applies the operations of `reply` to `object`; all of them are `add`.
+pub(crate) fn patched(object: &Value, reply: &ReviewResponse) -> Value {
     let mut object = object.clone();
-    for operation in answer.patch() {
+    for operation in reply.patch() {
         assert_eq!(operation["op"], "add");
         let (parent, name) = operation["path"].as_str().unwrap().rsplit_once('/').unwrap();
         let value = operation["value"].clone();
@@ -97,8 +97,8 @@ fn job_with(spec: &Value) -> Value {
 #[test]
 fn every_ipujob_of_the_seeds_is_admitted_and_gets_the_documented_defaults_once() {
     for seed in seeds() {
-        let answer = mutated("CREATE", &seed, &Value::Null);
-        let stored = patched(&seed, &answer);
+        let reply = mutated("CREATE", &seed, &Value::Null);
+        let stored = patched(&seed, &reply);
         let spec = &stored["spec"];
         assert!(spec["cleanPodPolicy"].is_string() && spec["restartPolicy"]["type"].is_string());
         assert!(
@@ -132,7 +132,7 @@ fn the_defaults_are_those_of_the_documents() {
 }
 
 #[test]
-fn a_finalizer_of_somebody_else_stays_and_a_job_of_another_manager_gets_none_of_ours() {
+fn a_foreign_finalizer_is_kept_and_a_job_of_another_manager_gets_no_finalizer() {
     let mut other = job();
     other["metadata"]["finalizers"] = json!(["kueue.x-k8s.io/managed"]);
     let stored = patched(&other, &mutated("CREATE", &other, &Value::Null));
@@ -144,67 +144,67 @@ fn a_finalizer_of_somebody_else_stays_and_a_job_of_another_manager_gets_none_of_
     let stored = patched(&managed, &mutated("CREATE", &managed, &Value::Null));
     assert!(stored["metadata"].get("finalizers").is_none());
     assert_eq!(stored["spec"]["cleanPodPolicy"], "None");
-    for us in ["graphcore.ai/ipu-operator", ""] {
-        let ours = job_with(&json!({"managedBy": us}));
+    for manager in ["graphcore.ai/ipu-operator", ""] {
+        let ours = job_with(&json!({"managedBy": manager}));
         let stored = patched(&ours, &mutated("CREATE", &ours, &Value::Null));
         assert_eq!(stored["metadata"]["finalizers"], json!([FINALIZER]));
     }
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_in_one_answer_with_its_fields() {
+fn all_errors_are_in_one_response_with_their_fields() {
     let bad = job_with(&json!({
         "ipusPerJobInstance": "3", "cleanPodPolicy": "Some", "jobInstance": 2, "interactive": {"ttl": "soon"},
     }));
-    let answer = created(&bad);
-    assert!(!answer.allowed());
+    let reply = created(&bad);
+    assert!(!reply.allowed());
     for part in [
         "breaks 4 rules:\n- ",
         "spec.ipusPerJobInstance = \"3\": must be a power of two from 1 to 64; use 2 or 4",
         "spec.cleanPodPolicy = Some: ",
-        "spec.jobInstance = 2: is no field of an IPUJob; did you mean jobInstances?",
+        "spec.jobInstance = 2: is not a field of an IPUJob; did you mean jobInstances?",
         "spec.interactive.ttl = \"soon\": ",
     ] {
-        assert!(answer.message().contains(part), "{part}: {}", answer.message());
+        assert!(reply.message().contains(part), "{part}: {}", reply.message());
     }
-    let review = answer.to_review();
+    let review = reply.to_review();
     let status = &review["response"]["status"];
     assert_eq!(status["code"], 422);
     assert_eq!(status["details"]["causes"].as_array().unwrap().len(), 4);
 }
 
 #[test]
-fn what_is_translated_or_ignored_is_warned_about() {
-    let odd = job_with(&json!({
+fn translated_and_ignored_fields_cause_warnings() {
+    let unusual = job_with(&json!({
         "workerPerJobInstance": "1",
         "workers": {"strategy": {"type": "Recreate"}, "template": {"spec": {"containers": [{"name": "main"}]}}},
     }));
-    let answer = created(&odd);
-    assert!(answer.allowed(), "{}", answer.message());
-    let all = answer.warnings().join("\n");
+    let reply = created(&unusual);
+    assert!(reply.allowed(), "{}", reply.message());
+    let all = reply.warnings().join("\n");
     assert!(
         all.contains("spec.workerPerJobInstance = \"1\": is read as workersPerJobInstance"),
         "{all}"
     );
     assert!(all.contains("spec.workers.strategy"), "{all}");
-    // What was odd before and is not changed was told before.
-    assert!(judge("UPDATE", &odd, &odd).warnings().is_empty());
+    // Unchanged fields cause no second warning.
+    assert!(check("UPDATE", &unusual, &unusual).warnings().is_empty());
 }
 
 #[test]
-fn what_a_template_says_in_vain_is_warned_about() {
-    let vain = json!({"name": "IPUOF_VIPU_API_PARTITION_ID", "value": "mine"});
-    let said = job_with(&json!({
-        "launcher": {"command": ["mpirun"], "env": [vain]},
+fn ignored_fields_of_a_template_cause_warnings() {
+    let ignored_variable = json!({"name": "IPUOF_VIPU_API_PARTITION_ID", "value": "mine"});
+    let ignored = job_with(&json!({
+        "launcher": {"command": ["mpirun"], "env": [ignored_variable]},
         "workers": {"hostNetwork": true, "template": {"spec": {
             "restartPolicy": "Always",
-            "initContainers": [{"name": "first", "image": "i"}, {"name": "second", "image": "i", "env": [vain]}],
+            "initContainers": [{"name": "first", "image": "i"}, {"name": "second", "image": "i", "env": [ignored_variable]}],
             "containers": [{"name": "main", "image": "i", "env": [{"name": "A", "value": "b"}]}],
         }}},
     }));
-    let answer = created(&said);
-    assert!(answer.allowed(), "{}", answer.message());
-    let about: Vec<&str> = answer
+    let reply = created(&ignored);
+    assert!(reply.allowed(), "{}", reply.message());
+    let warned_fields: Vec<&str> = reply
         .warnings()
         .iter()
         .filter_map(|warning| warning.split(": ").next())
@@ -215,7 +215,7 @@ fn what_a_template_says_in_vain_is_warned_about() {
         "spec.launcher.env = IPUOF_VIPU_API_PARTITION_ID",
         "spec.workers.template.spec.initContainers[1].env = IPUOF_VIPU_API_PARTITION_ID",
     ] {
-        assert!(about.contains(&field), "{field}: {about:?}");
+        assert!(warned_fields.contains(&field), "{field}: {warned_fields:?}");
     }
     let usual = job_with(&json!({"workers": {"template": {"spec": {
         "restartPolicy": "Never", "containers": [{"name": "main", "image": "i", "env": [{"name": "A", "value": "b"}]}],
@@ -228,7 +228,7 @@ fn what_a_template_says_in_vain_is_warned_about() {
 }
 
 #[test]
-fn a_name_that_the_api_server_completes_is_judged_with_its_last_characters() {
+fn a_generated_name_is_validated_with_its_suffix() {
     let mut generated = job();
     generated["metadata"] = json!({"generateName": "train-"});
     assert!(created(&generated).allowed());
@@ -238,74 +238,81 @@ fn a_name_that_the_api_server_completes_is_judged_with_its_last_characters() {
 }
 
 #[test]
-fn neither_a_deletion_nor_a_change_of_what_is_being_deleted_is_refused_or_changed() {
+fn deletions_and_updates_of_deleting_jobs_are_neither_rejected_nor_mutated() {
     let bad = job_with(&json!({"ipusPerJobInstance": "3"}));
-    assert!(judge("DELETE", &Value::Null, &bad).allowed());
-    assert!(judge("CONNECT", &Value::Null, &Value::Null).allowed());
-    let mut dying = bad.clone();
-    dying["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    dying["metadata"]["finalizers"] = json!([FINALIZER]);
-    let mut freed = dying.clone();
-    freed["metadata"]["finalizers"] = json!([]);
-    freed["spec"]["jobInstances"] = json!("many");
-    assert!(judge("UPDATE", &freed, &dying).allowed());
-    assert!(mutated("UPDATE", &freed, &dying).patch().is_empty());
+    assert!(check("DELETE", &Value::Null, &bad).allowed());
+    assert!(check("CONNECT", &Value::Null, &Value::Null).allowed());
+    let mut deleting = bad.clone();
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    deleting["metadata"]["finalizers"] = json!([FINALIZER]);
+    let mut without_finalizer = deleting.clone();
+    without_finalizer["metadata"]["finalizers"] = json!([]);
+    without_finalizer["spec"]["jobInstances"] = json!("many");
+    assert!(check("UPDATE", &without_finalizer, &deleting).allowed());
+    assert!(
+        mutated("UPDATE", &without_finalizer, &deleting)
+            .patch()
+            .is_empty()
+    );
 }
 
 #[test]
-fn a_finalizer_that_is_taken_away_stays_away() {
-    let mut held = job_with(&json!({"ipusPerJobInstance": "3"}));
-    held["metadata"]["finalizers"] = json!([FINALIZER]);
-    let mut freed = held.clone();
-    freed["metadata"]["finalizers"] = json!([]);
-    assert!(judge("UPDATE", &freed, &held).allowed());
-    assert!(mutated("UPDATE", &freed, &held).patch().is_empty());
+fn a_removed_finalizer_is_not_added_again() {
+    let mut with_finalizer = job_with(&json!({"ipusPerJobInstance": "3"}));
+    with_finalizer["metadata"]["finalizers"] = json!([FINALIZER]);
+    let mut without_finalizer = with_finalizer.clone();
+    without_finalizer["metadata"]["finalizers"] = json!([]);
+    assert!(check("UPDATE", &without_finalizer, &with_finalizer).allowed());
+    assert!(
+        mutated("UPDATE", &without_finalizer, &with_finalizer)
+            .patch()
+            .is_empty()
+    );
 }
 
 #[test]
-fn an_update_is_not_refused_for_a_limit_that_the_stored_object_exceeds() {
+fn an_update_is_not_rejected_for_a_limit_that_the_stored_object_exceeds() {
     let large = job_with(&json!({"ipusPerJobInstance": "128"}));
     assert!(!created(&large).allowed());
     let mut scaled = large.clone();
     scaled["spec"]["jobInstances"] = json!(2);
-    let answer = judge("UPDATE", &scaled, &large);
-    assert!(answer.allowed(), "{}", answer.message());
+    let reply = check("UPDATE", &scaled, &large);
+    assert!(reply.allowed(), "{}", reply.message());
     assert!(
-        answer.warnings()[0].contains("spec.ipusPerJobInstance = \"128\""),
+        reply.warnings()[0].contains("spec.ipusPerJobInstance = \"128\""),
         "{:?}",
-        answer.warnings()
+        reply.warnings()
     );
-    // Another rule that it breaks only now is still one.
+    // A newly broken rule is still an error.
     scaled["spec"]["cleanPodPolicy"] = json!("Some");
-    let message = judge("UPDATE", &scaled, &large).message().to_owned();
+    let message = check("UPDATE", &scaled, &large).message().to_owned();
     assert!(
         message.contains("breaks a rule:") && message.contains("cleanPodPolicy"),
         "{message}"
     );
-    // And so is the same limit, exceeded by more.
+    // So is the same limit, exceeded by more.
     let larger = job_with(&json!({"ipusPerJobInstance": "256"}));
-    assert!(!judge("UPDATE", &larger, &large).allowed());
+    assert!(!check("UPDATE", &larger, &large).allowed());
 }
 
 #[test]
-fn an_update_is_not_refused_for_what_was_wrong_with_the_stored_object_already() {
+fn an_update_is_not_rejected_for_errors_of_the_stored_object() {
     let stored = job_with(&json!({"cleanPodPolicy": "Some", "unheard": 1}));
     let mut scaled = stored.clone();
     scaled["spec"]["jobInstances"] = json!(2);
-    let answer = judge("UPDATE", &scaled, &stored);
-    assert!(answer.allowed(), "{}", answer.message());
-    assert_eq!(answer.warnings().len(), 2, "{:?}", answer.warnings());
+    let reply = check("UPDATE", &scaled, &stored);
+    assert!(reply.allowed(), "{}", reply.message());
+    assert_eq!(reply.warnings().len(), 2, "{:?}", reply.warnings());
     let mut labelled = stored.clone();
     labelled["metadata"]["labels"] = json!({"a": "b"});
-    assert!(judge("UPDATE", &labelled, &stored).allowed());
+    assert!(check("UPDATE", &labelled, &stored).allowed());
     assert!(mutated("UPDATE", &labelled, &stored).patch().is_empty());
 }
 
 #[test]
-fn a_job_whose_workers_have_nothing_to_run_is_refused_by_field_value_rule_and_fix() {
+fn a_job_without_containers_is_rejected_with_field_value_rule_and_fix() {
     let field = "spec.workers.template.spec.containers";
-    let rest =
-        "its first item says what the workers run; add a container with a name, an image and a command";
+    let rule = "its first item defines the process of the workers; add a container with a name, an image and a command";
     let nothing = [
         json!({}),
         json!({"template": {}}),
@@ -320,9 +327,9 @@ fn a_job_whose_workers_have_nothing_to_run_is_refused_by_field_value_rule_and_fi
             message.contains("breaks a rule:") && message.contains(&format!("{field}{value}")),
             "{message}"
         );
-        assert!(message.contains(rest), "{message}");
-        // What runs is not emptied either, and what is wrong besides is told too.
-        assert!(!judge("UPDATE", &idle, &job()).allowed());
+        assert!(message.contains(rule), "{message}");
+        // Removing the containers is rejected too, and further errors are reported.
+        assert!(!check("UPDATE", &idle, &job()).allowed());
         let worse = job_with(&json!({"workers": workers, "ipusPerJobInstance": "3"}));
         assert!(created(&worse).message().contains("breaks 2 rules:"));
     }
@@ -332,7 +339,7 @@ fn a_job_whose_workers_have_nothing_to_run_is_refused_by_field_value_rule_and_fi
 }
 
 #[test]
-fn a_template_that_names_the_account_of_a_launcher_is_refused() {
+fn a_template_with_the_account_of_a_launcher_is_rejected() {
     let with = |account: &Value| {
         let mut job = job();
         for (field, name) in account.as_object().unwrap() {
@@ -341,21 +348,21 @@ fn a_template_that_names_the_account_of_a_launcher_is_refused() {
         job
     };
     for field in ["serviceAccountName", "serviceAccount"] {
-        let thief = with(&json!({field: "db-launcher"}));
-        let answer = created(&thief);
-        let said = format!(
+        let with_launcher_account = with(&json!({field: "db-launcher"}));
+        let reply = created(&with_launcher_account);
+        let expected = format!(
             "spec.workers.template.spec.{field} = db-launcher: names that end in -launcher are reserved"
         );
-        assert!(answer.message().contains(&said), "{}", answer.message());
-        assert!(!judge("UPDATE", &thief, &job()).allowed());
-        // One that is stored can be changed otherwise.
-        let mut suspended = thief.clone();
+        assert!(reply.message().contains(&expected), "{}", reply.message());
+        assert!(!check("UPDATE", &with_launcher_account, &job()).allowed());
+        // Other fields of a stored job can be changed.
+        let mut suspended = with_launcher_account.clone();
         suspended["spec"]["suspend"] = true.into();
-        assert!(judge("UPDATE", &suspended, &thief).allowed());
+        assert!(check("UPDATE", &suspended, &with_launcher_account).allowed());
     }
     for fine in ["trainer", "launcher", "db-launcher-1", ""] {
-        let answer = created(&with(&json!({"serviceAccountName": fine})));
-        assert!(answer.allowed(), "{}", answer.message());
+        let reply = created(&with(&json!({"serviceAccountName": fine})));
+        assert!(reply.allowed(), "{}", reply.message());
     }
 }
 
@@ -367,21 +374,21 @@ fn a_stored_job_without_containers_can_still_be_changed() {
         (json!({"template": {"spec": {"containers": []}}}), 1),
     ] {
         let changed = job_with(&json!({"workers": workers, "jobInstances": instances}));
-        let answer = judge("UPDATE", &changed, &stored);
-        assert!(answer.allowed(), "{}", answer.message());
+        let reply = check("UPDATE", &changed, &stored);
+        assert!(reply.allowed(), "{}", reply.message());
         assert!(
-            answer.warnings()[0].contains("spec.workers.template.spec.containers"),
+            reply.warnings()[0].contains("spec.workers.template.spec.containers"),
             "{:?}",
-            answer.warnings()
+            reply.warnings()
         );
     }
-    assert!(judge("UPDATE", &job(), &stored).warnings().is_empty());
+    assert!(check("UPDATE", &job(), &stored).warnings().is_empty());
 }
 
 #[test]
-fn scaling_is_held_to_every_rule_that_its_review_can_tell() {
+fn scaling_is_validated_with_every_rule_that_its_review_permits() {
     let rules = AdmissionRules::default().with_max_instances(200);
-    let asked = |name: &str, new: &Value, old: &Value| {
+    let scale_review = |name: &str, new: &Value, old: &Value| {
         let scale = |spec: &Value| {
             json!({
                 "apiVersion": "autoscaling/v1", "kind": "Scale",
@@ -393,7 +400,7 @@ fn scaling_is_held_to_every_rule_that_its_review_can_tell() {
         validate(&review, &rules).unwrap()
     };
     let replicas = |name: &str, new: i64, old: i64| {
-        asked(name, &json!({"replicas": new}), &json!({"replicas": old}))
+        scale_review(name, &json!({"replicas": new}), &json!({"replicas": old}))
             .message()
             .to_owned()
     };
@@ -405,9 +412,12 @@ fn scaling_is_held_to_every_rule_that_its_review_can_tell() {
         assert!(message.contains(&format!("spec.replicas = {new}: ")), "{message}");
     }
     assert!(replicas("job", 201, 1).contains("at most 200 instances of a job are allowed here"));
-    assert_eq!(asked("job", &json!({}), &json!({"replicas": 1})).message(), "");
+    assert_eq!(
+        scale_review("job", &json!({}), &json!({"replicas": 1})).message(),
+        ""
+    );
     for number in [json!(1.5), json!("2"), json!([])] {
-        let message = asked("job", &json!({"replicas": number}), &json!({}))
+        let message = scale_review("job", &json!({"replicas": number}), &json!({}))
             .message()
             .to_owned();
         assert!(
@@ -425,24 +435,24 @@ fn scaling_is_held_to_every_rule_that_its_review_can_tell() {
     ] {
         assert!(message.contains(part), "{message}");
     }
-    // What was too long already is not made more of, and may become less.
+    // A name that was too long already may not get more instances, but fewer.
     assert_eq!(replicas(&long, 13, 13), "");
     assert_eq!(replicas(&long, 12, 13), "");
     assert!(replicas(&long, 14, 13).contains("must fit in 63"));
-    // What else is wrong with a name is not about its number.
+    // Other errors of a name do not depend on the number.
     assert_eq!(replicas("Not.a.label", 3, 1), "");
 }
 
 #[test]
-fn the_instances_of_a_new_job_are_held_to_the_cap() {
+fn the_instances_of_a_new_job_are_limited() {
     let rules = AdmissionRules::default().with_max_instances(8);
     let nine = job_with(&json!({"jobInstances": 9}));
-    let answer = validate(&review("CREATE", "", &nine, &Value::Null), &rules).unwrap();
-    assert!(answer.message().contains("spec.jobInstances = 9: at most 8"));
+    let reply = validate(&review("CREATE", "", &nine, &Value::Null), &rules).unwrap();
+    assert!(reply.message().contains("spec.jobInstances = 9: at most 8"));
 }
 
 #[test]
-fn a_limit_that_is_exceeded_is_exceeded_by_no_more_in_whichever_form() {
+fn an_exceeded_limit_may_not_be_exceeded_further_in_either_form() {
     let with = |spec: Value| {
         let mut job = job_with(&spec);
         if spec.get("modelReplicas").is_some() {
@@ -450,29 +460,30 @@ fn a_limit_that_is_exceeded_is_exceeded_by_no_more_in_whichever_form() {
         }
         job
     };
-    let refused = |new: Value, old: Value| {
+    let error_of = |new: Value, old: Value| {
         let (new, old) = (with(new), with(old));
-        judge("UPDATE", &new, &old).message().to_owned()
+        check("UPDATE", &new, &old).message().to_owned()
     };
-    let alpha = |replicas: u32, each: u32| json!({"modelReplicas": replicas, "ipusPerModelReplica": each});
-    let today = |ipus: &str| json!({"ipusPerJobInstance": ipus});
-    // The cap is 64.
+    let alpha_form =
+        |replicas: u32, ipus: u32| json!({"modelReplicas": replicas, "ipusPerModelReplica": ipus});
+    let current_form = |ipus: &str| json!({"ipusPerJobInstance": ipus});
+    // The maximum is 64.
     for (new, old) in [
-        (alpha(2, 64), alpha(4, 32)),
-        (alpha(4, 32), alpha(8, 32)),
-        (today("128"), alpha(4, 32)),
-        (alpha(4, 32), today("128")),
-        (alpha(4, 16), alpha(4, 32)),
+        (alpha_form(2, 64), alpha_form(4, 32)),
+        (alpha_form(4, 32), alpha_form(8, 32)),
+        (current_form("128"), alpha_form(4, 32)),
+        (alpha_form(4, 32), current_form("128")),
+        (alpha_form(4, 16), alpha_form(4, 32)),
     ] {
-        assert_eq!(refused(new.clone(), old.clone()), "", "{new} instead of {old}");
+        assert_eq!(error_of(new.clone(), old.clone()), "", "{new} instead of {old}");
     }
     for (new, old) in [
-        (alpha(4, 64), alpha(4, 32)),
-        (alpha(4, 32), alpha(4, 16)),
-        (today("256"), alpha(4, 32)),
-        (alpha(8, 32), today("128")),
+        (alpha_form(4, 64), alpha_form(4, 32)),
+        (alpha_form(4, 32), alpha_form(4, 16)),
+        (current_form("256"), alpha_form(4, 32)),
+        (alpha_form(8, 32), current_form("128")),
     ] {
-        let message = refused(new.clone(), old.clone());
+        let message = error_of(new.clone(), old.clone());
         assert!(
             message.contains("use at most 64"),
             "{new} instead of {old}: {message}"
@@ -481,32 +492,32 @@ fn a_limit_that_is_exceeded_is_exceeded_by_no_more_in_whichever_form() {
 }
 
 #[test]
-fn an_old_fault_of_a_field_excuses_no_other_one_of_it() {
-    let refused = |new: &Value, old: &Value| judge("UPDATE", new, old).message().to_owned();
+fn an_old_error_of_a_field_does_not_excuse_another_one() {
+    let error_of = |new: &Value, old: &Value| check("UPDATE", new, old).message().to_owned();
     let named = |name: &str, instances: i64| {
         let mut job = job_with(&json!({"jobInstances": instances}));
         job["metadata"]["name"] = json!(name);
         job
     };
-    // No label, and with more instances too long besides.
-    let odd = format!("a.{}", "x".repeat(50));
-    assert_eq!(refused(&named(&odd, 9), &named(&odd, 1)), "");
-    assert!(refused(&named(&odd, 20), &named(&odd, 1)).contains("must fit in 63"));
+    // An invalid label, and too long with more instances.
+    let unusual = format!("a.{}", "x".repeat(50));
+    assert_eq!(error_of(&named(&unusual, 9), &named(&unusual, 1)), "");
+    assert!(error_of(&named(&unusual, 20), &named(&unusual, 1)).contains("must fit in 63"));
     let long = "x".repeat(60);
-    assert_eq!(refused(&named(&long, 2), &named(&long, 3)), "");
-    assert!(refused(&named(&long, 4), &named(&long, 3)).contains("must fit in 63"));
-    // Too few is not too many, and nearer to a limit is not farther.
-    assert!(refused(&named("job", -1), &named("job", 70_000)).contains("jobInstances = -1"));
-    assert!(refused(&named("job", 70_000), &named("job", -1)).contains("jobInstances = 70000"));
-    assert_eq!(refused(&named("job", -1), &named("job", -5)), "");
-    assert!(refused(&named("job", -5), &named("job", -1)).contains("jobInstances = -5"));
+    assert_eq!(error_of(&named(&long, 2), &named(&long, 3)), "");
+    assert!(error_of(&named(&long, 4), &named(&long, 3)).contains("must fit in 63"));
+    // A value below the range does not excuse one above it, and a smaller deviation is permitted.
+    assert!(error_of(&named("job", -1), &named("job", 70_000)).contains("jobInstances = -1"));
+    assert!(error_of(&named("job", 70_000), &named("job", -1)).contains("jobInstances = 70000"));
+    assert_eq!(error_of(&named("job", -1), &named("job", -5)), "");
+    assert!(error_of(&named("job", -5), &named("job", -1)).contains("jobInstances = -5"));
     let codes = |codes: &str| job_with(&json!({"restartPolicy": {"type": "ExitCode", "exitCodes": codes}}));
-    assert!(refused(&codes("300"), &codes("400")).contains("exitCodes = 300"));
-    assert!(refused(&codes("x"), &codes("y")).contains("exitCodes = x"));
+    assert!(error_of(&codes("300"), &codes("400")).contains("exitCodes = 300"));
+    assert!(error_of(&codes("x"), &codes("y")).contains("exitCodes = x"));
 }
 
 #[test]
-fn the_cap_of_the_installation_on_ipus_is_held() {
+fn the_maximum_of_ipus_of_the_installation_is_enforced() {
     let limits = Limits::default().with_max_ipus("16".parse::<IpuCount>().unwrap());
     let rules = AdmissionRules::new(limits);
     let large = review(
@@ -515,28 +526,24 @@ fn the_cap_of_the_installation_on_ipus_is_held() {
         &job_with(&json!({"ipusPerJobInstance": 32})),
         &Value::Null,
     );
-    let answer = validate(&large, &rules).unwrap();
-    assert!(
-        answer.message().contains("use at most 16"),
-        "{}",
-        answer.message()
-    );
+    let reply = validate(&large, &rules).unwrap();
+    assert!(reply.message().contains("use at most 16"), "{}", reply.message());
 }
 
 #[test]
-fn the_status_and_other_resources_are_let_through() {
+fn the_status_and_other_resources_are_admitted() {
     let bad = json!({"spec": 1});
     let status = review("UPDATE", "status", &bad, &bad);
     assert!(validate(&status, &AdmissionRules::default()).unwrap().allowed());
-    let stranger = String::from_utf8(review("CREATE", "", &bad, &Value::Null)).unwrap();
-    let stranger = stranger.replace("ipujobs", "pods");
-    let answer = validate(stranger.as_bytes(), &AdmissionRules::default()).unwrap();
-    assert!(answer.allowed() && answer.warnings()[0].contains("pods.graphcore.ai"));
-    assert!(mutate(stranger.as_bytes()).unwrap().patch().is_empty());
+    let other_resource = String::from_utf8(review("CREATE", "", &bad, &Value::Null)).unwrap();
+    let other_resource = other_resource.replace("ipujobs", "pods");
+    let reply = validate(other_resource.as_bytes(), &AdmissionRules::default()).unwrap();
+    assert!(reply.allowed() && reply.warnings()[0].contains("pods.graphcore.ai"));
+    assert!(mutate(other_resource.as_bytes()).unwrap().patch().is_empty());
 }
 
 #[test]
-fn what_is_no_review_is_an_error_and_a_review_without_its_object_is_refused() {
+fn an_invalid_review_is_an_error_and_a_review_without_object_is_rejected() {
     let rules = AdmissionRules::default();
     for text in ["", "{}", "[]", "null", "{\"request\":"] {
         let error = validate(text.as_bytes(), &rules).unwrap_err();
@@ -547,9 +554,9 @@ fn what_is_no_review_is_an_error_and_a_review_without_its_object_is_refused() {
     let old = old.replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");
     let error = validate(old.as_bytes(), &rules).unwrap_err();
     assert!(error.to_string().contains("admission.k8s.io/v1beta1"), "{error}");
-    let nobody = String::from_utf8(review("CREATE", "", &job(), &Value::Null)).unwrap();
-    let nobody = nobody.replace("705ab4f5-6393-11e8-b7cc-42010a800002", "");
-    let error = validate(nobody.as_bytes(), &rules).unwrap_err();
+    let without_uid = String::from_utf8(review("CREATE", "", &job(), &Value::Null)).unwrap();
+    let without_uid = without_uid.replace("705ab4f5-6393-11e8-b7cc-42010a800002", "");
+    let error = validate(without_uid.as_bytes(), &rules).unwrap_err();
     assert!(error.to_string().contains("a uid of 0 bytes"), "{error}");
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(validate(deep.as_bytes(), &rules).is_err());
@@ -562,32 +569,32 @@ fn what_is_no_review_is_an_error_and_a_review_without_its_object_is_refused() {
         validate(&large, &rules),
         Err(ReviewError::TooLarge { .. })
     ));
-    let answer = validate(&review("CREATE", "", &Value::Null, &Value::Null), &rules).unwrap();
-    assert_eq!(answer.to_review()["response"]["status"]["code"], 400);
+    let reply = validate(&review("CREATE", "", &Value::Null, &Value::Null), &rules).unwrap();
+    assert_eq!(reply.to_review()["response"]["status"]["code"], 400);
 }
 
 #[test]
-fn however_much_is_wrong_or_odd_the_answer_stays_small() {
+fn the_response_is_small_for_any_number_of_errors_and_warnings() {
     let mut bad = job();
     for number in 0..10_000 {
         bad["spec"][format!("field\n{number}")] = json!(1);
     }
-    let answer = created(&bad);
-    assert!(!answer.message().contains("field\n"));
-    assert!(answer.message().len() < 64_000, "{}", answer.message().len());
+    let reply = created(&bad);
+    assert!(!reply.message().contains("field\n"));
+    assert!(reply.message().len() < 64_000, "{}", reply.message().len());
     assert!(
-        answer.message().contains("breaks 1000 rules") && answer.message().ends_with("- and 900 more"),
+        reply.message().contains("breaks 1000 rules") && reply.message().ends_with("- and 900 more"),
         "{}",
-        answer.message()
+        reply.message()
     );
     let mut named = job();
     named["spec"]["x".repeat(1_000_000)] = json!(1);
     named["spec"]["restartPolicy"] = json!({"type": "ExitCode", "exitCodes": "y".repeat(1_000_000)});
-    let answer = created(&named);
-    assert!(!answer.allowed() && answer.to_review().to_string().len() < 6_000);
+    let reply = created(&named);
+    assert!(!reply.allowed() && reply.to_review().to_string().len() < 6_000);
     let mut more = bad.clone();
     more["spec"]["jobInstances"] = json!(2);
-    let answer = judge("UPDATE", &more, &bad);
-    assert!(answer.allowed() && answer.warnings().len() == 16);
-    assert!(answer.warnings().iter().all(|text| text.len() <= 250));
+    let reply = check("UPDATE", &more, &bad);
+    assert!(reply.allowed() && reply.warnings().len() == 16);
+    assert!(reply.warnings().iter().all(|text| text.len() <= 250));
 }

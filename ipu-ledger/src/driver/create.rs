@@ -1,4 +1,4 @@
-//! Making and resetting.
+//! Create and reset calls.
 
 use std::time::Duration;
 
@@ -15,118 +15,118 @@ use crate::inflight_calls::Calls;
 use crate::outcome::{EnsureOutcome, Pending};
 use crate::store::LedgerStore;
 
-/// Whether a call may be made for an intent without asking the status first.
+/// The origin of an intent, which decides whether a call needs a status query first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IntentOrigin {
-    /// It was recorded just now, by this driver, for this call.
+    /// This driver recorded the intent just now, for this call.
     Fresh,
-    /// Somebody may have called already.
+    /// The intent was recorded earlier; another driver may have called already.
     Found,
 }
 
-/// What an intent came to.
+/// The outcome of driving an intent.
 pub(crate) enum CreateOutcome {
-    /// This.
-    Answer(EnsureOutcome),
-    /// The controller had no room: the entry is back in the line.
-    NoRoom,
+    /// The outcome for the caller.
+    Done(EnsureOutcome),
+    /// The controller had no capacity; the entry is queued again.
+    NoCapacity,
 }
 
-/// An intent that is being worked on.
+/// The progress of one intent.
 struct CreateAttempt {
     entry: Entry,
     intent: IntentOrigin,
-    /// Whether the reset found nothing to reset.
-    again: bool,
-    /// Whether placement was decided since then.
+    /// The reset found no partition, so the partition is created.
+    recreate: bool,
+    /// The placement was decided again since then.
     replaced: bool,
-    /// The last call that had no answer.
-    unclear: Option<VipuError>,
+    /// The error of the last unanswered call.
+    last_error: Option<VipuError>,
 }
 
-/// What one step came to.
+/// The result of one step.
 enum CreateProgress {
-    /// The next one.
-    On,
-    /// There is an answer.
-    Over(CreateOutcome),
-    /// Look again, after a pause.
-    Unclear,
+    /// Continue with the next step.
+    Continue,
+    /// The intent has an outcome.
+    Finished(CreateOutcome),
+    /// Query the status after a pause.
+    Unconfirmed,
 }
 
-/// What one call came to.
+/// The result of one call.
 enum CallOutcome {
-    /// The controller took it on, or something is there that is fresh.
+    /// The controller accepted the call, or the existing partition is fresh.
     Accepted,
-    /// Something is there that is not known to be fresh.
-    Used,
-    /// Nothing is there to be reset.
-    Nothing,
-    /// No answer.
-    Unclear(VipuError),
-    NoRoom(VipuError),
+    /// A partition exists that may be in use.
+    Exists,
+    /// The partition to reset does not exist.
+    Missing,
+    /// The controller did not reply.
+    Unconfirmed(VipuError),
+    NoCapacity(VipuError),
     Refused(VipuError),
 }
 
-/// How many calls one drive makes: create, then reset because it was there, then create because it was not any more, and
-/// a repetition of each.
-const ROUNDS: u32 = 6;
+/// Maximum number of steps for one intent: create, reset because the partition exists, create because it
+/// disappeared, and one repetition of each.
+const MAX_STEPS: u32 = 6;
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
-    /// Does what an intent says, as far as it goes within `patience`.
-    pub(crate) async fn make(
+    /// Drives an intent to an outcome, as far as possible within `timeout`.
+    pub(crate) async fn drive_intent(
         &self,
         entry: Entry,
         intent: IntentOrigin,
         fingerprint: u64,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<CreateOutcome, LedgerError> {
         let at = self.controller_of(&entry)?;
         if intent == IntentOrigin::Fresh {
-            self.book.begin(&entry.id);
+            self.inflight.begin(&entry.id);
         }
-        let mut polls = self.polls(patience.max(self.options.longest_poll));
+        let mut polls = self.polls(timeout.max(self.options.longest_poll));
         let mut work = CreateAttempt {
             entry,
             intent,
-            again: false,
+            recreate: false,
             replaced: false,
-            unclear: None,
+            last_error: None,
         };
-        for _ in 0..ROUNDS {
-            match self.round(&at, &mut work, fingerprint, patience).await? {
-                CreateProgress::On => {}
-                CreateProgress::Over(made) => return Ok(made),
-                CreateProgress::Unclear => {
+        for _ in 0..MAX_STEPS {
+            match self.step(&at, &mut work, fingerprint, timeout).await? {
+                CreateProgress::Continue => {}
+                CreateProgress::Finished(outcome) => return Ok(outcome),
+                CreateProgress::Unconfirmed => {
                     if !polls.pause().await {
                         break;
                     }
                 }
             }
         }
-        Ok(CreateOutcome::Answer(match work.unclear {
+        Ok(CreateOutcome::Done(match work.last_error {
             Some(error) => unanswered(&at, &error),
             None => EnsureOutcome::Pending(Pending::Creating),
         }))
     }
 
-    /// One step of [`make`](Self::make): at most one call that changes something.
-    async fn round(
+    /// Runs one step of [`drive_intent`](Self::drive_intent): at most one call that changes the controller.
+    async fn step(
         &self,
         at: &ControllerHandle<C>,
         work: &mut CreateAttempt,
         fingerprint: u64,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<CreateProgress, LedgerError> {
         let EntryState::Intent { operation, fence } = work.entry.state else {
-            return Ok(CreateProgress::Over(CreateOutcome::Answer(
+            return Ok(CreateProgress::Finished(CreateOutcome::Done(
                 EnsureOutcome::Pending(Pending::Creating),
             )));
         };
-        let before = self.book.of(&work.entry.id, fence);
+        let before = self.inflight.get(&work.entry.id, fence);
         if before.is_some_and(|calls| calls.accepted) {
-            let answer = self.await_ready(at, work.entry.clone(), patience).await?;
-            return Ok(CreateProgress::Over(CreateOutcome::Answer(answer)));
+            let outcome = self.await_ready(at, work.entry.clone(), timeout).await?;
+            return Ok(CreateProgress::Finished(CreateOutcome::Done(outcome)));
         }
         if work.intent == IntentOrigin::Found {
             let called_before = before.is_some();
@@ -134,82 +134,82 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 TakenOver::Call(taken) => {
                     work.entry = taken;
                     work.intent = IntentOrigin::Fresh;
-                    Ok(CreateProgress::On)
+                    Ok(CreateProgress::Continue)
                 }
-                TakenOver::Again(changed) => {
+                TakenOver::Retry(changed) => {
                     work.entry = changed;
-                    Ok(CreateProgress::On)
+                    Ok(CreateProgress::Continue)
                 }
-                TakenOver::Requeued => Ok(CreateProgress::Over(CreateOutcome::NoRoom)),
-                TakenOver::NotNow(answer) => Ok(CreateProgress::Over(CreateOutcome::Answer(answer))),
+                TakenOver::Requeued => Ok(CreateProgress::Finished(CreateOutcome::NoCapacity)),
+                TakenOver::Blocked(outcome) => Ok(CreateProgress::Finished(CreateOutcome::Done(outcome))),
             };
         }
         if self.is_late(fence) {
-            // The process was suspended, and another one may have gone on with the intent since.
+            // The process was suspended, and another one may have resumed the intent since.
             if operation == Operation::Create {
                 work.intent = IntentOrigin::Found;
-                return Ok(CreateProgress::On);
+                return Ok(CreateProgress::Continue);
             }
             if before.is_none() {
-                self.note(&work.entry, fence, Answered::Yes, Accepted::No);
+                self.record_calls(&work.entry, fence, Answered::Yes, Accepted::No);
             }
-            work.entry = self.take_up(&work.entry).await?;
-            work.again = false;
-            return Ok(CreateProgress::On);
+            work.entry = self.renew_fence(&work.entry).await?;
+            work.recreate = false;
+            return Ok(CreateProgress::Continue);
         }
-        if work.again && !work.replaced {
-            // A lost partition is not made again without deciding its placement anew.
+        if work.recreate && !work.replaced {
+            // A lost partition is placed again before it is created again.
             return Ok(match self.repeat_create(at, &work.entry).await? {
-                TakenOver::Call(entry) | TakenOver::Again(entry) => {
+                TakenOver::Call(entry) | TakenOver::Retry(entry) => {
                     work.entry = entry;
                     work.replaced = true;
-                    CreateProgress::On
+                    CreateProgress::Continue
                 }
-                TakenOver::Requeued => CreateProgress::Over(CreateOutcome::NoRoom),
-                TakenOver::NotNow(answer) => CreateProgress::Over(CreateOutcome::Answer(answer)),
+                TakenOver::Requeued => CreateProgress::Finished(CreateOutcome::NoCapacity),
+                TakenOver::Blocked(outcome) => CreateProgress::Finished(CreateOutcome::Done(outcome)),
             });
         }
-        let create = operation == Operation::Create || work.again;
+        let create = operation == Operation::Create || work.recreate;
         let called = if create {
             self.create(at, &work.entry, before.is_some()).await
         } else {
             self.reset(at, &work.entry).await
         };
         match called {
-            CallOutcome::Accepted => self.note(&work.entry, fence, Answered::Yes, Accepted::Yes),
-            CallOutcome::Used if create => {
+            CallOutcome::Accepted => self.record_calls(&work.entry, fence, Answered::Yes, Accepted::Yes),
+            CallOutcome::Exists if create => {
                 work.entry = self.reset_found(at, work.entry.clone(), fence).await?;
-                work.again = false;
+                work.recreate = false;
             }
-            CallOutcome::Used => {}
-            CallOutcome::Nothing => {
-                self.note(&work.entry, fence, Answered::Yes, Accepted::No);
-                (work.again, work.replaced) = (true, false);
+            CallOutcome::Exists => {}
+            CallOutcome::Missing => {
+                self.record_calls(&work.entry, fence, Answered::Yes, Accepted::No);
+                (work.recreate, work.replaced) = (true, false);
             }
-            CallOutcome::Unclear(error) => {
-                tracing::warn!(id = %work.entry.id, %error, "a call was not answered; asking for the status");
+            CallOutcome::Unconfirmed(error) => {
+                tracing::warn!(id = %work.entry.id, %error, "a call was not answered; querying the status");
                 let answered = if error.may_have_happened() {
                     Answered::No
                 } else {
                     Answered::Yes
                 };
-                self.note(&work.entry, fence, answered, Accepted::No);
+                self.record_calls(&work.entry, fence, answered, Accepted::No);
                 work.intent = IntentOrigin::Found;
-                work.unclear = Some(error);
-                return Ok(CreateProgress::Unclear);
+                work.last_error = Some(error);
+                return Ok(CreateProgress::Unconfirmed);
             }
-            CallOutcome::NoRoom(error) => {
-                let made = self.back_to_line(at, &work.entry, fence, fingerprint, &error);
-                return made.await.map(CreateProgress::Over);
+            CallOutcome::NoCapacity(error) => {
+                let outcome = self.requeue(at, &work.entry, fence, fingerprint, &error);
+                return outcome.await.map(CreateProgress::Finished);
             }
             CallOutcome::Refused(source) => {
                 return Err(self.drop_refused(at, work.entry.clone(), fence, source).await);
             }
         }
-        Ok(CreateProgress::On)
+        Ok(CreateProgress::Continue)
     }
 
-    /// Drops an entry that the controller never makes, and says so.
+    /// Removes an entry whose partition the controller refuses to create, and returns the error.
     async fn drop_refused(
         &self,
         at: &ControllerHandle<C>,
@@ -217,12 +217,12 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         fence: Timestamp,
         source: VipuError,
     ) -> LedgerError {
-        self.note(&entry, fence, Answered::Yes, Accepted::No);
+        self.record_calls(&entry, fence, Answered::Yes, Accepted::No);
         let (id, window) = (entry.id.clone(), self.window());
         if let Err(error) = self.apply(move |state| state.refused(&id, fence, window)).await {
             return error;
         }
-        self.book.forget(&entry.id);
+        self.inflight.forget(&entry.id);
         LedgerError::Refused {
             id: entry.id,
             controller: at.name.clone(),
@@ -231,7 +231,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     }
 
     async fn create(&self, at: &ControllerHandle<C>, entry: &Entry, called_before: bool) -> CallOutcome {
-        let told = entry.placed == PlacedBy::Ledger
+        let has_explicit_ipus = entry.placed == PlacedBy::Ledger
             || matches!(
                 entry.state,
                 EntryState::Intent {
@@ -242,62 +242,74 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let request = CreatePartition {
             id: entry.id.clone(),
             spec: entry.spec.clone(),
-            ipus: if told { entry.places.clone() } else { Vec::new() },
+            ipus: if has_explicit_ipus {
+                entry.places.clone()
+            } else {
+                Vec::new()
+            },
         };
         let call = at.controller.create_partition(request);
-        // The call before had no answer, and there was nothing before it.
-        let there = || {
+        // The previous call was unanswered, and no partition existed before it.
+        let existing_outcome = || {
             if called_before {
                 CallOutcome::Accepted
             } else {
-                CallOutcome::Used
+                CallOutcome::Exists
             }
         };
-        let called = match self.views.call(&at.name, self.options.call_deadline, call).await {
+        let called = match self
+            .listings
+            .call(&at.name, self.options.call_deadline, call)
+            .await
+        {
             Ok(_) => CallOutcome::Accepted,
-            Err(VipuError::AlreadyExists { .. }) => there(),
+            Err(VipuError::AlreadyExists { .. }) => existing_outcome(),
             Err(error @ (VipuError::NoCapacity { .. } | VipuError::Denied { .. })) => {
-                CallOutcome::NoRoom(error)
+                CallOutcome::NoCapacity(error)
             }
-            Err(error) if error.may_have_happened() => CallOutcome::Unclear(error),
-            // It is the IPUs that we chose that may be wrong, not what was asked for.
+            Err(error) if error.may_have_happened() => CallOutcome::Unconfirmed(error),
+            // The IPUs that the ledger selected may be wrong, not the request.
             Err(error) if entry.placed == PlacedBy::Ledger && entry.pin.ipus.is_empty() => {
-                CallOutcome::NoRoom(error)
+                CallOutcome::NoCapacity(error)
             }
             Err(error) => CallOutcome::Refused(error),
         };
-        if !matches!(called, CallOutcome::NoRoom(_) | CallOutcome::Refused(_)) {
+        if !matches!(called, CallOutcome::NoCapacity(_) | CallOutcome::Refused(_)) {
             return called;
         }
-        // The call may have arrived twice, such as from a load balancer that tried again: what made the partition is not
-        // heard, and the second found the room taken by the first.
+        // The call may have arrived twice, for example through a load balancer that retried. The reply of
+        // the first call is then lost, and the second one found its capacity taken by the first.
         match self.status(at, entry).await {
             Err(VipuError::NotFound { .. }) => called,
-            Ok(_) => there(),
-            Err(error) => CallOutcome::Unclear(error),
+            Ok(_) => existing_outcome(),
+            Err(error) => CallOutcome::Unconfirmed(error),
         }
     }
 
     async fn reset(&self, at: &ControllerHandle<C>, entry: &Entry) -> CallOutcome {
         let call = at.controller.reset_partition(&entry.id);
-        match self.views.call(&at.name, self.options.call_deadline, call).await {
+        match self
+            .listings
+            .call(&at.name, self.options.call_deadline, call)
+            .await
+        {
             Ok(()) => CallOutcome::Accepted,
-            Err(VipuError::NotFound { .. }) => CallOutcome::Nothing,
+            Err(VipuError::NotFound { .. }) => CallOutcome::Missing,
             Err(error @ VipuError::Refused { .. }) => match self.status(at, entry).await {
-                // It is being made or reset already, and nobody can have used it since.
+                // The partition is being created or reset already, so no job can have used it since.
                 Ok(status)
                     if matches!(status.state, PartitionState::Creating | PartitionState::Resetting) =>
                 {
                     CallOutcome::Accepted
                 }
-                Err(VipuError::NotFound { .. }) => CallOutcome::Nothing,
-                _ => CallOutcome::Unclear(error),
+                Err(VipuError::NotFound { .. }) => CallOutcome::Missing,
+                _ => CallOutcome::Unconfirmed(error),
             },
-            Err(error) => CallOutcome::Unclear(error),
+            Err(error) => CallOutcome::Unconfirmed(error),
         }
     }
 
-    /// A partition of this id was there before: it is taken over, after a reset, if it is what was asked for.
+    /// Takes over an existing partition of this id after a reset, if it matches the request.
     async fn reset_found(
         &self,
         at: &ControllerHandle<C>,
@@ -310,7 +322,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             .await
     }
 
-    /// Returns the IPUs of a partition that was found; none if the controller does not say.
+    /// Returns the IPUs of an existing partition; empty if the controller does not list them.
     async fn check_found(
         &self,
         at: &ControllerHandle<C>,
@@ -318,27 +330,32 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         fence: Timestamp,
     ) -> Result<Location, LedgerError> {
         let call = at.controller.list_partitions(None);
-        let Ok(listed) = self.views.call(&at.name, self.options.call_deadline, call).await else {
+        let Ok(listed) = self
+            .listings
+            .call(&at.name, self.options.call_deadline, call)
+            .await
+        else {
             return Ok(Location::default());
         };
         match listed.into_iter().find(|partition| partition.id == entry.id) {
             Some(partition) if !entry.matches(&partition.spec) => {
                 let id = entry.id.clone();
                 self.apply(move |state| state.taken_by_other(&id, fence)).await?;
-                self.book.forget(&entry.id);
+                self.inflight.forget(&entry.id);
                 Err(LedgerError::Illegal(TransitionError::Foreign {
                     id: entry.id.clone(),
                     controller: at.name.clone(),
                     found: partition.spec.size.get(),
                 }))
             }
-            Some(partition) => Ok(self.views.location_of(&at.name, partition)),
+            Some(partition) => Ok(self.listings.location_of(&at.name, partition)),
             None => Ok(Location::default()),
         }
     }
 
-    /// The controller has no room: back to the line, unless an earlier call may still make the partition.
-    async fn back_to_line(
+    /// Queues the request again because the controller has no capacity, unless an earlier call may still
+    /// create the partition.
+    async fn requeue(
         &self,
         at: &ControllerHandle<C>,
         entry: &Entry,
@@ -346,16 +363,16 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         fingerprint: u64,
         error: &VipuError,
     ) -> Result<CreateOutcome, LedgerError> {
-        let words = match error {
+        let detail = match error {
             VipuError::NoCapacity { detail } => detail.clone(),
             other => other.to_string(),
         };
-        tracing::info!(id = %entry.id, controller = %at.name, words, "the controller has no room");
-        self.note(entry, fence, Answered::Yes, Accepted::No);
+        tracing::info!(id = %entry.id, controller = %at.name, detail, "the controller has no capacity");
+        self.record_calls(entry, fence, Answered::Yes, Accepted::No);
         let now = self.window().now;
         let refused = ControllerRejection {
             controller: at.name.clone(),
-            message: words,
+            message: detail,
             fingerprint,
             at: now,
         };
@@ -363,35 +380,37 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let moved = self.apply(move |state| state.reject_create(&id, fence, refused.clone(), now));
         match moved.await {
             Ok(()) => {
-                self.book.forget(&entry.id);
-                Ok(CreateOutcome::NoRoom)
+                self.inflight.forget(&entry.id);
+                Ok(CreateOutcome::NoCapacity)
             }
             Err(LedgerError::Illegal(TransitionError::Unsettled { .. })) => {
-                self.book.rest(&entry.id, self.options.longest_poll);
-                Ok(CreateOutcome::Answer(unanswered(at, error)))
+                self.inflight.back_off(&entry.id, self.options.longest_poll);
+                Ok(CreateOutcome::Done(unanswered(at, error)))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Polls until the partition is ready or in error, or the patience is over.
+    /// Polls until the partition is ready or in error, or until the timeout.
     async fn await_ready(
         &self,
         at: &ControllerHandle<C>,
         entry: Entry,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<EnsureOutcome, LedgerError> {
-        let mut polls = self.polls(patience);
+        let mut polls = self.polls(timeout);
         loop {
             let pending = match self.status(at, &entry).await {
                 Ok(status) => match status.state {
-                    PartitionState::Active => return self.ready(at, &entry).await,
-                    PartitionState::Failed { errors } => return self.broken(&entry, errors).await,
+                    PartitionState::Active => return self.mark_ready(at, &entry).await,
+                    PartitionState::Failed { errors } => return self.mark_failed(&entry, errors).await,
                     PartitionState::Creating => EnsureOutcome::Pending(Pending::Creating),
                     PartitionState::Resetting => EnsureOutcome::Pending(Pending::Resetting),
                     _ => EnsureOutcome::Pending(Pending::Releasing),
                 },
-                Err(VipuError::NotFound { .. }) => return self.broken(&entry, vec![lost(&at.name)]).await,
+                Err(VipuError::NotFound { .. }) => {
+                    return self.mark_failed(&entry, vec![lost(&at.name)]).await;
+                }
                 Err(error) => unanswered(at, &error),
             };
             if !polls.pause().await {
@@ -400,24 +419,30 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         }
     }
 
-    pub(super) fn note(&self, entry: &Entry, fence: Timestamp, answered: Answered, accepted: Accepted) {
+    pub(super) fn record_calls(
+        &self,
+        entry: &Entry,
+        fence: Timestamp,
+        answered: Answered,
+        accepted: Accepted,
+    ) {
         let calls = Calls {
             fence,
             accepted: accepted == Accepted::Yes,
             answered: answered == Answered::Yes,
         };
-        self.book.note(&entry.id, calls);
+        self.inflight.record(&entry.id, calls);
     }
 }
 
-/// Whether every call was answered.
+/// Records whether every call was answered.
 #[derive(PartialEq, Eq)]
 pub(super) enum Answered {
     Yes,
     No,
 }
 
-/// Whether the controller took on what was asked.
+/// Records whether the controller accepted the call.
 #[derive(PartialEq, Eq)]
 pub(super) enum Accepted {
     Yes,

@@ -1,4 +1,4 @@
-//! Giving back.
+//! Remove calls.
 
 use std::time::Duration;
 
@@ -13,15 +13,16 @@ use crate::outcome::Released;
 use crate::store::LedgerStore;
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
-    /// Removes the partition of an entry that is being released, as far as it goes within `patience`.
+    /// Removes the partition of an entry that is being released, as far as possible within `timeout`.
     pub(crate) async fn remove(
         &self,
         entry: Entry,
         intent: IntentOrigin,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Released, LedgerError> {
-        match self.try_remove(entry, intent, patience).await {
-            // A release never goes back: whatever has the id now came after another driver had finished it.
+        match self.try_remove(entry, intent, timeout).await {
+            // A release is final: an entry with this id was created after another driver had finished the
+            // release.
             Err(LedgerError::Illegal(TransitionError::Moved { .. })) => Ok(Released::Gone),
             other => other,
         }
@@ -31,58 +32,61 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         &self,
         mut entry: Entry,
         mut intent: IntentOrigin,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Released, LedgerError> {
         let at = match self.controller_of(&entry) {
             Ok(at) => at,
-            Err(error) => return Ok(later(&error.to_string())),
+            Err(error) => return Ok(in_progress(&error.to_string())),
         };
         if intent == IntentOrigin::Fresh {
-            self.book.begin(&entry.id);
+            self.inflight.begin(&entry.id);
         }
-        let mut polls = self.polls(patience);
+        let mut polls = self.polls(timeout);
         loop {
             let EntryState::Releasing { fence } = entry.state else {
-                return Ok(later("it is not being released any more"));
+                return Ok(in_progress("the partition is no longer being released"));
             };
-            let asked = self.book.of(&entry.id, fence).is_some_and(|calls| calls.accepted);
-            let detail = if asked || intent == IntentOrigin::Found {
+            let requested = self
+                .inflight
+                .get(&entry.id, fence)
+                .is_some_and(|calls| calls.accepted);
+            let detail = if requested || intent == IntentOrigin::Found {
                 match self.status(&at, &entry).await {
-                    Err(VipuError::NotFound { .. }) => return self.gone(&at, &entry).await,
-                    Ok(status) if asked && status.state == PartitionState::Removing => {
-                        String::from("the controller is removing it")
+                    Err(VipuError::NotFound { .. }) => return self.finish(&at, &entry).await,
+                    Ok(status) if requested && status.state == PartitionState::Removing => {
+                        String::from("the controller is removing the partition")
                     }
                     Ok(status) => {
-                        // It has to be asked, or asked again.
-                        entry = self.take_up(&entry).await?;
+                        // The removal must be requested, possibly again.
+                        entry = self.renew_fence(&entry).await?;
                         intent = IntentOrigin::Fresh;
-                        if !asked {
+                        if !requested {
                             continue;
                         }
-                        format!("the controller says {}", status.state.label())
+                        format!("the controller reports {}", status.state.label())
                     }
                     Err(error) => error.to_string(),
                 }
             } else {
                 intent = IntentOrigin::Found;
                 if self.is_late(fence) {
-                    // The process was suspended: the effect of a call has to come before the fence.
+                    // The process was suspended, and a call must take effect before its fence.
                     continue;
                 }
-                match self.ask_to_remove(&at, &entry, fence).await {
+                match self.request_removal(&at, &entry, fence).await {
                     Ok(()) => continue,
-                    Err(VipuError::NotFound { .. }) => return self.gone(&at, &entry).await,
+                    Err(VipuError::NotFound { .. }) => return self.finish(&at, &entry).await,
                     Err(error) => error.to_string(),
                 }
             };
             if !polls.pause().await {
-                return Ok(later(&detail));
+                return Ok(in_progress(&detail));
             }
         }
     }
 
-    /// Asks once; if the controller refuses because of errors, once more with force.
-    async fn ask_to_remove(
+    /// Requests the removal once. If the controller refuses because of errors, requests it again with force.
+    async fn request_removal(
         &self,
         at: &ControllerHandle<C>,
         entry: &Entry,
@@ -90,52 +94,56 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     ) -> Result<(), VipuError> {
         let deadline = self.options.call_deadline;
         let regular = at.controller.remove_partition(&entry.id, false);
-        let mut answer = self.views.call(&at.name, deadline, regular).await;
-        if let Err(VipuError::Refused { .. } | VipuError::PartitionFailed { .. }) = answer {
+        let mut result = self.listings.call(&at.name, deadline, regular).await;
+        if let Err(VipuError::Refused { .. } | VipuError::PartitionFailed { .. }) = result {
             let forced = at.controller.remove_partition(&entry.id, true);
-            answer = self.views.call(&at.name, deadline, forced).await;
+            result = self.listings.call(&at.name, deadline, forced).await;
         }
         let calls = Calls {
             fence,
-            accepted: answer.is_ok(),
-            answered: answer
+            accepted: result.is_ok(),
+            answered: result
                 .as_ref()
                 .err()
                 .is_none_or(|error| !error.may_have_happened()),
         };
-        self.book.note(&entry.id, calls);
-        answer
+        self.inflight.record(&entry.id, calls);
+        result
     }
 
-    /// The controller does not know the partition.
-    async fn gone(&self, at: &ControllerHandle<C>, entry: &Entry) -> Result<Released, LedgerError> {
-        self.views.forget(&at.name, &entry.id);
-        let (id, answered, now) = (entry.id.clone(), self.book.answered(&entry.id), self.window().now);
-        let seen = entry.clone();
-        let gone = move |state: &LedgerState| match state.get(&id) {
+    /// Removes the entry after the controller reported that the partition does not exist.
+    async fn finish(&self, at: &ControllerHandle<C>, entry: &Entry) -> Result<Released, LedgerError> {
+        self.listings.forget(&at.name, &entry.id);
+        let (id, answered, now) = (
+            entry.id.clone(),
+            self.inflight.answered_fence(&entry.id),
+            self.window().now,
+        );
+        let expected = entry.clone();
+        let remove = move |state: &LedgerState| match state.get(&id) {
             Some(_) => state
-                .ensure_unchanged(&seen)
+                .ensure_unchanged(&expected)
                 .and_then(|()| state.remove_released(&id, answered, now)),
             None => state.remove_released(&id, answered, now),
         };
-        match self.apply(gone).await {
+        match self.apply(remove).await {
             Ok(()) => {
-                self.book.forget(&entry.id);
+                self.inflight.forget(&entry.id);
                 Ok(Released::Gone)
             }
             Err(LedgerError::Illegal(illegal @ TransitionError::Unsettled { until, .. })) => {
                 if self.window().is_beyond(until) {
-                    // The clock was put back: what is waited for counts from now.
-                    self.take_up(entry).await?;
+                    // The clock was set back: the remaining wait counts from now.
+                    self.renew_fence(entry).await?;
                 }
-                Ok(later(&illegal.to_string()))
+                Ok(in_progress(&illegal.to_string()))
             }
             Err(error) => Err(error),
         }
     }
 }
 
-fn later(detail: &str) -> Released {
+fn in_progress(detail: &str) -> Released {
     Released::InProgress {
         detail: detail.into(),
     }

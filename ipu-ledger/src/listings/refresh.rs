@@ -1,5 +1,5 @@
-//! Asking one controller for its list, in a task of its own: whoever needs the list waits for it as long as he likes, and
-//! what comes late is there for the next one.
+//! Requests the listing of one controller in a separate task. Callers wait with their own timeout, and a late
+//! reply serves the next caller.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,122 +14,125 @@ use tokio::time::Instant;
 use super::{call, listing, locked, unavailable};
 use crate::options::{Clock, LedgerOptions};
 
-/// What a controller listed, and whether it is being asked.
+/// The cached listing of a controller, and its request in flight.
 #[derive(Default)]
 pub(super) struct ListingSlot {
     state: Mutex<SlotState>,
-    /// Tells that a question is over, to those who wait in the order in which they came: a `watch` wakes them in any, and
-    /// a simulation would not be the same twice.
-    over: Notify,
+    /// Notifies waiters in the order of their arrival when a request ends. A `watch` wakes them in any order,
+    /// which would make a simulation nondeterministic.
+    finished: Notify,
 }
 
 #[derive(Default)]
 struct SlotState {
-    seen: Option<CachedListing>,
-    /// Since when the controller is being asked.
-    asked: Option<Instant>,
+    latest: Option<CachedListing>,
+    /// The start of the request in flight.
+    in_flight_since: Option<Instant>,
     hardware: Option<Hardware>,
 }
 
 #[derive(Clone)]
 struct CachedListing {
-    /// When the controller was asked.
-    at: Instant,
-    /// When it answered.
-    came: Instant,
+    /// The start of the request.
+    requested_at: Instant,
+    /// The time of the reply.
+    replied_at: Instant,
     listing: Result<Arc<Listing>, Reason>,
 }
 
-/// What a controller told of its hardware.
+/// The hardware that a controller reports.
 #[derive(Clone)]
 pub(super) struct Hardware {
-    at: Instant,
-    /// None if the controller does not tell.
-    known: Option<(Topology, Vec<IpuAddress>)>,
+    observed_at: Instant,
+    /// `None` if the controller does not report its hardware.
+    reported: Option<(Topology, Vec<IpuAddress>)>,
 }
 
-/// What somebody who needs a list can do.
+/// The options of a caller that needs a listing.
 pub(super) enum CacheLookup {
-    /// Use this one.
+    /// Use this listing.
     Use(Result<Arc<Listing>, Reason>),
-    /// Wait for the question that was begun then.
+    /// Wait for the request that started at this time.
     Wait(Instant),
-    /// Ask; nobody does.
-    Ask,
+    /// Start a request; none is in flight.
+    Start,
 }
 
 impl ListingSlot {
-    /// Hears when a question is over, from now on.
-    pub(super) fn over(&self) -> Notified<'_> {
-        self.over.notified()
+    /// Returns a future that resolves when the next request ends.
+    pub(super) fn finished(&self) -> Notified<'_> {
+        self.finished.notified()
     }
 
-    /// What is there for somebody who needs a list that was asked for at `not_before` or later.
+    /// Returns the option of a caller that needs a listing from `not_before` or later.
     pub(super) fn lookup(&self, not_before: Instant) -> CacheLookup {
         let state = locked(&self.state);
-        match (&state.seen, state.asked) {
-            (Some(seen), _) if seen.at >= not_before => CacheLookup::Use(seen.listing.clone()),
+        match (&state.latest, state.in_flight_since) {
+            (Some(latest), _) if latest.requested_at >= not_before => {
+                CacheLookup::Use(latest.listing.clone())
+            }
             (_, Some(since)) => CacheLookup::Wait(since),
-            _ => CacheLookup::Ask,
+            _ => CacheLookup::Start,
         }
     }
 
-    /// The list of a controller that always needs longer than `patience`, if it came at most `age` ago.
-    pub(super) fn of_slow(&self, patience: Duration, age: Duration) -> Option<Arc<Listing>> {
-        let seen = locked(&self.state).seen.clone()?;
-        let is_slow = seen.came.saturating_duration_since(seen.at) > patience;
-        let listing = seen.listing.ok()?;
-        (is_slow && seen.came.elapsed() <= age).then_some(listing)
+    /// Returns the listing of a controller that always needs longer than `timeout`, if it arrived at most
+    /// `age` ago.
+    pub(super) fn slow_listing(&self, timeout: Duration, age: Duration) -> Option<Arc<Listing>> {
+        let latest = locked(&self.state).latest.clone()?;
+        let is_slow = latest.replied_at.saturating_duration_since(latest.requested_at) > timeout;
+        let listing = latest.listing.ok()?;
+        (is_slow && latest.replied_at.elapsed() <= age).then_some(listing)
     }
 
-    /// Says that the controller is being asked from now on, unless somebody was quicker.
-    pub(super) fn begin(self: &Arc<Self>) -> Option<Asking> {
+    /// Marks a request as in flight, unless there is one already.
+    pub(super) fn begin(self: &Arc<Self>) -> Option<RequestGuard> {
         let mut state = locked(&self.state);
-        if state.asked.is_some() {
+        if state.in_flight_since.is_some() {
             return None;
         }
-        let at = Instant::now();
-        state.asked = Some(at);
-        Some(Asking {
+        let requested_at = Instant::now();
+        state.in_flight_since = Some(requested_at);
+        Some(RequestGuard {
             slot: Arc::clone(self),
-            at,
+            requested_at,
             hardware: state.hardware.clone(),
         })
     }
 
-    /// What was listed last, unless there was no answer then.
+    /// Returns the latest listing; `None` if the latest request failed.
     pub(super) fn newest(&self) -> Option<Arc<Listing>> {
-        let seen = locked(&self.state).seen.clone()?;
-        seen.listing.ok()
+        let latest = locked(&self.state).latest.clone()?;
+        latest.listing.ok()
     }
 
-    /// Changes what was listed last.
+    /// Modifies the latest listing.
     pub(super) fn change(&self, change: impl FnOnce(&mut Arc<Listing>)) {
         if let Some(CachedListing {
             listing: Ok(listing), ..
-        }) = &mut locked(&self.state).seen
+        }) = &mut locked(&self.state).latest
         {
             change(listing);
         }
     }
 }
 
-/// A question that is under way. However it ends, somebody else may ask then.
-pub(super) struct Asking {
+/// A request in flight. Its end, in any way, allows the next request.
+pub(super) struct RequestGuard {
     slot: Arc<ListingSlot>,
-    at: Instant,
+    requested_at: Instant,
     hardware: Option<Hardware>,
 }
 
-impl Drop for Asking {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        locked(&self.slot.state).asked = None;
-        self.slot.over.notify_waiters();
+        locked(&self.slot.state).in_flight_since = None;
+        self.slot.finished.notify_waiters();
     }
 }
 
-/// All that it takes to ask, without whoever wants to know.
-pub(super) struct Question<C: ?Sized> {
+/// The parameters of a request, independent of its callers.
+pub(super) struct ListingRequest<C: ?Sized> {
     pool: ControllerPool<C>,
     member: Member<C>,
     deadline: Duration,
@@ -138,7 +141,7 @@ pub(super) struct Question<C: ?Sized> {
     clock: Clock,
 }
 
-impl<C: VipuController + ?Sized + 'static> Question<C> {
+impl<C: VipuController + ?Sized + 'static> ListingRequest<C> {
     pub(super) fn new(pool: &ControllerPool<C>, member: Member<C>, options: &LedgerOptions) -> Self {
         Self {
             pool: pool.clone(),
@@ -150,43 +153,48 @@ impl<C: VipuController + ?Sized + 'static> Question<C> {
         }
     }
 
-    /// Asks, and leaves the answer for whoever waits.
-    pub(super) async fn ask(self, mut asking: Asking) {
-        let listing = self.list(&mut asking.hardware).await;
-        let mut state = locked(&asking.slot.state);
-        state.hardware = asking.hardware.take();
-        state.seen = Some(CachedListing {
-            at: asking.at,
-            came: Instant::now(),
+    /// Runs the request, and stores the reply for all waiters.
+    pub(super) async fn run(self, mut guard: RequestGuard) {
+        let listing = self.list(&mut guard.hardware).await;
+        let mut state = locked(&guard.slot.state);
+        state.hardware = guard.hardware.take();
+        state.latest = Some(CachedListing {
+            requested_at: guard.requested_at,
+            replied_at: Instant::now(),
             listing,
         });
     }
 
     async fn list(&self, hardware: &mut Option<Hardware>) -> Result<Arc<Listing>, Reason> {
         let name = &self.member.name;
-        let asked = (self.clock)();
-        // First, so that a controller that hangs at the list does not pass for one that answers.
+        let requested_at = (self.clock)();
+        // The listing comes first, so that a controller that hangs there does not count as responsive.
         let partitions = self.call(self.member.controller.list_partitions(None)).await;
         let partitions = partitions.map_err(|error| unavailable(name, Some(&error)))?;
         let now = Instant::now();
         if hardware
             .as_ref()
-            .is_none_or(|known| now - known.at >= self.hardware_age)
+            .is_none_or(|current| now - current.observed_at >= self.hardware_age)
         {
-            let known = self.ask_hardware(name).await?;
-            *hardware = Some(Hardware { at: now, known });
+            let reported = self.fetch_hardware(name).await?;
+            *hardware = Some(Hardware {
+                observed_at: now,
+                reported,
+            });
         }
-        let known = hardware.as_ref().and_then(|hardware| hardware.known.as_ref());
-        Ok(Arc::new(listing(name, partitions, known).requested_at(asked)))
+        let reported = hardware.as_ref().and_then(|hardware| hardware.reported.as_ref());
+        Ok(Arc::new(
+            listing(name, partitions, reported).requested_at(requested_at),
+        ))
     }
 
-    async fn ask_hardware(
+    async fn fetch_hardware(
         &self,
         name: &ControllerName,
     ) -> Result<Option<(Topology, Vec<IpuAddress>)>, Reason> {
-        let given = self.topology.clone();
-        let answer = self.call(self.member.controller.ipu_attributes(&[])).await;
-        let agents: BTreeMap<AgentId, _> = match answer {
+        let configured = self.topology.clone();
+        let reply = self.call(self.member.controller.ipu_attributes(&[])).await;
+        let agents: BTreeMap<AgentId, _> = match reply {
             Ok(agents) => agents
                 .into_iter()
                 .map(|agent| (agent.agent, agent.ipus))
@@ -198,17 +206,18 @@ impl<C: VipuController + ?Sized + 'static> Question<C> {
             Err(error) => return Err(unavailable(name, Some(&error))),
         };
         if agents.is_empty() {
-            return Ok(given.map(|topology| (topology, Vec::new())));
+            return Ok(configured.map(|topology| (topology, Vec::new())));
         }
-        match (Topology::from_agents(&agents), given) {
+        match (Topology::from_agents(&agents), configured) {
             (Ok(found), None) => Ok(Some((found.topology, found.unhealthy))),
-            // Where the hardware was configured, only the health is taken from the controller, if it fits.
+            // With a configured topology, only the health comes from the controller, if the topologies
+            // match.
             (Ok(found), Some(topology)) if found.topology == topology => {
                 Ok(Some((topology, found.unhealthy)))
             }
             (_, Some(topology)) => Ok(Some((topology, Vec::new()))),
             (Err(error), None) => {
-                tracing::warn!(%name, %error, "what the controller lists of its IPUs is not understood");
+                tracing::warn!(%name, %error, "the IPU attributes of the controller form no known topology");
                 Ok(None)
             }
         }
@@ -216,8 +225,8 @@ impl<C: VipuController + ?Sized + 'static> Question<C> {
 
     async fn call<T>(
         &self,
-        question: impl Future<Output = Result<T, VipuError>> + Send,
+        request: impl Future<Output = Result<T, VipuError>> + Send,
     ) -> Result<T, VipuError> {
-        call(&self.pool, &self.member.name, self.deadline, question).await
+        call(&self.pool, &self.member.name, self.deadline, request).await
     }
 }

@@ -1,8 +1,8 @@
 //! A ledger in one SQLite file that several processes of a host share.
 //!
-//! One row per entry, one per cordon and one for the revision; WAL, every commit synced. Processes take turns by flock(2) on a file beside
-//! it, because SQLite's own lock is unfair: of sixteen processes some got nothing for seconds. The compare-and-swap is in
-//! the transaction itself; turns only make it fair.
+//! One row per entry, one per cordon and one for the revision; WAL, every commit synced. Processes lock a
+//! file beside it with flock(2), because SQLite's own lock is unfair: of sixteen processes some starved for
+//! seconds. The compare-and-swap is in the transaction itself; the lock only provides fairness.
 
 mod filesystem;
 mod usage;
@@ -21,11 +21,11 @@ use rustix::fs::FlockOperation;
 use super::{LedgerStore, Revision, Snapshot, StoreError, WriteLock};
 use crate::codec::{DecodeError, decode, decode_cordon, encode, encode_cordon};
 
-/// "IPUL": what makes an SQLite file a ledger.
+/// "IPUL": identifies an SQLite file as a ledger.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"IPUL");
 
-/// How long SQLite waits for a process that does not take turns, such as a person with the `sqlite3` tool.
-const BUSY: Duration = Duration::from_secs(10);
+/// Time that SQLite waits for a process that does not use the lock file, such as the `sqlite3` tool.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A ledger in an SQLite file. Clones share the connection.
 #[derive(Clone, Debug)]
@@ -36,40 +36,41 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
-    turns: File,
+    lock_file: File,
     connection: Mutex<Connection>,
-    /// Device and inode of the file that is open.
+    /// Device and inode of the open file.
     identity: (u64, u64),
 }
 
 impl SqliteStore {
-    /// Opens the ledger at `path`, and makes it if there is none; a missing directory is made for its owner alone. Blocks
-    /// for a moment.
+    /// Opens the ledger at `path`, and creates it if it does not exist. A missing directory is created with
+    /// access for its owner only. Blocks for a moment.
     ///
     /// # Errors
     ///
     /// [`StoreError::Place`] on a network file system, [`StoreError::Format`] for a ledger of a newer build,
-    /// [`StoreError::Corrupt`] for a file that is no ledger; nothing was written then.
+    /// [`StoreError::Corrupt`] for a file that is no ledger. Nothing is written in these cases.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = filesystem::prepare(path.as_ref())?;
-        let turns = private_file(&beside(&path))?;
-        rustix::fs::flock(&turns, FlockOperation::LockExclusive)
+        let lock_file = private_file(&lock_path(&path))?;
+        rustix::fs::flock(&lock_file, FlockOperation::LockExclusive)
             .map_err(|error| unavailable("lock", &error))?;
         let file = private_file(&path)?;
         let opened = file.metadata().map_err(|error| unavailable("open", &error))?;
         let connection = open(&path);
-        rustix::fs::flock(&turns, FlockOperation::Unlock).map_err(|error| unavailable("unlock", &error))?;
+        rustix::fs::flock(&lock_file, FlockOperation::Unlock)
+            .map_err(|error| unavailable("unlock", &error))?;
         Ok(Self {
             shared: Arc::new(Shared {
                 identity: (opened.dev(), opened.ino()),
                 connection: Mutex::new(connection?),
-                turns,
+                lock_file,
                 path,
             }),
         })
     }
 
-    /// Where it is.
+    /// Returns the path of the ledger.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
@@ -91,14 +92,14 @@ impl SqliteStore {
 }
 
 impl Shared {
-    // A transaction that panics is rolled back, so that what a poisoned lock holds is whole.
+    // A transaction that panics is rolled back, so the content of a poisoned lock is consistent.
     fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the ledger is at `known`, as far as that can be said without waiting: one row, read from memory unless somebody
-    /// else wrote. What goes wrong is told by whoever looks again.
-    fn is_at(&self, known: &Revision) -> bool {
+    /// Returns whether the ledger is at `revision`, without blocking: one row, read from memory unless
+    /// another process wrote. Errors count as no, and the following full load reports them.
+    fn is_at(&self, current: &Revision) -> bool {
         let Ok(mut connection) = self.connection.try_lock() else {
             return false;
         };
@@ -108,10 +109,10 @@ impl Shared {
         let Ok(transaction) = connection.transaction() else {
             return false;
         };
-        revision(&transaction).is_ok_and(|now| now == *known)
+        revision(&transaction).is_ok_and(|now| now == *current)
     }
 
-    /// Two processes must not go on with two files of one name: a ledger that was deleted or replaced is not used on.
+    /// Checks that the file was not deleted or replaced: two processes must not use two files of one name.
     fn check_identity(&self) -> Result<(), StoreError> {
         let same = std::fs::metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.identity);
         if same {
@@ -126,8 +127,8 @@ impl Shared {
         })
     }
 
-    fn failed(&self, step: &'static str, error: &rusqlite::Error) -> StoreError {
-        // Without a revision no commit could tell that another one came before.
+    fn to_store_error(&self, step: &'static str, error: &rusqlite::Error) -> StoreError {
+        // Without a revision no commit could detect an earlier one.
         if matches!(error, rusqlite::Error::QueryReturnedNoRows) {
             return self.corrupt("it has no revision");
         }
@@ -148,16 +149,16 @@ impl Shared {
 #[async_trait]
 impl LedgerStore for SqliteStore {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
-        if let Some(known) = newer_than
-            && self.shared.is_at(known)
+        if let Some(current) = newer_than
+            && self.shared.is_at(current)
         {
             return Ok(None);
         }
         let newer_than = newer_than.cloned();
         self.on_thread("read", move |shared, connection| {
-            let failed = |error: rusqlite::Error| shared.failed("read", &error);
-            let transaction = connection.transaction().map_err(failed)?;
-            let revision = revision(&transaction).map_err(failed)?;
+            let to_store_error = |error: rusqlite::Error| shared.to_store_error("read", &error);
+            let transaction = connection.transaction().map_err(to_store_error)?;
+            let revision = revision(&transaction).map_err(to_store_error)?;
             if newer_than.as_ref() == Some(&revision) {
                 return Ok(None);
             }
@@ -166,13 +167,13 @@ impl LedgerStore for SqliteStore {
                 transaction
                     .prepare_cached(query)
                     .and_then(|mut query| query.query_map([], |row| row.get(0))?.collect())
-                    .map_err(failed)
+                    .map_err(to_store_error)
             };
             let (entries, cordons) = (
                 rows("SELECT entry FROM entries")?,
                 rows("SELECT exclusion FROM exclusions")?,
             );
-            let read = |error| unread(shared, error);
+            let read = |error| undecodable(shared, error);
             let entries: Result<Vec<Entry>, _> = entries.iter().map(|row| decode(row)).collect();
             let cordons: Result<Vec<Cordon>, _> = cordons.iter().map(|row| decode_cordon(row)).collect();
             Ok(Some(Snapshot {
@@ -187,17 +188,17 @@ impl LedgerStore for SqliteStore {
     async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
         let (basis, changes) = (basis.clone(), changes.to_vec());
         self.on_thread("write", move |shared, connection| {
-            let failed = |error: rusqlite::Error| shared.failed("write", &error);
+            let to_store_error = |error: rusqlite::Error| shared.to_store_error("write", &error);
             let transaction = connection
                 .transaction_with_behavior(TransactionBehavior::Immediate)
-                .map_err(failed)?;
-            if revision(&transaction).map_err(failed)? != basis {
+                .map_err(to_store_error)?;
+            if revision(&transaction).map_err(to_store_error)? != basis {
                 return Err(StoreError::Conflict { basis });
             }
             check(&transaction, shared)?;
-            write(&transaction, &changes).map_err(failed)?;
-            let revision = revision(&transaction).map_err(failed)?;
-            transaction.commit().map_err(failed)?;
+            write(&transaction, &changes).map_err(to_store_error)?;
+            let revision = revision(&transaction).map_err(to_store_error)?;
+            transaction.commit().map_err(to_store_error)?;
             Ok(revision)
         })
         .await
@@ -205,77 +206,78 @@ impl LedgerStore for SqliteStore {
 
     async fn turn(&self) -> Result<WriteLock, StoreError> {
         let shared = Arc::clone(&self.shared);
-        // Mostly nobody has it, and then no other thread is needed.
-        match rustix::fs::flock(&shared.turns, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(WriteLock::held_by(Unlock(shared))),
+        // The lock is mostly free, and then no other thread is needed.
+        match rustix::fs::flock(&shared.lock_file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(WriteLock::held_by(WriteGuard(shared))),
             Err(rustix::io::Errno::WOULDBLOCK) => {}
             Err(error) => return Err(unavailable("lock", &error)),
         }
         let taken = tokio::task::spawn_blocking(move || {
-            rustix::fs::flock(&shared.turns, FlockOperation::LockExclusive)
+            rustix::fs::flock(&shared.lock_file, FlockOperation::LockExclusive)
                 .map_err(|error| unavailable("lock", &error))?;
-            Ok(WriteLock::held_by(Unlock(shared)))
+            Ok(WriteLock::held_by(WriteGuard(shared)))
         });
         taken.await.map_err(|error| unavailable("lock", &error))?
     }
 }
 
-/// Ends a turn when dropped.
-struct Unlock(Arc<Shared>);
+/// Releases the lock when dropped.
+struct WriteGuard(Arc<Shared>);
 
-impl Drop for Unlock {
+impl Drop for WriteGuard {
     fn drop(&mut self) {
         // The lock ends with the file in any case.
-        let _ = rustix::fs::flock(&self.0.turns, FlockOperation::Unlock);
+        let _ = rustix::fs::flock(&self.0.lock_file, FlockOperation::Unlock);
     }
 }
 
 fn open(path: &Path) -> Result<Connection, StoreError> {
-    let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
+    let to_store_error = |error: rusqlite::Error| match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => corrupt(path, &error.to_string()),
         _ => unavailable("open", &error),
     };
-    let mut connection = Connection::open(path).map_err(failed)?;
-    connection.busy_timeout(BUSY).map_err(failed)?;
+    let mut connection = Connection::open(path).map_err(to_store_error)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(to_store_error)?;
     let application: i32 = connection
         .pragma_query_value(None, "application_id", |row| row.get(0))
-        .map_err(failed)?;
+        .map_err(to_store_error)?;
     let version: u32 = connection
         .pragma_query_value(None, "user_version", |row| row.get(0))
-        .map_err(failed)?;
+        .map_err(to_store_error)?;
     let tables: u32 = connection
         .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
-        .map_err(failed)?;
+        .map_err(to_store_error)?;
     match (application, tables) {
         (APPLICATION_ID, _) => check_format(version)?,
         (0, 0) => {}
-        _ => return Err(corrupt(path, "it is the database of another program")),
+        _ => return Err(corrupt(path, "it is a database of another program")),
     }
     connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
         .and_then(|_| connection.pragma_update(None, "synchronous", "FULL"))
-        .map_err(failed)?;
-    let has = |query: &str| connection.prepare(query).is_ok();
-    let whole = || has("SELECT exclusion FROM exclusions LIMIT 0") && has("SELECT record FROM usage LIMIT 0");
-    if application == 0 || !whole() {
+        .map_err(to_store_error)?;
+    let exists = |query: &str| connection.prepare(query).is_ok();
+    let is_complete =
+        || exists("SELECT exclusion FROM exclusions LIMIT 0") && exists("SELECT record FROM usage LIMIT 0");
+    if application == 0 || !is_complete() {
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(failed)?;
+            .map_err(to_store_error)?;
         if application == 0 {
-            create(&transaction).map_err(failed)?;
+            create(&transaction).map_err(to_store_error)?;
         }
         transaction
-            .execute_batch(SINCE_FORMAT_2)
+            .execute_batch(FORMAT_2_TABLES)
             .and_then(|()| transaction.execute_batch(usage::TABLE))
-            .map_err(failed)?;
-        transaction.commit().map_err(failed)?;
+            .map_err(to_store_error)?;
+        transaction.commit().map_err(to_store_error)?;
     }
     Ok(connection)
 }
 
-/// The tables that came with format 2. The build before does not look at them, and goes on with a ledger as long as they
-/// hold nothing that it would have to know of: then the ledger is still of format 1.
-const SINCE_FORMAT_2: &str = "CREATE TABLE IF NOT EXISTS exclusions (id TEXT PRIMARY KEY, exclusion TEXT NOT NULL) STRICT, WITHOUT ROWID;";
+/// The tables of format 2. The previous build ignores them. The ledger keeps format 1, and the previous build
+/// can use it, as long as these tables are empty.
+const FORMAT_2_TABLES: &str = "CREATE TABLE IF NOT EXISTS exclusions (id TEXT PRIMARY KEY, exclusion TEXT NOT NULL) STRICT, WITHOUT ROWID;";
 
 fn create(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -287,11 +289,11 @@ fn create(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     )
 }
 
-/// A newer build may have written since the file was opened.
+/// Checks the format again: a newer build may have written since the file was opened.
 fn check(transaction: &Transaction<'_>, shared: &Shared) -> Result<(), StoreError> {
     let version: u32 = transaction
         .pragma_query_value(None, "user_version", |row| row.get(0))
-        .map_err(|error| shared.failed("read", &error))?;
+        .map_err(|error| shared.to_store_error("read", &error))?;
     check_format(version).map_err(|error: FormatError| error.into())
 }
 
@@ -331,7 +333,7 @@ fn write(transaction: &Transaction<'_>, changes: &[Change]) -> rusqlite::Result<
         };
     }
     if cordons {
-        // A build that knows of no cordons must not place anything on what is cordoned.
+        // A build without support for cordons must not place partitions on cordoned hardware.
         let left: bool =
             transaction.query_row("SELECT EXISTS (SELECT 1 FROM exclusions)", [], |row| row.get(0))?;
         let format = if left { Cordon::FORMAT } else { Entry::FORMAT };
@@ -343,15 +345,15 @@ fn write(transaction: &Transaction<'_>, changes: &[Change]) -> rusqlite::Result<
     Ok(())
 }
 
-fn unread(shared: &Shared, error: DecodeError) -> StoreError {
+fn undecodable(shared: &Shared, error: DecodeError) -> StoreError {
     match error {
         DecodeError::Format(format) => StoreError::Format(format),
         DecodeError::Damaged(source) => shared.corrupt(&source.to_string()),
     }
 }
 
-/// The file on which processes take turns.
-fn beside(path: &Path) -> PathBuf {
+/// Returns the path of the lock file.
+fn lock_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     PathBuf::from(name)

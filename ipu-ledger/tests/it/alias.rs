@@ -10,8 +10,8 @@ use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 
 use crate::setup::{TestLedger, advance, all_live, name, options, owner, request, state_of};
 
-/// A Pod16 that stands twice in the list.
-fn twice() -> TestLedger {
+/// Returns a ledger over a Pod16 that is listed ledger_with_two_names.
+fn ledger_with_two_names() -> TestLedger {
     listed_twice(&FakeController::new(&Topology::pod16(), 1), MemoryStore::new())
 }
 
@@ -28,7 +28,7 @@ fn listed_twice(controller: &FakeController, store: MemoryStore) -> TestLedger {
     Ledger::new(pool, store, options)
 }
 
-/// A request under an id that its owner chose.
+/// A request with an explicit id.
 fn named(id: &str, size: u32) -> Request {
     Request::named(
         id.parse().unwrap(),
@@ -42,8 +42,9 @@ fn at(mut request: Request, controller: &str) -> Request {
     request
 }
 
-/// Asserts that the controller has no room for 16 IPUs under either name, and that 8 IPUs are beside those of `half`.
-async fn is_beside(ledger: &TestLedger, half: &Request) {
+/// Asserts that the controller has no capacity for 16 IPUs under either name, and that 8 further IPUs do not
+/// overlap those of `half`.
+async fn assert_no_overlap(ledger: &TestLedger, half: &Request) {
     for controller in ["first", "second"] {
         let all = ledger
             .ensure(at(named(controller, 16), controller))
@@ -73,14 +74,16 @@ async fn is_beside(ledger: &TestLedger, half: &Request) {
 
 async fn error_of(ledger: &TestLedger, controller: &str) -> Option<String> {
     let spec = PartitionSpec::of_size(1.try_into().unwrap());
-    let rooms = ledger.query(&spec).await.unwrap();
-    let mut found = rooms.into_iter().filter(|(other, _)| *other == name(controller));
+    let capacities = ledger.query(&spec).await.unwrap();
+    let mut found = capacities
+        .into_iter()
+        .filter(|(other, _)| *other == name(controller));
     found.next().unwrap().1.err().map(|reason| reason.to_string())
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ipus_of_a_controller_with_two_names_count_once_and_the_second_gets_nothing() {
-    let ledger = twice();
+async fn the_ipus_of_a_controller_with_two_names_count_once_and_the_second_name_gets_no_partitions() {
+    let ledger = ledger_with_two_names();
     ledger
         .ensure_active(request("half", 8), &mut |_| {})
         .await
@@ -95,17 +98,17 @@ async fn the_ipus_of_a_controller_with_two_names_count_once_and_the_second_gets_
         [(name("second"), name("first"))]
     );
     assert_eq!(error_of(&ledger, "first").await, None);
-    let why = error_of(&ledger, "second").await.unwrap();
+    let message = error_of(&ledger, "second").await.unwrap();
     assert!(
-        why.contains("controller second is first under a second name: take one of them off the list"),
-        "{why}"
+        message.contains("controller second is first under a second name: remove one of them from the list"),
+        "{message}"
     );
     let answer = ledger.ensure(request("all", 16)).await.unwrap();
     assert!(
         matches!(&answer, EnsureOutcome::Waiting(waiting) if waiting.reason.message.contains("second is first")),
         "{answer:?}"
     );
-    // Repair sees both names and takes nothing from the holder.
+    // Repair finds both names and releases nothing of the holder.
     let report = ledger.repair(&all_live).await.unwrap();
     assert_eq!((report.silent, report.quarantined), (vec![], 0));
     assert_eq!(state_of(&ledger, "half").await, "active");
@@ -115,8 +118,8 @@ async fn the_ipus_of_a_controller_with_two_names_count_once_and_the_second_gets_
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_names_of_one_address_count_once_before_anything_is_made() {
-    let ledger = twice();
+async fn two_names_of_one_address_count_once_before_any_partition_exists() {
+    let ledger = ledger_with_two_names();
     assert_eq!(ledger.stats().await.unwrap().available, 32);
     ledger.pool().set_same_as(&name("second"), Some(name("first")));
     assert_eq!(ledger.stats().await.unwrap().available, 16);
@@ -126,7 +129,7 @@ async fn two_names_of_one_address_count_once_before_anything_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_controllers_whose_machines_have_the_same_names_are_two() {
+async fn two_controllers_with_equal_machine_names_stay_distinct() {
     let topology = Topology::pod16();
     let pool = ControllerPool::new([
         (name("first"), Arc::new(FakeController::new(&topology, 1))),
@@ -146,7 +149,7 @@ async fn two_controllers_whose_machines_have_the_same_names_are_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_name_gives_no_ipus_of_a_holder_under_the_drained_name() {
+async fn a_second_name_allocates_no_ipus_of_a_holder_under_the_drained_name() {
     let topology = Topology::pod16();
     let controller = FakeController::new(&topology, 1);
     let endpoint = |text: &str| text.parse::<ControllerEndpoint>().unwrap();
@@ -161,7 +164,8 @@ async fn a_second_name_gives_no_ipus_of_a_holder_under_the_drained_name() {
     let ledger: TestLedger = Ledger::new(pool, MemoryStore::new(), options);
     let half = request("half", 8);
     ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
-    // An administrator lists the controller under another name. The controller restarts without its partitions.
+    // An administrator lists the controller under another name. The controller restarts without its
+    // partitions.
     let connect = |_: &ControllerEndpoint| Ok::<_, Infallible>(controller.clone());
     ledger
         .pool()
@@ -174,7 +178,7 @@ async fn a_second_name_gives_no_ipus_of_a_holder_under_the_drained_name() {
     advance(1).await;
     let answer = ledger.ensure(request("all", 16)).await.unwrap();
     assert!(matches!(answer, EnsureOutcome::Waiting(_)), "{answer:?}");
-    // The owner of the lost partition leaves.
+    // The owner of the lost partition releases it.
     ledger.release(&half.id, &half.owner, None).await.unwrap();
     ledger.pool().forget(first.name());
     ledger
@@ -184,7 +188,7 @@ async fn a_second_name_gives_no_ipus_of_a_holder_under_the_drained_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_with_two_names_that_comes_back_empty_gives_no_ipu_twice() {
+async fn a_controller_with_two_names_that_restarts_empty_allocates_no_ipu_twice() {
     let controller = FakeController::new(&Topology::pod16(), 1);
     let ledger = listed_twice(&controller, MemoryStore::new());
     let half = named("half", 8);
@@ -193,7 +197,7 @@ async fn a_controller_with_two_names_that_comes_back_empty_gives_no_ipu_twice() 
     ledger.stats().await.unwrap();
     controller.lose_partitions();
     advance(1).await;
-    is_beside(&ledger, &half).await;
+    assert_no_overlap(&ledger, &half).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,11 +210,11 @@ async fn a_holder_under_the_second_name_counts_once_its_controller_is_known_to_b
     ledger.stats().await.unwrap();
     controller.lose_partitions();
     advance(1).await;
-    is_beside(&ledger, &half).await;
+    assert_no_overlap(&ledger, &half).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_starts_after_the_loss_knows_the_two_names_from_the_ledger() {
+async fn a_process_that_starts_after_the_loss_reads_the_two_names_from_the_ledger() {
     let (controller, store) = (FakeController::new(&Topology::pod16(), 1), MemoryStore::new());
     let ledger = listed_twice(&controller, store.clone());
     let half = at(named("half", 8), "second");
@@ -223,12 +227,12 @@ async fn a_process_that_starts_after_the_loss_knows_the_two_names_from_the_ledge
     controller.lose_partitions();
     advance(1).await;
     let ledger = listed_twice(&controller, store);
-    is_beside(&ledger, &half).await;
+    assert_no_overlap(&ledger, &half).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pair_of_names_is_forgotten_once_the_controller_has_no_holders() {
-    let ledger = twice();
+    let ledger = ledger_with_two_names();
     let half = named("half", 8);
     ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
     advance(1).await;
@@ -239,7 +243,7 @@ async fn a_pair_of_names_is_forgotten_once_the_controller_has_no_holders() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_controllers_with_a_partition_of_one_id_are_two() {
+async fn two_controllers_with_a_partition_of_one_id_stay_distinct() {
     let topology = Topology::pod16();
     let (one, other) = (
         FakeController::new(&topology, 1),
@@ -272,7 +276,7 @@ async fn two_controllers_with_a_partition_of_one_id_are_two() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cordon_under_the_second_name_counts_under_the_first() {
-    let ledger = twice();
+    let ledger = ledger_with_two_names();
     ledger.pool().set_same_as(&name("second"), Some(name("first")));
     let cordon = Cordon::new(
         "fan".parse().unwrap(),

@@ -1,4 +1,4 @@
-//! The change feed: whole, in order, and of nothing that is not durable.
+//! The change feed: complete, in order, and only of durable changes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,69 +14,69 @@ use ipu_vipu_client::ControllerPool;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::TryRecvError;
 
-use crate::setup::{Bench, id, name, owner, request, unknown};
+use crate::setup::{Fixture, id, name, owner, request, unknown};
 
-fn heard(receiver: &mut Receiver<LedgerChange>) -> Vec<LedgerChange> {
-    let mut heard = Vec::new();
+fn received(receiver: &mut Receiver<LedgerChange>) -> Vec<LedgerChange> {
+    let mut changes = Vec::new();
     loop {
         match receiver.try_recv() {
-            Ok(change) => heard.push(change),
-            Err(TryRecvError::Empty) => return heard,
+            Ok(change) => changes.push(change),
+            Err(TryRecvError::Empty) => return changes,
             Err(error) => panic!("{error}"),
         }
     }
 }
 
-/// From and to what, in words.
-fn words(heard: &[LedgerChange]) -> Vec<String> {
+/// Returns the state labels before and after each change.
+fn transitions(changes: &[LedgerChange]) -> Vec<String> {
     let state = |entry: &Option<Arc<Entry>>| entry.as_ref().map_or("-", |entry| entry.state.label());
-    heard
+    changes
         .iter()
         .map(|change| format!("{} {}", state(&change.from), state(&change.to)))
         .collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_change_is_told_once_and_in_order() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let ledger = bench.ledger();
+async fn every_change_is_published_once_and_in_order() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let ledger = fixture.ledger();
     let mut changes = ledger.changes();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     ledger.release(&id("a"), &owner("a"), Some(0)).await.unwrap();
-    let heard = heard(&mut changes);
+    let published = received(&mut changes);
     assert_eq!(
-        words(&heard),
+        transitions(&published),
         ["- intent", "intent active", "active releasing", "releasing -"]
     );
     assert_eq!(
-        heard.iter().map(|change| change.seq).collect::<Vec<_>>(),
+        published.iter().map(|change| change.seq).collect::<Vec<_>>(),
         [1, 2, 3, 4]
     );
-    assert!(heard.iter().all(|change| change.id == id("a")));
-    assert!(heard.is_sorted_by_key(|change| change.at));
+    assert!(published.iter().all(|change| change.id == id("a")));
+    assert!(published.is_sorted_by_key(|change| change.at));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_process_wrote_is_told_when_this_one_looks() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let (ledger, other) = (bench.ledger(), bench.ledger());
+async fn writes_of_another_process_are_published_on_refresh() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let (ledger, other) = (fixture.ledger(), fixture.ledger());
     other.ensure_active(request("old", 4), &mut |_| {}).await.unwrap();
-    // What was there before is found by listing and is no change.
+    // Entries of the first load are no changes.
     ledger.list().await.unwrap();
     let mut changes = ledger.changes();
     other.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     other.release(&id("old"), &owner("old"), None).await.unwrap();
-    assert_eq!(heard(&mut changes), []);
+    assert_eq!(received(&mut changes), []);
     ledger.refresh().await.unwrap();
-    assert_eq!(words(&heard(&mut changes)), ["active -", "- active"]);
+    assert_eq!(transitions(&received(&mut changes)), ["active -", "- active"]);
     ledger.refresh().await.unwrap();
-    assert_eq!(heard(&mut changes), []);
+    assert_eq!(received(&mut changes), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_too_slow_is_told_how_much_he_missed() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let ledger = bench.ledger();
+async fn a_slow_subscriber_gets_the_number_of_missed_changes() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let ledger = fixture.ledger();
     let mut changes = ledger.changes();
     for _ in 0..2_000 {
         ledger.ensure_active(request("a", 1), &mut |_| {}).await.unwrap();
@@ -86,9 +86,9 @@ async fn who_is_too_slow_is_told_how_much_he_missed() {
     assert_eq!(changes.try_recv().unwrap().seq, 3_905);
 }
 
-/// What happens to a commit.
+/// The fault of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Accident {
+enum CommitFault {
     None,
     NotWritten,
     ReplyLost,
@@ -96,45 +96,45 @@ enum Accident {
     HangsAfterWriting,
 }
 
-/// A store to whose commits accidents happen.
+/// A store with injected commit faults.
 #[derive(Clone)]
-struct Accidents {
+struct FaultyStore {
     store: MemoryStore,
-    next: Arc<Mutex<Box<dyn FnMut() -> Accident + Send>>>,
-    happened: Arc<AtomicU32>,
+    next: Arc<Mutex<Box<dyn FnMut() -> CommitFault + Send>>>,
+    injected_count: Arc<AtomicU32>,
 }
 
-impl Accidents {
-    fn new(store: &MemoryStore, next: impl FnMut() -> Accident + Send + 'static) -> Self {
+impl FaultyStore {
+    fn new(store: &MemoryStore, next: impl FnMut() -> CommitFault + Send + 'static) -> Self {
         Self {
             store: store.clone(),
             next: Arc::new(Mutex::new(Box::new(next))),
-            happened: Arc::default(),
+            injected_count: Arc::default(),
         }
     }
 }
 
 #[async_trait]
-impl LedgerStore for Accidents {
+impl LedgerStore for FaultyStore {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
         self.store.load(newer_than).await
     }
 
     async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
-        let accident = (self.next.lock().unwrap())();
-        if accident != Accident::None {
-            self.happened.fetch_add(1, Ordering::Relaxed);
+        let fault = (self.next.lock().unwrap())();
+        if fault != CommitFault::None {
+            self.injected_count.fetch_add(1, Ordering::Relaxed);
         }
-        let written = match accident {
-            Accident::NotWritten | Accident::Hangs => None,
+        let written = match fault {
+            CommitFault::NotWritten | CommitFault::Hangs => None,
             _ => Some(self.store.commit(basis, changes).await?),
         };
-        match (accident, written) {
-            (Accident::None, Some(revision)) => Ok(revision),
-            (Accident::Hangs | Accident::HangsAfterWriting, _) => std::future::pending().await,
+        match (fault, written) {
+            (CommitFault::None, Some(revision)) => Ok(revision),
+            (CommitFault::Hangs | CommitFault::HangsAfterWriting, _) => std::future::pending().await,
             _ => Err(StoreError::Unavailable {
                 step: "write",
-                detail: "no answer".into(),
+                detail: "no reply".into(),
             }),
         }
     }
@@ -144,49 +144,53 @@ impl LedgerStore for Accidents {
     }
 }
 
-fn ledger_on(bench: &Bench, store: Accidents) -> Ledger<FakeController, Accidents> {
-    let pool = ControllerPool::single(name("fake"), Arc::new(bench.controller.clone()));
-    Ledger::new(pool, store, bench.options.clone())
+fn ledger_on(fixture: &Fixture, store: FaultyStore) -> Ledger<FakeController, FaultyStore> {
+    let pool = ControllerPool::single(name("fake"), Arc::new(fixture.controller.clone()));
+    Ledger::new(pool, store, fixture.options.clone())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_fails_tells_nothing_and_one_whose_reply_is_lost_tells_once() {
-    for (accident, told) in [
-        (Accident::NotWritten, vec![]),
-        (Accident::ReplyLost, vec!["- intent"]),
-        (Accident::Hangs, vec![]),
-        (Accident::HangsAfterWriting, vec!["- intent"]),
+async fn a_failed_commit_publishes_nothing_and_one_with_a_lost_reply_publishes_once() {
+    for (fault, expected) in [
+        (CommitFault::NotWritten, vec![]),
+        (CommitFault::ReplyLost, vec!["- intent"]),
+        (CommitFault::Hangs, vec![]),
+        (CommitFault::HangsAfterWriting, vec!["- intent"]),
     ] {
-        let bench = Bench::new(&Topology::pod16(), 1);
-        let mut once = Some(accident);
-        let store = Accidents::new(&bench.store, move || once.take().unwrap_or(Accident::None));
-        let ledger = ledger_on(&bench, store);
+        let fixture = Fixture::new(&Topology::pod16(), 1);
+        let mut once = Some(fault);
+        let store = FaultyStore::new(&fixture.store, move || once.take().unwrap_or(CommitFault::None));
+        let ledger = ledger_on(&fixture, store);
         let mut changes = ledger.changes();
-        let asked = tokio::time::timeout(std::time::Duration::from_secs(60), ledger.ensure(request("a", 4)));
-        assert!(!matches!(asked.await, Ok(Ok(_))), "{accident:?}");
-        assert_eq!(heard(&mut changes), [], "{accident:?}");
+        let request =
+            tokio::time::timeout(std::time::Duration::from_secs(60), ledger.ensure(request("a", 4)));
+        assert!(!matches!(request.await, Ok(Ok(_))), "{fault:?}");
+        assert_eq!(received(&mut changes), [], "{fault:?}");
         ledger.refresh().await.unwrap();
         ledger.refresh().await.unwrap();
-        assert_eq!(words(&heard(&mut changes)), told, "{accident:?}");
+        assert_eq!(transitions(&received(&mut changes)), expected, "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_follows_the_feed_knows_the_ledger_whatever_happens_to_its_commits() {
-    let mut accidents = 0;
+async fn a_subscriber_of_the_feed_can_rebuild_the_ledger_despite_commit_faults() {
+    let mut injected = 0;
     for seed in 0..20 {
-        let bench = Bench::new(&Topology::pod16(), seed);
-        let mut dice = Random::new(seed + 1_000);
-        let store = Accidents::new(&bench.store, move || match dice.below(12) {
-            0 => Accident::NotWritten,
-            1 => Accident::ReplyLost,
-            2 => Accident::Hangs,
-            3 => Accident::HangsAfterWriting,
-            _ => Accident::None,
+        let fixture = Fixture::new(&Topology::pod16(), seed);
+        let mut fault_random = Random::new(seed + 1_000);
+        let store = FaultyStore::new(&fixture.store, move || match fault_random.below(12) {
+            0 => CommitFault::NotWritten,
+            1 => CommitFault::ReplyLost,
+            2 => CommitFault::Hangs,
+            3 => CommitFault::HangsAfterWriting,
+            _ => CommitFault::None,
         });
-        let ledgers = [ledger_on(&bench, store.clone()), ledger_on(&bench, store.clone())];
+        let ledgers = [
+            ledger_on(&fixture, store.clone()),
+            ledger_on(&fixture, store.clone()),
+        ];
         for ledger in &ledgers {
-            // What is there at the first look is not told.
+            // Entries of the first load are not published.
             ledger.refresh().await.unwrap();
         }
         let mut feeds: Vec<_> = ledgers
@@ -198,12 +202,12 @@ async fn whoever_follows_the_feed_knows_the_ledger_whatever_happens_to_its_commi
             let mut tasks = tokio::task::JoinSet::new();
             for _ in 0..3 {
                 let (ledger, number) = (ledgers[random.below(2) as usize].clone(), random.below(4));
-                let what = random.below(4);
+                let choice = random.below(4);
                 tasks.spawn(tokio::time::timeout(
                     std::time::Duration::from_millis(80),
                     async move {
                         let name = format!("job{number}");
-                        match what {
+                        match choice {
                             0 | 1 => drop(ledger.ensure(request(&name, 1 << number)).await),
                             2 => drop(ledger.release(&id(&name), &owner(&name), None).await),
                             _ => drop(ledger.repair(&unknown).await),
@@ -214,22 +218,22 @@ async fn whoever_follows_the_feed_knows_the_ledger_whatever_happens_to_its_commi
             while tasks.join_next().await.is_some() {}
             feeds.iter_mut().for_each(Follower::follow);
         }
-        let truth = bench.ledger().list().await.unwrap();
+        let expected = fixture.ledger().list().await.unwrap();
         for (ledger, mut feed) in ledgers.iter().zip(feeds) {
             ledger.refresh().await.unwrap();
             feed.follow();
-            let known: Vec<Entry> = feed.known.values().map(|entry| Entry::clone(entry)).collect();
-            assert_eq!(known, truth, "seed {seed}");
+            let entries: Vec<Entry> = feed.entries.values().map(|entry| Entry::clone(entry)).collect();
+            assert_eq!(entries, expected, "seed {seed}");
         }
-        accidents += store.happened.load(Ordering::Relaxed);
+        injected += store.injected_count.load(Ordering::Relaxed);
     }
-    assert!(accidents > 100, "{accidents}");
+    assert!(injected > 100, "{injected}");
 }
 
-/// Somebody who knows of the ledger what the feed told.
+/// A copy of the ledger that is built from the feed alone.
 struct Follower {
     feed: Receiver<LedgerChange>,
-    known: BTreeMap<PartitionId, Arc<Entry>>,
+    entries: BTreeMap<PartitionId, Arc<Entry>>,
     last: u64,
 }
 
@@ -237,20 +241,20 @@ impl Follower {
     fn new(feed: Receiver<LedgerChange>) -> Self {
         Self {
             feed,
-            known: BTreeMap::new(),
+            entries: BTreeMap::new(),
             last: 0,
         }
     }
 
     fn follow(&mut self) {
-        for change in heard(&mut self.feed) {
+        for change in received(&mut self.feed) {
             assert_eq!(change.seq, self.last + 1);
             self.last = change.seq;
-            assert_eq!(self.known.get(&change.id), change.from.as_ref());
+            assert_eq!(self.entries.get(&change.id), change.from.as_ref());
             assert_ne!(change.from, change.to);
             match change.to {
-                Some(entry) => self.known.insert(change.id, entry),
-                None => self.known.remove(&change.id),
+                Some(entry) => self.entries.insert(change.id, entry),
+                None => self.entries.remove(&change.id),
             };
         }
     }

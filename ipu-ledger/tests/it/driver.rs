@@ -1,4 +1,4 @@
-//! What the driver concludes from answers and from their absence.
+//! Results that the driver derives from replies and from their absence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use ipu_testkit::{CallKind, FakeController, Fault};
 use ipu_vipu_client::ControllerPool;
 use tokio::time::Instant;
 
-use crate::setup::{Bench, TestLedger, advance, id, name, options, owner, request, state_of};
+use crate::setup::{Fixture, TestLedger, advance, id, name, options, owner, request, state_of};
 
-fn bench() -> Bench {
-    Bench::new(&Topology::pod16(), 1)
+fn fixture() -> Fixture {
+    Fixture::new(&Topology::pod16(), 1)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_neither_makes_a_second_partition_nor_resets_the_first() {
-    let bench = bench();
-    bench.controller.script([Some(Fault::LostReply)]);
-    let grant = bench
+async fn a_lost_reply_neither_creates_a_second_partition_nor_resets_the_first() {
+    let fixture = fixture();
+    fixture.controller.script([Some(Fault::LostReply)]);
+    let grant = fixture
         .ledger()
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
     assert_eq!(grant.id, id("a"));
     assert_eq!(
-        bench
+        fixture
             .controller
             .calls()
             .iter()
@@ -36,18 +36,18 @@ async fn a_lost_reply_neither_makes_a_second_partition_nor_resets_the_first() {
             .count(),
         0
     );
-    assert_eq!(bench.controller.ids(), [id("a")]);
+    assert_eq!(fixture.controller.ids(), [id("a")]);
 }
 
-/// Two controllers of four IPUs each, and ledgers on them that share a store.
-struct Two {
+/// TwoControllers controllers of four IPUs each, and ledgers on them that share a store.
+struct TwoControllers {
     first: FakeController,
     second: FakeController,
     store: MemoryStore,
     options: LedgerOptions,
 }
 
-impl Two {
+impl TwoControllers {
     fn new() -> Self {
         let pod = Topology::pod4();
         let mut options = options(&pod);
@@ -71,81 +71,89 @@ impl Two {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_that_arrived_twice_and_found_its_own_room_taken_has_made_the_partition() {
-    let two = Two::new();
-    two.first.check_capacity_first();
-    two.first.script([Some(Fault::Duplicate)]);
-    let grant = two
+async fn a_duplicated_create_call_that_finds_its_own_capacity_taken_has_created_the_partition() {
+    let controllers = TwoControllers::new();
+    controllers.first.check_capacity_first();
+    controllers.first.script([Some(Fault::Duplicate)]);
+    let grant = controllers
         .ledger()
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
     assert_eq!(grant.controller, name("first"));
-    two.first.use_it(&id("a"));
-    assert_eq!(two.second.ids(), []);
+    controllers.first.use_it(&id("a"));
+    assert_eq!(controllers.second.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_gone_to_another_controller_is_not_made_where_a_slow_driver_looked_before() {
-    let two = Two::new();
-    two.first
+async fn a_slow_driver_does_not_create_a_partition_that_was_placed_at_another_controller_since() {
+    let controllers = TwoControllers::new();
+    controllers
+        .first
         .inject(CallKind::Create, Fault::Slow(Duration::from_secs(1)));
-    two.second
+    controllers
+        .second
         .inject(CallKind::Create, Fault::Slow(Duration::from_secs(3)));
-    let one = two.ledger();
-    let going = tokio::spawn(async move { one.ensure_active(request("a", 4), &mut |_| {}).await });
+    let one = controllers.ledger();
+    let first_request = tokio::spawn(async move { one.ensure_active(request("a", 4), &mut |_| {}).await });
     tokio::time::sleep(Duration::from_millis(100)).await;
-    // The room goes to somebody else while the call is on its way; another driver looks after the intent meanwhile.
-    two.first.make_foreign("slurm_1", 4);
-    two.first
+    // Another client takes the capacity while the call is in flight, and another driver takes the intent
+    // over.
+    controllers.first.make_foreign("slurm_1", 4);
+    controllers
+        .first
         .inject(CallKind::Status, Fault::Slow(Duration::from_secs(2)));
-    let other = two.ledger();
+    let other = controllers.ledger();
     let slow = tokio::spawn(async move { other.ensure(request("a", 4)).await });
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    two.first.lose_partitions();
+    controllers.first.lose_partitions();
     slow.await.unwrap().unwrap();
-    assert_eq!(going.await.unwrap().unwrap().controller, name("second"));
-    assert_eq!((two.first.ids(), two.second.ids()), (vec![], vec![id("a")]));
+    assert_eq!(first_request.await.unwrap().unwrap().controller, name("second"));
+    assert_eq!(
+        (controllers.first.ids(), controllers.second.ids()),
+        (vec![], vec![id("a")])
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_waits_for_a_create_that_may_still_be_under_way() {
-    let bench = bench();
-    bench
+async fn a_release_waits_for_a_create_call_that_may_still_be_in_flight() {
+    let fixture = fixture();
+    fixture
         .controller
         .script([Some(Fault::Late(Duration::from_secs(15)))]);
-    let first = bench.ledger();
+    let first = fixture.ledger();
     let crashed = tokio::time::timeout(Duration::from_millis(5), first.ensure(request("a", 4)));
-    assert!(
-        crashed.await.is_err(),
-        "the driver dies before it hears of the call"
-    );
+    assert!(crashed.await.is_err(), "the driver dies before the reply");
 
-    let ledger = bench.ledger();
+    let ledger = fixture.ledger();
     let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     assert!(matches!(released, Released::InProgress { .. }), "{released:?}");
     assert_eq!(state_of(&ledger, "a").await, "releasing");
     advance(20).await;
-    assert_eq!(bench.controller.ids(), [id("a")], "the create came after all");
+    assert_eq!(
+        fixture.controller.ids(),
+        [id("a")],
+        "the create call arrived late"
+    );
     advance(60).await;
     assert_eq!(
         ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
         Released::Gone
     );
-    assert_eq!(bench.controller.ids(), []);
+    assert_eq!(fixture.controller.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_has_no_room_although_it_seemed_so_is_not_asked_again_and_again() {
-    let bench = bench();
-    bench.controller.hide_partitions();
-    let ledger = bench.ledger();
+async fn a_controller_that_refuses_listed_capacity_is_not_called_repeatedly() {
+    let fixture = fixture();
+    fixture.controller.hide_partitions();
+    let ledger = fixture.ledger();
     let EnsureOutcome::Waiting(waiting) = ledger.ensure(request("a", 4)).await.unwrap() else {
-        panic!("there is no room");
+        panic!("there is no capacity");
     };
     assert_eq!(waiting.reason.code, "ControllerRefused");
     assert!(
-        waiting.reason.message.contains("excluded"),
+        waiting.reason.message.contains("cordoned"),
         "{}",
         waiting.reason.message
     );
@@ -155,32 +163,29 @@ async fn a_controller_that_has_no_room_although_it_seemed_so_is_not_asked_again_
             EnsureOutcome::Waiting(_)
         ));
     }
-    let asked = bench.controller.calls().len();
-    assert_eq!(
-        asked, 1,
-        "only a change of the controller is a reason to ask again"
-    );
+    let calls = fixture.controller.calls().len();
+    assert_eq!(calls, 1, "the controller is called again only after a change");
     advance(31).await;
     ledger.ensure(request("a", 4)).await.unwrap();
-    assert_eq!(bench.controller.calls().len(), 2, "or the passing of time");
+    assert_eq!(fixture.controller.calls().len(), 2, "or after a timeout");
     let entry = ledger.get(&id("a")).await.unwrap().unwrap();
     assert_eq!((entry.ticket, entry.controller), (1, None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_was_refused_by_an_old_list_is_not_kept_waiting_for_it() {
+async fn a_refusal_based_on_an_old_listing_does_not_delay_the_request() {
     let mut granted = 0;
     for seed in 0..8 {
-        let bench = Bench::new(&Topology::pod16(), seed);
-        let ledger = bench.ledger();
-        // The controller is asked for its list here, and that is not too old for the next request.
+        let fixture = Fixture::new(&Topology::pod16(), seed);
+        let ledger = fixture.ledger();
+        // The controller is listed here, and this listing is recent enough for the next request.
         ledger.query(&request("a", 4).spec).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
-        // Such as IPUs that another's partition had for a moment.
-        bench.controller.inject(CallKind::Create, Fault::Refused);
+        // For example IPUs that another partition used for a moment.
+        fixture.controller.inject(CallKind::Create, Fault::Refused);
         match ledger.ensure(request("a", 4)).await {
             Ok(EnsureOutcome::Active(_) | EnsureOutcome::Pending(Pending::Creating)) => granted += 1,
-            // The fault comes with other words, too.
+            // The fault has a second error variant.
             Err(LedgerError::Refused { .. }) => {}
             other => panic!("{other:?}"),
         }
@@ -190,27 +195,27 @@ async fn whoever_was_refused_by_an_old_list_is_not_kept_waiting_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_is_durable_while_the_controller_is_down() {
-    let bench = bench();
-    let ledger = bench.ledger();
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    bench.controller.go_down();
+    fixture.controller.go_down();
     let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     assert!(matches!(released, Released::InProgress { .. }));
-    bench.controller.come_up();
+    fixture.controller.come_up();
     advance(60).await;
-    let report = bench.ledger().repair(&crate::setup::unknown).await.unwrap();
+    let report = fixture.ledger().repair(&crate::setup::unknown).await.unwrap();
     assert!(report.is_settled(), "{report:?}");
-    assert_eq!(bench.controller.ids(), []);
+    assert_eq!(fixture.controller.ids(), []);
     assert_eq!(state_of(&ledger, "a").await, "gone");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_in_error_is_shown_and_reset_for_the_next_attempt_only() {
-    let bench = bench();
-    let ledger = bench.ledger();
+async fn a_partition_in_error_is_reported_and_reset_for_the_next_attempt_only() {
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    bench.controller.use_it(&id("a"));
-    bench.controller.break_partition(&id("a"));
+    fixture.controller.use_it(&id("a"));
+    fixture.controller.break_partition(&id("a"));
     let facts = ledger.observe(&id("a")).await.unwrap();
     let errors = vec![String::from("link down")];
     assert_eq!(
@@ -234,7 +239,7 @@ async fn a_partition_in_error_is_shown_and_reset_for_the_next_attempt_only() {
             .attempt,
         1
     );
-    bench.controller.use_it(&id("a"));
+    fixture.controller.use_it(&id("a"));
 
     next.attempt = 0;
     let stale = ledger.ensure(next).await.unwrap_err();
@@ -249,14 +254,14 @@ async fn a_partition_in_error_is_shown_and_reset_for_the_next_attempt_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_controller_forgot_is_not_given_to_somebody_else() {
-    let bench = bench();
-    let ledger = bench.ledger();
+async fn the_ipus_of_a_partition_that_its_controller_lost_are_not_allocated_again() {
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 8), &mut |_| {}).await.unwrap();
     ledger.repair(&crate::setup::all_live).await.unwrap();
     let places = ledger.get(&id("a")).await.unwrap().unwrap().places;
-    assert_eq!(places.len(), 8, "repair notes where it is");
-    bench.controller.lose_partitions();
+    assert_eq!(places.len(), 8, "repair records the IPUs");
+    fixture.controller.lose_partitions();
     ledger.repair(&crate::setup::all_live).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "failed");
 
@@ -274,29 +279,29 @@ async fn what_a_controller_forgot_is_not_given_to_somebody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ledger_that_was_lost_gives_partitions_back_to_their_owners_after_a_reset() {
-    let bench = bench();
-    bench
+async fn a_new_ledger_returns_existing_partitions_to_their_owners_after_a_reset() {
+    let fixture = fixture();
+    fixture
         .ledger()
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
-    bench.controller.use_it(&id("a"));
-    let mut fresh = Bench::new(&Topology::pod16(), 2);
-    fresh.controller = bench.controller.clone();
+    fixture.controller.use_it(&id("a"));
+    let mut fresh = Fixture::new(&Topology::pod16(), 2);
+    fresh.controller = fixture.controller.clone();
     fresh
         .ledger()
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
-    bench.controller.use_it(&id("a"));
+    fixture.controller.use_it(&id("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_that_is_taken_by_something_else_is_a_named_collision() {
-    let bench = bench();
-    bench.controller.make_foreign(id("a").as_str(), 2);
-    let error = bench.ledger().ensure(request("a", 4)).await.unwrap_err();
+async fn an_id_that_a_foreign_partition_uses_is_an_error() {
+    let fixture = fixture();
+    fixture.controller.make_foreign(id("a").as_str(), 2);
+    let error = fixture.ledger().ensure(request("a", 4)).await.unwrap_err();
     assert!(
         matches!(
             error,
@@ -304,17 +309,17 @@ async fn an_id_that_is_taken_by_something_else_is_a_named_collision() {
         ),
         "{error}"
     );
-    assert_eq!(bench.ledger().list().await.unwrap(), []);
+    assert_eq!(fixture.ledger().list().await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_are_refused_by_name() {
-    let bench = bench();
-    let ledger = bench.ledger();
+async fn a_request_of_another_owner_is_refused_with_the_name_of_the_owner() {
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    let mut thief = request("b", 4);
-    thief.id = id("a");
-    let error = ledger.ensure(thief).await.unwrap_err();
+    let mut intruder = request("b", 4);
+    intruder.id = id("a");
+    let error = ledger.ensure(intruder).await.unwrap_err();
     assert!(error.to_string().contains("belongs to Test ns/a"), "{error}");
     assert!(ledger.release(&id("a"), &owner("b"), None).await.is_err());
     let other = ledger.ensure(request("a", 8)).await.unwrap_err();
@@ -325,9 +330,9 @@ async fn others_are_refused_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_served_in_order_and_told_why() {
-    let bench = bench();
-    let ledger = bench.ledger();
+async fn queued_requests_start_in_order_and_report_their_position() {
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger
         .ensure_active(request("first", 16), &mut |_| {})
         .await
@@ -335,11 +340,11 @@ async fn those_who_wait_are_served_in_order_and_told_why() {
     let start = Instant::now();
     let mut tasks = Vec::new();
     for name in ["second", "third", "fourth"] {
-        let own = bench.ledger();
+        let own = fixture.ledger();
         tasks.push(tokio::spawn(async move {
             let mut positions = Vec::new();
-            let mut hear = |waiting: &ipu_ledger::QueueStatus| positions.push(waiting.position);
-            own.ensure_active(request(name, 16), &mut hear).await.unwrap();
+            let mut on_wait = |waiting: &ipu_ledger::QueueStatus| positions.push(waiting.position);
+            own.ensure_active(request(name, 16), &mut on_wait).await.unwrap();
             let at = start.elapsed();
             advance(10).await;
             own.release(&id(name), &owner(name), None).await.unwrap();
@@ -369,22 +374,22 @@ fn without_repetition(mut list: Vec<u32>, next: u32) -> Vec<u32> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_dead_in_the_line_does_not_block_it() {
-    let mut bench = bench();
-    let ledger = bench.ledger();
+async fn a_dead_request_in_the_queue_does_not_block_it() {
+    let mut fixture = fixture();
+    let ledger = fixture.ledger();
     ledger
         .ensure_active(request("holder", 16), &mut |_| {})
         .await
         .unwrap();
     ledger.ensure(request("dead", 16)).await.unwrap();
-    bench.options.liveness = Some(std::sync::Arc::new(|entry: &ipu_ledger::Entry| {
+    fixture.options.liveness = Some(std::sync::Arc::new(|entry: &ipu_ledger::Entry| {
         if entry.id == id("dead") {
             ipu_ledger::OwnerLiveness::Dead
         } else {
             ipu_ledger::OwnerLiveness::Live
         }
     }));
-    let live = bench.ledger();
+    let live = fixture.ledger();
     let EnsureOutcome::Waiting(waiting) = live.ensure(request("live", 16)).await.unwrap() else {
         panic!("it is full");
     };
@@ -393,11 +398,11 @@ async fn somebody_dead_in_the_line_does_not_block_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_does_not_want_to_wait_leaves_no_trace() {
-    let bench = bench();
+async fn a_rejected_request_that_does_not_wait_is_not_recorded() {
+    let fixture = fixture();
     let mut large = request("a", 32);
     large.line = OnNoCapacity::Reject;
-    let error = bench
+    let error = fixture
         .ledger()
         .ensure_active(large, &mut |_| {})
         .await
@@ -406,16 +411,16 @@ async fn whoever_does_not_want_to_wait_leaves_no_trace() {
         panic!("{error}");
     };
     assert_eq!(waiting.reason.code, "TooLarge");
-    assert_eq!(bench.ledger().list().await.unwrap(), []);
+    assert_eq!(fixture.ledger().list().await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaving_the_line_needs_no_controller() {
-    let bench = bench();
-    bench.controller.go_down();
-    let ledger = bench.ledger();
+async fn a_queued_request_is_removed_without_a_controller() {
+    let fixture = fixture();
+    fixture.controller.go_down();
+    let ledger = fixture.ledger();
     let EnsureOutcome::Waiting(waiting) = ledger.ensure(request("a", 4)).await.unwrap() else {
-        panic!("nobody answers");
+        panic!("no controller replies");
     };
     assert_eq!(waiting.reason.code, "ControllerUnavailable");
     assert_eq!(
@@ -425,25 +430,25 @@ async fn leaving_the_line_needs_no_controller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_query_counts_what_fits_beside_everybody_who_holds() {
-    let bench = bench();
-    let ledger = bench.ledger();
+async fn a_query_counts_the_partitions_that_fit_beside_all_holders() {
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     let spec = |size: u32| ipu_ledger::PartitionSpec::of_size(IpuCount::try_from(size).unwrap());
     let mut fits = Vec::new();
     for size in [1, 2, 4, 8, 16] {
-        let (_, room) = ledger.query(&spec(size)).await.unwrap().remove(0);
-        fits.push(room.unwrap().fit_count);
+        let (_, capacity) = ledger.query(&spec(size)).await.unwrap().remove(0);
+        fits.push(capacity.unwrap().fit_count);
     }
     assert_eq!(fits, [12, 6, 3, 1, 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_explicit_reset_makes_the_partition_fresh_again() {
-    let bench = bench();
-    let ledger = bench.ledger();
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    bench.controller.use_it(&id("a"));
+    fixture.controller.use_it(&id("a"));
     assert_eq!(
         ledger.reset(&id("a"), &owner("a"), 0).await.unwrap(),
         EnsureOutcome::Pending(Pending::Resetting)
@@ -453,5 +458,5 @@ async fn an_explicit_reset_makes_the_partition_fresh_again() {
         EntryState::Intent { .. }
     ));
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    bench.controller.use_it(&id("a"));
+    fixture.controller.use_it(&id("a"));
 }

@@ -1,10 +1,10 @@
-//! The example scheduler as a process of its own, killed for real.
+//! Runs the example scheduler as a separate process and kills it.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The example, which cargo builds before it runs the tests of this crate.
+/// Returns the path of the example, which cargo builds before it runs the tests of this crate.
 fn example() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let target = test
@@ -27,34 +27,34 @@ fn finish(directory: &Path, jobs: &[&str]) -> String {
     text
 }
 
-/// Starts the scheduler, reads until `line` is said, and kills it.
+/// Starts the scheduler, reads its output up to `line`, and kills it.
 fn kill_at(directory: &Path, jobs: &[&str], line: &str) {
     let mut child: Child = scheduler(directory, jobs).spawn().unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap())
+    let output = BufReader::new(child.stdout.take().unwrap())
         .lines()
-        .any(|said| said.unwrap().contains(line));
+        .any(|text| text.unwrap().contains(line));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(said, "it never said {line:?}");
+    assert!(output, "the output has no {line:?}");
 }
 
 #[test]
-fn competing_jobs_are_served_one_after_the_other_and_nothing_is_left() {
+fn competing_jobs_run_one_after_another_and_leave_no_partition() {
     let directory = tempfile::tempdir().unwrap();
-    let said = finish(directory.path(), &["a:16", "b:16", "c:16"]);
-    assert_eq!(said.matches("is done").count(), 3, "{said}");
-    assert!(said.contains("waits at 1: "), "{said}");
-    assert!(said.ends_with("0 partitions are left\n"), "{said}");
+    let output = finish(directory.path(), &["a:16", "b:16", "c:16"]);
+    assert_eq!(output.matches("is done").count(), 3, "{output}");
+    assert!(output.contains("waits at 1: "), "{output}");
+    assert!(output.ends_with("0 partitions are left\n"), "{output}");
 }
 
 #[test]
-fn a_killed_scheduler_leaves_nothing_that_the_next_one_does_not_give_back() {
+fn a_restarted_scheduler_releases_the_partitions_of_the_killed_one() {
     let directory = tempfile::tempdir().unwrap();
     for line in ["a runs on", "waits at", "a runs on", "is done"] {
         kill_at(directory.path(), &["a:8", "b:8", "c:8"], line);
     }
-    let said = finish(directory.path(), &["d:16"]);
-    assert!(said.contains("repaired: "), "{said}");
-    assert!(said.contains("d runs on"), "{said}");
-    assert!(said.ends_with("0 partitions are left\n"), "{said}");
+    let output = finish(directory.path(), &["d:16"]);
+    assert!(output.contains("repaired: "), "{output}");
+    assert!(output.contains("d runs on"), "{output}");
+    assert!(output.ends_with("0 partitions are left\n"), "{output}");
 }

@@ -1,5 +1,5 @@
-//! The build before, as far as the stored ledger is concerned, and a story of upgrades and downgrades under load. For every
-//! store: the tests of the ledger in a ConfigMap have this file too.
+//! A model of the previous build's ledger format, and upgrades and downgrades under load. It runs over every
+//! store: the tests of the ledger in a ConfigMap include this file too.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,12 +16,13 @@ use ipu_vipu_client::ControllerPool;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-/// How many jobs run in all, at most how many at a time, and after how many the build is another one.
+/// Number of jobs in total, maximum number of concurrent jobs, and number of jobs after which the build
+/// changes.
 const JOBS: usize = 96;
 const MAX_CONCURRENT: usize = 12;
-const JOBS_OF_A_BUILD: usize = 12;
+const JOBS_PER_BUILD: usize = 12;
 
-/// The fields of an entry of format 1. Never add to this: the builds that wrote it are out there.
+/// The fields of an entry of format 1. Never add to this list: builds with exactly these fields are in use.
 const FIELDS: [&str; 21] = [
     "account",
     "attempt",
@@ -57,7 +58,7 @@ const STATES: [(&str, &[&str]); 7] = [
     ("quarantined", &[]),
 ];
 
-/// Any store.
+/// A type-erased store.
 #[derive(Clone)]
 pub(crate) struct AnyStore(Arc<dyn LedgerStore>);
 
@@ -82,11 +83,11 @@ impl LedgerStore for AnyStore {
     }
 }
 
-/// A store as the build before has it: it reads and writes format 1 and nothing else.
-struct Previous(AnyStore);
+/// The store of the previous build, which reads and writes only format 1.
+struct PreviousStore(AnyStore);
 
 #[async_trait]
-impl LedgerStore for Previous {
+impl LedgerStore for PreviousStore {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
         let snapshot = self.0.load(newer_than).await?;
         if let Some(snapshot) = &snapshot {
@@ -103,7 +104,7 @@ impl LedgerStore for Previous {
             match change {
                 Change::Put(entry) => check(entry),
                 Change::Remove(_) => {}
-                other => panic!("the build before does not know {other:?}"),
+                other => panic!("the previous build does not support {other:?}"),
             }
         }
         self.0.commit(basis, changes).await
@@ -114,27 +115,30 @@ impl LedgerStore for Previous {
     }
 }
 
-/// Panics if the build before would refuse this entry.
+/// Panics if the previous build would refuse this entry.
 fn check(entry: &Entry) {
     let stored: Value = serde_json::from_str(&encode(entry)).unwrap();
     assert_eq!(stored["format"], 1, "{stored}");
     for field in stored["entry"].as_object().unwrap().keys() {
-        assert!(FIELDS.contains(&field.as_str()), "it knows no field {field}");
+        assert!(
+            FIELDS.contains(&field.as_str()),
+            "the previous build has no field {field}"
+        );
     }
     let state = stored["entry"]["state"].as_object().unwrap();
-    let known = STATES.iter().find(|(label, _)| state["is"] == *label);
-    let (_, fields) = known.unwrap_or_else(|| panic!("it knows no state {state:?}"));
+    let state_fields = STATES.iter().find(|(label, _)| state["is"] == *label);
+    let (_, fields) = state_fields.unwrap_or_else(|| panic!("the previous build has no state {state:?}"));
     for field in state.keys().filter(|field| *field != "is") {
         assert!(
             fields.contains(&field.as_str()),
-            "it knows no field {field} of {state:?}"
+            "the previous build has no field {field} of {state:?}"
         );
     }
 }
 
 pub(crate) type AnyLedger = Ledger<FakeController, AnyStore>;
 
-/// Which build.
+/// The build that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Build {
     Previous,
@@ -143,7 +147,7 @@ enum Build {
 
 fn start(build: Build, controller: &FakeController, topology: &Topology, store: AnyStore) -> AnyLedger {
     let store = match build {
-        Build::Previous => AnyStore::new(Previous(store)),
+        Build::Previous => AnyStore::new(PreviousStore(store)),
         Build::This => store,
     };
     let name = ControllerName::new("pod:8090").unwrap();
@@ -169,14 +173,14 @@ fn request(number: usize) -> Request {
     Request::of_instance(owner, 0, PartitionSpec::of_size(4.try_into().unwrap()))
 }
 
-/// Under jobs that come and go, the build is exchanged again and again, each time so that both run for a while, and the
-/// earlier one is dropped in the middle of what it does. `open` opens the store as one more process does.
+/// Alternates between the builds while jobs run. Both builds overlap for a while, and the earlier one is
+/// dropped in the middle of its operations. `open` opens the store like an additional process.
 pub(crate) async fn exchange_builds_under_load(open: impl AsyncFn() -> AnyStore) {
     let topology = Topology::pod64();
     let controller = FakeController::new(&topology, 1);
     controller.operation(Duration::from_millis(2));
     let first = start(Build::Previous, &controller, &topology, open().await);
-    let now = Arc::new(RwLock::new(first));
+    let current = Arc::new(RwLock::new(first));
     let done = Arc::new(AtomicUsize::new(0));
     let mut jobs = JoinSet::new();
     let mut builds = vec![Build::Previous];
@@ -184,16 +188,21 @@ pub(crate) async fn exchange_builds_under_load(open: impl AsyncFn() -> AnyStore)
         while jobs.len() >= MAX_CONCURRENT {
             jobs.join_next().await.unwrap().unwrap();
         }
-        if done.load(Ordering::SeqCst) >= builds.len() * JOBS_OF_A_BUILD {
+        if done.load(Ordering::SeqCst) >= builds.len() * JOBS_PER_BUILD {
             let next = match builds.last() {
                 Some(Build::Previous) => Build::This,
                 _ => Build::Previous,
             };
             let next_ledger = start(next, &controller, &topology, open().await);
-            *now.write().unwrap_or_else(PoisonError::into_inner) = next_ledger;
+            *current.write().unwrap_or_else(PoisonError::into_inner) = next_ledger;
             builds.push(next);
         }
-        let job = run(number, Arc::clone(&now), controller.clone(), Arc::clone(&done));
+        let job = run(
+            number,
+            Arc::clone(&current),
+            controller.clone(),
+            Arc::clone(&done),
+        );
         jobs.spawn(job);
     }
     while let Some(job) = jobs.join_next().await {
@@ -208,28 +217,33 @@ pub(crate) async fn exchange_builds_under_load(open: impl AsyncFn() -> AnyStore)
     }
 }
 
-/// One job: it asks whoever serves just then, for each step.
-async fn run(number: usize, now: Arc<RwLock<AnyLedger>>, controller: FakeController, done: Arc<AtomicUsize>) {
-    let serving = || now.read().unwrap_or_else(PoisonError::into_inner).clone();
+/// Runs one job, which uses the current ledger for each step.
+async fn run(
+    number: usize,
+    ledger: Arc<RwLock<AnyLedger>>,
+    controller: FakeController,
+    done: Arc<AtomicUsize>,
+) {
+    let current = || ledger.read().unwrap_or_else(PoisonError::into_inner).clone();
     let mut request = request(number);
-    serving()
+    current()
         .ensure_active(request.clone(), &mut |_| {})
         .await
         .unwrap();
-    // Panics if somebody else has it, or had it without a reset.
+    // Panics if another job holds the partition, or held it without a reset.
     controller.use_it(&request.id);
     tokio::task::yield_now().await;
     controller.leave(&request.id);
     if number.is_multiple_of(3) {
         request.attempt = 1;
-        serving()
+        current()
             .ensure_active(request.clone(), &mut |_| {})
             .await
             .unwrap();
         controller.use_it(&request.id);
         controller.leave(&request.id);
     }
-    while let Released::InProgress { .. } = serving()
+    while let Released::InProgress { .. } = current()
         .release(&request.id, &request.owner, None)
         .await
         .unwrap()
@@ -237,9 +251,9 @@ async fn run(number: usize, now: Arc<RwLock<AnyLedger>>, controller: FakeControl
     done.fetch_add(1, Ordering::SeqCst);
 }
 
-/// What only this build knows of is refused by the build before, by number and before it writes anything, and it goes on
-/// once that is taken back.
-pub(crate) async fn refuse_what_only_this_build_knows(open: impl AsyncFn() -> AnyStore) {
+/// Verifies that the previous build refuses records of the newer format by their number, before it writes
+/// anything, and works again after they are removed.
+pub(crate) async fn refuse_records_of_a_newer_format(open: impl AsyncFn() -> AnyStore) {
     let topology = Topology::pod16();
     let controller = FakeController::new(&topology, 1);
     let this = start(Build::This, &controller, &topology, open().await);

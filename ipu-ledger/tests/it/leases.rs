@@ -1,4 +1,4 @@
-//! Owners that are alive as long as they say so.
+//! Owners that are alive as long as they renew their lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,29 +7,29 @@ use std::time::Duration;
 use ipu_core::Topology;
 use ipu_ledger::{Lease, LeaseLiveness, LedgerError, OwnerLiveness, Timestamp, TransitionError};
 
-use crate::setup::{Bench, TestLedger, advance, id, owner, request, state_of};
+use crate::setup::{Fixture, TestLedger, advance, id, owner, request, state_of};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn judge(bench: &Bench) -> LeaseLiveness {
-    LeaseLiveness::new(Arc::clone(&bench.options.clock))
+fn judge(fixture: &Fixture) -> LeaseLiveness {
+    LeaseLiveness::new(Arc::clone(&fixture.options.clock))
 }
 
-async fn life(judge: &LeaseLiveness, ledger: &TestLedger) -> OwnerLiveness {
+async fn liveness(judge: &LeaseLiveness, ledger: &TestLedger) -> OwnerLiveness {
     judge.judge(&ledger.get(&id("a")).await.unwrap().unwrap())
 }
 
-/// A ledger that granted `a` under a lease of a minute.
-async fn leased(bench: &Bench) -> TestLedger {
-    let ledger = bench.ledger();
+/// Returns a ledger that granted `a` under a lease of one minute.
+async fn leased(fixture: &Fixture) -> TestLedger {
+    let ledger = fixture.ledger();
     let mut wanted = request("a", 4);
-    wanted.holder = Lease::of(MINUTE, (bench.options.clock)()).to_string();
+    wanted.holder = Lease::of(MINUTE, (fixture.options.clock)()).to_string();
     ledger.ensure_active(wanted, &mut |_| {}).await.unwrap();
     ledger
 }
 
 #[test]
-fn a_lease_is_read_as_it_was_written_and_nothing_else_is_one() {
+fn a_lease_round_trips_and_malformed_texts_are_refused() {
     let lease = Lease::of(MINUTE, Timestamp::from_millis(1_700_000_000_123));
     assert_eq!(lease.to_string(), "lease:60:1700000060123");
     assert_eq!(lease.to_string().parse(), Ok(lease));
@@ -58,10 +58,10 @@ fn a_lease_is_read_as_it_was_written_and_nothing_else_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_renews_his_lease_keeps_his_partition_and_whoever_stops_loses_it() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let ledger = leased(&bench).await;
-    let judge = judge(&bench);
+async fn an_owner_keeps_its_partition_until_it_stops_renewing_its_lease() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let ledger = leased(&fixture).await;
+    let judge = judge(&fixture);
     for _ in 0..10 {
         advance(50).await;
         ledger.repair(&judge).await.unwrap();
@@ -77,66 +77,67 @@ async fn whoever_renews_his_lease_keeps_his_partition_and_whoever_stops_loses_it
     advance(2).await;
     ledger.repair(&judge).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "gone");
-    assert_eq!(bench.controller.ids(), []);
+    assert_eq!(fixture.controller.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_dies_because_the_ledger_was_away() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    drop(leased(&bench).await);
-    // Nobody could take a heartbeat for an hour.
+async fn an_outage_of_the_ledger_ends_no_owner() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    drop(leased(&fixture).await);
+    // No process could record a heartbeat for an hour.
     advance(3_600).await;
-    let (ledger, judge) = (bench.ledger(), judge(&bench));
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Unknown);
+    let (ledger, judge) = (fixture.ledger(), judge(&fixture));
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Unknown);
     advance(59).await;
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Unknown);
-    // Another process took one meanwhile.
-    bench
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Unknown);
+    // Another process recorded a heartbeat meanwhile.
+    fixture
         .ledger()
         .heartbeat(&id("a"), &owner("a"), MINUTE)
         .await
         .unwrap();
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Live);
     advance(31).await;
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Live);
     advance(30).await;
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Dead);
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Dead);
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_owner_dies_because_the_process_was_suspended() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let ledger = leased(&bench).await;
-    let judge = judge(&bench);
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
+async fn a_suspension_of_the_process_ends_no_owner() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let ledger = leased(&fixture).await;
+    let judge = judge(&fixture);
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Live);
     advance(20).await;
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
-    // The heartbeats of an hour lie in the sockets of the process, which judges before it reads them.
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Live);
+    // The heartbeats of an hour are in the sockets of the process, which judges before it reads them.
     advance(3_600).await;
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Unknown);
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Unknown);
     ledger.heartbeat(&id("a"), &owner("a"), MINUTE).await.unwrap();
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Live);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_dies_because_a_clock_was_set() {
-    let mut bench = Bench::new(&Topology::pod16(), 1);
-    let (clock, ahead) = (Arc::clone(&bench.options.clock), Arc::new(AtomicU64::new(0)));
+async fn a_clock_step_ends_no_owner() {
+    let mut fixture = Fixture::new(&Topology::pod16(), 1);
+    let (clock, ahead) = (Arc::clone(&fixture.options.clock), Arc::new(AtomicU64::new(0)));
     let offset = Arc::clone(&ahead);
-    bench.options.clock = Arc::new(move || clock().plus(Duration::from_secs(offset.load(Ordering::Relaxed))));
-    let ledger = leased(&bench).await;
-    let judge = judge(&bench);
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
+    fixture.options.clock =
+        Arc::new(move || clock().plus(Duration::from_secs(offset.load(Ordering::Relaxed))));
+    let ledger = leased(&fixture).await;
+    let judge = judge(&fixture);
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Live);
     ahead.store(86_400, Ordering::Relaxed);
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Unknown);
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Unknown);
     ledger.heartbeat(&id("a"), &owner("a"), MINUTE).await.unwrap();
-    assert_eq!(life(&judge, &ledger).await, OwnerLiveness::Live);
+    assert_eq!(liveness(&judge, &ledger).await, OwnerLiveness::Live);
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_owner_renews_and_only_what_can_be_kept() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let ledger = leased(&bench).await;
+async fn only_the_owner_renews_a_lease_and_only_of_a_held_partition() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let ledger = leased(&fixture).await;
     let error = ledger.heartbeat(&id("a"), &owner("b"), MINUTE).await.unwrap_err();
     assert!(
         matches!(error, LedgerError::Illegal(TransitionError::NotTheOwner { .. })),
@@ -147,10 +148,10 @@ async fn only_the_owner_renews_and_only_what_can_be_kept() {
         .await
         .unwrap();
     let plain = ledger.get(&id("plain")).await.unwrap().unwrap();
-    assert_eq!(judge(&bench).judge(&plain), OwnerLiveness::Unknown);
-    bench.controller.go_down();
+    assert_eq!(judge(&fixture).judge(&plain), OwnerLiveness::Unknown);
+    fixture.controller.go_down();
     ledger.release(&id("a"), &owner("a"), None).await.unwrap();
-    for name in ["a", "nobody"] {
+    for name in ["a", "unknown"] {
         let error = ledger
             .heartbeat(&id(name), &owner(name), MINUTE)
             .await

@@ -17,6 +17,7 @@ mod resume;
 mod setup;
 mod smoke;
 mod store_reads;
+mod stored_records;
 mod stores;
 mod suspended;
 mod unresponsive_controllers;

@@ -10,11 +10,11 @@ use ipu_ledger::{EntryState, Ledger, LedgerOptions, Owner, PartitionSpec, Reques
 use ipu_vipu_client::{ConnectOptions, ControllerEndpoint, ControllerPool, GrpcController, VipuController};
 use vipu_sim::Simulator;
 
-/// How many processes compete, and how often each gets and gives back a partition.
+/// Number of competing processes, and number of partitions that each requests and releases.
 const PROCESSES: u32 = 5;
-const ROUNDS: u32 = 4;
+const REQUESTS_PER_PROCESS: u32 = 4;
 
-/// What a child is told: the controller's address, the ledger and its number.
+/// Environment of a child process: the controller's address, the ledger and the number of the process.
 const ADDRESS: &str = "IPU_LEDGER_TEST_ADDRESS";
 const STORE: &str = "IPU_LEDGER_TEST_STORE";
 const NUMBER: &str = "IPU_LEDGER_TEST_NUMBER";
@@ -32,16 +32,16 @@ fn ledger(address: &str, path: PathBuf) -> Ledger<GrpcController, SqliteStore> {
     Ledger::new(pool, SqliteStore::open(path).unwrap(), options)
 }
 
-/// A process of the test below; by itself it does nothing.
+/// A child process of the test below; without its environment it does nothing.
 #[tokio::test]
-async fn a_process_gets_and_gives_back() {
+async fn child_process_requests_and_releases() {
     let Ok(address) = std::env::var(ADDRESS) else {
         return;
     };
     let path = PathBuf::from(std::env::var_os(STORE).unwrap());
     let number: u32 = std::env::var(NUMBER).unwrap().parse().unwrap();
     let ledger = ledger(&address, path);
-    for round in 0..ROUNDS {
+    for round in 0..REQUESTS_PER_PROCESS {
         let owner = Owner {
             kind: "Test".into(),
             job: JobKey::new("ns", format!("p{number}-{round}"), "1").unwrap(),
@@ -67,7 +67,7 @@ async fn a_process_gets_and_gives_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_that_share_a_ledger_all_get_their_turns_and_leave_nothing() {
+async fn processes_that_share_a_ledger_all_get_partitions_and_leave_none() {
     let directory = tempfile::tempdir().unwrap();
     let store = directory.path().join("ledger.db");
     let pod = Simulator::builder(Topology::pod16()).start().await.unwrap();
@@ -77,7 +77,7 @@ async fn processes_that_share_a_ledger_all_get_their_turns_and_leave_nothing() {
             Command::new(std::env::current_exe().unwrap())
                 .args([
                     "--exact",
-                    "processes::a_process_gets_and_gives_back",
+                    "processes::child_process_requests_and_releases",
                     "--nocapture",
                 ])
                 .env(ADDRESS, &address)
@@ -94,9 +94,9 @@ async fn processes_that_share_a_ledger_all_get_their_turns_and_leave_nothing() {
         .map(|child| tokio::task::spawn_blocking(|| child.wait_with_output().unwrap()));
     for child in waits.collect::<Vec<_>>() {
         let output = child.await.unwrap();
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
-        assert!(said.contains("1 passed"), "{said}");
+        let output_text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{output_text}");
+        assert!(output_text.contains("1 passed"), "{output_text}");
     }
     assert_eq!(ledger(&address, store).list().await.unwrap(), []);
     assert_eq!(controller(&address).list_partitions(None).await.unwrap(), []);

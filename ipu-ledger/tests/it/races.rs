@@ -1,4 +1,4 @@
-//! Several drivers at one partition, calls that come late, and clocks that are put back.
+//! Several drivers at one partition, calls that arrive late, and clocks that are set back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,85 +9,85 @@ use ipu_core::Topology;
 use ipu_ledger::{EnsureOutcome, Entry, Liveness, OwnerLiveness, Pending, Released, Request, Timestamp};
 use ipu_testkit::{BlockChoice, Fault};
 
-use crate::setup::{Bench, TestLedger, advance, all_dead, id, owner, request, state_of, unknown};
+use crate::setup::{Fixture, TestLedger, advance, all_dead, id, owner, request, state_of, unknown};
 
-fn bench() -> Bench {
-    Bench::new(&Topology::pod16(), 1)
+fn fixture() -> Fixture {
+    Fixture::new(&Topology::pod16(), 1)
 }
 
-fn disturbed(bench: &Bench) -> Vec<String> {
-    bench.controller.disturbed()
+fn disturbed(fixture: &Fixture) -> Vec<String> {
+    fixture.controller.disturbed()
 }
 
-/// A ledger that granted `a`, whose workers have ended, and the request of its next attempt.
-async fn used_once(bench: &Bench) -> (TestLedger, Request) {
-    let ledger = bench.ledger();
+/// Returns a ledger that granted `a`, whose workers have ended, and the request of its next attempt.
+async fn used_once(fixture: &Fixture) -> (TestLedger, Request) {
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    bench.controller.use_it(&id("a"));
-    bench.controller.leave(&id("a"));
+    fixture.controller.use_it(&id("a"));
+    fixture.controller.leave(&id("a"));
     let mut next = request("a", 4);
     next.attempt = 1;
     (ledger, next)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repair_does_not_reset_a_partition_under_the_workers_of_an_owner_who_was_quicker() {
-    let bench = bench();
-    let (ledger, next) = used_once(&bench).await;
-    bench
+async fn a_repair_does_not_reset_a_partition_that_its_owner_reset_first() {
+    let fixture = fixture();
+    let (ledger, next) = used_once(&fixture).await;
+    fixture
         .controller
         .script([None, Some(Fault::Slow(Duration::from_secs(3)))]);
-    let other = bench.ledger();
+    let other = fixture.ledger();
     let repair = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(3)).await;
         other.repair(&unknown).await.unwrap()
     });
     ledger.ensure_active(next, &mut |_| {}).await.unwrap();
-    bench.controller.use_it(&id("a"));
+    fixture.controller.use_it(&id("a"));
     repair.await.unwrap();
     advance(10).await;
-    assert_eq!(disturbed(&bench), Vec::<String>::new());
+    assert_eq!(disturbed(&fixture), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_without_an_answer_that_comes_late_does_not_come_under_workers() {
-    let bench = bench();
-    let (ledger, next) = used_once(&bench).await;
-    bench
+async fn an_unanswered_reset_that_arrives_late_does_not_disturb_workers() {
+    let fixture = fixture();
+    let (ledger, next) = used_once(&fixture).await;
+    fixture
         .controller
         .script([Some(Fault::Late(Duration::from_secs(15)))]);
     ledger.ensure_active(next, &mut |_| {}).await.unwrap();
-    bench.controller.use_it(&id("a"));
+    fixture.controller.use_it(&id("a"));
     advance(40).await;
-    assert_eq!(disturbed(&bench), Vec::<String>::new());
+    assert_eq!(disturbed(&fixture), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_was_refused_while_an_earlier_create_is_not_settled_asks_ever_less_often() {
-    let bench = bench();
-    bench
+async fn a_refused_create_backs_off_while_an_earlier_create_is_not_settled() {
+    let fixture = fixture();
+    fixture
         .controller
         .script([Some(Fault::Late(Duration::from_secs(3600)))]);
-    bench.controller.hide_partitions();
-    let ledger = bench.ledger();
-    let mut unheard = |_: &ipu_ledger::QueueStatus| {};
-    let wait = ledger.ensure_active(request("a", 4), &mut unheard);
+    fixture.controller.hide_partitions();
+    let ledger = fixture.ledger();
+    let mut on_wait = |_: &ipu_ledger::QueueStatus| {};
+    let wait = ledger.ensure_active(request("a", 4), &mut on_wait);
     let waited = tokio::time::timeout(Duration::from_secs(60), wait).await;
     assert!(waited.is_err(), "{waited:?}");
     assert_eq!(
         state_of(&ledger, "a").await,
         "waiting",
-        "it went back to the line"
+        "the request is queued again"
     );
-    let calls = bench.controller.calls().len();
+    let calls = fixture.controller.calls().len();
     assert!(calls <= 10, "{calls} calls in a minute");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_smaller_request_does_not_take_the_block_that_is_kept_for_a_larger_one_ahead() {
-    let bench = bench();
-    bench.controller.choose(BlockChoice::Lowest);
-    let ledger = bench.ledger();
+async fn a_smaller_request_does_not_take_the_block_reserved_for_a_larger_one_ahead() {
+    let fixture = fixture();
+    fixture.controller.choose(BlockChoice::Lowest);
+    let ledger = fixture.ledger();
     for (name, size) in [("one", 8), ("two", 4), ("three", 4)] {
         ledger
             .ensure_active(request(name, size), &mut |_| {})
@@ -110,11 +110,11 @@ async fn a_smaller_request_does_not_take_the_block_that_is_kept_for_a_larger_one
     );
 }
 
-/// Judges the owner dead, and has him come back before anything follows from that.
-struct BackAgain(TestLedger);
+/// Judges the owner dead, and lets it request its next attempt before the repair acts on the judgement.
+struct ReturningOwner(TestLedger);
 
 #[async_trait]
-impl Liveness for BackAgain {
+impl Liveness for ReturningOwner {
     async fn life_of(&self, _: &Entry) -> OwnerLiveness {
         let mut next = request("a", 4);
         next.attempt = 1;
@@ -125,51 +125,51 @@ impl Liveness for BackAgain {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_who_is_back_before_the_repair_acts_keeps_what_he_has() {
-    let bench = bench();
-    let (ledger, _) = used_once(&bench).await;
-    let report = ledger.repair(&BackAgain(bench.ledger())).await.unwrap();
+async fn an_owner_that_returns_before_the_repair_acts_keeps_its_partition() {
+    let fixture = fixture();
+    let (ledger, _) = used_once(&fixture).await;
+    let report = ledger.repair(&ReturningOwner(fixture.ledger())).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "active", "{report:?}");
     ledger.repair(&all_dead).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "gone");
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_attempt_has_a_reset_of_its_own_also_while_the_clock_stands_still() {
-    let mut bench = bench();
-    bench.options.clock = Arc::new(|| Timestamp::from_millis(1_000_000));
-    let ledger = bench.ledger();
+async fn every_attempt_gets_its_own_reset_even_while_the_clock_stands_still() {
+    let mut fixture = fixture();
+    fixture.options.clock = Arc::new(|| Timestamp::from_millis(1_000_000));
+    let ledger = fixture.ledger();
     let mut request = request("a", 4);
     for attempt in 0..4 {
         request.attempt = attempt;
         ledger.ensure_active(request.clone(), &mut |_| {}).await.unwrap();
-        bench.controller.use_it(&id("a"));
-        bench.controller.leave(&id("a"));
+        fixture.controller.use_it(&id("a"));
+        fixture.controller.leave(&id("a"));
     }
     for _ in 0..2 {
         ledger.release(&id("a"), &owner("a"), None).await.unwrap();
         ledger.ensure_active(request.clone(), &mut |_| {}).await.unwrap();
-        bench.controller.use_it(&id("a"));
-        bench.controller.leave(&id("a"));
+        fixture.controller.use_it(&id("a"));
+        fixture.controller.leave(&id("a"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_does_not_wait_for_a_clock_that_was_put_back() {
-    let mut bench = bench();
+async fn a_release_does_not_wait_for_a_clock_that_was_set_back() {
+    let mut fixture = fixture();
     let back = Arc::new(AtomicU64::new(0));
-    let (clock, put_back) = (Arc::clone(&bench.options.clock), Arc::clone(&back));
-    bench.options.clock = Arc::new(move || {
-        let hour = Duration::from_secs(36_000 - put_back.load(Ordering::SeqCst));
+    let (clock, clock_back) = (Arc::clone(&fixture.options.clock), Arc::clone(&back));
+    fixture.options.clock = Arc::new(move || {
+        let hour = Duration::from_secs(36_000 - clock_back.load(Ordering::SeqCst));
         Timestamp::from_millis(0).plus(hour + clock().since(Timestamp::from_millis(0)))
     });
-    bench
+    fixture
         .controller
         .script([Some(Fault::Late(Duration::from_secs(1)))]);
-    let crashed = bench.ledger();
+    let crashed = fixture.ledger();
     let ensure = tokio::time::timeout(Duration::from_millis(5), crashed.ensure(request("a", 4)));
     let _ = ensure.await;
-    let ledger = bench.ledger();
+    let ledger = fixture.ledger();
     ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     back.store(3600, Ordering::SeqCst);
     for _ in 0..4 {
@@ -180,29 +180,29 @@ async fn a_release_does_not_wait_for_a_clock_that_was_put_back() {
         ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
         Released::Nothing
     );
-    assert_eq!(bench.controller.ids(), []);
+    assert_eq!(fixture.controller.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_put_forward_forgets_no_partition_that_a_late_call_still_makes() {
-    let mut bench = bench();
+async fn a_clock_that_jumps_forward_loses_no_partition_of_a_late_create_call() {
+    let mut fixture = fixture();
     let ahead = Arc::new(AtomicU64::new(0));
-    let (clock, put_forward) = (Arc::clone(&bench.options.clock), Arc::clone(&ahead));
-    bench.options.clock =
-        Arc::new(move || clock().plus(Duration::from_secs(put_forward.load(Ordering::SeqCst))));
-    bench
+    let (clock, clock_ahead) = (Arc::clone(&fixture.options.clock), Arc::clone(&ahead));
+    fixture.options.clock =
+        Arc::new(move || clock().plus(Duration::from_secs(clock_ahead.load(Ordering::SeqCst))));
+    fixture
         .controller
         .script([Some(Fault::Late(Duration::from_secs(10)))]);
-    let ledger = bench.ledger();
+    let ledger = fixture.ledger();
     let ensure = tokio::time::timeout(Duration::from_millis(5), ledger.ensure(request("a", 4)));
     let _ = ensure.await;
     ahead.store(3600, Ordering::SeqCst);
     ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     advance(15).await;
-    // The call has arrived: the ledger still knows of it.
+    // The call has arrived, and the ledger still has the entry.
     for _ in 0..4 {
         advance(35).await;
         ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     }
-    assert_eq!(bench.controller.ids(), []);
+    assert_eq!(fixture.controller.ids(), []);
 }

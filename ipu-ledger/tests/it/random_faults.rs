@@ -1,7 +1,8 @@
-//! Random lives with faults and crashes, on virtual time.
+//! Random simulation runs with faults and crashes, on virtual time.
 //!
-//! After every step: whatever is at the controller is in the ledger. At every grant: the partition is there, active and
-//! fresh, also after an old copy of the ledger was restored. In the end, when faults have stopped and the owners are gone: nothing is left, on either side.
+//! Invariants. After every step, each partition at the controller is in the ledger. At every grant, the
+//! partition exists, is active and fresh, also after an old copy of the ledger was restored. At the end,
+//! without faults and owners, no partition and no entry is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,15 +15,15 @@ use ipu_ledger::{
 };
 use ipu_testkit::{FakeController, Random};
 
-use crate::setup::{Bench, TestLedger, advance, all_dead, request};
+use crate::setup::{Fixture, TestLedger, advance, all_dead, request};
 
-/// How many lives are tried by default; `IPU_LEDGER_CASES` asks for more.
+/// Default number of simulation runs; `IPU_LEDGER_CASES` overrides it.
 const CASES: u64 = 60;
 
-/// How many steps a life has: enough for every partition to be made, reset, broken and given back several times.
+/// Steps of a run: enough to create, reset, break and release every partition several times.
 const STEPS: u32 = 60;
 
-/// What the clients know of one job.
+/// The clients' view of one job.
 #[derive(Clone, Debug)]
 struct Job {
     request: Request,
@@ -30,74 +31,74 @@ struct Job {
     granted: bool,
 }
 
-enum Done {
+enum ActionResult {
     Granted,
     Released,
     Other,
 }
 
-async fn act(ledger: TestLedger, job: Job, choice: u32, controller: FakeController) -> Done {
+async fn act(ledger: TestLedger, job: Job, choice: u32, controller: FakeController) -> ActionResult {
     let id = job.request.id.clone();
     match choice {
         0..=5 => match ledger.ensure(job.request.clone()).await {
             Ok(EnsureOutcome::Active(grant)) => {
                 assert_eq!(grant.attempt, job.request.attempt);
-                Done::Granted
+                ActionResult::Granted
             }
-            Ok(_) | Err(LedgerError::Illegal(_) | LedgerError::Refused { .. }) => Done::Other,
+            Ok(_) | Err(LedgerError::Illegal(_) | LedgerError::Refused { .. }) => ActionResult::Other,
             Err(error) => panic!("{error}"),
         },
         6 | 7 => match ledger.release(&id, &job.request.owner, None).await.unwrap() {
-            Released::InProgress { .. } => Done::Other,
-            _ => Done::Released,
+            Released::InProgress { .. } => ActionResult::Other,
+            _ => ActionResult::Released,
         },
         8 => {
             controller.break_partition(&id);
-            Done::Other
+            ActionResult::Other
         }
         _ => {
             ledger.repair(&|_: &Entry| OwnerLiveness::Unknown).await.unwrap();
-            Done::Other
+            ActionResult::Other
         }
     }
 }
 
-/// Whether the ledger was once replaced by an old copy of itself.
+/// Whether the ledger was ever replaced by an old copy of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Past {
-    Whole,
+enum LedgerHistory {
+    Intact,
     Restored,
 }
 
-async fn check(bench: &Bench, past: Past, seed: u64, step: u32) {
-    let there: BTreeSet<_> = bench.controller.ids().into_iter().collect();
-    let disturbed = bench.controller.disturbed();
+async fn check(fixture: &Fixture, history: LedgerHistory, seed: u64, step: u32) {
+    let at_controller: BTreeSet<_> = fixture.controller.ids().into_iter().collect();
+    let disturbed = fixture.controller.disturbed();
     assert_eq!(
         disturbed,
         Vec::<String>::new(),
-        "seed {seed}, step {step}: done under running workers"
+        "seed {seed}, step {step}: calls disturbed running workers"
     );
-    let entries = bench.ledger().list().await.unwrap();
-    let known: BTreeSet<_> = entries
+    let entries = fixture.ledger().list().await.unwrap();
+    let recorded: BTreeSet<_> = entries
         .iter()
-        .filter(|e| e.state.holds() || past == Past::Restored)
+        .filter(|e| e.state.holds() || history == LedgerHistory::Restored)
         .map(|e| e.id.clone())
         .collect();
-    let leaked: Vec<_> = there.difference(&known).collect();
+    let leaked: Vec<_> = at_controller.difference(&recorded).collect();
     assert!(
         leaked.is_empty(),
-        "seed {seed}, step {step}: {leaked:?} is at the controller and not in the ledger"
+        "seed {seed}, step {step}: {leaked:?} exist at the controller but not in the ledger"
     );
 }
 
-async fn live(seed: u64) {
+async fn simulate(seed: u64) {
     let mut random = Random::new(seed);
-    let mut past = Past::Whole;
+    let mut history = LedgerHistory::Intact;
     let mut copy = Vec::new();
-    let mut bench = Bench::new(&Topology::pod16(), seed);
+    let mut fixture = Fixture::new(&Topology::pod16(), seed);
     let faults = [0, 10, 30, 60][random.below(4) as usize];
-    bench.controller.set_fault_rate(faults);
-    let mut ledgers = [bench.ledger(), bench.ledger()];
+    fixture.controller.set_fault_rate(faults);
+    let mut ledgers = [fixture.ledger(), fixture.ledger()];
     let mut jobs: BTreeMap<PartitionId, Job> = BTreeMap::new();
     for number in 0..5 {
         let mut request = request(
@@ -128,38 +129,42 @@ async fn live(seed: u64) {
                 job.granted = false;
             }
             if !job.granted || matches!(choice, 6 | 7) {
-                bench.controller.leave(id);
+                fixture.controller.leave(id);
             }
             let ledger = ledgers[random.below(2) as usize].clone();
             let crash = (random.below(4) == 0).then(|| Duration::from_millis(u64::from(random.below(40))));
-            let (job, controller, id) = (job.clone(), bench.controller.clone(), id.clone());
+            let (job, controller, id) = (job.clone(), fixture.controller.clone(), id.clone());
             tasks.spawn(async move {
-                let asked = job.request.attempt;
+                let attempt = job.request.attempt;
                 let work = act(ledger, job, choice, controller);
                 let done = match crash {
-                    Some(after) => tokio::time::timeout(after, work).await.unwrap_or(Done::Other),
+                    Some(after) => tokio::time::timeout(after, work)
+                        .await
+                        .unwrap_or(ActionResult::Other),
                     None => work.await,
                 };
-                (id, asked, choice, crash.is_some(), done)
+                (id, attempt, choice, crash.is_some(), done)
             });
         }
         let mut results = Vec::new();
         while let Some(done) = tasks.join_next().await {
             results.push(done.unwrap());
         }
-        // Only what was alone with its job in this step tells for certain who holds what now.
-        for (id, asked, _, _, done) in &results {
-            let alone = results.iter().filter(|other| other.0 == *id).count() == 1;
+        // Only a job with a single operation in this step has a known holder now.
+        for (id, attempt, _, _, done) in &results {
+            let is_only_action = results.iter().filter(|other| other.0 == *id).count() == 1;
             let job = jobs.get_mut(id).unwrap();
             match done {
-                Done::Granted if alone && !job.granted && job.request.attempt == *asked => {
-                    bench.controller.use_it(id);
+                ActionResult::Granted
+                    if is_only_action && !job.granted && job.request.attempt == *attempt =>
+                {
+                    fixture.controller.use_it(id);
                     job.granted = true;
                 }
-                Done::Granted if alone => {}
-                Done::Released if alone => job.granted = false,
-                Done::Other if alone => {}
-                // Several at once: start afresh with a newer attempt.
+                ActionResult::Granted if is_only_action => {}
+                ActionResult::Released if is_only_action => job.granted = false,
+                ActionResult::Other if is_only_action => {}
+                // Several operations: continue with a newer attempt.
                 _ => {
                     job.request.attempt += 1;
                     job.granted = false;
@@ -174,7 +179,7 @@ async fn live(seed: u64) {
             }
         }
         if random.below(8) == 0 {
-            ledgers[random.below(2) as usize] = bench.ledger();
+            ledgers[random.below(2) as usize] = fixture.ledger();
         }
         if random.below(30) == 0 {
             jobs.values_mut().nth(random.below(5) as usize).unwrap().dead = true;
@@ -192,31 +197,32 @@ async fn live(seed: u64) {
             };
             jobs.values()
                 .filter(|job| job.dead)
-                .for_each(|job| bench.controller.leave(&job.request.id));
+                .for_each(|job| fixture.controller.leave(&job.request.id));
             ledgers[0].repair(&judge).await.unwrap();
         }
         for job in jobs.values().filter(|job| !job.granted) {
-            bench.controller.leave(&job.request.id);
+            fixture.controller.leave(&job.request.id);
         }
         if random.below(5) == 0 {
             advance(u64::from(random.below(40))).await;
         }
         if random.below(20) == 0 {
-            copy = bench.ledger().list().await.unwrap();
+            copy = fixture.ledger().list().await.unwrap();
         }
         if seed.is_multiple_of(3) && random.below(40) == 0 {
-            past = Past::Restored;
-            bench.restore(&copy, faults).await;
-            ledgers = [bench.ledger(), bench.ledger()];
+            history = LedgerHistory::Restored;
+            fixture.restore(&copy, faults).await;
+            ledgers = [fixture.ledger(), fixture.ledger()];
         }
-        check(&bench, past, seed, step).await;
+        check(&fixture, history, seed, step).await;
     }
-    finish(&bench, past, seed).await;
+    finish(&fixture, history, seed).await;
 }
 
-impl Bench {
-    /// Puts an old copy of the ledger in its place, as an administrator does: nothing runs meanwhile, and repair follows.
-    /// What it says of releases is left out: a partition that was asked for again since would be removed.
+impl Fixture {
+    /// Restores an old copy of the ledger as an administrator does: without running jobs, and followed by a
+    /// repair. Releases in the copy are left out, because a partition that was requested again since would be
+    /// removed.
     async fn restore(&mut self, copy: &[Entry], faults: u32) {
         self.controller.set_fault_rate(0);
         for id in self.controller.ids() {
@@ -235,32 +241,32 @@ impl Bench {
     }
 }
 
-/// Faults stop and everybody is gone: after what may be under way is over, two repairs leave nothing.
-async fn finish(bench: &Bench, past: Past, seed: u64) {
-    bench.controller.set_fault_rate(0);
-    for id in bench.controller.ids() {
-        bench.controller.leave(&id);
+/// Stops all faults and ends all owners. After the settling time of calls, repairs leave nothing.
+async fn finish(fixture: &Fixture, history: LedgerHistory, seed: u64) {
+    fixture.controller.set_fault_rate(0);
+    for id in fixture.controller.ids() {
+        fixture.controller.leave(&id);
     }
-    let ledger = bench.ledger();
+    let ledger = fixture.ledger();
     for _ in 0..3 {
         advance(60).await;
         ledger.repair(&all_dead).await.unwrap();
-        check(bench, Past::Restored, seed, STEPS).await;
+        check(fixture, LedgerHistory::Restored, seed, STEPS).await;
     }
     for entry in ledger.list().await.unwrap() {
         assert_eq!(
-            (&entry.state, past),
-            (&EntryState::Quarantined, Past::Restored),
+            (&entry.state, history),
+            (&EntryState::Quarantined, LedgerHistory::Restored),
             "seed {seed}: {entry:?}"
         );
         ledger.release_quarantined(&entry.id).await.unwrap();
     }
-    assert_eq!(bench.controller.ids(), [], "seed {seed}");
+    assert_eq!(fixture.controller.ids(), [], "seed {seed}");
     assert_eq!(ledger.list().await.unwrap(), [], "seed {seed}");
 }
 
 #[test]
-fn whatever_fails_and_dies_when_nothing_is_held_twice_or_leaked() {
+fn random_faults_and_crashes_never_allocate_twice_or_leak_a_partition() {
     let cases = std::env::var("IPU_LEDGER_CASES").map_or(CASES, |text| text.parse().unwrap());
     for seed in 0..cases {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -268,6 +274,6 @@ fn whatever_fails_and_dies_when_nothing_is_held_twice_or_leaked() {
             .start_paused(true)
             .build()
             .unwrap();
-        runtime.block_on(live(seed));
+        runtime.block_on(simulate(seed));
     }
 }

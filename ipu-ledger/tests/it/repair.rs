@@ -13,24 +13,24 @@ use ipu_testkit::{FakeController, Fault};
 use ipu_vipu_client::ControllerPool;
 
 use crate::setup::{
-    Bench, advance, all_dead, all_live, id, is_quarantined, name, owner, request, state_of, unknown,
+    Fixture, advance, all_dead, all_live, id, is_quarantined, name, owner, request, state_of, unknown,
 };
 
-fn bench() -> Bench {
-    Bench::new(&Topology::pod16(), 1)
+fn fixture() -> Fixture {
+    Fixture::new(&Topology::pod16(), 1)
 }
 
-/// The ledger was lost: the same controller under a new one.
-fn lost(bench: &Bench) -> Bench {
-    let mut fresh = Bench::new(&Topology::pod16(), 2);
-    fresh.controller = bench.controller.clone();
+/// Loses the ledger: returns the same controller with a new one.
+fn with_lost_ledger(fixture: &Fixture) -> Fixture {
+    let mut fresh = Fixture::new(&Topology::pod16(), 2);
+    fresh.controller = fixture.controller.clone();
     fresh
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_released_on_an_unknown_answer() {
-    let bench = bench();
-    let ledger = bench.ledger();
+async fn nothing_is_released_on_unknown_liveness() {
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 16), &mut |_| {}).await.unwrap();
     ledger.ensure(request("b", 4)).await.unwrap();
     let report = ledger.repair(&unknown).await.unwrap();
@@ -45,23 +45,23 @@ async fn nothing_is_released_on_an_unknown_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_dead_leave_the_line_and_give_back_what_they_hold() {
-    let bench = bench();
-    let ledger = bench.ledger();
+async fn repair_removes_queued_requests_and_partitions_of_dead_owners() {
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 16), &mut |_| {}).await.unwrap();
     ledger.ensure(request("b", 4)).await.unwrap();
     let report = ledger.repair(&all_dead).await.unwrap();
     let mut labels: Vec<_> = report.done.iter().map(ipu_core::Action::label).collect();
     labels.sort_unstable();
     assert_eq!(labels, ["drop", "release"]);
-    assert_eq!(bench.controller.ids(), []);
+    assert_eq!(fixture.controller.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_orphan_is_kept_for_its_grace_and_reclaimed_if_its_owner_was_there_after_all() {
-    let mut bench = bench();
-    bench.options.orphan_grace = Duration::from_secs(60);
-    let ledger = bench.ledger();
+async fn an_orphan_is_kept_for_its_grace_period_and_reclaimed_if_its_owner_is_alive() {
+    let mut fixture = fixture();
+    fixture.options.orphan_grace = Duration::from_secs(60);
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     ledger.repair(&all_dead).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "orphaned");
@@ -75,12 +75,12 @@ async fn an_orphan_is_kept_for_its_grace_and_reclaimed_if_its_owner_was_there_af
 
 #[tokio::test(start_paused = true)]
 async fn an_orphan_that_its_controller_has_lost_is_not_reclaimed_as_active() {
-    let mut bench = bench();
-    bench.options.orphan_grace = Duration::from_secs(60);
-    let ledger = bench.ledger();
+    let mut fixture = fixture();
+    fixture.options.orphan_grace = Duration::from_secs(60);
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     ledger.repair(&all_dead).await.unwrap();
-    bench.controller.lose_partitions();
+    fixture.controller.lose_partitions();
     advance(1).await;
     ledger.repair(&all_live).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "failed");
@@ -88,12 +88,12 @@ async fn an_orphan_that_its_controller_has_lost_is_not_reclaimed_as_active() {
 
 #[tokio::test(start_paused = true)]
 async fn foreign_partitions_are_never_touched() {
-    let bench = bench();
-    bench.controller.make_foreign("slurm_10675", 8);
-    let ledger = bench.ledger();
+    let fixture = fixture();
+    fixture.controller.make_foreign("slurm_10675", 8);
+    let ledger = fixture.ledger();
     let report = ledger.repair(&all_dead).await.unwrap();
     assert_eq!(report.done, []);
-    assert_eq!(bench.controller.ids().len(), 1);
+    assert_eq!(fixture.controller.ids().len(), 1);
     let waiting = match ledger.ensure(request("a", 16)).await.unwrap() {
         ipu_ledger::EnsureOutcome::Waiting(waiting) => waiting,
         other => panic!("{other:?}"),
@@ -108,14 +108,14 @@ async fn foreign_partitions_are_never_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_owns_is_quarantined_and_removed_only_on_an_order() {
-    let old = bench();
+async fn a_partition_without_an_owner_is_quarantined_and_removed_only_on_request() {
+    let old = fixture();
     old.ledger()
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
-    let bench = lost(&old);
-    let ledger = bench.ledger();
+    let fixture = with_lost_ledger(&old);
+    let ledger = fixture.ledger();
     for _ in 0..3 {
         let report = ledger.repair(&all_dead).await.unwrap();
         assert_eq!(report.quarantined, 1);
@@ -129,17 +129,17 @@ async fn what_nobody_owns_is_quarantined_and_removed_only_on_an_order() {
         ledger.release_quarantined(&id("a")).await.unwrap(),
         Released::Gone
     );
-    assert_eq!(bench.controller.ids(), []);
+    assert_eq!(fixture.controller.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quarantined_partition_is_given_back_by_the_owner_whose_id_it_has() {
-    let old = bench();
+async fn a_quarantined_partition_can_be_released_by_the_owner_of_its_id() {
+    let old = fixture();
     old.ledger()
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
-    let ledger = lost(&old).ledger();
+    let ledger = with_lost_ledger(&old).ledger();
     ledger.repair(&unknown).await.unwrap();
     assert_eq!(
         ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
@@ -149,35 +149,35 @@ async fn a_quarantined_partition_is_given_back_by_the_owner_whose_id_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quarantined_partition_is_reset_for_the_owner_who_asks_for_it() {
-    let old = bench();
+async fn a_quarantined_partition_is_reset_for_the_owner_that_requests_it() {
+    let old = fixture();
     old.ledger()
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
     old.controller.use_it(&id("a"));
-    let bench = lost(&old);
-    let ledger = bench.ledger();
+    let fixture = with_lost_ledger(&old);
+    let ledger = fixture.ledger();
     ledger.repair(&unknown).await.unwrap();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    bench.controller.use_it(&id("a"));
+    fixture.controller.use_it(&id("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_owner_of_a_quarantined_partition_is_not_told_to_wait_for_a_release_that_nobody_makes() {
-    let old = bench();
+async fn the_owner_of_a_quarantined_partition_observes_the_reason_quarantined() {
+    let old = fixture();
     old.ledger()
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
-    let ledger = lost(&old).ledger();
+    let ledger = with_lost_ledger(&old).ledger();
     ledger.repair(&unknown).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "quarantined");
-    // So a plan asks for it or gives it back, and does not let go on what ran on it.
-    let seen = ledger.observe(&id("a")).await.unwrap();
+    // A plan then requests or releases the partition, and does not continue the previous workers.
+    let facts = ledger.observe(&id("a")).await.unwrap();
     assert!(
-        matches!(&seen, PartitionFacts::Waiting { reason, .. } if reason.code == "Quarantined"),
-        "{seen:?}"
+        matches!(&facts, PartitionFacts::Waiting { reason, .. } if reason.code == "Quarantined"),
+        "{facts:?}"
     );
 }
 
@@ -195,16 +195,16 @@ impl Liveness for Claims {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_ledger_is_rebuilt_from_what_live_owners_claim() {
-    let old = bench();
+async fn a_lost_ledger_is_rebuilt_from_the_claims_of_live_owners() {
+    let old = fixture();
     for name in ["a", "b"] {
         old.ledger()
             .ensure_active(request(name, 4), &mut |_| {})
             .await
             .unwrap();
     }
-    let bench = lost(&old);
-    let ledger = bench.ledger();
+    let fixture = with_lost_ledger(&old);
+    let ledger = fixture.ledger();
     let mut claim = request("a", 4);
     claim.attempt = 3;
     let report = ledger.repair(&Claims(vec![claim])).await.unwrap();
@@ -218,7 +218,7 @@ async fn a_lost_ledger_is_rebuilt_from_what_live_owners_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_old_copy_of_the_ledger_had_begun_is_not_done_under_the_workers_of_a_newer_attempt() {
+async fn operations_of_a_restored_ledger_do_not_disturb_the_workers_of_a_newer_attempt() {
     let fence = Timestamp::from_millis(1);
     for state in [
         EntryState::Active,
@@ -229,47 +229,47 @@ async fn what_an_old_copy_of_the_ledger_had_begun_is_not_done_under_the_workers_
             fence,
         },
     ] {
-        let bench = bench();
-        let ledger = bench.ledger();
+        let fixture = fixture();
+        let ledger = fixture.ledger();
         ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
         let mut old = ledger.get(&id("a")).await.unwrap().unwrap();
         old.state = state.clone();
         let mut newer = request("a", 4);
         newer.attempt = 1;
         ledger.ensure_active(newer.clone(), &mut |_| {}).await.unwrap();
-        bench.controller.use_it(&id("a"));
+        fixture.controller.use_it(&id("a"));
 
-        let now = bench.store.load(None).await.unwrap().unwrap().revision;
+        let now = fixture.store.load(None).await.unwrap().unwrap().revision;
         let restored = [Change::Put(Arc::new(old))];
-        bench.store.commit(&now, &restored).await.unwrap();
+        fixture.store.commit(&now, &restored).await.unwrap();
         ledger.repair(&Claims(vec![newer.clone()])).await.unwrap();
         let entry = ledger.get(&id("a")).await.unwrap().unwrap();
         assert_eq!((entry.state.label(), entry.attempt), ("active", 1), "{state:?}");
         ledger.ensure_active(newer, &mut |_| {}).await.unwrap();
-        assert_eq!(bench.controller.disturbed(), Vec::<String>::new(), "{state:?}");
+        assert_eq!(fixture.controller.disturbed(), Vec::<String>::new(), "{state:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_back_is_gone_on_with_although_its_owner_still_claims_that_attempt() {
-    let bench = bench();
-    let ledger = bench.ledger();
+async fn a_release_is_resumed_although_its_owner_still_claims_that_attempt() {
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    bench.controller.go_down();
+    fixture.controller.go_down();
     ledger.release(&id("a"), &owner("a"), None).await.unwrap();
-    bench.controller.come_up();
-    // What an unanswered call may still do has to be over.
+    fixture.controller.come_up();
+    // Wait until unanswered calls are settled.
     advance(61).await;
     ledger.repair(&Claims(vec![request("a", 4)])).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "gone");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_silent_controller_holds_is_kept() {
-    let bench = bench();
-    let ledger = bench.ledger();
+async fn partitions_of_an_unavailable_controller_are_kept() {
+    let fixture = fixture();
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    bench.controller.go_down();
+    fixture.controller.go_down();
     let report = ledger.repair(&all_live).await.unwrap();
     assert_eq!((report.done, report.silent.len()), (Vec::new(), 1));
     assert_eq!(state_of(&ledger, "a").await, "active");
@@ -277,25 +277,29 @@ async fn what_a_silent_controller_holds_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn an_intent_whose_driver_died_is_finished_by_repair() {
-    let bench = bench();
-    bench
+    let fixture = fixture();
+    fixture
         .controller
         .script([Some(Fault::Slow(Duration::from_secs(1)))]);
-    let first = bench.ledger();
+    let first = fixture.ledger();
     let crashed = tokio::time::timeout(Duration::from_millis(5), first.ensure(request("a", 4)));
     assert!(crashed.await.is_err());
-    let ledger = bench.ledger();
+    let ledger = fixture.ledger();
     assert_eq!(state_of(&ledger, "a").await, "intent");
     ledger.repair(&all_live).await.unwrap();
-    assert_eq!(state_of(&ledger, "a").await, "intent", "its owner may be at it");
+    assert_eq!(
+        state_of(&ledger, "a").await,
+        "intent",
+        "its owner may still drive it"
+    );
     advance(61).await;
     ledger.repair(&all_live).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "active");
-    bench.controller.use_it(&id("a"));
+    fixture.controller.use_it(&id("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_controllers_are_tried_in_order_and_each_keeps_its_own() {
+async fn several_controllers_are_tried_in_order_and_each_keeps_its_partitions() {
     let topology = Topology::pod4();
     let (one, two) = (
         FakeController::new(&topology, 1),

@@ -1,83 +1,83 @@
-//! Whoever goes on with what others asked for asks for nothing himself, however late he comes.
+//! A component that resumes requests of other clients never makes new requests, however late it runs.
 
 use std::time::Duration;
 
 use ipu_core::{Topology, TransitionError};
 use ipu_ledger::{EntryState, LedgerError, Released};
 
-use crate::setup::{Bench, TestLedger, id, owner, request};
+use crate::setup::{Fixture, TestLedger, id, owner, request};
 
-/// Longer than a release waits for its controller.
+/// Longer than a release polls its controller.
 const SLOW_CALL: Duration = Duration::from_secs(60);
 
-async fn until_gone(ledger: &TestLedger, name: &str) {
+async fn release_until_removed(ledger: &TestLedger, name: &str) {
     while let Released::InProgress { .. } = ledger.release(&id(name), &owner(name), None).await.unwrap() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_given_back_since_is_not_made_again() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    bench.controller.operation(SLOW_CALL);
-    let (one, other) = (bench.ledger(), bench.ledger());
+async fn a_partition_that_was_released_since_is_not_created_again() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    fixture.controller.operation(SLOW_CALL);
+    let (one, other) = (fixture.ledger(), fixture.ledger());
     one.ensure(request("mine", 4)).await.unwrap();
-    let seen = one.get(&id("mine")).await.unwrap().unwrap();
+    let stale = one.get(&id("mine")).await.unwrap().unwrap();
     assert!(
-        matches!(seen.state, EntryState::Intent { .. }),
+        matches!(stale.state, EntryState::Intent { .. }),
         "{:?}",
-        seen.state
+        stale.state
     );
-    other.resume(&seen).await.unwrap();
-    until_gone(&one, "mine").await;
+    other.resume(&stale).await.unwrap();
+    release_until_removed(&one, "mine").await;
     for ledger in [&one, &other] {
-        ledger.resume(&seen).await.unwrap();
+        ledger.resume(&stale).await.unwrap();
         assert_eq!(ledger.list().await.unwrap(), []);
     }
-    assert_eq!(bench.controller.ids(), []);
+    assert_eq!(fixture.controller.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_for_again_is_not_given_back_by_whoever_saw_it_go() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    bench.controller.operation(SLOW_CALL);
-    let (one, other) = (bench.ledger(), bench.ledger());
+async fn a_stale_resume_does_not_release_a_partition_that_was_requested_again() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    fixture.controller.operation(SLOW_CALL);
+    let (one, other) = (fixture.ledger(), fixture.ledger());
     one.ensure_active(request("mine", 4), &mut |_| {}).await.unwrap();
     one.release(&id("mine"), &owner("mine"), None).await.unwrap();
-    let seen = one.get(&id("mine")).await.unwrap().unwrap();
+    let stale = one.get(&id("mine")).await.unwrap().unwrap();
     assert!(
-        matches!(seen.state, EntryState::Releasing { .. }),
+        matches!(stale.state, EntryState::Releasing { .. }),
         "{:?}",
-        seen.state
+        stale.state
     );
     while one.get(&id("mine")).await.unwrap().is_some() {
-        other.resume(&seen).await.unwrap();
+        other.resume(&stale).await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     one.ensure_active(request("mine", 4), &mut |_| {}).await.unwrap();
-    other.resume(&seen).await.unwrap();
+    other.resume(&stale).await.unwrap();
     let entry = one.get(&id("mine")).await.unwrap().unwrap();
     assert_eq!(entry.state, EntryState::Active);
-    assert_eq!(bench.controller.ids(), [id("mine")]);
+    assert_eq!(fixture.controller.ids(), [id("mine")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_what_another_gives_back_is_told_and_leaves_nothing() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    bench.controller.operation(SLOW_CALL);
-    let (one, other) = (bench.ledger(), bench.ledger());
+async fn a_wait_ends_with_an_error_once_another_process_releases_its_request() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    fixture.controller.operation(SLOW_CALL);
+    let (one, other) = (fixture.ledger(), fixture.ledger());
     one.ensure_active(request("first", 16), &mut |_| {})
         .await
         .unwrap();
-    let waits = async { one.ensure_active(request("second", 16), &mut |_| {}).await };
-    let story = async {
+    let wait = async { one.ensure_active(request("second", 16), &mut |_| {}).await };
+    let release = async {
         while other.get(&id("second")).await.unwrap().is_none() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        until_gone(&other, "second").await;
+        release_until_removed(&other, "second").await;
     };
-    let (told, ()) = tokio::join!(waits, story);
-    let error = told.unwrap_err();
+    let (outcome, ()) = tokio::join!(wait, release);
+    let error = outcome.unwrap_err();
     assert!(
         matches!(
             error,
@@ -85,23 +85,23 @@ async fn whoever_waits_for_what_another_gives_back_is_told_and_leaves_nothing() 
         ),
         "{error}"
     );
-    until_gone(&other, "first").await;
+    release_until_removed(&other, "first").await;
     assert_eq!(one.list().await.unwrap(), []);
-    assert_eq!(bench.controller.ids(), []);
+    assert_eq!(fixture.controller.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_goes_on_with_what_he_saw_before_takes_no_new_priority_back() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let (one, other) = (bench.ledger(), bench.ledger());
+async fn a_stale_resume_does_not_revert_a_new_priority() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let (one, other) = (fixture.ledger(), fixture.ledger());
     one.ensure_active(request("first", 16), &mut |_| {})
         .await
         .unwrap();
     one.ensure(request("mine", 4)).await.unwrap();
-    let seen = one.get(&id("mine")).await.unwrap().unwrap();
+    let stale = one.get(&id("mine")).await.unwrap().unwrap();
     let mut urgent = request("mine", 4);
     urgent.priority = 3;
     one.ensure(urgent).await.unwrap();
-    other.resume(&seen).await.unwrap();
+    other.resume(&stale).await.unwrap();
     assert_eq!(one.get(&id("mine")).await.unwrap().unwrap().priority, 3);
 }

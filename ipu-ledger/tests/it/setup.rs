@@ -33,7 +33,7 @@ pub(crate) fn id(name: &str) -> PartitionId {
     owner(name).job.partition_id(0)
 }
 
-/// Options whose clock is tokio's, so that paused time moves it.
+/// Options whose clock follows tokio's paused time.
 pub(crate) fn options(topology: &Topology) -> LedgerOptions {
     let start = Instant::now();
     let mut options = LedgerOptions::default();
@@ -42,14 +42,14 @@ pub(crate) fn options(topology: &Topology) -> LedgerOptions {
     options
 }
 
-/// A controller, a store and a first ledger on them.
-pub(crate) struct Bench {
+/// A controller, a store and the options of ledgers on them.
+pub(crate) struct Fixture {
     pub(crate) controller: FakeController,
     pub(crate) store: MemoryStore,
     pub(crate) options: LedgerOptions,
 }
 
-impl Bench {
+impl Fixture {
     pub(crate) fn new(topology: &Topology, seed: u64) -> Self {
         Self {
             controller: FakeController::new(topology, seed),
@@ -58,7 +58,7 @@ impl Bench {
         }
     }
 
-    /// A ledger that remembers nothing but what is stored: as after a crash.
+    /// Returns a ledger without in-process state, as after a crash.
     pub(crate) fn ledger(&self) -> TestLedger {
         let pool = ControllerPool::single(name("fake"), Arc::new(self.controller.clone()));
         Ledger::new(pool, self.store.clone(), self.options.clone())

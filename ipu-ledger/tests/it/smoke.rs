@@ -1,4 +1,4 @@
-//! The thinnest thread: a request over the wire to a simulator and back.
+//! An end-to-end smoke test: a request over the wire to a simulator and back.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn request(name: &str, size: u32) -> Request {
     Request::of_instance(owner(name), 0, PartitionSpec::of_size(size.try_into().unwrap()))
 }
 
-async fn lives<S: LedgerStore>(store: S) {
+async fn request_and_release<S: LedgerStore>(store: S) {
     let simulator = Simulator::builder(Topology::pod16()).start().await.unwrap();
     let pool = connect(&simulator);
     let ledger = Ledger::new(pool.clone(), store, LedgerOptions::default());
@@ -41,7 +41,7 @@ async fn lives<S: LedgerStore>(store: S) {
     assert_eq!(grant.attempt, 0);
 
     let EnsureOutcome::Waiting(waiting) = ledger.ensure(request("small", 4)).await.unwrap() else {
-        panic!("it cannot fit");
+        panic!("the request cannot fit");
     };
     assert_eq!(waiting.position, 1);
     assert_eq!(waiting.reason.code, "NotEnoughFree");
@@ -82,12 +82,12 @@ async fn lives<S: LedgerStore>(store: S) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_partition_is_made_waited_for_reset_and_given_back_over_memory() {
-    lives(MemoryStore::new()).await;
+async fn a_partition_is_created_reset_and_released_over_memory() {
+    request_and_release(MemoryStore::new()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_partition_is_made_waited_for_reset_and_given_back_over_sqlite() {
+async fn a_partition_is_created_reset_and_released_over_sqlite() {
     let directory = tempfile::tempdir().unwrap();
-    lives(SqliteStore::open(directory.path().join("deep/er/ledger.db")).unwrap()).await;
+    request_and_release(SqliteStore::open(directory.path().join("deep/er/ledger.db")).unwrap()).await;
 }

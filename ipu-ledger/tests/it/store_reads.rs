@@ -1,4 +1,4 @@
-//! The store is asked no more than is needed, and whatever is answered is still true when it is answered.
+//! The number of store accesses is minimal, and every reply is current when it is returned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,21 +12,21 @@ use ipu_testkit::FakeController;
 use ipu_vipu_client::ControllerPool;
 use tokio::task::JoinSet;
 
-use crate::setup::{Bench, id, name, options, owner, request, state_of};
+use crate::setup::{Fixture, id, name, options, owner, request, state_of};
 
-/// A store that counts how often it is looked at.
+/// A store that counts its loads and commits.
 #[derive(Clone, Default)]
-struct Counting {
+struct CountingStore {
     store: MemoryStore,
     loads: Arc<AtomicU32>,
     commits: Arc<AtomicU32>,
 }
 
 #[async_trait]
-impl LedgerStore for Counting {
+impl LedgerStore for CountingStore {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
         self.loads.fetch_add(1, Ordering::Relaxed);
-        // So that others come while it is looked at.
+        // Other callers arrive during the load.
         tokio::task::yield_now().await;
         self.store.load(newer_than).await
     }
@@ -37,30 +37,30 @@ impl LedgerStore for Counting {
     }
 }
 
-fn counted(store: &Counting) -> Ledger<FakeController, Counting> {
+fn counting_ledger(store: &CountingStore) -> Ledger<FakeController, CountingStore> {
     let topology = Topology::pod16();
     let pool = ControllerPool::single(name("fake"), Arc::new(FakeController::new(&topology, 1)));
     Ledger::new(pool, store.clone(), options(&topology))
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_writes_alone_does_not_look_before_each_write() {
-    let store = Counting::default();
-    let ledger = counted(&store);
+async fn a_single_writer_does_not_load_before_each_write() {
+    let store = CountingStore::default();
+    let ledger = counting_ledger(&store);
     for number in 0..20 {
         let job = format!("job{number}");
         ledger.ensure_active(request(&job, 4), &mut |_| {}).await.unwrap();
         ledger.release(&id(&job), &owner(&job), None).await.unwrap();
     }
     assert_eq!(store.commits.load(Ordering::Relaxed), 80);
-    // The first of all, and no other.
+    // Only the first write loads.
     assert_eq!(store.loads.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_read_at_the_same_time_share_a_look() {
-    let store = Counting::default();
-    let ledger = counted(&store);
+async fn concurrent_readers_share_a_load() {
+    let store = CountingStore::default();
+    let ledger = counting_ledger(&store);
     ledger.list().await.unwrap();
     let before = store.loads.load(Ordering::Relaxed);
     let mut readers = JoinSet::new();
@@ -69,15 +69,15 @@ async fn those_who_read_at_the_same_time_share_a_look() {
         readers.spawn(async move { ledger.list().await.unwrap() });
     }
     readers.join_all().await;
-    let looks = store.loads.load(Ordering::Relaxed) - before;
-    // The first looks for himself; who came while he did needs what was there after he came.
-    assert!((1..=2).contains(&looks), "{looks}");
+    let loads = store.loads.load(Ordering::Relaxed) - before;
+    // The first caller loads for itself; the others need a state from after their arrival.
+    assert!((1..=2).contains(&loads), "{loads}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_read_is_not_older_than_the_question_whoever_wrote() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let (one, other) = (bench.ledger(), bench.ledger());
+async fn a_read_returns_earlier_writes_of_other_processes() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let (one, other) = (fixture.ledger(), fixture.ledger());
     for number in 0..5 {
         let job = format!("job{number}");
         one.ensure_active(request(&job, 4), &mut |_| {}).await.unwrap();
@@ -91,46 +91,46 @@ async fn what_is_read_is_not_older_than_the_question_whoever_wrote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_that_writes_nothing_is_not_made_on_what_another_has_changed() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let (one, other) = (bench.ledger(), bench.ledger());
+async fn a_decision_without_a_write_uses_the_newest_state() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let (one, other) = (fixture.ledger(), fixture.ledger());
     let held = one.ensure_active(request("mine", 4), &mut |_| {}).await.unwrap();
-    // Nothing is to be written for what is there already, and `one` remembers that it is.
-    let again = |answer: EnsureOutcome| matches!(answer, EnsureOutcome::Active(Grant { since, .. }) if since == held.since);
-    assert!(again(one.ensure(request("mine", 4)).await.unwrap()));
+    // An existing partition needs no write, and `one` has it cached.
+    let is_unchanged = |answer: EnsureOutcome| matches!(answer, EnsureOutcome::Active(Grant { since, .. }) if since == held.since);
+    assert!(is_unchanged(one.ensure(request("mine", 4)).await.unwrap()));
     other.release(&id("mine"), &owner("mine"), None).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert!(
-        one.known(&id("mine")).is_some(),
-        "it has not heard of that; else this shows nothing"
+        one.cached(&id("mine")).is_some(),
+        "the cache must be stale for this test"
     );
-    let anew = one.ensure(request("mine", 4)).await.unwrap();
+    let renewed = one.ensure(request("mine", 4)).await.unwrap();
     assert!(
-        matches!(&anew, EnsureOutcome::Active(grant) if grant.since > held.since)
-            || matches!(anew, EnsureOutcome::Pending(Pending::Creating)),
-        "{anew:?}"
+        matches!(&renewed, EnsureOutcome::Active(grant) if grant.since > held.since)
+            || matches!(renewed, EnsureOutcome::Pending(Pending::Creating)),
+        "{renewed:?}"
     );
-    assert_eq!(bench.controller.ids(), [id("mine")]);
+    assert_eq!(fixture.controller.ids(), [id("mine")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_known_follows_what_this_process_does_and_sees() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let (one, other) = (bench.ledger(), bench.ledger());
-    assert!(one.known(&id("mine")).is_none());
+async fn the_cache_follows_own_writes_and_loads() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let (one, other) = (fixture.ledger(), fixture.ledger());
+    assert!(one.cached(&id("mine")).is_none());
     one.ensure_active(request("mine", 4), &mut |_| {}).await.unwrap();
-    assert_eq!(one.known(&id("mine")).unwrap().state.label(), "active");
-    assert!(other.known(&id("mine")).is_none());
+    assert_eq!(one.cached(&id("mine")).unwrap().state.label(), "active");
+    assert!(other.cached(&id("mine")).is_none());
     other.refresh().await.unwrap();
-    assert_eq!(other.known(&id("mine")).unwrap().state.label(), "active");
+    assert_eq!(other.cached(&id("mine")).unwrap().state.label(), "active");
     one.release(&id("mine"), &owner("mine"), None).await.unwrap();
-    assert!(one.known(&id("mine")).is_none());
+    assert!(one.cached(&id("mine")).is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_asked_for_once_is_waited_for_without_asking_for_it_again() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let (one, other) = (bench.ledger(), bench.ledger());
+async fn a_wait_does_not_request_a_released_partition_again() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let (one, other) = (fixture.ledger(), fixture.ledger());
     one.ensure_active(request("first", 16), &mut |_| {})
         .await
         .unwrap();
@@ -140,7 +140,7 @@ async fn what_was_asked_for_once_is_waited_for_without_asking_for_it_again() {
         .release(&id("second"), &owner("second"), None)
         .await
         .unwrap();
-    let told = one.active_after(request("second", 16), first, &mut |_| {}).await;
-    told.unwrap_err();
+    let outcome = one.active_after(request("second", 16), first, &mut |_| {}).await;
+    outcome.unwrap_err();
     assert_eq!(state_of(&one, "second").await, "gone");
 }

@@ -1,4 +1,4 @@
-//! The suite of every store, and what is SQLite's own.
+//! The store suite for every store, and the specifics of SQLite.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,17 +12,17 @@ use ipu_ledger::{
 use ipu_testkit::{FakeController, ledger_store_suite};
 use ipu_vipu_client::ControllerPool;
 
-use crate::setup::{Bench, all_dead, all_live, id, name, options, owner, request};
+use crate::setup::{Fixture, all_dead, all_live, id, name, options, owner, request};
 
-/// An entry as a ledger makes it.
+/// Returns an entry that a ledger created.
 async fn entry(name: &str) -> Arc<Entry> {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    bench
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    fixture
         .ledger()
         .ensure_active(request(name, 1), &mut |_| {})
         .await
         .unwrap();
-    Arc::new(bench.ledger().get(&id(name)).await.unwrap().unwrap())
+    Arc::new(fixture.ledger().get(&id(name)).await.unwrap().unwrap())
 }
 
 async fn load(store: &impl LedgerStore) -> Snapshot {
@@ -30,17 +30,17 @@ async fn load(store: &impl LedgerStore) -> Snapshot {
 }
 
 #[tokio::test]
-async fn memory_keeps_the_contract() {
+async fn the_memory_store_passes_the_store_suite() {
     ledger_store_suite(async |home| home.shared(MemoryStore::new)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sqlite_keeps_the_contract() {
+async fn the_sqlite_store_passes_the_store_suite() {
     ledger_store_suite(async |home| SqliteStore::open(home.path().join("ledger.db")).unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_newer_ledger_is_refused_by_name_and_stays_as_it_is() {
+async fn a_newer_ledger_is_refused_and_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -69,8 +69,8 @@ async fn a_newer_ledger_is_refused_by_name_and_stays_as_it_is() {
     assert_eq!(entries, 0);
 }
 
-/// The tables as the build before made them.
-const FORMAT_1: &str =
+/// The tables of the previous build.
+const FORMAT_1_TABLES: &str =
     "CREATE TABLE ledger (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER NOT NULL) STRICT;
     INSERT INTO ledger VALUES (1, 41);
     CREATE TABLE entries (id TEXT PRIMARY KEY, entry TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -78,11 +78,11 @@ const FORMAT_1: &str =
     PRAGMA user_version = 1;";
 
 #[tokio::test]
-async fn a_ledger_of_the_build_before_is_read_and_stays_readable_for_it_until_something_is_cordoned() {
+async fn a_ledger_of_the_previous_build_stays_readable_for_it_until_hardware_is_cordoned() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.db");
     let before = rusqlite::Connection::open(&path).unwrap();
-    before.execute_batch(FORMAT_1).unwrap();
+    before.execute_batch(FORMAT_1_TABLES).unwrap();
     let old = entry("a").await;
     before
         .execute(
@@ -123,7 +123,7 @@ async fn a_ledger_of_the_build_before_is_read_and_stays_readable_for_it_until_so
     );
     let change = Change::Cordon(Arc::new(cordon.clone()));
     let revision = store.commit(&revision, &[change]).await.unwrap();
-    // The build before knows of no cordons, and refuses every number above 1.
+    // The previous build has no cordons, and refuses every number above 1.
     assert_eq!(version(), 2);
     let found = load(&SqliteStore::open(&path).unwrap()).await;
     assert_eq!(found.cordons.first(), Some(&cordon));
@@ -132,10 +132,10 @@ async fn a_ledger_of_the_build_before_is_read_and_stays_readable_for_it_until_so
 }
 
 #[tokio::test]
-async fn what_is_no_ledger_is_refused_and_not_overwritten() {
+async fn a_file_that_is_not_a_ledger_is_refused_and_not_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let text = directory.path().join("notes.txt");
-    let notes = "this is not a database, it is somebody's notes. ".repeat(100);
+    let notes = "this is not a database but a text file. ".repeat(100);
     std::fs::write(&text, &notes).unwrap();
     let error = SqliteStore::open(&text).unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
@@ -148,13 +148,13 @@ async fn what_is_no_ledger_is_refused_and_not_overwritten() {
         .unwrap();
     let error = SqliteStore::open(&other).unwrap_err();
     assert!(
-        error.to_string().contains("the database of another program"),
+        error.to_string().contains("a database of another program"),
         "{error}"
     );
 }
 
 #[tokio::test]
-async fn a_ledger_without_a_revision_is_refused_because_no_commit_could_see_another() {
+async fn a_ledger_without_a_revision_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -170,7 +170,7 @@ async fn a_ledger_without_a_revision_is_refused_because_no_commit_could_see_anot
 }
 
 #[tokio::test]
-async fn a_ledger_that_was_replaced_while_open_is_not_used_on() {
+async fn a_ledger_that_was_replaced_while_open_is_no_longer_used() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -188,7 +188,7 @@ async fn a_ledger_that_was_replaced_while_open_is_not_used_on() {
 }
 
 #[test]
-fn the_directory_of_a_new_ledger_is_for_its_owner_alone() {
+fn the_directory_of_a_new_ledger_is_accessible_only_to_its_owner() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("a/ledger.db")).unwrap();
@@ -197,11 +197,11 @@ fn the_directory_of_a_new_ledger_is_for_its_owner_alone() {
     assert_eq!(mode(store.path()), 0o600);
 }
 
-/// Counts commits.
-struct Counting(MemoryStore, Arc<AtomicU32>);
+/// A store that counts commits.
+struct CountingStore(MemoryStore, Arc<AtomicU32>);
 
 #[async_trait]
-impl LedgerStore for Counting {
+impl LedgerStore for CountingStore {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
         self.0.load(newer_than).await
     }
@@ -218,7 +218,7 @@ async fn concurrent_requests_share_their_writes() {
     let topology = Topology::pod64();
     let commits = Arc::new(AtomicU32::new(0));
     let pool = ControllerPool::single(name("fake"), Arc::new(FakeController::new(&topology, 1)));
-    let store = Counting(MemoryStore::new(), Arc::clone(&commits));
+    let store = CountingStore(MemoryStore::new(), Arc::clone(&commits));
     let ledger = Ledger::new(pool, store, options(&topology));
     let mut clients = tokio::task::JoinSet::new();
     for number in 0..64 {
@@ -235,30 +235,30 @@ async fn concurrent_requests_share_their_writes() {
     while let Some(client) = clients.join_next().await {
         client.unwrap();
     }
-    // Four transitions for each of 64 clients, one after the other, would be 256.
+    // Four sequential transitions for each of 64 clients would be 256 commits.
     let commits = commits.load(Ordering::Relaxed);
     assert!(commits < 32, "{commits} commits");
     assert!(ledger.list().await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_repair_puts_right_shares_its_writes() {
+async fn the_actions_of_a_repair_share_their_writes() {
     let topology = Topology::pod64();
     let commits = Arc::new(AtomicU32::new(0));
     let pool = ControllerPool::single(name("fake"), Arc::new(FakeController::new(&topology, 1)));
-    let store = Counting(MemoryStore::new(), Arc::clone(&commits));
+    let store = CountingStore(MemoryStore::new(), Arc::clone(&commits));
     let ledger = Ledger::new(pool, store, options(&topology));
     for number in 0..64 {
         let wanted = request(&format!("client{number}"), 1);
         ledger.ensure_active(wanted, &mut |_| {}).await.unwrap();
     }
     commits.store(0, Ordering::Relaxed);
-    // The IPUs of each are recorded with its intent: nothing is left to be noted.
+    // The IPUs of each entry are recorded with its intent: nothing is left to note.
     let report = ledger.repair(&all_live).await.unwrap();
     assert_eq!((report.done.len(), commits.load(Ordering::Relaxed)), (0, 0));
     let entries = ledger.list().await.unwrap();
     assert!(entries.iter().all(|entry| entry.places.len() == 1), "{entries:?}");
-    // All are given back, which each has three steps.
+    // All are released, in three steps each.
     ledger.repair(&all_dead).await.unwrap();
     let released = commits.load(Ordering::Relaxed);
     assert!(released < 24, "{released} commits");
@@ -266,10 +266,10 @@ async fn what_a_repair_puts_right_shares_its_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_is_dropped_in_the_middle_of_a_write_takes_nobody_with_it() {
+async fn a_leader_that_is_dropped_during_a_write_does_not_affect_other_callers() {
     let topology = Topology::pod64();
     let pool = ControllerPool::single(name("fake"), Arc::new(FakeController::new(&topology, 1)));
-    let store = Counting(MemoryStore::new(), Arc::default());
+    let store = CountingStore(MemoryStore::new(), Arc::default());
     let ledger = Ledger::new(pool, store, options(&topology));
     let leader = {
         let ledger = ledger.clone();
@@ -290,11 +290,11 @@ async fn a_caller_that_is_dropped_in_the_middle_of_a_write_takes_nobody_with_it(
     assert_eq!(active, 1);
 }
 
-/// Has room for two entries.
-struct Small(MemoryStore);
+/// A store with capacity for two entries.
+struct FullStore(MemoryStore);
 
 #[async_trait]
-impl LedgerStore for Small {
+impl LedgerStore for FullStore {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
         self.0.load(newer_than).await
     }
@@ -315,18 +315,18 @@ impl LedgerStore for Small {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_store_refuses_what_is_new_and_none_of_the_releases_that_come_with_it() {
+async fn a_full_store_refuses_new_requests_but_no_concurrent_releases() {
     let topology = Topology::pod64();
     let pool = ControllerPool::single(name("fake"), Arc::new(FakeController::new(&topology, 1)));
-    let ledger = Ledger::new(pool, Small(MemoryStore::new()), options(&topology));
+    let ledger = Ledger::new(pool, FullStore(MemoryStore::new()), options(&topology));
     for job in ["a", "b"] {
         ledger.ensure_active(request(job, 1), &mut |_| {}).await.unwrap();
     }
     let mut new = tokio::task::JoinSet::new();
     let mut released = tokio::task::JoinSet::new();
     for number in 0..20 {
-        let asking = ledger.clone();
-        new.spawn(async move { asking.ensure(request(&format!("new{number}"), 1)).await });
+        let client = ledger.clone();
+        new.spawn(async move { client.ensure(request(&format!("new{number}"), 1)).await });
         if let Some(job) = ["a", "b"].get(number / 10).filter(|_| number % 10 == 5) {
             let releasing = ledger.clone();
             released.spawn(async move { releasing.release(&id(job), &owner(job), None).await });

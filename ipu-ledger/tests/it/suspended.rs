@@ -14,20 +14,20 @@ use ipu_ledger::{
 use ipu_testkit::{CallKind, FakeController, Fault};
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 
-use crate::setup::{Bench, advance, id, name, owner, request, state_of, unknown};
+use crate::setup::{Fixture, advance, id, name, owner, request, state_of, unknown};
 
-/// Longer than a call takes to settle, in seconds.
+/// Longer than the settling time of a call, in seconds.
 const PAUSE: u64 = 40;
 
 /// A store whose process is suspended once for [`PAUSE`] seconds, before it reads the reply to a commit.
 #[derive(Clone)]
-struct Suspending {
+struct SuspendingStore {
     store: MemoryStore,
     is_next: Arc<AtomicBool>,
 }
 
 #[async_trait]
-impl LedgerStore for Suspending {
+impl LedgerStore for SuspendingStore {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
         self.store.load(newer_than).await
     }
@@ -41,14 +41,14 @@ impl LedgerStore for Suspending {
     }
 }
 
-/// A ledger that is suspended after its next commit.
-fn suspending(bench: &Bench) -> Ledger<FakeController, Suspending> {
-    let pool = ControllerPool::single(name("fake"), Arc::new(bench.controller.clone()));
-    let store = Suspending {
-        store: bench.store.clone(),
+/// Returns a ledger that is suspended after its next commit.
+fn suspended_ledger(fixture: &Fixture) -> Ledger<FakeController, SuspendingStore> {
+    let pool = ControllerPool::single(name("fake"), Arc::new(fixture.controller.clone()));
+    let store = SuspendingStore {
+        store: fixture.store.clone(),
         is_next: Arc::new(AtomicBool::new(true)),
     };
-    Ledger::new(pool, store, bench.options.clone())
+    Ledger::new(pool, store, fixture.options.clone())
 }
 
 fn fence_of(state: &EntryState) -> Timestamp {
@@ -58,26 +58,26 @@ fn fence_of(state: &EntryState) -> Timestamp {
     }
 }
 
-/// Starts `work` on a ledger that is suspended after its next commit, and returns how much longer than at the commit the
-/// fence of `a` is when the controller gets the call.
-async fn moved_on(
-    bench: &Bench,
+/// Runs `work` on a ledger that is suspended after its next commit. Returns by how much the fence of `a` was
+/// renewed between the commit and the call.
+async fn fence_renewal(
+    fixture: &Fixture,
     call: &str,
-    work: impl AsyncFnOnce(&Ledger<FakeController, Suspending>),
+    work: impl AsyncFnOnce(&Ledger<FakeController, SuspendingStore>),
 ) -> Duration {
-    let ledger = suspending(bench);
-    let observer = bench.ledger();
+    let ledger = suspended_ledger(fixture);
+    let observer = fixture.ledger();
     let calls = || {
-        bench
+        fixture
             .controller
             .calls()
             .iter()
-            .filter(|made| made.starts_with(call))
+            .filter(|name| name.starts_with(call))
             .count()
     };
     let before = calls();
     let fence = async || Some(fence_of(&observer.get(&id("a")).await.unwrap()?.state));
-    let watch = async {
+    let observe = async {
         advance(1).await;
         let first = fence().await.unwrap();
         while calls() == before {
@@ -85,15 +85,15 @@ async fn moved_on(
         }
         fence().await.unwrap().since(first)
     };
-    let ((), moved) = tokio::join!(work(&ledger), watch);
+    let ((), moved) = tokio::join!(work(&ledger), observe);
     moved
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_call_begins_within_its_fence_although_its_process_was_suspended() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    bench.controller.operation(Duration::from_secs(90));
-    let moved = moved_on(&bench, "create", async |ledger| {
+async fn a_create_call_starts_within_its_fence_after_a_suspension() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    fixture.controller.operation(Duration::from_secs(90));
+    let moved = fence_renewal(&fixture, "create", async |ledger| {
         ledger.ensure(request("a", 4)).await.unwrap();
     });
     let moved = moved.await;
@@ -101,15 +101,15 @@ async fn a_create_call_begins_within_its_fence_although_its_process_was_suspende
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_remove_call_begins_within_its_fence_although_its_process_was_suspended() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    bench
+async fn a_remove_call_starts_within_its_fence_after_a_suspension() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    fixture
         .ledger()
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
-    bench.controller.operation(Duration::from_secs(90));
-    let moved = moved_on(&bench, "remove", async |ledger| {
+    fixture.controller.operation(Duration::from_secs(90));
+    let moved = fence_renewal(&fixture, "remove", async |ledger| {
         let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
         assert!(matches!(released, Released::InProgress { .. }), "{released:?}");
     });
@@ -118,33 +118,33 @@ async fn a_remove_call_begins_within_its_fence_although_its_process_was_suspende
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_another_process_went_on_with_stays_although_its_controller_is_off_the_list() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    bench.controller.operation(Duration::from_secs(90));
-    let ledger = suspending(&bench);
+async fn a_request_that_another_process_resumed_is_kept_although_its_controller_is_no_longer_listed() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    fixture.controller.operation(Duration::from_secs(90));
+    let ledger = suspended_ledger(&fixture);
     let other = async {
         advance(35).await;
-        bench.ledger().repair(&unknown).await.unwrap();
-        let connect = |_: &ControllerEndpoint| Ok::<_, Infallible>(bench.controller.clone());
+        fixture.ledger().repair(&unknown).await.unwrap();
+        let connect = |_: &ControllerEndpoint| Ok::<_, Infallible>(fixture.controller.clone());
         ledger.pool().replace(&[], connect).unwrap();
     };
     let (answer, ()) = tokio::join!(ledger.ensure(request("a", 4)), other);
     assert!(matches!(answer.unwrap(), EnsureOutcome::Pending(_)));
-    assert_eq!(bench.controller.ids(), [id("a")]);
-    assert_eq!(state_of(&bench.ledger(), "a").await, "intent");
+    assert_eq!(fixture.controller.ids(), [id("a")]);
+    assert_eq!(state_of(&fixture.ledger(), "a").await, "intent");
 }
 
-/// A store whose process is suspended for [`PAUSE`] seconds before its second write, and that notes the fences that it
-/// commits.
+/// A store whose process is suspended for [`PAUSE`] seconds before its second write. It records the committed
+/// fences.
 #[derive(Clone)]
-struct Tardy {
+struct LateWriterStore {
     store: MemoryStore,
-    turns: Arc<AtomicUsize>,
+    write_locks: Arc<AtomicUsize>,
     fences: Arc<Mutex<Vec<Timestamp>>>,
 }
 
 #[async_trait]
-impl LedgerStore for Tardy {
+impl LedgerStore for LateWriterStore {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
         self.store.load(newer_than).await
     }
@@ -160,7 +160,7 @@ impl LedgerStore for Tardy {
     }
 
     async fn turn(&self) -> Result<WriteLock, StoreError> {
-        if self.turns.fetch_add(1, Ordering::Relaxed) == 1 {
+        if self.write_locks.fetch_add(1, Ordering::Relaxed) == 1 {
             advance(PAUSE).await;
         }
         Ok(WriteLock::default())
@@ -168,32 +168,32 @@ impl LedgerStore for Tardy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_fence_is_moved_back_by_a_process_that_was_suspended_before_it_wrote() {
-    let bench = Bench::new(&Topology::pod16(), 1);
-    let first = bench.ledger();
-    bench.controller.inject(CallKind::Create, Fault::Broken);
+async fn a_process_that_was_suspended_before_its_write_moves_no_fence_back() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
+    let first = fixture.ledger();
+    fixture.controller.inject(CallKind::Create, Fault::Broken);
     first.ensure(request("a", 4)).await.unwrap();
-    let seen = first.get(&id("a")).await.unwrap().unwrap();
-    let fence = fence_of(&seen.state);
-    bench.controller.operation(Duration::from_secs(90));
+    let stale = first.get(&id("a")).await.unwrap().unwrap();
+    let fence = fence_of(&stale.state);
+    fixture.controller.operation(Duration::from_secs(90));
 
-    let store = Tardy {
-        store: bench.store.clone(),
-        turns: Arc::default(),
+    let store = LateWriterStore {
+        store: fixture.store.clone(),
+        write_locks: Arc::default(),
         fences: Arc::default(),
     };
-    let pool = ControllerPool::single(name("fake"), Arc::new(bench.controller.clone()));
-    let suspended = Ledger::new(pool, store.clone(), bench.options.clone());
+    let pool = ControllerPool::single(name("fake"), Arc::new(fixture.controller.clone()));
+    let suspended = Ledger::new(pool, store.clone(), fixture.options.clone());
     let other = async {
         advance(PAUSE - 2).await;
-        bench.ledger().resume(&seen).await.unwrap();
-        fence_of(&bench.ledger().get(&id("a")).await.unwrap().unwrap().state)
+        fixture.ledger().resume(&stale).await.unwrap();
+        fence_of(&fixture.ledger().get(&id("a")).await.unwrap().unwrap().state)
     };
-    let (done, moved_on) = tokio::join!(suspended.resume(&seen), other);
+    let (done, moved_on) = tokio::join!(suspended.resume(&stale), other);
     done.unwrap();
-    assert!(moved_on > fence, "the other process moved the fence on");
+    assert!(moved_on > fence, "the other process renewed the fence");
     assert!(
-        store.turns.load(Ordering::Relaxed) >= 2,
+        store.write_locks.load(Ordering::Relaxed) >= 2,
         "the process was suspended"
     );
     let fences = store.fences.lock().unwrap().clone();

@@ -1,4 +1,4 @@
-//! Controllers that hang or are slow: how long others wait for them.
+//! Controllers that hang or are slow, and the time that other requests wait for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 use crate::setup::{TestLedger, advance, all_dead, all_live, name, options, request, state_of};
 
-/// Two controllers of 16 IPUs in this order, and a ledger over them.
-struct Two {
+/// TwoControllers controllers of 16 IPUs in this order, and a ledger over them.
+struct TwoControllers {
     first: FakeController,
     second: FakeController,
     ledger: TestLedger,
 }
 
-impl Two {
+impl TwoControllers {
     fn new() -> Self {
         let topology = Topology::pod16();
         let first = FakeController::new(&topology, 1);
@@ -52,70 +52,71 @@ impl Two {
     }
 }
 
-/// How long `work` takes, and what it comes to.
+/// Returns the duration of `work`, and its outcome.
 async fn timed<T>(work: impl Future<Output = T>) -> (Duration, T) {
-    let began = Instant::now();
+    let started = Instant::now();
     let outcome = work.await;
-    (began.elapsed(), outcome)
+    (started.elapsed(), outcome)
 }
 
-const HANGS: Duration = Duration::from_secs(600);
-const A_MOMENT: Duration = Duration::from_millis(200);
+const HANG: Duration = Duration::from_secs(600);
+const NO_WAIT: Duration = Duration::from_millis(200);
 const SHORT_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 #[tokio::test(start_paused = true)]
-async fn a_request_waits_a_second_for_a_controller_that_hangs_and_goes_to_the_next_one() {
-    let two = Two::new();
-    two.first_is_slow_by(HANGS, 100);
-    let (took, answer) = timed(two.ledger.ensure(request("a", 4))).await;
+async fn a_request_waits_one_second_for_a_hanging_controller_and_then_uses_the_next_one() {
+    let controllers = TwoControllers::new();
+    controllers.first_is_slow_by(HANG, 100);
+    let (took, answer) = timed(controllers.ledger.ensure(request("a", 4))).await;
     assert!(
         matches!(answer, Ok(EnsureOutcome::Active(_) | EnsureOutcome::Pending(_))),
         "{answer:?}"
     );
     assert!(took < SHORT_TIMEOUT, "{took:?}");
-    // As long as it is silent, nobody else waits for it at all.
+    // While the controller is silent, no other request waits for it.
     for job in ["b", "c"] {
-        let (took, answer) = timed(two.ledger.ensure(request(job, 4))).await;
+        let (took, answer) = timed(controllers.ledger.ensure(request(job, 4))).await;
         assert!(
             matches!(answer, Ok(EnsureOutcome::Active(_) | EnsureOutcome::Pending(_))),
             "{answer:?}"
         );
-        assert!(took < A_MOMENT, "{took:?}");
+        assert!(took < NO_WAIT, "{took:?}");
     }
-    assert_eq!(two.lists().await, 1, "one question at a time");
-    assert_eq!(two.second.ids().len(), 3);
-    // However long it goes on: never more than that second, and soon nothing.
+    assert_eq!(controllers.lists().await, 1, "one request at a time");
+    assert_eq!(controllers.second.ids().len(), 3);
+    // The wait is never longer than that second, and soon zero.
     for number in 0..60 {
         let spec = PartitionSpec::of_size(1.try_into().unwrap());
-        let (took, rooms) = timed(two.ledger.query(&spec)).await;
+        let (took, capacities) = timed(controllers.ledger.query(&spec)).await;
         assert!(took < SHORT_TIMEOUT, "{number}: {took:?}");
-        let rooms = rooms.unwrap();
-        assert!(rooms.iter().any(|(_, room)| room.is_ok()), "{rooms:?}");
+        let capacities = capacities.unwrap();
+        assert!(
+            capacities.iter().any(|(_, capacity)| capacity.is_ok()),
+            "{capacities:?}"
+        );
         advance(2).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_fit_elsewhere_is_told_which_controller_is_silent() {
-    let two = Two::new();
-    two.ledger
+async fn a_request_that_fits_nowhere_else_names_the_unavailable_controller() {
+    let controllers = TwoControllers::new();
+    controllers
+        .ledger
         .ensure_active(pinned("held", "second", 16), &mut |_| {})
         .await
         .unwrap();
     advance(1).await;
-    two.first_is_slow_by(HANGS, 100);
+    controllers.first_is_slow_by(HANG, 100);
     let mut refuse = request("a", 4);
     refuse.line = OnNoCapacity::Reject;
-    let (took, answer) = timed(two.ledger.ensure(refuse)).await;
+    let (took, answer) = timed(controllers.ledger.ensure(refuse)).await;
     let EnsureOutcome::Refused(waiting) = answer.unwrap() else {
-        panic!("there is no room");
+        panic!("there is no capacity");
     };
     assert!(took < SHORT_TIMEOUT, "{took:?}");
-    let words = &waiting.reason.message;
-    assert!(
-        words.contains("first has been silent for more than 1s"),
-        "{words}"
-    );
+    let message = &waiting.reason.message;
+    assert!(message.contains("first has not replied within 1s"), "{message}");
 }
 
 fn pinned(job: &str, controller: &str, size: u32) -> ipu_ledger::Request {
@@ -125,65 +126,70 @@ fn pinned(job: &str, controller: &str, size: u32) -> ipu_ledger::Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_is_slow_is_silent_at_first_and_then_used_by_what_it_last_listed() {
-    let two = Two::new();
-    two.first_is_slow_by(Duration::from_secs(3), 100);
-    let (took, answer) = timed(two.ledger.ensure(pinned("a", "first", 4))).await;
+async fn a_slow_controller_is_unavailable_at_first_and_then_used_with_its_latest_listing() {
+    let controllers = TwoControllers::new();
+    controllers.first_is_slow_by(Duration::from_secs(3), 100);
+    let (took, answer) = timed(controllers.ledger.ensure(pinned("a", "first", 4))).await;
     assert!(matches!(answer, Ok(EnsureOutcome::Waiting(_))), "{answer:?}");
     assert!(took < SHORT_TIMEOUT, "{took:?}");
     advance(3).await;
     for _ in 0..10 {
-        let (took, stats) = timed(two.ledger.stats()).await;
-        assert!(took < A_MOMENT, "{took:?}");
+        let (took, stats) = timed(controllers.ledger.stats()).await;
+        assert!(took < NO_WAIT, "{took:?}");
         assert_eq!(stats.unwrap().ipus, 32);
         advance(1).await;
     }
-    two.ledger
+    controllers
+        .ledger
         .ensure_active(pinned("a", "first", 4), &mut |_| {})
         .await
         .unwrap();
-    // Repair takes its time, and sees what is there now.
-    let report = two.ledger.repair(&all_live).await.unwrap();
+    // Repair uses the full deadline, and gets the current listing.
+    let report = controllers.ledger.repair(&all_live).await.unwrap();
     assert!(report.silent.is_empty(), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_nobody_waits_for_any_more_is_answered_all_the_same() {
-    let two = Two::new();
-    two.first_is_slow_by(Duration::from_secs(3), 1);
-    let asking = tokio::spawn({
-        let ledger = two.ledger.clone();
+async fn a_listing_request_completes_although_its_caller_was_dropped() {
+    let controllers = TwoControllers::new();
+    controllers.first_is_slow_by(Duration::from_secs(3), 1);
+    let caller = tokio::spawn({
+        let ledger = controllers.ledger.clone();
         async move { ledger.stats().await }
     });
     tokio::task::yield_now().await;
-    asking.abort();
+    caller.abort();
     advance(2).await;
-    // It is silent still: asked three seconds ago by somebody who is gone.
-    let (took, stats) = timed(two.ledger.stats()).await;
-    assert!(took < A_MOMENT, "{took:?}");
+    // The controller is still silent: its request started three seconds ago, and the caller was dropped.
+    let (took, stats) = timed(controllers.ledger.stats()).await;
+    assert!(took < NO_WAIT, "{took:?}");
     assert_eq!(stats.unwrap().unknown, [name("first")]);
     advance(2).await;
-    assert_eq!(two.ledger.stats().await.unwrap().ipus, 32);
+    assert_eq!(controllers.ledger.stats().await.unwrap().ipus, 32);
 }
 
 #[tokio::test(start_paused = true)]
-async fn repair_is_not_kept_by_everything_that_a_controller_which_hangs_has_to_give_back() {
-    let two = Two::new();
+async fn a_hanging_controller_with_many_releases_does_not_delay_repair() {
+    let controllers = TwoControllers::new();
     let jobs: Vec<String> = (0..12).map(|number| format!("job{number}")).collect();
     for job in &jobs {
         let pinned = pinned(job, "first", 1);
-        two.ledger.ensure_active(pinned, &mut |_| {}).await.unwrap();
+        controllers
+            .ledger
+            .ensure_active(pinned, &mut |_| {})
+            .await
+            .unwrap();
     }
     for _ in 0..1_000 {
         for kind in [CallKind::List, CallKind::Status, CallKind::Remove] {
-            two.first.inject(kind, Fault::Slow(HANGS));
+            controllers.first.inject(kind, Fault::Slow(HANG));
         }
     }
-    let (took, report) = timed(two.ledger.repair(&all_dead)).await;
+    let (took, report) = timed(controllers.ledger.repair(&all_dead)).await;
     let report = report.unwrap();
     assert!(took < Duration::from_secs(30), "{took:?}");
     assert_eq!(report.later.len(), jobs.len(), "{report:?}");
     assert!(report.later[0].1.contains("controller first"), "{report:?}");
-    // That they are given back is recorded.
-    assert_eq!(state_of(&two.ledger, "job0").await, "releasing");
+    // The release is recorded.
+    assert_eq!(state_of(&controllers.ledger, "job0").await, "releasing");
 }

@@ -1,4 +1,4 @@
-//! Records of holds: one each, whatever crashes and whoever retries.
+//! Usage records: one per hold, across crashes and retries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +13,21 @@ use ipu_ledger::{
 use ipu_testkit::{CallKind, Fault};
 use ipu_vipu_client::ControllerPool;
 
-use crate::setup::{Bench, advance, all_dead, id, name, owner, request};
+use crate::setup::{Fixture, advance, all_dead, id, name, owner, request};
 
-const BEGINNING: Timestamp = Timestamp::from_millis(0);
+const EPOCH: Timestamp = Timestamp::from_millis(0);
 
-fn recording(bench: &mut Bench) -> MemoryUsageLog {
+fn recording(fixture: &mut Fixture) -> MemoryUsageLog {
     let log = MemoryUsageLog::new();
-    bench.options.usage = Some(Arc::new(log.clone()));
+    fixture.options.usage = Some(Arc::new(log.clone()));
     log
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_recorded_once_with_who_held_what_for_how_long() {
-    let mut bench = Bench::new(&Topology::pod16(), 1);
-    recording(&mut bench);
-    let ledger = bench.ledger();
+async fn a_hold_is_recorded_once_with_owner_size_and_duration() {
+    let mut fixture = Fixture::new(&Topology::pod16(), 1);
+    recording(&mut fixture);
+    let ledger = fixture.ledger();
     let mut wanted = request("a", 4);
     wanted.account = Some("physics".into());
     ledger.ensure_active(wanted.clone(), &mut |_| {}).await.unwrap();
@@ -35,11 +35,11 @@ async fn a_hold_is_recorded_once_with_who_held_what_for_how_long() {
     wanted.attempt = 2;
     ledger.ensure_active(wanted, &mut |_| {}).await.unwrap();
     advance(40).await;
-    assert_eq!(ledger.usage_since(BEGINNING).await.unwrap(), []);
+    assert_eq!(ledger.usage_since(EPOCH).await.unwrap(), []);
     ledger.release(&id("a"), &owner("a"), Some(2)).await.unwrap();
     ledger.release(&id("a"), &owner("a"), Some(2)).await.unwrap();
 
-    let records = ledger.usage_since(BEGINNING).await.unwrap();
+    let records = ledger.usage_since(EPOCH).await.unwrap();
     let [record] = &records[..] else {
         panic!("{records:?}");
     };
@@ -58,17 +58,17 @@ async fn a_hold_is_recorded_once_with_who_held_what_for_how_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_is_behind_does_not_record_an_end_again_that_came_earlier() {
-    let mut bench = Bench::new(&Topology::pod16(), 1);
-    recording(&mut bench);
-    bench.controller.operation(Duration::from_secs(60));
-    let (one, other) = (bench.ledger(), bench.ledger());
+async fn a_driver_with_an_old_state_does_not_record_an_earlier_end_again() {
+    let mut fixture = Fixture::new(&Topology::pod16(), 1);
+    recording(&mut fixture);
+    fixture.controller.operation(Duration::from_secs(60));
+    let (one, other) = (fixture.ledger(), fixture.ledger());
     one.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     let later = one.release(&id("a"), &owner("a"), None).await.unwrap();
     assert!(matches!(later, Released::InProgress { .. }), "{later:?}");
     advance(120).await;
-    // Its question is answered after the other one has finished.
-    bench
+    // Its status query is answered after the other driver has finished.
+    fixture
         .controller
         .inject(CallKind::Status, Fault::Slow(Duration::from_secs(3)));
     let ended = async {
@@ -76,22 +76,22 @@ async fn a_driver_that_is_behind_does_not_record_an_end_again_that_came_earlier(
         one.release(&id("a"), &owner("a"), None).await.unwrap();
         one.now()
     };
-    let (wanted, whose) = (id("a"), owner("a"));
-    let (_, ended) = tokio::join!(other.release(&wanted, &whose, None), ended);
-    let records = one.usage_since(BEGINNING).await.unwrap();
+    let (wanted, holder) = (id("a"), owner("a"));
+    let (_, ended) = tokio::join!(other.release(&wanted, &holder, None), ended);
+    let records = one.usage_since(EPOCH).await.unwrap();
     assert_eq!(records.iter().map(|r| r.released_at).collect::<Vec<_>>(), [ended]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_hold_of_one_job_has_a_record_and_who_only_waited_has_none() {
-    let mut bench = Bench::new(&Topology::pod16(), 1);
-    recording(&mut bench);
-    let ledger = bench.ledger();
+async fn every_hold_of_a_job_has_a_record_and_a_queued_request_has_none() {
+    let mut fixture = Fixture::new(&Topology::pod16(), 1);
+    recording(&mut fixture);
+    let ledger = fixture.ledger();
     for _ in 0..3 {
         ledger.ensure_active(request("a", 16), &mut |_| {}).await.unwrap();
         let _ = ledger.ensure(request("b", 4)).await.unwrap();
-        let left = ledger.release(&id("b"), &owner("b"), None).await.unwrap();
-        assert_eq!(left, Released::LeftLine);
+        let released = ledger.release(&id("b"), &owner("b"), None).await.unwrap();
+        assert_eq!(released, Released::LeftLine);
         advance(1).await;
         ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     }
@@ -100,28 +100,28 @@ async fn every_hold_of_one_job_has_a_record_and_who_only_waited_has_none() {
         .await
         .unwrap();
     ledger.repair(&all_dead).await.unwrap();
-    let records = ledger.usage_since(BEGINNING).await.unwrap();
+    let records = ledger.usage_since(EPOCH).await.unwrap();
     let ids: Vec<_> = records.iter().map(|record| record.id.clone()).collect();
     assert_eq!(ids, [id("a"), id("a"), id("a"), id("dead")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_log_the_records_are_refused_and_not_empty() {
-    let ledger = Bench::new(&Topology::pod16(), 1).ledger();
-    let refused = ledger.usage_since(BEGINNING).await.unwrap_err();
+async fn a_usage_query_without_a_log_is_an_error() {
+    let ledger = Fixture::new(&Topology::pod16(), 1).ledger();
+    let refused = ledger.usage_since(EPOCH).await.unwrap_err();
     assert!(matches!(refused, LedgerError::NoUsageLog), "{refused}");
 }
 
-/// A log that fails now and then.
-struct Failing(MemoryUsageLog, AtomicBool);
+/// A log with injected failures.
+struct FailingLog(MemoryUsageLog, AtomicBool);
 
 #[async_trait]
-impl UsageLog for Failing {
+impl UsageLog for FailingLog {
     async fn append(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
         if self.1.swap(false, Ordering::Relaxed) {
             return Err(StoreError::Unavailable {
                 step: "write",
-                detail: "the disk is gone".into(),
+                detail: "the disk failed".into(),
             });
         }
         self.0.append(records).await
@@ -133,60 +133,60 @@ impl UsageLog for Failing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_cannot_be_recorded_is_not_forgotten() {
-    let mut bench = Bench::new(&Topology::pod16(), 1);
-    let log = Arc::new(Failing(MemoryUsageLog::new(), AtomicBool::new(false)));
-    bench.options.usage = Some(Arc::clone(&log) as Arc<dyn UsageLog>);
-    let ledger = bench.ledger();
+async fn a_hold_is_kept_until_its_record_is_written() {
+    let mut fixture = Fixture::new(&Topology::pod16(), 1);
+    let log = Arc::new(FailingLog(MemoryUsageLog::new(), AtomicBool::new(false)));
+    fixture.options.usage = Some(Arc::clone(&log) as Arc<dyn UsageLog>);
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     log.1.store(true, Ordering::Relaxed);
     assert!(ledger.release(&id("a"), &owner("a"), None).await.is_err());
     assert!(ledger.get(&id("a")).await.unwrap().is_some());
-    let gone = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
-    assert_eq!(gone, Released::Gone);
-    assert_eq!(ledger.usage_since(BEGINNING).await.unwrap().len(), 1);
+    let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
+    assert_eq!(released, Released::Gone);
+    assert_eq!(ledger.usage_since(EPOCH).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn sqlite_keeps_records_beside_the_ledger_one_for_each_key_and_they_outlive_it() {
-    let bench = Bench::new(&Topology::pod16(), 1);
+async fn sqlite_keeps_one_record_per_key_across_restarts() {
+    let fixture = Fixture::new(&Topology::pod16(), 1);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.db");
     let open = || {
         let store = SqliteStore::open(&path).unwrap();
-        let mut options: LedgerOptions = bench.options.clone();
+        let mut options: LedgerOptions = fixture.options.clone();
         options.usage = Some(Arc::new(store.clone()));
-        let pool = ControllerPool::single(name("fake"), Arc::new(bench.controller.clone()));
+        let pool = ControllerPool::single(name("fake"), Arc::new(fixture.controller.clone()));
         (Ledger::new(pool, store.clone(), options), store)
     };
     let (ledger, store) = open();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     ledger.release(&id("a"), &owner("a"), Some(0)).await.unwrap();
-    let records = ledger.usage_since(BEGINNING).await.unwrap();
+    let records = ledger.usage_since(EPOCH).await.unwrap();
     assert_eq!(records.len(), 1);
-    // As after a crash before the commit: the same hold is gone again, later; and an old duplicate.
+    // As after a crash before the commit: the same hold ends again, later. And an old duplicate.
     let mut later = records[0].clone();
     later.released_at = later.released_at.plus(std::time::Duration::from_secs(7));
     store.append(&[later.clone(), records[0].clone()]).await.unwrap();
     drop((ledger, store));
     let (ledger, _) = open();
-    assert_eq!(ledger.usage_since(BEGINNING).await.unwrap(), [later]);
+    assert_eq!(ledger.usage_since(EPOCH).await.unwrap(), [later]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_of_records_join_to_all_of_them_also_if_some_are_added_meanwhile() {
-    let mut bench = Bench::new(&Topology::pod16(), 1);
-    let memory = recording(&mut bench);
-    let ledger = bench.ledger();
+async fn pages_cover_all_records_even_if_records_are_added_meanwhile() {
+    let mut fixture = Fixture::new(&Topology::pod16(), 1);
+    let memory = recording(&mut fixture);
+    let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     ledger.release(&id("a"), &owner("a"), None).await.unwrap();
-    let first = ledger.usage_since(BEGINNING).await.unwrap().remove(0);
+    let first = ledger.usage_since(EPOCH).await.unwrap().remove(0);
     let directory = tempfile::tempdir().unwrap();
     let sqlite = SqliteStore::open(directory.path().join("ledger.db")).unwrap();
     for log in [&memory as &dyn UsageLog, &sqlite] {
         let record = |number: u64| {
             let mut record = first.clone();
-            // Three are released at a time, and their tickets have different numbers of digits.
+            // Three holds end at a time, and their tickets have different numbers of digits.
             record.ticket = number * 7;
             record.released_at = Timestamp::from_millis(1_000 + number / 3);
             record
@@ -213,7 +213,7 @@ async fn pages_of_records_join_to_all_of_them_also_if_some_are_added_meanwhile()
         let all = log.since(since).await.unwrap();
         assert_eq!(tickets(&joined), tickets(&all));
         assert!(all.len() >= 18, "{}", all.len());
-        // A position does not reach back beyond the time.
+        // A position does not reach back before the time.
         let start = UsagePosition::from(&records[0]);
         let later = Timestamp::from_millis(1_006);
         let page = log.page(later, Some(&start), 100).await.unwrap();

@@ -1,8 +1,8 @@
-//! A part of a text that knows where it stands, so that every error can tell.
+//! A substring with its position in the whole text, for error messages.
 
 use crate::gres::error::GresError;
 
-/// A part of a text.
+/// A substring with its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     whole: &'a str,
@@ -23,7 +23,7 @@ impl<'a> Part<'a> {
         &self.whole[self.start..self.end]
     }
 
-    /// The part from its byte `at` on, which must be the beginning of a character.
+    /// Returns the substring from byte `at` on, which must be a character boundary.
     pub(crate) const fn from(self, at: usize) -> Self {
         Self {
             start: self.start + at,
@@ -38,7 +38,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Without blanks around it.
+    /// Trims whitespace.
     pub(crate) fn trim(self) -> Self {
         let text = self.text();
         let end = text.trim_end().len();
@@ -58,15 +58,15 @@ impl<'a> Part<'a> {
     pub(crate) fn split(&self, at: char) -> Vec<Self> {
         let mut parts = Vec::new();
         let mut rest = *self;
-        while let Some((part, behind)) = rest.split_once(at) {
+        while let Some((part, after)) = rest.split_once(at) {
             parts.push(part);
-            rest = behind;
+            rest = after;
         }
         parts.push(rest);
         parts
     }
 
-    /// The parts between commas that stand in no parentheses.
+    /// Splits at commas outside parentheses.
     pub(crate) fn split_list(&self) -> Vec<Self> {
         let mut parts = Vec::new();
         let (mut start, mut depth) = (0, 0_usize);
@@ -85,7 +85,7 @@ impl<'a> Part<'a> {
         parts
     }
 
-    /// What is wrong here.
+    /// Creates an error for this substring.
     pub(crate) fn error(&self, rule: &'static str, fix: &'static str) -> GresError {
         GresError::new(self.whole, self.start, self.text(), rule, fix)
     }

@@ -1,41 +1,41 @@
-//! Why a text is not what Slurm writes about generic resources.
+//! The error for texts that are not valid Slurm resources.
 
-/// The most characters of a text that an error shows.
-const SHOWN_MAX: usize = 80;
+/// Maximum length of a text in an error, in characters.
+const MAX_EXCERPT: usize = 80;
 
-/// A text that is not what Slurm writes about generic resources.
+/// The error for a text that is not a valid Slurm resource.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?}, character {position} ({part:?}): {rule}; {fix}")]
 #[non_exhaustive]
 pub struct GresError {
-    /// The whole text, cut off after 80 characters.
+    /// The whole text, truncated to 80 characters.
     pub text: String,
-    /// Where the wrong part begins, in characters from 1.
+    /// The position of the invalid part, in characters from 1.
     pub position: usize,
-    /// The wrong part, cut off after 80 characters; empty where something is missing.
+    /// The invalid part, truncated to 80 characters; empty if a part is missing.
     pub part: String,
-    /// The rule that it breaks.
+    /// The violated rule.
     pub rule: &'static str,
-    /// What to do instead.
+    /// The fix.
     pub fix: &'static str,
 }
 
 impl GresError {
     pub(crate) fn new(text: &str, start: usize, part: &str, rule: &'static str, fix: &'static str) -> Self {
         Self {
-            text: shown(text),
+            text: excerpt(text),
             position: text[..start].chars().count() + 1,
-            part: shown(part),
+            part: excerpt(part),
             rule,
             fix,
         }
     }
 }
 
-fn shown(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN_MAX).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
+fn excerpt(text: &str) -> String {
+    let mut excerpt: String = text.chars().take(MAX_EXCERPT).collect();
+    if excerpt.len() < text.len() {
+        excerpt.push('…');
     }
-    shown
+    excerpt
 }

@@ -1,4 +1,4 @@
-//! Sets of device or socket numbers: `0-3,8`.
+//! Sets of device or socket indices: `0-3,8`.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,30 +6,30 @@ use core::str::FromStr;
 use crate::gres::cursor::Part;
 use crate::gres::error::GresError;
 
-/// A set of device or socket numbers, as `0-3,8`; the empty set as `N/A`, which is how Slurm prints it.
+/// A set of device or socket indices, as `0-3,8`; the empty set as `N/A`, like in Slurm's output.
 ///
-/// Ranges are kept as ranges: `0-4294967295` takes no more room than `0-3`.
+/// Ranges are stored as ranges: `0-4294967295` needs no more memory than `0-3`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Indices {
-    /// Rising, apart from one another by at least one number that is missing.
+    /// Ascending and separated by at least one missing number.
     ranges: Vec<(u32, u32)>,
 }
 
 impl Indices {
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many there are.
+    /// Returns the number of indices.
     #[must_use]
     pub fn len(&self) -> u64 {
         let length = |(from, to): &(u32, u32)| u64::from(*to) - u64::from(*from) + 1;
         self.ranges.iter().map(length).sum()
     }
 
-    /// Whether `index` is one of them.
+    /// Returns whether the set contains `index`.
     #[must_use]
     pub fn contains(&self, index: u32) -> bool {
         self.ranges
@@ -37,13 +37,13 @@ impl Indices {
             .any(|(from, to)| (*from..=*to).contains(&index))
     }
 
-    /// All of them, rising.
+    /// Returns all indices in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.ranges.iter().flat_map(|(from, to)| *from..=*to)
     }
 
-    /// The set of rising ranges in any order, which may overlap.
-    fn of_ranges(mut listed: Vec<(u32, u32)>) -> Self {
+    /// Creates a set from ascending ranges in any order, which may overlap.
+    fn from_ranges(mut listed: Vec<(u32, u32)>) -> Self {
         listed.sort_unstable();
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         for (from, to) in listed {
@@ -58,7 +58,7 @@ impl Indices {
 
 impl FromIterator<u32> for Indices {
     fn from_iter<I: IntoIterator<Item = u32>>(indices: I) -> Self {
-        Self::of_ranges(indices.into_iter().map(|index| (index, index)).collect())
+        Self::from_ranges(indices.into_iter().map(|index| (index, index)).collect())
     }
 }
 
@@ -66,7 +66,7 @@ impl FromStr for Indices {
     type Err = GresError;
 
     fn from_str(text: &str) -> Result<Self, GresError> {
-        read(&Part::whole(text))
+        parse(&Part::whole(text))
     }
 }
 
@@ -87,29 +87,29 @@ impl fmt::Display for Indices {
     }
 }
 
-pub(crate) fn read(part: &Part<'_>) -> Result<Indices, GresError> {
+pub(crate) fn parse(part: &Part<'_>) -> Result<Indices, GresError> {
     if part.text() == "N/A" {
         return Ok(Indices::default());
     }
     let mut listed = Vec::new();
     for range in part.split(',') {
         let (from, to) = range.split_once('-').unwrap_or((range, range));
-        let (first, last) = (number(&from)?, number(&to)?);
+        let (first, last) = (parse_index(&from)?, parse_index(&to)?);
         if first > last {
-            return Err(range.error("a range rises", "write the smaller number first"));
+            return Err(range.error("a range is ascending", "write the smaller number first"));
         }
         listed.push((first, last));
     }
-    Ok(Indices::of_ranges(listed))
+    Ok(Indices::from_ranges(listed))
 }
 
-fn number(part: &Part<'_>) -> Result<u32, GresError> {
+fn parse_index(part: &Part<'_>) -> Result<u32, GresError> {
     let text = part.text();
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse() {
         Ok(number) if digits => Ok(number),
         Ok(_) | Err(_) => {
-            let rule = "numbers are 0 to 4294967295, alone or as ranges";
+            let rule = "indices are 0 to 4294967295, single or as ranges";
             Err(part.error(rule, "write them like 0-3,8, or N/A for none"))
         }
     }

@@ -1,4 +1,4 @@
-//! Several resources: what `--gres` takes, and what `Gres=`, `GRES=` and `TresPerNode=` show.
+//! Lists of resources: the value of `--gres`, and the output of `Gres=`, `GRES=` and `TresPerNode=`.
 
 use core::fmt;
 use core::str::FromStr;
@@ -7,8 +7,8 @@ use crate::gres::cursor::Part;
 use crate::gres::error::GresError;
 use crate::gres::{self, Gres};
 
-/// Resources apart by commas. No resources are the empty text or `(null)`, which is how Slurm prints that; `--gres=` before
-/// them is taken off. The same resource may occur twice, as Slurm lets it.
+/// Comma-separated resources. The empty list is the empty text or `(null)`, as in Slurm's output. A leading
+/// `--gres=` is removed. A resource may occur twice, as in Slurm.
 ///
 /// ```
 /// let list: ipu_slurm::GresList = "vipu:1,gpu:a100:4(IDX:0-2,7)".parse()?;
@@ -21,13 +21,13 @@ pub struct GresList {
 }
 
 impl GresList {
-    /// The resources in their order.
+    /// Returns the resources in their order.
     #[must_use]
     pub fn items(&self) -> &[Gres] {
         &self.items
     }
 
-    /// Those of one name.
+    /// Returns the resources named `name`.
     pub fn named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Gres> {
         self.items.iter().filter(move |gres| gres.name() == name)
     }
@@ -50,7 +50,7 @@ impl FromStr for GresList {
         if matches!(part.text(), "" | "(null)") {
             return Ok(Self::default());
         }
-        part.split_list().iter().map(gres::read).collect()
+        part.split_list().iter().map(gres::parse).collect()
     }
 }
 

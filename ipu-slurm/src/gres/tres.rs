@@ -1,28 +1,29 @@
-//! Trackable resources, of which generic ones are a part: `cpu=1,mem=1G,gres/vipu=4`.
+//! Trackable resources (TRES), which include generic ones: `cpu=1,mem=1G,gres/vipu=4`.
 
 use core::fmt;
 use core::str::FromStr;
 
 use crate::gres::cursor::Part;
 use crate::gres::error::GresError;
-use crate::gres::{self, Gres, NAME_MAX};
+use crate::gres::{self, Gres, MAX_NAME};
 
-/// One trackable resource.
+/// A trackable resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Tres {
     /// A generic resource: `gres/name=count` or `gres/name:type=count`. It has neither indices nor sockets.
     Gres(Gres),
-    /// Anything else, as it stands: `cpu=1`, `mem=2.50G`, `license/ipu=4`.
+    /// Any other resource, verbatim: `cpu=1`, `mem=2.50G`, `license/ipu=4`.
     Other {
-        /// What stands before `=`.
+        /// The text before `=`.
         name: String,
-        /// What stands behind it.
+        /// The text after `=`.
         value: String,
     },
 }
 
-/// Trackable resources apart by commas, as `ReqTRES`, `AllocTRES` and accounting show them (slurm.conf(5), sacct(1)).
+/// Comma-separated trackable resources, as in `ReqTRES`, `AllocTRES` and accounting (slurm.conf(5),
+/// sacct(1)).
 ///
 /// ```
 /// let used: ipu_slurm::TresList = "cpu=1,mem=1G,node=1,gres/vipu=4".parse()?;
@@ -35,13 +36,13 @@ pub struct TresList {
 }
 
 impl TresList {
-    /// All of them in their order.
+    /// Returns all resources in their order.
     #[must_use]
     pub fn items(&self) -> &[Tres] {
         &self.items
     }
 
-    /// The generic ones among them.
+    /// Returns the generic resources.
     pub fn gres(&self) -> impl Iterator<Item = &Gres> {
         self.items.iter().filter_map(|tres| match tres {
             Tres::Gres(gres) => Some(gres),
@@ -58,7 +59,7 @@ impl FromStr for TresList {
         if matches!(part.text(), "" | "(null)") {
             return Ok(Self::default());
         }
-        let items: Result<_, _> = part.split(',').iter().map(read).collect();
+        let items: Result<_, _> = part.split(',').iter().map(parse).collect();
         Ok(Self { items: items? })
     }
 }
@@ -82,7 +83,7 @@ impl fmt::Display for TresList {
     }
 }
 
-fn read(part: &Part<'_>) -> Result<Tres, GresError> {
+fn parse(part: &Part<'_>) -> Result<Tres, GresError> {
     let Some((name, value)) = part.split_once('=') else {
         return Err(part.error(
             "a trackable resource has a value",
@@ -94,18 +95,18 @@ fn read(part: &Part<'_>) -> Result<Tres, GresError> {
             Some((name, kind)) => (name, Some(kind)),
             None => (gres, None),
         };
-        let kind = kind.as_ref().map(gres::read_kind).transpose()?;
-        let Some(count) = gres::read_count(&value)? else {
+        let kind = kind.as_ref().map(gres::parse_kind).transpose()?;
+        let Some(count) = gres::parse_count(&value)? else {
             return Err(value.error(
                 "a count is a number",
-                "write digits, with K, M, G, T or P behind them if you like",
+                "write digits, optionally with the suffix K, M, G, T or P",
             ));
         };
-        return Gres::new(gres::read_name(&name)?, kind, count).map(Tres::Gres);
+        return Gres::new(gres::parse_name(&name)?, kind, count).map(Tres::Gres);
     }
     let text = name.text();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':');
-    if text.is_empty() || text.len() > NAME_MAX || !text.chars().all(plain) {
+    if text.is_empty() || text.len() > MAX_NAME || !text.chars().all(plain) {
         return Err(name.error(
             "the name of a trackable resource has 1 to 253 letters, digits, '_', '-', '.', '/' and ':'",
             "write name=value, such as cpu=1",
@@ -113,7 +114,7 @@ fn read(part: &Part<'_>) -> Result<Tres, GresError> {
     }
     if value.text().is_empty() || !value.text().chars().all(|c| c.is_ascii_graphic() && c != '=') {
         return Err(value.error(
-            "a value is printable, without blanks and '='",
+            "a value has printable characters except spaces and '='",
             "write name=value, such as cpu=1",
         ));
     }

@@ -1,22 +1,25 @@
-//! What Slurm was seen to write, and what is read and printed back.
+//! Texts that Slurm was observed to write, and round trips.
 
 use ipu_slurm::{Counting, Gres, GresList, Indices, Tres, TresList};
 use proptest::prelude::*;
 
 #[track_caller]
-fn read(text: &str) -> Gres {
+fn parse(text: &str) -> Gres {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 #[track_caller]
 fn refused(text: &str) -> String {
-    text.parse::<GresList>().expect_err("it is refused").to_string()
+    text.parse::<GresList>()
+        .expect_err("the text is refused")
+        .to_string()
 }
 
 #[test]
-fn what_slurm_was_seen_to_write_is_understood() {
-    // Text, type, count: `--gres` of users, `Gres=` of nodes, `GRES=`, `JOB_GRES=` and `TresPerNode=` of scontrol,
-    // `gres_detail` of squeue, on Slurm 22.05 and 24.11; and the guide's own (seed 004 §8.3).
+fn texts_that_slurm_writes_are_parsed() {
+    // Text, type, count: `--gres` of users, `Gres=` of nodes, `GRES=`, `JOB_GRES=` and `TresPerNode=` of
+    // scontrol, `gres_detail` of squeue, on Slurm 22.05 and 24.11; and the examples of the guide (seed 004
+    // §8.3).
     for (text, kind, count) in [
         ("vipu", None, 1),
         ("vipu:2", None, 2),
@@ -46,51 +49,51 @@ fn what_slurm_was_seen_to_write_is_understood() {
         ("gres/ipu:pod16:4", Some("pod16"), 4),
         ("gres:ipu:4", None, 4),
     ] {
-        let gres = read(text);
+        let gres = parse(text);
         assert_eq!((gres.kind(), gres.count()), (kind, count), "{text}");
         assert_eq!(gres.counting(), Counting::Consumed, "{text}");
         assert!(gres.indices().is_none() && gres.sockets().is_none(), "{text}");
-        assert_eq!(read(&gres.to_string()), gres, "{text}");
+        assert_eq!(parse(&gres.to_string()), gres, "{text}");
     }
 }
 
 #[test]
-fn the_plugins_resource_is_not_consumed() {
-    let gres = read("vipu:pod64:no_consume:64");
+fn the_resource_of_the_plugin_is_not_consumed() {
+    let gres = parse("vipu:pod64:no_consume:64");
     assert_eq!(
         (gres.name(), gres.kind(), gres.count()),
         ("vipu", Some("pod64"), 64)
     );
     assert_eq!(gres.counting(), Counting::NotConsumed);
     assert_eq!(gres.to_string(), "vipu:pod64:no_consume:64");
-    assert_eq!(read("vipu:no_consume:2").to_string(), "vipu:no_consume:2");
+    assert_eq!(parse("vipu:no_consume:2").to_string(), "vipu:no_consume:2");
 }
 
 #[test]
-fn a_number_behind_the_name_is_a_count_and_a_word_is_a_type() {
-    assert_eq!((read("vipu:2k").kind(), read("vipu:2k").count()), (None, 2048));
-    assert_eq!(read("vipu:pod16").kind(), Some("pod16"));
-    assert_eq!(read("vipu:pod16").count(), 1);
-    assert_eq!(read("gpu:2g.10gb").kind(), Some("2g.10gb"));
-    assert_eq!(read("vipu:4M").count(), 4 << 20);
-    assert_eq!(read("vipu:4:1P").count(), 1 << 50);
+fn a_number_after_the_name_is_a_count_and_a_word_is_a_type() {
+    assert_eq!((parse("vipu:2k").kind(), parse("vipu:2k").count()), (None, 2048));
+    assert_eq!(parse("vipu:pod16").kind(), Some("pod16"));
+    assert_eq!(parse("vipu:pod16").count(), 1);
+    assert_eq!(parse("gpu:2g.10gb").kind(), Some("2g.10gb"));
+    assert_eq!(parse("vipu:4M").count(), 4 << 20);
+    assert_eq!(parse("vipu:4:1P").count(), 1 << 50);
 }
 
 #[test]
-fn indices_and_sockets_are_read_from_parentheses() {
-    let gres = read("gpu:a100:5(IDX:0-3,8)");
+fn indices_and_sockets_are_parsed_from_parentheses() {
+    let gres = parse("gpu:a100:5(IDX:0-3,8)");
     let indices = gres.indices().unwrap();
     assert_eq!(indices.iter().collect::<Vec<_>>(), [0, 1, 2, 3, 8]);
     assert_eq!(indices.len(), 5);
     assert!(indices.contains(8) && !indices.contains(4));
-    assert_eq!(read("gpu:2(S:0-1)").sockets().unwrap().to_string(), "0-1");
-    assert_eq!(read("gpu:2(S:0-1)").count(), 2);
-    assert!(read("gpu:0(IDX:N/A)").indices().unwrap().is_empty());
-    assert_eq!(read("gpu:2(IDX:1,0)(S:1)").to_string(), "gpu:2(IDX:0-1)(S:1)");
+    assert_eq!(parse("gpu:2(S:0-1)").sockets().unwrap().to_string(), "0-1");
+    assert_eq!(parse("gpu:2(S:0-1)").count(), 2);
+    assert!(parse("gpu:0(IDX:N/A)").indices().unwrap().is_empty());
+    assert_eq!(parse("gpu:2(IDX:1,0)(S:1)").to_string(), "gpu:2(IDX:0-1)(S:1)");
 }
 
 #[test]
-fn a_list_is_split_at_commas_outside_of_parentheses() {
+fn a_list_is_split_at_commas_outside_parentheses() {
     let list: GresList = "--gres=vipu:1,vipu:4,gpu:a:3(IDX:0-1,7),nic".parse().unwrap();
     let counts: Vec<u64> = list.items().iter().map(Gres::count).collect();
     assert_eq!(counts, [1, 4, 3, 1]);
@@ -102,7 +105,7 @@ fn a_list_is_split_at_commas_outside_of_parentheses() {
 }
 
 #[test]
-fn trackable_resources_are_told_apart() {
+fn trackable_resources_are_split_into_generic_and_other() {
     let list: TresList = "cpu=1,mem=2.50G,node=1,billing=1,gres/vipu=4,gres/vipu:pod16=4"
         .parse()
         .unwrap();
@@ -115,7 +118,7 @@ fn trackable_resources_are_told_apart() {
         list.to_string(),
         "cpu=1,mem=2.50G,node=1,billing=1,gres/vipu=4,gres/vipu:pod16=4"
     );
-    for wrong in [
+    for invalid in [
         "cpu",
         "cpu=",
         "=1",
@@ -124,12 +127,12 @@ fn trackable_resources_are_told_apart() {
         "gres/vipu:=1",
         "a b=1",
     ] {
-        assert!(wrong.parse::<TresList>().is_err(), "{wrong}");
+        assert!(invalid.parse::<TresList>().is_err(), "{invalid}");
     }
 }
 
 #[test]
-fn what_is_refused_says_where_why_and_what_to_write() {
+fn an_error_contains_position_rule_and_fix() {
     assert_eq!(
         refused("vipu:::"),
         "\"vipu:::\", character 6 (\"\"): a part between colons is empty; write name, name:count or name:type:count"
@@ -159,16 +162,16 @@ fn what_is_refused_says_where_why_and_what_to_write() {
 }
 
 #[test]
-fn an_error_shows_a_bounded_part_of_a_long_text() {
+fn an_error_truncates_a_long_text() {
     let long = format!("vipu:{}:1", "ä".repeat(10_000));
     assert!(refused(&long).len() < 500, "{}", refused(&long).len());
 }
 
 #[test]
 fn a_count_becomes_a_partition_size_only_if_it_is_a_power_of_two() {
-    assert_eq!(read("ipu:4").ipus().unwrap().get(), 4);
+    assert_eq!(parse("ipu:4").ipus().unwrap().get(), 4);
     for text in ["ipu:3", "ipu:0", "ipu:128K", "ipu:4G"] {
-        assert!(read(text).ipus().is_err(), "{text}");
+        assert!(parse(text).ipus().is_err(), "{text}");
     }
 }
 
@@ -187,7 +190,7 @@ fn gres() -> impl Strategy<Value = Gres> {
     let details = (proptest::option::of(indices()), proptest::option::of(indices()));
     (name, kind, count, details, any::<bool>()).prop_map(
         |(name, kind, count, (indices, sockets), consumed)| {
-            let mut gres = Gres::new(&name, kind.as_deref(), count).expect("both are plain words");
+            let mut gres = Gres::new(&name, kind.as_deref(), count).expect("both are valid names");
             if let Some(indices) = indices {
                 gres = gres.with_indices(indices);
             }
@@ -204,7 +207,7 @@ fn gres() -> impl Strategy<Value = Gres> {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_as_what_it_was(gres in gres()) {
+    fn a_printed_resource_parses_to_itself(gres in gres()) {
         prop_assert_eq!(gres.to_string().parse::<Gres>(), Ok(gres.clone()));
         for prefix in ["gres:", "gres/"] {
             prop_assert_eq!(format!("{prefix}{gres}").parse::<Gres>(), Ok(gres.clone()));
@@ -212,13 +215,13 @@ proptest! {
     }
 
     #[test]
-    fn a_list_prints_and_reads_as_itself(items in proptest::collection::vec(gres(), 0..5)) {
+    fn a_printed_list_parses_to_itself(items in proptest::collection::vec(gres(), 0..5)) {
         let list: GresList = items.into_iter().collect();
         prop_assert_eq!(list.to_string().parse::<GresList>(), Ok(list));
     }
 
     #[test]
-    fn a_set_of_indices_holds_what_went_in(listed in proptest::collection::btree_set(0_u32..100, 0..20)) {
+    fn a_set_of_indices_contains_its_input(listed in proptest::collection::btree_set(0_u32..100, 0..20)) {
         let indices: Indices = listed.iter().copied().collect();
         prop_assert_eq!(indices.iter().collect::<Vec<_>>(), listed.iter().copied().collect::<Vec<_>>());
         prop_assert_eq!(indices.len(), listed.len() as u64);
@@ -226,7 +229,7 @@ proptest! {
     }
 
     #[test]
-    fn texts_near_to_real_ones_read_and_print_the_same_or_are_refused_with_words(text in "(gres[:/])?[a-z]{1,4}(:[a-z0-9]{0,3}){0,3}(\\([A-Z]{0,3}:?[0-9,-]{0,6}\\)){0,2}") {
+    fn similar_texts_round_trip_or_are_refused_with_a_position(text in "(gres[:/])?[a-z]{1,4}(:[a-z0-9]{0,3}){0,3}(\\([A-Z]{0,3}:?[0-9,-]{0,6}\\)){0,2}") {
         match text.parse::<Gres>() {
             Ok(gres) => prop_assert_eq!(gres.to_string().parse::<Gres>(), Ok(gres)),
             Err(error) => prop_assert!(error.position >= 1 && error.position <= text.len() + 1, "{}", error),

@@ -1,4 +1,4 @@
-//! Many calls at once.
+//! Cases about concurrent calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,200 +8,212 @@ use ipu_core::{PartitionId, Topology};
 use ipu_vipu_client::{Removal, VipuController, VipuError, ensure_absent, wait_active};
 use tokio::task::JoinSet;
 
-use super::harness::{Harness, Pod, id, listed, patience, refused, request};
+use super::harness::{Fixture, Harness, check_error, id, listed, request, wait_options};
 use super::{Setup, cases};
-use crate::conformance::{CaseOutcome, Stop, broken, ok, same};
+use crate::conformance::{CaseError, CaseOutcome, broken, check_eq, check_ok};
 
 cases![
-    many_at_once_never_share_an_ipu,
-    of_many_creations_of_one_id_one_is_done,
-    the_last_block_goes_to_one,
-    whoever_comes_and_goes_leaves_nothing,
-    the_listing_is_true_while_partitions_come_and_go,
-    many_removals_of_one_partition_remove_it,
-    many_resets_of_one_partition_lead_back_to_it,
+    concurrent_partitions_never_share_an_ipu,
+    one_of_many_creates_of_an_id_succeeds,
+    the_last_block_is_granted_once,
+    partition_churn_leaves_nothing,
+    the_listing_is_consistent_during_partition_churn,
+    concurrent_removals_remove_a_partition,
+    concurrent_resets_restore_a_partition,
 ];
 
-/// How many call at once: more than any controller has reason to queue, fewer than anybody limits.
-const CROWD: u32 = 16;
+/// Number of concurrent calls: more than a controller has reason to queue, fewer than any limit.
+const CONCURRENT_CALLS: u32 = 16;
 
-type Answers = BTreeMap<String, Result<PartitionId, VipuError>>;
+type Results = BTreeMap<String, Result<PartitionId, VipuError>>;
 
-/// Creates all of these at once.
-async fn create_all(pod: &Pod, wishes: impl IntoIterator<Item = (String, String, u32)>) -> Answers {
+/// Creates all requested partitions concurrently.
+async fn create_all(fixture: &Fixture, requests: impl IntoIterator<Item = (String, String, u32)>) -> Results {
     let mut calls = JoinSet::new();
-    for (key, name, size) in wishes {
-        let controller = Arc::clone(&pod.controller);
+    for (key, name, size) in requests {
+        let controller = Arc::clone(&fixture.controller);
         calls.spawn(async move { (key, controller.create_partition(request(&name, size)).await) });
     }
     calls.join_all().await.into_iter().collect()
 }
 
-/// "No IPU in two partitions" is what partitions are for; 64 partitions of one IPU are what a Pod64 has room for.
-async fn many_at_once_never_share_an_ipu(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod64())).await;
-    let wishes = (0..64).map(|n| (n.to_string(), format!("p{n}"), 1));
-    for (_, answer) in create_all(&pod, wishes).await {
-        ok("what fits is made, whoever asks at the same time", answer)?;
+/// "No IPU in two partitions" is the purpose of partitions; a Pod64 has capacity for 64 partitions of one
+/// IPU.
+async fn concurrent_partitions_never_share_an_ipu(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod64())).await;
+    let requests = (0..64).map(|n| (n.to_string(), format!("p{n}"), 1));
+    for (_, answer) in create_all(&fixture, requests).await {
+        check_ok(
+            "a partition that fits is created despite concurrent calls",
+            answer,
+        )?;
     }
-    // Which looks whether an IPU is in two.
-    let found = pod.listed().await?.len();
-    same("the listing has every partition, and no other", &found, &64)?;
-    let rule = "a full Pod has no room";
-    refused(rule, pod.create("one-more", 1).await, &["no_capacity"]).map(drop)
+    // Also checks that no IPU is in two partitions.
+    let found = fixture.listed().await?.len();
+    check_eq(
+        "the listing contains exactly the existing partitions",
+        &found,
+        &64,
+    )?;
+    let rule = "a full system has no capacity";
+    check_error(rule, fixture.create("one-more", 1).await, &["no_capacity"]).map(drop)
 }
 
-/// "`AlreadyExists` if the id is taken" (`create_partition`): also by somebody who came at the same time.
-async fn of_many_creations_of_one_id_one_is_done(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod16())).await;
+/// "`AlreadyExists` if the id is taken" (`create_partition`), also by a concurrent call.
+async fn one_of_many_creates_of_an_id_succeeds(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
     for _ in 0..4 {
-        // Of different sizes: none of them may be taken for a repetition.
-        let wishes = (0..CROWD).map(|n| (n.to_string(), "p1".to_owned(), 1 << (n % 2)));
-        let answers = create_all(&pod, wishes).await;
-        one_wins(
+        // Of different sizes: none of them may pass for a repetition.
+        let requests = (0..CONCURRENT_CALLS).map(|n| (n.to_string(), "p1".to_owned(), 1 << (n % 2)));
+        let answers = create_all(&fixture, requests).await;
+        check_one_success(
             &answers,
             "already_exists",
-            "of many creations of one id one is done",
+            "one of many creates of an id succeeds",
         )?;
-        pod.lists_exactly(&["p1"]).await?;
-        pod.remove("p1", Removal::Forced).await?;
+        fixture.check_listing(&["p1"]).await?;
+        fixture.remove("p1", Removal::Forced).await?;
     }
-    pod.is_all_free(16).await
+    fixture.check_all_free(16).await
 }
 
-/// "`NoCapacity` if it does not fit" (`create_partition`): also because of somebody who came at the same time.
-async fn the_last_block_goes_to_one(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod4())).await;
+/// "`NoCapacity` if it does not fit" (`create_partition`), also because of a concurrent call.
+async fn the_last_block_is_granted_once(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod4())).await;
     for round in 0..4 {
-        let wishes = (0..CROWD).map(|n| (format!("r{round}-{n}"), format!("r{round}-{n}"), 4));
-        let answers = create_all(&pod, wishes).await;
-        let winner = one_wins(
+        let requests = (0..CONCURRENT_CALLS).map(|n| (format!("r{round}-{n}"), format!("r{round}-{n}"), 4));
+        let answers = create_all(&fixture, requests).await;
+        let winner = check_one_success(
             &answers,
             "no_capacity",
-            "of many who want the last block one gets it",
+            "one of many requests for the last block succeeds",
         )?;
-        pod.lists_exactly(&[&winner]).await?;
-        pod.remove(&winner, Removal::Forced).await?;
+        fixture.check_listing(&[&winner]).await?;
+        fixture.remove(&winner, Removal::Forced).await?;
     }
-    pod.is_all_free(4).await
+    fixture.check_all_free(4).await
 }
 
-/// The key of the one answer that is a success; all others are errors with this label.
-fn one_wins(answers: &Answers, others: &str, rule: &str) -> Result<String, Stop> {
+/// Returns the key of the only success; all other results are errors with this label.
+fn check_one_success(answers: &Results, others: &str, rule: &str) -> Result<String, CaseError> {
     let (won, lost): (Vec<_>, Vec<_>) = answers.iter().partition(|(_, answer)| answer.is_ok());
     for (_, answer) in lost {
-        refused(rule, answer.clone(), &[others])?;
+        check_error(rule, answer.clone(), &[others])?;
     }
     match won.as_slice() {
         [(key, _)] => Ok((*key).clone()),
         several => {
-            let seen = format!("{} successes", several.len());
-            Err(broken(rule, "one success", seen))
+            let actual = format!("{} successes", several.len());
+            Err(broken(rule, "one success", actual))
         }
     }
 }
 
-/// One who makes and removes partitions of two IPUs, again and again.
-async fn come_and_go(controller: Arc<dyn VipuController>, who: u32, rounds: u32) -> CaseOutcome {
+/// Creates and removes partitions of two IPUs repeatedly.
+async fn churn_client(controller: Arc<dyn VipuController>, client: u32, rounds: u32) -> CaseOutcome {
     for round in 0..rounds {
-        let name = format!("w{who}-{round}");
+        let name = format!("w{client}-{round}");
         let answer = controller.create_partition(request(&name, 2)).await;
-        ok("what fits is made, whoever asks at the same time", answer)?;
-        let answer = wait_active(&*controller, &id(&name), &patience()).await;
-        ok("a partition becomes active", answer)?;
-        let answer = ensure_absent(&*controller, &id(&name), Removal::Regular, &patience()).await;
-        ok("a partition is removed", answer)?;
+        check_ok(
+            "a partition that fits is created despite concurrent calls",
+            answer,
+        )?;
+        let answer = wait_active(&*controller, &id(&name), &wait_options()).await;
+        check_ok("a partition becomes active", answer)?;
+        let answer = ensure_absent(&*controller, &id(&name), Removal::Regular, &wait_options()).await;
+        check_ok("a partition is removed", answer)?;
     }
     Ok(())
 }
 
-/// Eight who never want more than the sixteen IPUs of the Pod, all blocks of one size, so that there is always room.
-fn churn(pod: &Pod, rounds: u32) -> JoinSet<CaseOutcome> {
+/// Starts eight clients that together need at most the sixteen IPUs, in blocks of one size, so that capacity
+/// always suffices.
+fn churn(fixture: &Fixture, rounds: u32) -> JoinSet<CaseOutcome> {
     let mut tasks = JoinSet::new();
-    for who in 0..8 {
-        tasks.spawn(come_and_go(Arc::clone(&pod.controller), who, rounds));
+    for client in 0..8 {
+        tasks.spawn(churn_client(Arc::clone(&fixture.controller), client, rounds));
     }
     tasks
 }
 
-/// The first that stopped early, if any.
-async fn all_end(tasks: JoinSet<CaseOutcome>) -> CaseOutcome {
+/// Returns the first failure, if any.
+async fn join_all(tasks: JoinSet<CaseOutcome>) -> CaseOutcome {
     tasks.join_all().await.into_iter().collect()
 }
 
-/// What is removed is free again (reference, Calls), whatever others do meanwhile.
-async fn whoever_comes_and_goes_leaves_nothing(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod16())).await;
-    all_end(churn(&pod, 6)).await?;
-    pod.is_all_free(16).await
+/// The IPUs of a removed partition are free again (reference, Calls), independent of concurrent clients.
+async fn partition_churn_leaves_nothing(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
+    join_all(churn(&fixture, 6)).await?;
+    fixture.check_all_free(16).await
 }
 
-/// A listing is of one moment: no partition twice, no IPU in two, nobody left out who is there all the time.
-async fn the_listing_is_true_while_partitions_come_and_go(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod64())).await;
-    pod.make("stays", 16).await?;
-    let looks = Arc::new(AtomicUsize::new(0));
-    let mut tasks = churn(&pod, 4);
+/// A listing is a consistent snapshot: no partition twice, no IPU in two, no existing partition missing.
+async fn the_listing_is_consistent_during_partition_churn(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod64())).await;
+    fixture.create_active("permanent", 16).await?;
+    let listings = Arc::new(AtomicUsize::new(0));
+    let mut tasks = churn(&fixture, 4);
     for _ in 0..2 {
-        let (controller, looks) = (Arc::clone(&pod.controller), Arc::clone(&looks));
+        let (controller, listings) = (Arc::clone(&fixture.controller), Arc::clone(&listings));
         tasks.spawn(async move {
             for _ in 0..24 {
-                let seen = listed(&*controller).await?;
-                let there = seen.iter().any(|partition| partition.id == id("stays"));
-                same("who is there all the time is always listed", &there, &true)?;
-                looks.fetch_add(1, Ordering::Relaxed);
+                let actual = listed(&*controller).await?;
+                let listed = actual.iter().any(|partition| partition.id == id("permanent"));
+                check_eq("a partition that always exists is always listed", &listed, &true)?;
+                listings.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
         });
     }
-    all_end(tasks).await?;
-    same("every look was taken", &looks.load(Ordering::Relaxed), &48)?;
-    pod.lists_exactly(&["stays"]).await
+    join_all(tasks).await?;
+    check_eq("every listing was made", &listings.load(Ordering::Relaxed), &48)?;
+    fixture.check_listing(&["permanent"]).await
 }
 
-/// A remove starts it, finds it under way (accepted, or refused: both are known of controllers, and `ensure_absent` takes
-/// both), or finds it gone.
-async fn many_removals_of_one_partition_remove_it(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::steady(Topology::pod16())).await;
-    pod.make("p1", 16).await?;
+/// A remove starts the removal, finds it in progress (accepted or rejected: both occur, and `ensure_absent`
+/// handles both), or finds the partition gone.
+async fn concurrent_removals_remove_a_partition(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::steady(Topology::pod16())).await;
+    fixture.create_active("p1", 16).await?;
     let mut calls = JoinSet::new();
-    for _ in 0..CROWD {
-        let controller = Arc::clone(&pod.controller);
+    for _ in 0..CONCURRENT_CALLS {
+        let controller = Arc::clone(&fixture.controller);
         calls.spawn(async move { controller.remove_partition(&id("p1"), false).await });
     }
     let answers = calls.join_all().await;
-    let rule = "a removal is begun, under way or over";
-    same(
-        "one of many removals is done",
+    let rule = "a removal starts, is in progress or has ended";
+    check_eq(
+        "one of many removals succeeds",
         &answers.iter().any(Result::is_ok),
         &true,
     )?;
     for answer in answers.into_iter().filter(Result::is_err) {
-        refused(rule, answer, &["not_found", "refused"])?;
+        check_error(rule, answer, &["not_found", "refused"])?;
     }
-    pod.remove("p1", Removal::Regular).await?;
-    pod.is_all_free(16).await
+    fixture.remove("p1", Removal::Regular).await?;
+    fixture.check_all_free(16).await
 }
 
-/// A reset starts it, or is refused while one is under way (FAILED_PRECONDITION, an assumption).
-async fn many_resets_of_one_partition_lead_back_to_it(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::steady(Topology::pod16())).await;
-    pod.make("p1", 4).await?;
-    let before = pod.listed().await?;
+/// A reset starts, or is rejected while another one is in progress (FAILED_PRECONDITION, an assumption).
+async fn concurrent_resets_restore_a_partition(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::steady(Topology::pod16())).await;
+    fixture.create_active("p1", 4).await?;
+    let before = fixture.listed().await?;
     let mut calls = JoinSet::new();
-    for _ in 0..CROWD {
-        let controller = Arc::clone(&pod.controller);
+    for _ in 0..CONCURRENT_CALLS {
+        let controller = Arc::clone(&fixture.controller);
         calls.spawn(async move { controller.reset_partition(&id("p1")).await });
     }
     let answers = calls.join_all().await;
-    same(
-        "one of many resets is done",
+    check_eq(
+        "one of many resets succeeds",
         &answers.iter().any(Result::is_ok),
         &true,
     )?;
     for answer in answers.into_iter().filter(Result::is_err) {
-        refused("a reset is begun, or one is under way", answer, &["refused"])?;
+        check_error("a reset starts, or one is in progress", answer, &["refused"])?;
     }
-    pod.is_active("p1").await?;
-    same("a reset changes nothing else", &pod.listed().await?, &before)
+    fixture.check_active("p1").await?;
+    check_eq("a reset changes nothing else", &fixture.listed().await?, &before)
 }

@@ -1,28 +1,28 @@
-//! What a controller refuses, and the error that says so.
+//! Cases about rejected calls and their errors.
 
 use ipu_core::{AgentId, AllocationId, Topology};
 use ipu_vipu_client::{CreatePartition, Removal, VipuError};
 
-use super::harness::{Harness, id, place, refused, request};
+use super::harness::{Harness, check_error, id, place, request};
 use super::{Setup, cases};
-use crate::conformance::{CaseOutcome, ok, same};
+use crate::conformance::{CaseOutcome, check_eq, check_ok};
 
 cases![
-    an_unknown_partition_is_not_found_everywhere,
-    an_id_that_is_taken_is_refused_whatever_is_asked_for,
-    what_does_not_fit_now_has_no_room,
-    gcds_and_replicas_that_do_not_divide_are_refused,
-    ipus_that_do_not_exist_or_do_not_match_are_refused,
-    an_unknown_allocation_or_agent_is_refused_and_is_no_missing_partition,
-    a_gcd_that_does_not_exist_is_refused,
-    a_refused_creation_leaves_nothing,
+    an_unknown_partition_is_not_found_by_any_call,
+    a_create_with_a_taken_id_is_rejected,
+    a_create_without_capacity_is_rejected,
+    gcds_and_replicas_that_do_not_divide_are_rejected,
+    unknown_or_mismatched_ipus_are_rejected,
+    an_unknown_allocation_or_agent_is_not_a_missing_partition,
+    an_unknown_gcd_is_rejected,
+    a_rejected_create_has_no_effect,
 ];
 
 /// "`NOT_FOUND`: `NotFound` of a call about an existing partition" (reference, Errors).
-async fn an_unknown_partition_is_not_found_everywhere(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod16())).await;
-    pod.make("other", 4).await?;
-    let (controller, p1) = (&pod.controller, id("p1"));
+async fn an_unknown_partition_is_not_found_by_any_call(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
+    fixture.create_active("other", 4).await?;
+    let (controller, p1) = (&fixture.controller, id("p1"));
     let answers = [
         ("status", controller.partition_status(&p1).await.map(drop)),
         ("ipuof_config", controller.ipuof_config(&p1, None).await.map(drop)),
@@ -35,110 +35,113 @@ async fn an_unknown_partition_is_not_found_everywhere(lab: Harness) -> CaseOutco
         ("remove by force", controller.remove_partition(&p1, true).await),
     ];
     for (call, answer) in answers {
-        let rule = "a call about a partition that does not exist is not found, by its id";
+        let rule = "a call for a missing partition returns not found with its id";
         let expected = Err(VipuError::NotFound { id: p1.clone() });
-        same(rule, &(call, answer), &(call, expected))?;
+        check_eq(rule, &(call, answer), &(call, expected))?;
     }
-    pod.lists_exactly(&["other"]).await
+    fixture.check_listing(&["other"]).await
 }
 
-/// "`ALREADY_EXISTS`: `AlreadyExists` of a create" (reference, Errors; the code is an assumption). It comes before a look at
-/// the room, or a lost reply would pass for a full Pod.
-async fn an_id_that_is_taken_is_refused_whatever_is_asked_for(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod16())).await;
-    pod.make("p1", 16).await?;
-    let before = pod.listed().await?;
+/// "`ALREADY_EXISTS`: `AlreadyExists` of a create" (reference, Errors; the code is an assumption). The
+/// controller checks it before capacity; otherwise a retry after a lost reply would look like a lack of
+/// capacity.
+async fn a_create_with_a_taken_id_is_rejected(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
+    fixture.create_active("p1", 16).await?;
+    let before = fixture.listed().await?;
     for size in [16, 1] {
-        let rule = "an id that is taken exists already, whatever is asked for";
+        let rule = "a create with a taken id returns already exists";
         let expected = Err(VipuError::AlreadyExists { id: id("p1") });
-        same(rule, &pod.create("p1", size).await, &expected)?;
+        check_eq(rule, &fixture.create("p1", size).await, &expected)?;
     }
-    let rule = "a refused creation changes nothing";
-    same(rule, &pod.listed().await?, &before)
+    let rule = "a rejected create has no effect";
+    check_eq(rule, &fixture.listed().await?, &before)
 }
 
-/// "`RESOURCE_EXHAUSTED`: `NoCapacity`, after a change, not done" (reference, Errors; the code is an assumption).
-async fn what_does_not_fit_now_has_no_room(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod16())).await;
-    let rule = "what does not fit has no room";
-    refused(rule, pod.create("big", 32).await, &["no_capacity"])?;
-    pod.make("p1", 8).await?;
-    refused(rule, pod.create("p2", 16).await, &["no_capacity"])?;
-    pod.make("p3", 8).await?;
-    refused(rule, pod.create("p4", 1).await, &["no_capacity"])?;
-    pod.remove("p1", Removal::Regular).await?;
-    pod.make("p4", 8).await
+/// "`RESOURCE_EXHAUSTED`: `NoCapacity`, after a change, not done" (reference, Errors; the code is an
+/// assumption).
+async fn a_create_without_capacity_is_rejected(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
+    let rule = "a partition that does not fit is rejected for lack of capacity";
+    check_error(rule, fixture.create("big", 32).await, &["no_capacity"])?;
+    fixture.create_active("p1", 8).await?;
+    check_error(rule, fixture.create("p2", 16).await, &["no_capacity"])?;
+    fixture.create_active("p3", 8).await?;
+    check_error(rule, fixture.create("p4", 1).await, &["no_capacity"])?;
+    fixture.remove("p1", Removal::Regular).await?;
+    fixture.create_active("p4", 8).await
 }
 
 /// "Graph compilation domains […] divides `size`", replicas "at least `gcds`" (`PartitionSpec`).
-async fn gcds_and_replicas_that_do_not_divide_are_refused(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod16())).await;
+async fn gcds_and_replicas_that_do_not_divide_are_rejected(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
     for (gcds, replicas) in [(3, 3), (8, 8), (2, 1)] {
         let mut wanted = request("p1", 4);
         wanted.spec.gcds = gcds;
         wanted.spec.replicas = replicas;
-        let answer = pod.controller.create_partition(wanted).await;
-        let rule = format!("4 IPUs with {gcds} GCDs and {replicas} replicas are refused");
-        refused(&rule, answer, &["refused"])?;
+        let answer = fixture.controller.create_partition(wanted).await;
+        let rule = format!("4 IPUs with {gcds} GCDs and {replicas} replicas are rejected");
+        check_error(&rule, answer, &["refused"])?;
     }
-    pod.lists_exactly(&[]).await
+    fixture.check_listing(&[]).await
 }
 
-/// IPUs by place are as many as the size, exist, and are named once (simulator, The user API; the code is an assumption).
-async fn ipus_that_do_not_exist_or_do_not_match_are_refused(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod16())).await;
-    let wishes = [
+/// IPUs by place must match the size, exist, and be named once (simulator, The user API; the code is an
+/// assumption).
+async fn unknown_or_mismatched_ipus_are_rejected(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
+    let choices = [
         vec![place(0, 16), place(0, 17)],
         vec![place(1, 0), place(1, 1)],
         vec![place(0, 0)],
         vec![place(0, 0), place(0, 0)],
     ];
-    for ipus in wishes {
-        let rule = format!("two IPUs by the places {ipus:?} are refused");
+    for ipus in choices {
+        let rule = format!("two IPUs at the places {ipus:?} are rejected");
         let wanted = CreatePartition {
             ipus,
             ..request("p1", 2)
         };
-        let answer = pod.controller.create_partition(wanted).await;
-        refused(&rule, answer, &["refused"])?;
+        let answer = fixture.controller.create_partition(wanted).await;
+        check_error(&rule, answer, &["refused"])?;
     }
-    pod.lists_exactly(&[]).await
+    fixture.check_listing(&[]).await
 }
 
-/// "`NotFound` of a call about an existing partition, else `ControllerRejection`" (reference, Errors): taken for the partition, it would
-/// let a held one pass for gone.
-async fn an_unknown_allocation_or_agent_is_refused_and_is_no_missing_partition(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod16())).await;
-    // With everything in it that a URL has a meaning for.
-    let nowhere = AllocationId::new("no/where?&=%20").expect("an id");
+/// "`NotFound` of a call about an existing partition, else `Refused`" (reference, Errors): with
+/// `NotFound`, a held partition would appear to be gone.
+async fn an_unknown_allocation_or_agent_is_not_a_missing_partition(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
+    // An id with characters that have a meaning in URLs.
+    let unknown_allocation = AllocationId::new("no/where?&=%20").expect("an id");
     let mut wanted = request("p1", 4);
-    wanted.spec.allocation = Some(nowhere.clone());
-    let rule = "an allocation that does not exist is refused";
-    let answer = pod.controller.create_partition(wanted).await;
-    refused(rule, answer, &["refused"])?;
-    let answer = pod.controller.list_partitions(Some(nowhere)).await;
-    refused(rule, answer, &["refused"])?;
-    let nobody = AgentId::new("nobody&x").expect("an id");
-    let answer = pod.controller.ipu_attributes(&[nobody]).await;
-    refused("an agent that does not exist is refused", answer, &["refused"]).map(drop)
+    wanted.spec.allocation = Some(unknown_allocation.clone());
+    let rule = "an unknown allocation is rejected";
+    let answer = fixture.controller.create_partition(wanted).await;
+    check_error(rule, answer, &["refused"])?;
+    let answer = fixture.controller.list_partitions(Some(unknown_allocation)).await;
+    check_error(rule, answer, &["refused"])?;
+    let unknown_agent = AgentId::new("nobody&x").expect("an id");
+    let answer = fixture.controller.ipu_attributes(&[unknown_agent]).await;
+    check_error("an unknown agent is rejected", answer, &["refused"]).map(drop)
 }
 
 /// GCDs are numbered from 0 (`GcdID`; the code is an assumption).
-async fn a_gcd_that_does_not_exist_is_refused(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod16())).await;
-    pod.make("p1", 4).await?;
-    let answer = pod.controller.ipuof_config(&id("p1"), Some(1)).await;
-    let rule = "the configuration of a GCD that does not exist is refused";
-    refused(rule, answer, &["refused"]).map(drop)
+async fn an_unknown_gcd_is_rejected(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
+    fixture.create_active("p1", 4).await?;
+    let answer = fixture.controller.ipuof_config(&id("p1"), Some(1)).await;
+    let rule = "the configuration of an unknown GCD is rejected";
+    check_error(rule, answer, &["refused"]).map(drop)
 }
 
-/// An error that says "not done" (reference, Errors) is true.
-async fn a_refused_creation_leaves_nothing(lab: Harness) -> CaseOutcome {
-    let pod = lab.pod(Setup::quick(Topology::pod4())).await;
-    let rule = "what does not fit has no room";
-    refused(rule, pod.create("p1", 8).await, &["no_capacity"])?;
-    pod.is_unknown("p1").await?;
-    pod.lists_exactly(&[]).await?;
-    let rule = "an id that was refused is free";
-    ok(rule, pod.create("p1", 4).await).map(drop)
+/// An error that means "not done" (reference, Errors) must be correct.
+async fn a_rejected_create_has_no_effect(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod4())).await;
+    let rule = "a partition that does not fit is rejected for lack of capacity";
+    check_error(rule, fixture.create("p1", 8).await, &["no_capacity"])?;
+    fixture.check_unknown("p1").await?;
+    fixture.check_listing(&[]).await?;
+    let rule = "the id of a rejected create is free";
+    check_ok(rule, fixture.create("p1", 4).await).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Faults between the suite and the controller under test, which need nothing of it.
+//! Faults between the suite and the controller under test, without its support.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,40 +11,40 @@ use ipu_vipu_client::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, 
 use super::CallKind;
 
 /// Longer than any caller waits.
-const LATE: Duration = Duration::from_secs(3600);
+const FOREVER: Duration = Duration::from_secs(3600);
 
-/// What happens to a call.
+/// Fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Strike {
-    /// It does not arrive.
+pub(super) enum InjectedFault {
+    /// The call does not arrive.
     LostRequest,
-    /// It is done, and the reply is lost.
+    /// The call takes effect, and the reply is lost.
     LostReply,
-    /// It does not arrive, and the caller is told that the controller failed.
+    /// The call does not arrive, and the caller receives a controller failure.
     Failed,
-    /// It is done twice, and the first reply is heard.
+    /// The call takes effect twice, and the caller receives the first reply.
     TwiceFirst,
-    /// It is done twice, and the second reply is heard.
+    /// The call takes effect twice, and the caller receives the second reply.
     TwiceSecond,
-    /// It is on its way for longer than anybody waits.
+    /// The request is in flight for longer than any caller waits.
     SlowRequest,
-    /// It is done, and the reply is on its way for longer than anybody waits.
+    /// The call takes effect, and the reply is in flight for longer than any caller waits.
     SlowReply,
 }
 
-/// Decides by the kind of a call and its number, from 1, what happens to it.
-type Plan = Box<dyn FnMut(CallKind, u32) -> Option<Strike> + Send>;
+/// Chooses the fault by the kind of a call and its number, from 1.
+type FaultPlan = Box<dyn FnMut(CallKind, u32) -> Option<InjectedFault> + Send>;
 
-/// A controller with faults in front of it. There are points before and after each call at which its caller can die.
-pub(super) struct Faulty {
+/// Controller with injected faults. Its caller can crash before and after each call.
+pub(super) struct FaultyController {
     inner: Arc<dyn VipuController>,
-    plan: Mutex<(u32, Plan)>,
+    plan: Mutex<(u32, FaultPlan)>,
 }
 
-impl Faulty {
+impl FaultyController {
     pub(super) fn new(
         inner: &Arc<dyn VipuController>,
-        plan: impl FnMut(CallKind, u32) -> Option<Strike> + Send + 'static,
+        plan: impl FnMut(CallKind, u32) -> Option<InjectedFault> + Send + 'static,
     ) -> Self {
         Self {
             inner: Arc::clone(inner),
@@ -52,17 +52,17 @@ impl Faulty {
         }
     }
 
-    /// No faults: only the points at which the caller can die.
+    /// Wraps a controller without faults: only the points at which the caller can crash.
     pub(super) fn stepping(inner: &Arc<dyn VipuController>) -> Self {
         Self::new(inner, |_, _| None)
     }
 
-    /// `strike` happens to call number `call`, from 1.
-    pub(super) fn at(inner: &Arc<dyn VipuController>, call: u32, strike: Strike) -> Self {
-        Self::new(inner, move |_, number| (number == call).then_some(strike))
+    /// Injects `fault` into call number `call`, from 1.
+    pub(super) fn at(inner: &Arc<dyn VipuController>, call: u32, fault: InjectedFault) -> Self {
+        Self::new(inner, move |_, number| (number == call).then_some(fault))
     }
 
-    fn strike(&self, kind: CallKind) -> Option<Strike> {
+    fn fault(&self, kind: CallKind) -> Option<InjectedFault> {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let (number, decide) = &mut *plan;
         *number += 1;
@@ -73,34 +73,34 @@ impl Faulty {
     where
         F: Future<Output = Result<T, VipuError>>,
     {
-        let strike = self.strike(kind);
+        let fault = self.fault(kind);
         tokio::task::yield_now().await;
-        let answer = match strike {
+        let answer = match fault {
             None => call().await,
-            Some(Strike::LostRequest) => Err(lost()),
-            Some(Strike::Failed) => Err(VipuError::Failed {
-                detail: "a fault of the suite".to_owned(),
+            Some(InjectedFault::LostRequest) => Err(lost()),
+            Some(InjectedFault::Failed) => Err(VipuError::Failed {
+                detail: "injected fault".to_owned(),
             }),
-            Some(Strike::LostReply) => {
+            Some(InjectedFault::LostReply) => {
                 drop(call().await);
                 Err(lost())
             }
-            Some(Strike::TwiceFirst) => {
+            Some(InjectedFault::TwiceFirst) => {
                 let answer = call().await;
                 drop(call().await);
                 answer
             }
-            Some(Strike::TwiceSecond) => {
+            Some(InjectedFault::TwiceSecond) => {
                 drop(call().await);
                 call().await
             }
-            Some(Strike::SlowRequest) => {
-                tokio::time::sleep(LATE).await;
+            Some(InjectedFault::SlowRequest) => {
+                tokio::time::sleep(FOREVER).await;
                 call().await
             }
-            Some(Strike::SlowReply) => {
+            Some(InjectedFault::SlowReply) => {
                 let answer = call().await;
-                tokio::time::sleep(LATE).await;
+                tokio::time::sleep(FOREVER).await;
                 answer
             }
         };
@@ -112,12 +112,12 @@ impl Faulty {
 fn lost() -> VipuError {
     VipuError::Unreachable {
         endpoint: "the suite".to_owned(),
-        detail: "a fault of the suite".to_owned(),
+        detail: "injected fault".to_owned(),
     }
 }
 
 #[async_trait]
-impl VipuController for Faulty {
+impl VipuController for FaultyController {
     async fn version(&self) -> Result<String, VipuError> {
         self.pass(CallKind::Other, || self.inner.version()).await
     }

@@ -1,4 +1,4 @@
-//! The ledger over the controller under test: what all of the above is for.
+//! The ledger on the controller under test, which combines the requirements of all other cases.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,97 +12,100 @@ use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::crashes::die_after;
-use super::fault_injection::{Faulty, Strike};
+use super::crashes::crash_after;
+use super::fault_injection::{FaultyController, InjectedFault};
 use super::harness::{Harness, listed, size};
 use super::{CallKind, Setup, cases};
-use crate::conformance::{CaseOutcome, broken, ok, same};
+use crate::conformance::{CaseOutcome, broken, check_eq, check_ok};
 use crate::random::Random;
 
-cases![owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails,];
+cases![owners_on_a_ledger_never_double_book_or_leak,];
 
-type Partitions = Ledger<Faulty, MemoryStore>;
+type Partitions = Ledger<FaultyController, MemoryStore>;
 
-/// What each of the owners wants: more in all than the sixteen IPUs of the Pod, so that some wait.
+/// Partition sizes of the owners: more than the sixteen IPUs in all, so that some requests are queued.
 const WANTED: [u32; 6] = [2, 4, 8, 4, 2, 8];
 
-/// How long a call of one who died may be under way: his requests are not held up by anything but this machine.
+/// Maximum time in flight of a call whose caller crashed: only this machine delays its requests.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Far longer than all of them need one after another.
+/// Far longer than all owners need in sequence.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The promise of `ipu-ledger`: "no partition is handed to two owners, whatever dies when", and "none is lost".
-async fn owners_over_a_ledger_share_nothing_and_leak_nothing_whatever_fails(lab: Harness) -> CaseOutcome {
+async fn owners_on_a_ledger_never_double_book_or_leak(harness: Harness) -> CaseOutcome {
     let topology = Topology::pod16();
-    let pod = lab.pod(Setup::quick(topology.clone())).await;
-    let controller = Arc::new(Faulty::new(&pod.controller, now_and_then(11)));
+    let fixture = harness.start(Setup::quick(topology.clone())).await;
+    let controller = Arc::new(FaultyController::new(
+        &fixture.controller,
+        intermittent_faults(11),
+    ));
     let (store, options) = (MemoryStore::new(), options(topology));
-    // Each has a ledger of its own, as in a process of its own: only the store and the controller are shared.
+    // Each owner has its own ledger, as in its own process: only the store and the controller are shared.
     let ledger = || -> Partitions {
         let pool = ControllerPool::single(name(), Arc::clone(&controller));
         Ledger::new(pool, store.clone(), options.clone())
     };
-    let used = Used::default();
+    let used = UsedIpus::default();
     let mut owners = JoinSet::new();
     for number in 0..WANTED.len() {
-        let life = Tenant {
+        let tenant = Tenant {
             number,
             ledger: ledger(),
-            controller: Arc::clone(&pod.controller),
+            controller: Arc::clone(&fixture.controller),
             used: used.clone(),
         };
-        owners.spawn(life.run());
+        owners.spawn(tenant.run());
     }
     let Ok(ended) = tokio::time::timeout(TIMEOUT, owners.join_all()).await else {
-        let rule = "whoever waits gets a partition, and can give it back";
-        let seen = format!("some were still at it after {TIMEOUT:?}");
-        return Err(broken(rule, "all owners end", seen));
+        let rule = "every queued owner gets a partition and can release it";
+        let actual = format!("some were still running after {TIMEOUT:?}");
+        return Err(broken(rule, "all owners end", actual));
     };
     ended.into_iter().collect::<CaseOutcome>()?;
 
     let last = ledger();
     for _ in 0..10 {
-        ok("a ledger can be repaired", last.repair(&all_dead).await)?;
-        if ok("the store answers", last.list().await)?.is_empty() {
+        check_ok("a ledger can be repaired", last.repair(&all_dead).await)?;
+        if check_ok("the store answers", last.list().await)?.is_empty() {
             break;
         }
         tokio::time::sleep(SETTLE).await;
     }
-    let left: Vec<_> = ok("the store answers", last.list().await)?
+    let left: Vec<_> = check_ok("the store answers", last.list().await)?
         .iter()
         .map(|entry| format!("{} is {}", entry.id, entry.state.label()))
         .collect();
-    same("the ledger ends with nothing", &left, &Vec::new())?;
-    pod.is_all_free(16).await
+    check_eq("the ledger ends empty", &left, &Vec::new())?;
+    fixture.check_all_free(16).await
 }
 
-/// Faults in one call of six, never in two in a row, which would count as a controller that is down.
-fn now_and_then(seed: u64) -> impl FnMut(CallKind, u32) -> Option<Strike> + Send + 'static {
+/// Injects faults into one call of six, never two in a row, which would count as a controller outage.
+fn intermittent_faults(seed: u64) -> impl FnMut(CallKind, u32) -> Option<InjectedFault> + Send + 'static {
     let strikes = [
-        Strike::LostRequest,
-        Strike::LostReply,
-        Strike::Failed,
-        Strike::TwiceFirst,
-        Strike::TwiceSecond,
+        InjectedFault::LostRequest,
+        InjectedFault::LostReply,
+        InjectedFault::Failed,
+        InjectedFault::TwiceFirst,
+        InjectedFault::TwiceSecond,
     ];
     let mut random = Random::new(seed);
     let mut rests = false;
     move |_, _| {
-        let strike = random.chance(17) && !rests;
-        rests = strike;
-        strike.then(|| *random.pick(&strikes))
+        let fault = random.chance(17) && !rests;
+        rests = fault;
+        fault.then(|| *random.pick(&strikes))
     }
 }
 
 fn name() -> ControllerName {
-    ControllerName::new("under-test").expect("a name")
+    ControllerName::new("under-test").expect("a valid name")
 }
 
 fn options(topology: Topology) -> LedgerOptions {
     let start = Instant::now();
     let mut options = LedgerOptions::default();
-    // Of tokio, so that paused time moves it.
+    // Tokio's clock, so that paused time advances it.
     options.clock = Arc::new(move || Timestamp::from_millis(1_000_000).plus(start.elapsed()));
     options.settle = SETTLE;
     options.first_poll = Duration::from_millis(1);
@@ -116,17 +119,21 @@ fn all_dead(_: &Entry) -> OwnerLiveness {
     OwnerLiveness::Dead
 }
 
-/// Which IPUs are in use, and by whom.
+/// IPUs in use and their owners.
 #[derive(Clone, Default)]
-struct Used(Arc<Mutex<BTreeMap<IpuPlace, usize>>>);
+struct UsedIpus(Arc<Mutex<BTreeMap<IpuPlace, usize>>>);
 
-impl Used {
+impl UsedIpus {
     fn enter(&self, owner: usize, places: &[IpuPlace]) -> CaseOutcome {
         let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for place in places {
             if let Some(other) = used.insert(*place, owner) {
-                let seen = format!("{place:?} is used by owners {other} and {owner}");
-                return Err(broken("no IPU is used by two owners", "one at most", seen));
+                let actual = format!("{place:?} is used by owners {other} and {owner}");
+                return Err(broken(
+                    "no IPU is used by two owners",
+                    "at most one owner",
+                    actual,
+                ));
             }
         }
         Ok(())
@@ -144,18 +151,19 @@ impl Used {
 struct Tenant {
     number: usize,
     ledger: Partitions,
-    /// The same controller, without faults, to look at it.
+    /// Controller without faults, for checks.
     controller: Arc<dyn VipuController>,
-    used: Used,
+    used: UsedIpus,
 }
 
 impl Tenant {
-    /// Gets a partition, uses it, has it reset, uses it again, gives it back; and dies before every step, once.
+    /// Requests a partition, uses it, has it reset, uses it again and releases it; crashes once before every
+    /// step.
     async fn run(self) -> CaseOutcome {
         let owner = Owner {
             kind: "Suite".to_owned(),
-            job: ok(
-                "a key of a job",
+            job: check_ok(
+                "a valid job key",
                 JobKey::new("suite", format!("owner{}", self.number), "1"),
             )?,
         };
@@ -164,15 +172,15 @@ impl Tenant {
         for attempt in 0..3 {
             request.attempt = attempt;
             let steps = 3 * (attempt + 1) + u32::try_from(self.number).unwrap_or(0);
-            die_after(steps, self.ledger.ensure(request.clone())).await;
+            crash_after(steps, self.ledger.ensure(request.clone())).await;
             let granted = self.ledger.ensure_active(request.clone(), &mut |_| {}).await;
-            let granted = ok("whoever waits gets a partition", granted)?;
+            let granted = check_ok("every queued owner gets a partition", granted)?;
             self.work(&granted.id).await?;
         }
-        die_after(4, self.ledger.release(&request.id, &owner, Some(request.attempt))).await;
+        crash_after(4, self.ledger.release(&request.id, &owner, Some(request.attempt))).await;
         loop {
-            match ok(
-                "a partition is given back",
+            match check_ok(
+                "a partition is released",
                 self.ledger
                     .release(&request.id, &owner, Some(request.attempt))
                     .await,
@@ -183,13 +191,13 @@ impl Tenant {
         }
     }
 
-    /// The partition is there, active, and no IPU of it is another owner's.
+    /// Checks that the partition exists, is active and shares no IPU with another owner.
     async fn work(&self, id: &ipu_core::PartitionId) -> CaseOutcome {
-        let seen = listed(&*self.controller).await?;
-        let mine = seen.into_iter().find(|partition| partition.id == *id);
+        let actual = listed(&*self.controller).await?;
+        let mine = actual.into_iter().find(|partition| partition.id == *id);
         let state = mine.as_ref().map(|partition| partition.state.label());
-        let rule = "a partition that is granted is there and active";
-        same(rule, &(id, state), &(id, Some(PartitionState::Active.label())))?;
+        let rule = "a granted partition exists and is active";
+        check_eq(rule, &(id, state), &(id, Some(PartitionState::Active.label())))?;
         let places = mine.map(|partition| partition.ipus).unwrap_or_default();
         self.used.enter(self.number, &places)?;
         for _ in 0..3 {

@@ -1,42 +1,42 @@
-//! What goes wrong with calls to a fake controller.
+//! Faults of calls to a fake controller.
 
 use std::time::Duration;
 
 use crate::random::Random;
 
-/// The longest that a random late call comes late: within what [`settle`](ipu_ledger::LedgerOptions::settle) allows by
-/// default, 30 s, and beyond the deadline of a call.
-const LATEST: u32 = 15_000;
+/// Maximum delay of a random late call: within the default of [`settle`](ipu_ledger::LedgerOptions::settle),
+/// 30 s, and beyond the deadline of a call.
+const MAX_LATE_MS: u32 = 15_000;
 
-/// The longest that a random slow answer takes: beyond the deadline of a call, 10 s.
+/// Maximum delay of a random slow reply: beyond the deadline of a call, 10 s.
 const MAX_DELAY_MS: u32 = 12_000;
 
-/// What happens to a call.
+/// Fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nothing is done and the connection breaks.
+    /// The call has no effect and the connection breaks.
     Broken,
-    /// Nothing is done and the answer is that the controller failed (gRPC INTERNAL).
+    /// The call has no effect and returns a controller failure (gRPC INTERNAL).
     Failed,
-    /// Nothing is done and the answer is that the request is refused (gRPC FAILED_PRECONDITION); of a create, in half of
-    /// the cases, that there is no room (gRPC RESOURCE_EXHAUSTED).
+    /// The call has no effect and is rejected (gRPC FAILED_PRECONDITION); half of the creates fail with a
+    /// lack of capacity (gRPC RESOURCE_EXHAUSTED).
     Refused,
-    /// It is done and the answer is that the controller failed (gRPC INTERNAL). Never drawn: to a ledger it is what a lost
-    /// reply is.
+    /// The call takes effect and returns a controller failure (gRPC INTERNAL). Never drawn at random: to a
+    /// ledger it is equivalent to a lost reply.
     FailedAfter,
-    /// It is done and the reply is lost.
+    /// The call takes effect and the reply is lost.
     LostReply,
-    /// It arrives twice, such as from a proxy that tried again; the reply to the second is heard.
+    /// The call arrives twice, such as from a proxy that retried; the caller receives the second reply.
     Duplicate,
-    /// The caller hears that the connection broke, and it is done this much later.
+    /// The connection breaks for the caller, and the call takes effect this much later.
     Late(Duration),
-    /// It is done and answered this much later.
+    /// The call takes effect and is answered this much later.
     Slow(Duration),
 }
 
 impl Fault {
-    /// The words for those that are drawn, in the order of their declaration.
+    /// Labels of the faults that are drawn at random, in the order of their declaration.
     pub const LABELS: [&'static str; 7] = [
         "broken",
         "failed",
@@ -47,7 +47,7 @@ impl Fault {
         "slow",
     ];
 
-    /// The word that people read.
+    /// Returns the label for reports.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
@@ -63,10 +63,10 @@ impl Fault {
     }
 }
 
-/// How likely a fault is.
+/// Probability of faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FaultRates {
-    /// In percent of calls.
+    /// Percentage of calls.
     pub(super) percent: u32,
 }
 
@@ -75,7 +75,7 @@ impl FaultRates {
         Self { percent: 0 }
     }
 
-    /// What happens to one call.
+    /// Draws the fault of a call.
     pub(super) fn draw(self, random: &mut Random) -> Option<Fault> {
         if !random.chance(self.percent) {
             return None;
@@ -86,7 +86,7 @@ impl FaultRates {
             2 => Fault::Refused,
             3 => Fault::LostReply,
             4 => Fault::Duplicate,
-            5 => Fault::Late(Duration::from_millis(u64::from(random.below(LATEST)))),
+            5 => Fault::Late(Duration::from_millis(u64::from(random.below(MAX_LATE_MS)))),
             _ => Fault::Slow(Duration::from_millis(u64::from(random.below(MAX_DELAY_MS)))),
         })
     }

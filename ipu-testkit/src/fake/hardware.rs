@@ -1,4 +1,4 @@
-//! What a fake controller tells of its hardware, and what it could never make of it.
+//! Hardware attributes of a fake controller, and validation against the hardware.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use ipu_vipu_client::{AgentIpus, CreatePartition, VipuError};
 
 use super::state::SharedState;
 
-/// The number of an IPU in its machine as the hardware counts: from the other end (as public listings of devices show).
+/// Returns the device id of an IPU in its machine, which counts from the other end (as public device listings
+/// show).
 fn hardware_id(at: IpuAddress) -> u32 {
     3 - u32::from(at.ipu % 4)
 }
@@ -19,7 +20,7 @@ pub(super) fn refused(detail: impl Into<String>) -> VipuError {
 }
 
 impl SharedState {
-    /// Refuses what could never be made, whatever is free.
+    /// Rejects requests that the hardware can never satisfy, whatever is free.
     pub(super) fn check(&self, request: &CreatePartition) -> Result<(), VipuError> {
         let (spec, size) = (&request.spec, request.spec.size.get());
         if spec.gcds == 0 || !size.is_multiple_of(spec.gcds) {
@@ -28,41 +29,44 @@ impl SharedState {
         if spec.replicas < spec.gcds || spec.replicas > size {
             let (replicas, gcds) = (spec.replicas, spec.gcds);
             return Err(refused(format!(
-                "{replicas} replicas do not go with {gcds} GCDs and {size} IPUs"
+                "{replicas} replicas do not match {gcds} GCDs and {size} IPUs"
             )));
         }
         if !request.ipus.is_empty() && request.ipus.len() != size as usize {
-            return Err(refused(format!("{} IPUs are no {size}", request.ipus.len())));
+            return Err(refused(format!(
+                "{} IPUs named for a size of {size}",
+                request.ipus.len()
+            )));
         }
         match &spec.allocation {
-            Some(allocation) => self.knows(allocation),
+            Some(allocation) => self.check_allocation(allocation),
             None => Ok(()),
         }
     }
 
-    fn knows(&self, allocation: &AllocationId) -> Result<(), VipuError> {
+    fn check_allocation(&self, allocation: &AllocationId) -> Result<(), VipuError> {
         match self.inventory.topology().allocation(allocation) {
             Some(_) => Ok(()),
-            None => Err(refused(format!("there is no allocation {allocation}"))),
+            None => Err(refused(format!("allocation {allocation} does not exist"))),
         }
     }
 
-    /// The partitions that draw from `allocation`.
-    pub(super) fn drawing_from(&self, allocation: &AllocationId) -> Result<Vec<PartitionId>, VipuError> {
-        self.knows(allocation)?;
-        let drawing = self.made.iter().filter(|(_, made)| {
-            let drawn = made
+    /// Returns the partitions that use `allocation`.
+    pub(super) fn using_allocation(&self, allocation: &AllocationId) -> Result<Vec<PartitionId>, VipuError> {
+        self.check_allocation(allocation)?;
+        let using = self.created.iter().filter(|(_, created)| {
+            let drawn = created
                 .spec
                 .allocation
                 .as_ref()
-                .or_else(|| self.first_around(&made.ipus));
+                .or_else(|| self.first_containing(&created.ipus));
             drawn == Some(allocation)
         });
-        Ok(drawing.map(|(id, _)| id.clone()).collect())
+        Ok(using.map(|(id, _)| id.clone()).collect())
     }
 
-    /// The first allocation that has all of these IPUs.
-    fn first_around(&self, ipus: &[IpuAddress]) -> Option<&AllocationId> {
+    /// Returns the first allocation that contains all of these IPUs.
+    fn first_containing(&self, ipus: &[IpuAddress]) -> Option<&AllocationId> {
         let topology = self.inventory.topology();
         let around = topology.allocations().iter().find(|allocation| {
             ipus.iter().all(|at| {
@@ -74,19 +78,20 @@ impl SharedState {
         around.map(|allocation| &allocation.id)
     }
 
-    /// The devices of one GCD, or of all: the single IPUs, and aligned groups of them if they are reconfigurable.
+    /// Returns the devices of one GCD, or of all: the single IPUs, and aligned groups of them if they are
+    /// reconfigurable.
     pub(super) fn ipuof_config(
         &mut self,
         id: &PartitionId,
         gcd: Option<u32>,
     ) -> Result<IpuofConfig, VipuError> {
-        let made = self.find(id)?;
-        let spec = &made.spec;
+        let created = self.find(id)?;
+        let spec = &created.spec;
         if gcd.is_some_and(|gcd| gcd >= spec.gcds) {
             return Err(refused(format!("{id} has {} GCDs", spec.gcds)));
         }
-        let each = made.ipus.len() / spec.gcds.max(1) as usize;
-        let all = (0..spec.gcds).zip(made.ipus.chunks(each.max(1)));
+        let each = created.ipus.len() / spec.gcds.max(1) as usize;
+        let all = (0..spec.gcds).zip(created.ipus.chunks(each.max(1)));
         let wanted = all.filter(|(number, _)| gcd.is_none_or(|gcd| gcd == *number));
         let gcds = wanted.map(|(number, ipus)| {
             let groups = std::iter::successors(Some(1), |group| Some(group * 2))
@@ -106,17 +111,17 @@ impl SharedState {
         })
     }
 
-    /// Every IPU of these agents, or of all if none is named.
+    /// Returns every IPU of these agents, or of all agents if none is named.
     pub(super) fn attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
         let topology = self.inventory.topology();
         if let Some(unknown) = agents.iter().find(|agent| topology.agent_ipus(agent).is_none()) {
-            return Err(refused(format!("there is no agent {unknown}")));
+            return Err(refused(format!("agent {unknown} does not exist")));
         }
         let wanted = topology
             .agents()
             .map(|(agent, _)| agent)
             .filter(|agent| agents.is_empty() || agents.contains(agent));
-        let told = wanted.map(|agent| AgentIpus {
+        let attributes = wanted.map(|agent| AgentIpus {
             agent: agent.clone(),
             ipus: topology
                 .agent_ipus(agent)
@@ -125,7 +130,7 @@ impl SharedState {
                 .map(|at| (hardware_id(at), self.attributes_of(agent, at)))
                 .collect(),
         });
-        Ok(told.collect())
+        Ok(attributes.collect())
     }
 
     fn attributes_of(&self, agent: &AgentId, at: IpuAddress) -> BTreeMap<String, String> {

@@ -1,4 +1,4 @@
-//! What a fake controller has, and its moves.
+//! State of a fake controller and its transitions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,22 +17,22 @@ use crate::controller_suite::CallKind;
 use crate::random::Random;
 use crate::sim::CreateHook;
 
-/// Says who uses a partition at a moment, if anybody.
+/// Returns the user of a partition at a time, if any.
 pub(crate) type Users = dyn Fn(&PartitionId, Instant) -> Option<String> + Send + Sync;
 
-/// IPUs as one bit mask for each link domain.
+/// IPUs as one bit mask per link domain.
 pub(crate) type Masks = Vec<(u32, u64)>;
 
-/// A partition that is there.
+/// Existing partition.
 pub(crate) struct HeldPartition {
     pub(crate) id: PartitionId,
     pub(crate) state: PartitionState,
     pub(crate) generation: u64,
-    /// Its IPUs.
+    /// IPUs of the partition.
     pub(crate) masks: Masks,
 }
 
-/// A call that changes something.
+/// Mutating call.
 #[derive(Clone, Debug)]
 pub(super) enum MutatingCall {
     Create(CreatePartition),
@@ -55,22 +55,22 @@ pub(super) struct CreatedPartition {
     /// In routing order.
     pub(super) ipus: Vec<IpuAddress>,
     pub(super) state: PartitionState,
-    /// When the operation under way is over.
+    /// Time at which the current operation ends.
     done: Instant,
-    /// What the operation under way leads to.
+    /// State after the current operation.
     then: Option<PartitionState>,
-    /// Counts makes and resets, of all partitions of this controller.
+    /// Number of creations and resets of this controller at the last one of this partition.
     pub(super) generation: u64,
-    /// Whether somebody was granted it since it was made or reset.
+    /// Whether it was granted since it was created or reset.
     pub(super) used: bool,
     /// Whether workers use it now.
     pub(super) in_use: bool,
 }
 
-/// Where the answer to a call is put.
+/// Slot for the result of a call.
 pub(super) type Reply = Arc<Mutex<Option<Result<(), VipuError>>>>;
 
-/// A call under way. It arrives whatever becomes of its caller.
+/// Call in flight. It arrives whatever happens to its caller.
 struct Arrival {
     due: Instant,
     number: u64,
@@ -78,18 +78,18 @@ struct Arrival {
     reply: Option<Reply>,
 }
 
-/// The state that all clones share.
+/// State that all clones share.
 pub(super) struct SharedState {
     pub(super) inventory: Inventory,
-    pub(super) made: BTreeMap<PartitionId, CreatedPartition>,
+    pub(super) created: BTreeMap<PartitionId, CreatedPartition>,
     inbox: Vec<Arrival>,
     pub(super) script: Vec<Option<Fault>>,
     pub(super) injections: Vec<(CallKind, Fault)>,
     pub(super) rates: FaultRates,
     pub(super) random: Random,
     pub(super) operation: Duration,
-    /// Whether a create that arrives twice may hear that there is no room: for the second.
-    pub(super) room_first: bool,
+    /// Whether a duplicate create may be rejected for lack of capacity.
+    pub(super) capacity_first: bool,
     pub(super) down: bool,
     pub(super) choice: BlockChoice,
     pub(super) calls: Vec<String>,
@@ -97,11 +97,11 @@ pub(super) struct SharedState {
     pub(super) injected: BTreeMap<(&'static str, &'static str), u64>,
     pub(super) users: Option<Arc<Users>>,
     pub(super) finish_dropped: u32,
-    /// A planted defect, and how many creates each partition had.
+    /// Fault injection hook for creates, and the number of creates of each partition.
     pub(super) on_create: Option<CreateHook>,
     creates: BTreeMap<PartitionId, u32>,
     generation: u64,
-    /// Numbers the calls.
+    /// Number of the last call.
     sent: u64,
 }
 
@@ -109,14 +109,14 @@ impl SharedState {
     pub(super) fn new(inventory: Inventory, seed: u64) -> Self {
         Self {
             inventory,
-            made: BTreeMap::new(),
+            created: BTreeMap::new(),
             inbox: Vec::new(),
             script: Vec::new(),
             injections: Vec::new(),
             rates: FaultRates::none(),
             random: Random::new(seed),
             operation: Duration::from_millis(20),
-            room_first: false,
+            capacity_first: false,
             down: false,
             choice: BlockChoice::Tightest,
             calls: Vec::new(),
@@ -131,7 +131,7 @@ impl SharedState {
         }
     }
 
-    /// What happens to the next call, of which `name` and whether it changes something are known.
+    /// Returns the fault of the next call, given its name and whether it mutates.
     pub(super) fn next_fault(&mut self, name: &'static str, changes: bool) -> Option<Fault> {
         let kind = kind_of(name);
         let fault = if let Some(at) = self.injections.iter().position(|(of, _)| *of == kind) {
@@ -147,8 +147,8 @@ impl SharedState {
         fault
     }
 
-    /// Plants the defect of the hook, if there is one, into a create request.
-    pub(super) fn plant(&mut self, request: &mut CreatePartition) {
+    /// Applies the create hook, if there is one, to a request.
+    pub(super) fn apply_create_hook(&mut self, request: &mut CreatePartition) {
         if let Some(hook) = self.on_create.clone() {
             let before = self.creates.entry(request.id.clone()).or_default();
             hook(request, *before);
@@ -156,7 +156,7 @@ impl SharedState {
         }
     }
 
-    /// Lets everything happen whose time has come, in the order of time.
+    /// Processes all events that are due, in the order of time.
     pub(super) fn settle(&mut self) {
         let now = Instant::now();
         loop {
@@ -167,15 +167,15 @@ impl SharedState {
                 .map(|(at, arrival)| (arrival.due, arrival.number, at))
                 .min();
             let over = self
-                .made
+                .created
                 .iter()
-                .filter(|(_, made)| made.then.is_some())
-                .map(|(id, made)| (made.done, id))
+                .filter(|(_, created)| created.then.is_some())
+                .map(|(id, created)| (created.done, id))
                 .min();
             match (next, over) {
                 (Some((due, _, at)), over) if due <= now && over.is_none_or(|(done, _)| due < done) => {
                     let arrival = self.inbox.remove(at);
-                    let answer = self.take(&arrival.call, due);
+                    let answer = self.execute(&arrival.call, due);
                     if let Some(reply) = arrival.reply {
                         *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
                     }
@@ -189,7 +189,7 @@ impl SharedState {
         }
     }
 
-    /// Puts a call on its way; returns its number.
+    /// Sends a call and returns its number.
     pub(super) fn send(&mut self, due: Instant, call: &MutatingCall, reply: Option<&Reply>) -> u64 {
         self.sent += 1;
         self.inbox.push(Arrival {
@@ -201,7 +201,7 @@ impl SharedState {
         self.sent
     }
 
-    /// The caller of a call has died. The call does not arrive then, but for a part of them.
+    /// Handles a dropped caller: its call does not arrive, except for a configured percentage.
     pub(super) fn drop_call(&mut self, number: u64) {
         let Some(at) = self.inbox.iter().position(|arrival| arrival.number == number) else {
             return;
@@ -213,25 +213,25 @@ impl SharedState {
     }
 
     fn complete(&mut self, id: &PartitionId) {
-        let Some(made) = self.made.get_mut(id) else {
+        let Some(created) = self.created.get_mut(id) else {
             return;
         };
-        match made.then.take() {
+        match created.then.take() {
             Some(PartitionState::Removing) => self.forget(id),
-            Some(state) => made.state = state,
+            Some(state) => created.state = state,
             None => {}
         }
     }
 
     pub(super) fn forget(&mut self, id: &PartitionId) {
-        self.made.remove(id);
+        self.created.remove(id);
         self.inventory
             .vacate(id)
-            .expect("what was made has its place in the inventory");
+            .expect("a created partition occupies its block");
     }
 
-    /// Takes a call on at `now`.
-    pub(super) fn take(&mut self, call: &MutatingCall, now: Instant) -> Result<(), VipuError> {
+    /// Executes a call at `now`.
+    pub(super) fn execute(&mut self, call: &MutatingCall, now: Instant) -> Result<(), VipuError> {
         match call {
             MutatingCall::Create(request) => self.create(request, now),
             MutatingCall::Reset(id) => self.reset(id, now),
@@ -241,8 +241,8 @@ impl SharedState {
 
     pub(super) fn create(&mut self, request: &CreatePartition, now: Instant) -> Result<(), VipuError> {
         self.check(request)?;
-        if self.made.contains_key(&request.id) {
-            if self.room_first {
+        if self.created.contains_key(&request.id) {
+            if self.capacity_first {
                 self.choose_block(request)?;
             }
             return Err(VipuError::AlreadyExists {
@@ -256,9 +256,9 @@ impl SharedState {
         };
         self.inventory
             .occupy(request.id.clone(), block)
-            .map_err(|error| no_room(error.to_string()))?;
+            .map_err(|error| no_capacity(error.to_string()))?;
         self.generation += 1;
-        self.made.insert(
+        self.created.insert(
             request.id.clone(),
             CreatedPartition {
                 spec: request.spec.clone(),
@@ -288,23 +288,23 @@ impl SharedState {
         };
         match place(&self.inventory, &wanted, policy) {
             Placement::Fits(block) => Ok(block),
-            Placement::Impossible(why) => Err(no_room(why.to_string())),
-            other => Err(no_room(format!("{other:?}"))),
+            Placement::Impossible(impossible) => Err(no_capacity(impossible.to_string())),
+            other => Err(no_capacity(format!("{other:?}"))),
         }
     }
 
-    /// The IPUs that a request names, in its order.
+    /// Returns the IPUs that a request names, in its order.
     fn addresses_of(&self, request: &CreatePartition) -> Result<Vec<IpuAddress>, VipuError> {
         let topology = self.inventory.topology();
         let addresses = topology.clusters().iter().find_map(|cluster| {
             let ipus = request.ipus.iter();
             ipus.map(|at| topology.address(&cluster.id, *at)).collect()
         });
-        addresses.ok_or_else(|| refused("no such IPUs"))
+        addresses.ok_or_else(|| refused("unknown IPUs"))
     }
 
     pub(super) fn find(&mut self, id: &PartitionId) -> Result<&mut CreatedPartition, VipuError> {
-        self.made
+        self.created
             .get_mut(id)
             .ok_or_else(|| VipuError::NotFound { id: id.clone() })
     }
@@ -312,51 +312,51 @@ impl SharedState {
     fn reset(&mut self, id: &PartitionId, now: Instant) -> Result<(), VipuError> {
         let done = now + self.operation;
         let generation = self.generation + 1;
-        let made = self.find(id)?;
-        if made.then.is_some() {
+        let created = self.find(id)?;
+        if created.then.is_some() {
             return Err(VipuError::Refused {
                 detail: "busy".into(),
             });
         }
-        made.state = PartitionState::Resetting;
-        made.then = Some(PartitionState::Active);
-        made.done = done;
-        made.generation = generation;
-        made.used = false;
-        let in_use = std::mem::take(&mut made.in_use);
+        created.state = PartitionState::Resetting;
+        created.then = Some(PartitionState::Active);
+        created.done = done;
+        created.generation = generation;
+        created.used = false;
+        let in_use = std::mem::take(&mut created.in_use);
         self.generation = generation;
-        self.disturb("reset", id, in_use, now);
+        self.record_disturbance("reset", id, in_use, now);
         Ok(())
     }
 
     fn remove(&mut self, id: &PartitionId, now: Instant) -> Result<(), VipuError> {
         let done = now + self.operation;
-        let made = self.find(id)?;
-        if made.state == PartitionState::Removing {
+        let created = self.find(id)?;
+        if created.state == PartitionState::Removing {
             return Ok(());
         }
-        made.state = PartitionState::Removing;
-        made.then = Some(PartitionState::Removing);
-        made.done = done;
-        let in_use = std::mem::take(&mut made.in_use);
-        self.disturb("remove", id, in_use, now);
+        created.state = PartitionState::Removing;
+        created.then = Some(PartitionState::Removing);
+        created.done = done;
+        let in_use = std::mem::take(&mut created.in_use);
+        self.record_disturbance("remove", id, in_use, now);
         Ok(())
     }
 
-    fn disturb(&mut self, what: &str, id: &PartitionId, in_use: bool, now: Instant) {
+    fn record_disturbance(&mut self, action: &str, id: &PartitionId, in_use: bool, now: Instant) {
         if in_use {
-            self.disturbed.push(format!("{what} {id}"));
+            self.disturbed.push(format!("{action} {id}"));
         }
         if let Some(user) = self.users.as_ref().and_then(|users| users(id, now)) {
-            self.disturbed.push(format!("{what} {id} under {user}"));
+            self.disturbed.push(format!("{action} {id} under {user}"));
         }
     }
 
     pub(super) fn held(&self) -> Vec<HeldPartition> {
-        let held = self.made.iter().map(|(id, made)| HeldPartition {
+        let held = self.created.iter().map(|(id, created)| HeldPartition {
             id: id.clone(),
-            state: made.state.clone(),
-            generation: made.generation,
+            state: created.state.clone(),
+            generation: created.generation,
             masks: self
                 .inventory
                 .block_of(id)
@@ -376,31 +376,33 @@ impl SharedState {
         })
     }
 
-    /// The partitions of one allocation, or all.
+    /// Returns the partitions of one allocation, or all.
     pub(super) fn list(&self, allocation: Option<&AllocationId>) -> Result<Vec<Partition>, VipuError> {
-        let wanted = allocation.map(|of| self.drawing_from(of)).transpose()?;
+        let wanted = allocation.map(|of| self.using_allocation(of)).transpose()?;
         let topology = self.inventory.topology();
         let place = |at: &IpuAddress| topology.place(*at).map(|(_, place): (_, IpuPlace)| place);
         let listed = self
-            .made
+            .created
             .iter()
             .filter(|(id, _)| wanted.as_ref().is_none_or(|wanted| wanted.contains(id)));
-        let listed = listed.map(|(id, made)| Partition {
+        let listed = listed.map(|(id, created)| Partition {
             id: id.clone(),
-            spec: made.spec.clone(),
+            spec: created.spec.clone(),
             cluster: None,
-            ipus: made.ipus.iter().filter_map(place).collect(),
-            state: made.state.clone(),
+            ipus: created.ipus.iter().filter_map(place).collect(),
+            state: created.state.clone(),
         });
         Ok(listed.collect())
     }
 
     pub(super) fn addresses(&self, id: &PartitionId) -> Vec<IpuAddress> {
-        self.made.get(id).map_or_else(Vec::new, |made| made.ipus.clone())
+        self.created
+            .get(id)
+            .map_or_else(Vec::new, |created| created.ipus.clone())
     }
 
-    /// Cordons all IPUs without any listing showing it.
-    pub(super) fn hide_everything(&mut self) {
+    /// Cordons all IPUs without showing it in any listing.
+    pub(super) fn cordon_all_hidden(&mut self) {
         let topology = self.inventory.topology();
         let all: Vec<_> = (0..topology.link_domains())
             .flat_map(|link_domain| (0..64).map(move |ipu| IpuAddress { link_domain, ipu }))
@@ -412,11 +414,11 @@ impl SharedState {
     }
 }
 
-fn no_room(detail: String) -> VipuError {
+fn no_capacity(detail: String) -> VipuError {
     VipuError::NoCapacity { detail }
 }
 
-/// The kind of the call of this name.
+/// Returns the kind of the call with this name.
 fn kind_of(name: &str) -> CallKind {
     match name {
         "create" => CallKind::Create,

@@ -1,4 +1,4 @@
-//! How a planner was found to be wrong.
+//! Failures of a planner.
 
 use std::fmt;
 
@@ -7,70 +7,73 @@ use serde_json::json;
 
 use super::job_dsl::raw_job_from_dsl;
 
-/// What [`check_planner`](crate::check_planner) proves.
+/// Property that [`check_planner`](crate::check_planner) tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum PlannerProperty {
-    /// It has an answer to every job and observation.
+    /// The planner returns a plan for every job and observation.
     Total,
-    /// The same question has the same answer.
+    /// The planner returns the same plan for the same input.
     Deterministic,
-    /// [`check_plan`](ipu_core::check_plan) finds nothing.
+    /// [`check_plan`](ipu_core::check_plan) finds no violation.
     Sound,
     /// No effect shares a device.
-    NothingShared,
-    /// Applying its plans, with nothing else happening, comes to a plan that changes nothing.
+    NoSharedDevices,
+    /// Applying the plans, with no other events, reaches a plan without changes.
     FixedPoint,
-    /// Once the trouble has stopped, a job runs or has finished.
-    ComesToRest,
-    /// A job all of whose processes succeed finishes, or starts again if its restart policy is Always.
+    /// Once the faults stop, a job runs or has finished.
+    Quiesces,
+    /// A job all of whose processes succeed finishes, or restarts if its restart policy is Always.
     Finishes,
-    /// A job holds what its clean-up policy says, and for as long.
-    HoldsWhatItsPolicySays,
-    /// A deleted job is let go of.
-    LetsGo,
+    /// A job keeps its resources exactly as its clean-up policy requires.
+    FollowsCleanupPolicy,
+    /// A deleted job is finalized.
+    Finalizes,
 }
 
 impl fmt::Display for PlannerProperty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Total => "the planner panicked instead of answering",
-            Self::Deterministic => "the planner answered the same question in two ways",
-            Self::Sound => "the plan breaks an invariant",
-            Self::NothingShared => "an effect would share a device",
-            Self::FixedPoint => "plans go on changing things although nothing else happens",
-            Self::ComesToRest => "the trouble is over, and the job neither runs nor has finished",
-            Self::Finishes => "every process ended well, and the job does not finish, or finishes although it is to start again",
-            Self::HoldsWhatItsPolicySays => "the job does not hold what its clean-up policy says",
-            Self::LetsGo => "the job is deleted, and is not let go of",
+            Self::Total => "the planner panicked",
+            Self::Deterministic => "the planner returned different plans for the same input",
+            Self::Sound => "the plan violates an invariant",
+            Self::NoSharedDevices => "an effect would share a device",
+            Self::FixedPoint => "the plans reach no fixed point although nothing else happens",
+            Self::Quiesces => "the faults have stopped, and the job neither runs nor has finished",
+            Self::Finishes => {
+                "every process succeeded, and the job does not finish, or finishes instead of restarting"
+            }
+            Self::FollowsCleanupPolicy => "the job does not follow its clean-up policy",
+            Self::Finalizes => "the job is deleted, and is not finalized",
         })
     }
 }
 
-/// The smallest case that was found to break a property.
+/// Smallest case found that violates a property.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PlannerFailure {
-    /// What it breaks.
+    /// Violated property.
     pub property: PlannerProperty,
-    /// What [`check_plan`](ipu_core::check_plan) says, if the property is [`PlannerProperty::Sound`].
+    /// Violations that [`check_plan`](ipu_core::check_plan) found, if the property is
+    /// [`PlannerProperty::Sound`].
     pub broken: Vec<BrokenPlan>,
-    /// What else is known, in a sentence; empty if the property says it all.
+    /// Further details, in a sentence; may be empty.
     pub detail: String,
-    /// The job, in words ([`raw_job_from_words`]).
+    /// Job in the job DSL ([`raw_job_from_dsl`](crate::raw_job_from_dsl)).
     pub job: Vec<String>,
-    /// What the planner saw when it was found to be wrong.
-    pub seen: Observation,
-    /// The lines of the story that led there, if it began with a new job.
-    pub story: Option<Vec<String>>,
+    /// Observation at the failure.
+    pub observation: Observation,
+    /// Script that leads to the failure, if it starts with a new job.
+    pub script: Option<Vec<String>>,
 }
 
 impl PlannerFailure {
-    /// The case as a request for `ipuctl decide`, in JSON.
+    /// Returns the case as a request for `ipuctl decide`, in JSON.
     #[must_use]
     pub fn request(&self) -> String {
         let job = raw_job_from_dsl(self.job.iter().map(String::as_str));
-        json!({"format": Observation::FORMAT, "job": job.ok(), "observation": self.seen}).to_string()
+        json!({"format": Observation::FORMAT, "job": job.ok(), "observation": self.observation}).to_string()
     }
 }
 
@@ -84,12 +87,12 @@ impl fmt::Display for PlannerFailure {
         for broken in &self.broken {
             write!(f, "\n  - {broken}")?;
         }
-        if let Some(story) = &self.story {
+        if let Some(script) = &self.script {
             write!(
                 f,
-                "\n\nas a story, for a file of ipu-core/testdata/plan:\n\n# {property}.\n"
+                "\n\nas a script for a file in ipu-core/testdata/plan:\n\n# {property}.\n"
             )?;
-            for line in story {
+            for line in script {
                 writeln!(f, "{line}")?;
             }
             f.write_str("----\n")?;
@@ -97,7 +100,7 @@ impl fmt::Display for PlannerFailure {
         let request = self.request();
         write!(
             f,
-            "\nwhat it saw when it went wrong, for `ipuctl decide`:\n\n{request}\n"
+            "\nthe observation at the failure, for `ipuctl decide`:\n\n{request}\n"
         )
     }
 }

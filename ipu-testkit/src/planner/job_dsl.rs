@@ -1,29 +1,29 @@
-//! Jobs from a few words, through the one parser that makes them.
+//! Jobs from a compact DSL, parsed by the parser for manifests.
 
 use ipu_core::{JobSpec, Limits, RawJob};
 use serde_json::{Map, Value, json};
 
-/// A job from `key=value` words, as the stories of `ipu-core/testdata/plan` write it: `instances`, `ipus`, `workers` (of an
-/// instance), `shape` (`workers`, `launcher`), `ttl` (interactive), `restart`, `limit`, `codes`, `backoff`, `clean`,
-/// `suspend` (`yes`, `no`), `keep` (ttlSecondsAfterFinished), `deadline` (activeDeadlineSeconds), `start`
-/// (startDeadlineSeconds). Later words replace earlier ones. `requested` (how many instances may be in the queue at once) is
-/// the installation's: [`job_from_words`] heeds it.
+/// Returns a job from `key=value` fields, as in the scripts of `ipu-core/testdata/plan`: `instances`, `ipus`,
+/// `workers` (per instance), `shape` (`workers`, `launcher`), `ttl` (interactive), `restart`, `limit`,
+/// `codes`, `backoff`, `clean`, `suspend` (`yes`, `no`), `keep` (ttlSecondsAfterFinished), `deadline`
+/// (activeDeadlineSeconds), `start` (startDeadlineSeconds). Later fields replace earlier ones. `requested`,
+/// the maximum number of queued instances, belongs to the installation: [`job_from_dsl`] applies it.
 ///
 /// ```
-/// let raw = ipu_testkit::raw_job_from_words(["workers=2", "restart=OnFailure"])?;
+/// let raw = ipu_testkit::raw_job_from_dsl(["workers=2", "restart=OnFailure"])?;
 /// assert_eq!(raw.spec.workers_per_job_instance, Some("2".into()));
 /// # Ok::<(), String>(())
 /// ```
 ///
 /// # Errors
 ///
-/// A word that is not one of these, in a sentence.
-pub fn raw_job_from_dsl<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<RawJob, String> {
+/// A message about an unknown field.
+pub fn raw_job_from_dsl<'a>(fields: impl IntoIterator<Item = &'a str>) -> Result<RawJob, String> {
     let mut spec = json!({"ipusPerJobInstance": 4, "jobInstances": 1, "workers": {}});
-    for word in words {
-        let (key, value) = word
+    for field in fields {
+        let (key, value) = field
             .split_once('=')
-            .ok_or_else(|| format!("{word:?} is not key=value"))?;
+            .ok_or_else(|| format!("{field:?} is not key=value"))?;
         let text = || json!(value);
         match (key, value) {
             ("instances", _) => spec["jobInstances"] = text(),
@@ -42,25 +42,25 @@ pub fn raw_job_from_dsl<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<
             ("deadline", _) => spec["activeDeadlineSeconds"] = text(),
             ("start", _) => spec["startDeadlineSeconds"] = text(),
             ("requested", number) => drop(requested(number)?),
-            _ => return Err(format!("no such word: {word}")),
+            _ => return Err(format!("unknown field: {field}")),
         }
     }
     let raw = json!({"metadata": {"namespace": "default", "name": "train", "uid": "u-1"}, "spec": spec});
     serde_json::from_value(raw).map_err(|error| error.to_string())
 }
 
-/// The job of [`raw_job_from_words`], parsed.
+/// Returns the parsed job of [`raw_job_from_dsl`].
 ///
 /// # Errors
 ///
-/// A word that is not one, or every violation of the job, a line each.
-pub fn job_from_dsl<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<JobSpec, String> {
-    let words: Vec<&str> = words.into_iter().collect();
+/// A message about an unknown field, or every violation of the job, one per line.
+pub fn job_from_dsl<'a>(fields: impl IntoIterator<Item = &'a str>) -> Result<JobSpec, String> {
+    let fields: Vec<&str> = fields.into_iter().collect();
     let mut limits = Limits::default();
-    for number in words.iter().filter_map(|word| word.strip_prefix("requested=")) {
+    for number in fields.iter().filter_map(|field| field.strip_prefix("requested=")) {
         limits = limits.with_max_requested(requested(number)?);
     }
-    parse(&raw_job_from_dsl(words)?, &limits)
+    parse(&raw_job_from_dsl(fields)?, &limits)
 }
 
 fn requested(number: &str) -> Result<u32, String> {

@@ -1,4 +1,4 @@
-//! What the cases of a planner covered.
+//! Coverage of the cases of a planner.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,40 +7,40 @@ use ipu_core::{Effect, JobSpec, Observation, Plan};
 
 use crate::rule_coverage::{RuleVerdict, rule_verdicts, rules_reached};
 
-/// What the cases covered.
+/// Coverage of the cases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannerReport {
-    /// Random observations that were answered.
+    /// Number of random observations.
     pub observations: u64,
-    /// Lives that began in a random state.
+    /// Number of histories from a random state.
     pub states: u64,
-    /// Lives that began with a new job.
-    pub lives: u64,
-    /// Plans that were made.
+    /// Number of histories of new jobs.
+    pub histories: u64,
+    /// Number of plans.
     pub plans: u64,
-    /// The most passes that a life took to come to rest.
+    /// Maximum number of reconciliations until a history was quiescent.
     pub longest: u32,
-    /// How often each effect was planned, by its name.
+    /// Number of planned effects, by name.
     pub effects: BTreeMap<&'static str, u64>,
-    /// How many plans showed each verdict of a rule of the core; those that none showed are absent.
+    /// Number of plans for each reached verdict of a rule of the core.
     pub rules: BTreeMap<RuleVerdict, u64>,
 }
 
 impl PlannerReport {
-    /// The verdicts of the rules of the core that no plan showed.
+    /// Returns the verdicts of the rules of the core that no plan reached.
     #[must_use]
     pub fn unreached(&self) -> Vec<RuleVerdict> {
         let all = rule_verdicts().map(|(verdict, _)| verdict);
         all.filter(|verdict| !self.rules.contains_key(verdict)).collect()
     }
 
-    pub(super) fn note(&mut self, job: &JobSpec, seen: &Observation, plan: &Plan) {
+    pub(super) fn record(&mut self, job: &JobSpec, observation: &Observation, plan: &Plan) {
         self.plans += 1;
         for effect in &plan.effects {
             *self.effects.entry(name(effect)).or_default() += 1;
         }
-        for verdict in rules_reached(job, seen, plan) {
+        for verdict in rules_reached(job, observation, plan) {
             *self.rules.entry(verdict).or_default() += 1;
         }
     }
@@ -51,14 +51,14 @@ impl fmt::Display for PlannerReport {
         let Self {
             observations,
             states,
-            lives,
+            histories,
             plans,
             longest,
             ..
         } = self;
         writeln!(
             f,
-            "{plans} plans: {observations} observations, {states} lives from any state, {lives} lives of new jobs, at rest after {longest} passes at most"
+            "{plans} plans: {observations} observations, {states} histories from random states, {histories} histories of new jobs, quiescent after at most {longest} reconciliations"
         )?;
         for (effect, count) in &self.effects {
             writeln!(f, "{effect}: {count}")?;
@@ -80,6 +80,6 @@ const fn name(effect: &Effect) -> &'static str {
         Effect::StopLauncher { .. } => "StopLauncher",
         Effect::ReleasePartition { .. } => "ReleasePartition",
         Effect::Finalize => "Finalize",
-        _ => "another effect",
+        _ => "other effect",
     }
 }

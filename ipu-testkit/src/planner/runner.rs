@@ -1,4 +1,4 @@
-//! The random cases, and the smallest of those that fail.
+//! Random cases, and shrinking of failures.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -17,32 +17,32 @@ use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner
 
 use super::PlannerOptions;
 use super::failure::{PlannerFailure, PlannerProperty};
-use super::job_event::{EventEffect, JobEvent, ProcessEnd, happenings};
+use super::job_event::{EventEffect, JobEvent, ProcessEnd, job_events};
 use super::report::PlannerReport;
 use super::world::{CapacityState, JobWorld, ProcessRole, SafetyViolation};
 use crate::strategies::{consistent_observations, job_dsl, observations};
 
-/// How many random observations for each life: they are that much cheaper.
+/// Number of random observations per history: they are cheaper by that factor.
 const OBSERVATIONS: u32 = 5;
-/// Which part of the cases is tried first.
-const FEW: u32 = 8;
-/// After how many passes a job that has not come to rest never will: about ten times of what the longest life of the
-/// default cases takes.
-const PASSES: u32 = 200;
-/// After how many passes without anything happening plans must have stopped changing things: everything is stopped,
-/// forgotten and released in less than ten.
-const STILL_PASSES: u32 = 40;
+/// Fraction of the cases that run first.
+const FIRST_ROUND_DIVISOR: u32 = 8;
+/// Number of reconciliations after which a job will never quiesce: about ten times the longest history of the
+/// default cases.
+const MAX_RECONCILIATIONS: u32 = 200;
+/// Number of reconciliations without events after which plans must be stable: stopping, deleting and
+/// releasing everything takes less than ten.
+const MAX_STABLE_RECONCILIATIONS: u32 = 40;
 
-/// Something that happens in a life.
+/// Step of a history.
 #[derive(Clone, Debug)]
-pub(super) enum Event {
-    Pass,
-    /// A pass whose first effects are applied, and nothing recorded.
+pub(super) enum Step {
+    Reconcile,
+    /// Reconciliation that applies its first effects and crashes before it records the status.
     CrashAfter(usize),
-    Happening(JobEvent),
+    Job(JobEvent),
 }
 
-/// A planner and what was tried of it.
+/// Planner under test and its report.
 pub(super) struct PlannerRun<'a, P> {
     planner: &'a P,
     report: RefCell<PlannerReport>,
@@ -58,132 +58,137 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
         }
     }
 
-    pub(super) fn all(self, options: PlannerOptions) -> Checked<PlannerReport> {
-        // A few of each kind first: what breaks often is found at once, whichever kind finds it.
-        let few = options.cases.div_ceil(FEW);
-        self.some(options.with_cases(few), 0)?;
-        self.some(options.with_cases(options.cases - few), 1)?;
+    pub(super) fn run(self, options: PlannerOptions) -> Checked<PlannerReport> {
+        // A few cases of each kind first, so that frequent failures are found early.
+        let few = options.cases.div_ceil(FIRST_ROUND_DIVISOR);
+        self.run_round(options.with_cases(few), 0)?;
+        self.run_round(options.with_cases(options.cases - few), 1)?;
         Ok(self.report.into_inner())
     }
 
-    fn some(&self, options: PlannerOptions, round: u8) -> Checked<()> {
+    fn run_round(&self, options: PlannerOptions, round: u8) -> Checked<()> {
         let cases = options.cases;
         let many = PlannerOptions::with_cases(options, cases.saturating_mul(OBSERVATIONS));
-        search(many, round, &(job_dsl(), observations()), |(words, seen)| {
-            self.report.borrow_mut().observations += 1;
-            let mut world = world(words);
-            world.seen = seen;
-            self.plan(&world).map(drop)
-        })?;
-        let lives = (job_dsl(), vec(events(), 0..50));
-        search(options, round, &lives, |(words, events)| {
-            self.report.borrow_mut().lives += 1;
-            self.life(words, &events.concat())
+        search(
+            many,
+            round,
+            &(job_dsl(), observations()),
+            |(fields, observation)| {
+                self.report.borrow_mut().observations += 1;
+                let mut world = world(fields);
+                world.seen = observation;
+                self.plan(&world).map(drop)
+            },
+        )?;
+        let histories = (job_dsl(), vec(events(), 0..50));
+        search(options, round, &histories, |(fields, events)| {
+            self.report.borrow_mut().histories += 1;
+            self.run_new_job(fields, &events.concat())
         })?;
         let states = (job_dsl(), consistent_observations());
-        search(options, round, &states, |(words, seen)| {
+        search(options, round, &states, |(fields, observation)| {
             self.report.borrow_mut().states += 1;
-            self.life_from(words, seen)
+            self.run_from_state(fields, observation)
         })
     }
 
-    /// One answer, checked.
+    /// Returns a checked plan.
     fn plan(&self, world: &JobWorld) -> Checked<Plan> {
-        let (job, seen) = (&world.job, &world.seen);
-        let ask = || catch_unwind(AssertUnwindSafe(|| (self.planner)(job, seen)));
-        let plan = ask().map_err(|panic| {
+        let (job, observation) = (&world.job, &world.seen);
+        let call = || catch_unwind(AssertUnwindSafe(|| (self.planner)(job, observation)));
+        let plan = call().map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
             failure(world, PlannerProperty::Total, text.unwrap_or_default())
         })?;
-        if ask().ok().as_ref() != Some(&plan) {
+        if call().ok().as_ref() != Some(&plan) {
             return Err(failure(world, PlannerProperty::Deterministic, String::new()));
         }
-        let broken = check_plan(job, seen, &plan);
+        let broken = check_plan(job, observation, &plan);
         if !broken.is_empty() {
             let mut failure = failure(world, PlannerProperty::Sound, String::new());
             failure.broken = broken;
             return Err(failure);
         }
-        self.report.borrow_mut().note(job, seen, &plan);
+        self.report.borrow_mut().record(job, observation, &plan);
         Ok(plan)
     }
 
-    fn pass(&self, world: &mut JobWorld) -> Checked<Plan> {
+    fn reconcile(&self, world: &mut JobWorld) -> Checked<Plan> {
         let plan = self.plan(world)?;
         let before = world.clone();
         world
             .reconcile(&plan)
-            .map_err(|trespass| shared(&before, &trespass))?;
+            .map_err(|violation| shared_device(&before, &violation))?;
         Ok(plan)
     }
 
-    /// A life that begins in any state.
-    fn life_from(&self, words: Vec<String>, seen: Observation) -> Checked<()> {
-        let mut world = world(words);
+    /// Runs a history from a random state.
+    fn run_from_state(&self, fields: Vec<String>, observation: Observation) -> Checked<()> {
+        let mut world = world(fields);
         change(&mut world, "suspend=no");
-        world.seen = seen;
-        self.becomes_still(&world)?;
+        world.seen = observation;
+        self.check_fixed_point(&world)?;
         if !world.seen.deleted {
-            self.comes_to_rest(&mut world)?;
-            self.holds_what_its_policy_says(&mut world)?;
+            self.quiesce(&mut world)?;
+            self.check_cleanup_policy(&mut world)?;
         }
-        self.lets_go(&mut world)
+        self.check_finalization(&mut world)
     }
 
-    /// The life of a new job; a failure tells its story.
-    fn life(&self, words: Vec<String>, events: &[Event]) -> Checked<()> {
-        let mut story = vec![format!("job {}", words.join(" "))];
-        self.live(world(words), events, &mut story)
+    /// Runs the history of a new job; a failure contains its script.
+    fn run_new_job(&self, fields: Vec<String>, events: &[Step]) -> Checked<()> {
+        let mut script = vec![format!("job {}", fields.join(" "))];
+        self.run_steps(world(fields), events, &mut script)
             .map_err(|mut failure| {
-                failure.story = Some(story);
+                failure.script = Some(script);
                 failure
             })
     }
 
-    fn live(&self, mut world: JobWorld, events: &[Event], story: &mut Vec<String>) -> Checked<()> {
+    fn run_steps(&self, mut world: JobWorld, events: &[Step], script: &mut Vec<String>) -> Checked<()> {
         for event in events {
-            story.push(event.to_string());
+            script.push(event.to_string());
             match event {
-                Event::Pass => drop(self.pass(&mut world)?),
-                Event::CrashAfter(applied) => {
+                Step::Reconcile => drop(self.reconcile(&mut world)?),
+                Step::CrashAfter(applied) => {
                     let plan = self.plan(&world)?;
                     for effect in plan.effects.iter().take(*applied) {
                         let done = world.apply(effect);
-                        done.map_err(|trespass| shared(&world, &trespass))?;
+                        done.map_err(|violation| shared_device(&world, &violation))?;
                     }
                 }
-                Event::Happening(happening) => inject_next(&mut world, happening),
+                Step::Job(event) => inject_next(&mut world, event),
             }
         }
-        self.becomes_still(&world)
-            .inspect_err(|_| story.push("pass".into()))?;
-        story.extend(["change suspend=no", "room", "settle"].map(String::from));
+        self.check_fixed_point(&world)
+            .inspect_err(|_| script.push("pass".into()))?;
+        script.extend(["change suspend=no", "room", "settle"].map(String::from));
         change(&mut world, "suspend=no");
         world.capacity = CapacityState::Free;
-        let phase = self.comes_to_rest(&mut world)?;
+        let phase = self.quiesce(&mut world)?;
         if !phase.is_finished() && world.job.instances() > 0 {
-            story.extend(everything_succeeds(&mut world));
-            story.push("settle".into());
+            script.extend(succeed_all(&mut world));
+            script.push("settle".into());
             let ends = !matches!(world.job.restart(), RestartPolicy::Always { .. });
-            // Time goes on while a job restarts, and may end it.
+            // Time advances while a job restarts, and may end it.
             let timed = world.job.max_runtime().is_some();
-            if self.comes_to_rest(&mut world)?.is_finished() != ends && (ends || !timed) {
+            if self.quiesce(&mut world)?.is_finished() != ends && (ends || !timed) {
                 return Err(failure(&world, PlannerProperty::Finishes, String::new()));
             }
         }
-        self.holds_what_its_policy_says(&mut world)?;
-        story.extend(["delete", "settle"].map(String::from));
-        self.lets_go(&mut world)
+        self.check_cleanup_policy(&mut world)?;
+        script.extend(["delete", "settle"].map(String::from));
+        self.check_finalization(&mut world)
     }
 
-    /// Passes with nothing else happening come to one that changes nothing.
-    fn becomes_still(&self, world: &JobWorld) -> Checked<()> {
+    /// Checks that reconciliations without events reach a plan without changes.
+    fn check_fixed_point(&self, world: &JobWorld) -> Checked<()> {
         let mut world = world.clone();
         let mut last = None;
-        for _ in 0..STILL_PASSES {
+        for _ in 0..MAX_STABLE_RECONCILIATIONS {
             let before = world.seen.clone();
-            let plan = self.pass(&mut world)?;
+            let plan = self.reconcile(&mut world)?;
             if world.finalized || (before == world.seen && last.as_ref() == Some(&plan)) {
                 return Ok(());
             }
@@ -192,24 +197,24 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
         Err(failure(&world, PlannerProperty::FixedPoint, String::new()))
     }
 
-    /// Passes, with everything under way coming to its end and time passing when nothing else does, until only an event
-    /// could change anything: then the job runs, or is over.
-    fn comes_to_rest(&self, world: &mut JobWorld) -> Checked<JobPhase> {
+    /// Reconciles, completes operations in progress, and advances time when nothing else happens, until only
+    /// an event could cause changes. The job must then run or have finished.
+    fn quiesce(&self, world: &mut JobWorld) -> Checked<JobPhase> {
         let mut quiet = 0;
-        for pass in 1..=PASSES {
+        for pass in 1..=MAX_RECONCILIATIONS {
             let before = world.seen.clone();
-            let plan = self.pass(world)?;
+            let plan = self.reconcile(world)?;
             world.progress();
-            let moved = before != world.seen;
-            // Time that only ends what runs is left alone: the job has come to rest.
+            let changed = before != world.seen;
+            // A deadline of a running job is not awaited: the job is quiescent.
             let rests = plan.status.phase == JobPhase::Running || plan.status.phase.is_finished();
             if world.finalized || (quiet == 3 && rests && plan.effects.is_empty()) {
                 let mut report = self.report.borrow_mut();
                 report.longest = report.longest.max(pass);
                 return Ok(plan.status.phase);
             }
-            quiet = if moved { 0 } else { quiet + 1 };
-            if moved || rests {
+            quiet = if changed { 0 } else { quiet + 1 };
+            if changed || rests {
                 continue;
             }
             match plan.requeue_after {
@@ -218,16 +223,16 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
                 None => {}
             }
         }
-        let why = world.seen.status.message.clone();
-        Err(failure(world, PlannerProperty::ComesToRest, why))
+        let message = world.seen.status.message.clone();
+        Err(failure(world, PlannerProperty::Quiesces, message))
     }
 
-    fn holds_what_its_policy_says(&self, world: &mut JobWorld) -> Checked<()> {
-        let wrong = |world: &JobWorld, what: &str| {
+    fn check_cleanup_policy(&self, world: &mut JobWorld) -> Checked<()> {
+        let violation = |world: &JobWorld, detail: &str| {
             Err(failure(
                 world,
-                PlannerProperty::HoldsWhatItsPolicySays,
-                what.into(),
+                PlannerProperty::FollowsCleanupPolicy,
+                detail.into(),
             ))
         };
         let finished = world.seen.status.phase.is_finished();
@@ -236,47 +241,48 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
                 && facts.workers.is_empty()
                 && facts.launcher.is_none();
             if facts.index >= world.job.instances() && !nothing {
-                return wrong(world, "a surplus instance has something");
+                return violation(world, "a surplus instance keeps resources");
             }
             if finished && world.job.clean_pod_policy() == CleanPodPolicy::All && !nothing {
-                return wrong(world, "policy All leaves something");
+                return violation(world, "policy All leaves resources");
             }
             if finished
                 && world.job.clean_pod_policy() == CleanPodPolicy::Workers
                 && !facts.workers.is_empty()
             {
-                return wrong(world, "policy Workers leaves a worker");
+                return violation(world, "policy Workers leaves a worker");
             }
         }
         if finished && world.seen.status.exit_code.is_none() {
-            return wrong(world, "it has finished without an exit code");
+            return violation(world, "the job has finished without an exit code");
         }
         let Some(ttl) = world.job.ttl_after_finished().filter(|_| finished) else {
             return Ok(());
         };
-        // A random state may have finished in the future.
+        // A random state may have a finish time in the future.
         world.seen.now = world.seen.now.max(world.seen.status.finished.unwrap_or_default());
         world.after(ttl + Duration::from_secs(1));
-        self.comes_to_rest(world)?;
+        self.quiesce(world)?;
         if world.is_empty() {
             Ok(())
         } else {
-            wrong(world, "something is left after ttlSecondsAfterFinished")
+            violation(world, "resources are left after ttlSecondsAfterFinished")
         }
     }
 
-    fn lets_go(&self, world: &mut JobWorld) -> Checked<()> {
+    fn check_finalization(&self, world: &mut JobWorld) -> Checked<()> {
         world.seen.deleted = true;
-        let settled = self.comes_to_rest(world);
+        let settled = self.quiesce(world);
         match settled {
             Ok(_) if world.finalized && world.is_empty() => Ok(()),
-            Err(other) if other.property != PlannerProperty::ComesToRest => Err(other),
-            Ok(_) | Err(_) => Err(failure(world, PlannerProperty::LetsGo, String::new())),
+            Err(other) if other.property != PlannerProperty::Quiesces => Err(other),
+            Ok(_) | Err(_) => Err(failure(world, PlannerProperty::Finalizes, String::new())),
         }
     }
 }
 
-/// Tries as many cases as asked for; gives the smallest that was found of those that fail as the first did.
+/// Runs the requested number of cases; returns the smallest case that fails in the same way as the first
+/// failure.
 fn search<S: Strategy<Value: Clone + Debug>>(
     options: PlannerOptions,
     round: u8,
@@ -298,9 +304,9 @@ fn search<S: Strategy<Value: Clone + Debug>>(
         let Err(failure) = case(value) else {
             return Ok(());
         };
-        // While a case is made smaller it goes on failing in the same way, and does not turn into another.
+        // A failing case must not turn into a different failure while it shrinks.
         let mut smallest = smallest.borrow_mut();
-        let other = |known: &PlannerFailure| kind(known) != kind(&failure);
+        let other = |current: &PlannerFailure| kind(current) != kind(&failure);
         if smallest.as_deref().is_some_and(other) {
             return Ok(());
         }
@@ -310,11 +316,11 @@ fn search<S: Strategy<Value: Clone + Debug>>(
     match (tried, smallest.into_inner()) {
         (Ok(()), _) => Ok(()),
         (Err(TestError::Fail(..)), Some(failure)) => Err(failure),
-        (Err(error), _) => panic!("random cases could not be made: {error}"),
+        (Err(error), _) => panic!("cannot generate random cases: {error}"),
     }
 }
 
-/// What tells two failures apart: the property, and the invariant.
+/// Returns the identity of a failure: the property and the invariant.
 fn kind(failure: &PlannerFailure) -> (PlannerProperty, Option<std::mem::Discriminant<BrokenPlan>>) {
     let broken = failure.broken.first().map(std::mem::discriminant);
     (failure.property, broken)
@@ -326,88 +332,88 @@ fn failure(world: &JobWorld, property: PlannerProperty, detail: String) -> Box<P
         broken: Vec::new(),
         detail,
         job: world.text().to_vec(),
-        seen: world.seen.clone(),
-        story: None,
+        observation: world.seen.clone(),
+        script: None,
     })
 }
 
-fn shared(world: &JobWorld, trespass: &SafetyViolation) -> Box<PlannerFailure> {
-    failure(world, PlannerProperty::NothingShared, trespass.to_string())
+fn shared_device(world: &JobWorld, violation: &SafetyViolation) -> Box<PlannerFailure> {
+    failure(world, PlannerProperty::NoSharedDevices, violation.to_string())
 }
 
-fn world(words: Vec<String>) -> JobWorld {
-    JobWorld::new(words).expect("any small job can run")
+fn world(fields: Vec<String>) -> JobWorld {
+    JobWorld::new(fields).expect("every small job is valid")
 }
 
-fn change(world: &mut JobWorld, word: &str) {
-    world.change([word]).expect("any small job can run");
+fn change(world: &mut JobWorld, field: &str) {
+    world.change([field]).expect("every small job is valid");
 }
 
-fn inject_next(world: &mut JobWorld, happening: &JobEvent) {
-    happening.inject(world).expect("any small job can run");
+fn inject_next(world: &mut JobWorld, event: &JobEvent) {
+    event.inject(world).expect("every small job is valid");
 }
 
-/// Every process that does the job's work ends well; gives the lines of the story.
-fn everything_succeeds(world: &mut JobWorld) -> Vec<String> {
+/// Lets every active process succeed and returns the script lines.
+fn succeed_all(world: &mut JobWorld) -> Vec<String> {
     let numbers = match world.job.shape() {
         JobKind::Workers => (0..world.job.workers_per_instance())
             .map(ProcessRole::Worker)
             .collect(),
         _ => vec![ProcessRole::Launcher],
     };
-    let mut story = Vec::new();
+    let mut script = Vec::new();
     for instance in 0..world.job.instances() {
-        for who in &numbers {
-            let ends = JobEvent::Process(instance, *who, ProcessEnd::Ends(Exit::Code(0)));
+        for role in &numbers {
+            let ends = JobEvent::Process(instance, *role, ProcessEnd::Ends(Exit::Code(0)));
             if ends.inject(world) == Ok(EventEffect::Found) {
-                story.push(ends.to_string());
+                script.push(ends.to_string());
             }
         }
     }
-    story
+    script
 }
 
-/// One event, or several that nothing comes between.
-fn events() -> impl Strategy<Value = Vec<Event>> {
+/// Returns one event, or several in direct sequence.
+fn events() -> impl Strategy<Value = Vec<Step>> {
     let one = |event| vec![event];
-    let together = vec(happenings().prop_map(Event::Happening), 2..4);
+    let together = vec(job_events().prop_map(Step::Job), 2..4);
     prop_oneof![
-        12 => Just(one(Event::Pass)),
-        3 => (0_usize..6).prop_map(Event::CrashAfter).prop_map(one),
-        18 => happenings().prop_map(Event::Happening).prop_map(one),
-        4 => Just([const { [Event::Pass, Event::Happening(JobEvent::Progress)] }; 3].concat()),
+        12 => Just(one(Step::Reconcile)),
+        3 => (0_usize..6).prop_map(Step::CrashAfter).prop_map(one),
+        18 => job_events().prop_map(Step::Job).prop_map(one),
+        4 => Just([const { [Step::Reconcile, Step::Job(JobEvent::Progress)] }; 3].concat()),
         2 => together,
         2 => cascade(),
     ]
 }
 
-/// The processes of an instance fail, one after the other.
-fn cascade() -> impl Strategy<Value = Vec<Event>> {
+/// Returns failures of the processes of an instance, one after the other.
+fn cascade() -> impl Strategy<Value = Vec<Step>> {
     let codes = vec(select(vec![1_u8, 3, 130, 143]), 3);
     (0_u32..3, vec(0_u64..2, 3), codes).prop_map(|(instance, pauses, codes)| {
-        let who = [
+        let role = [
             ProcessRole::Worker(0),
             ProcessRole::Launcher,
             ProcessRole::Worker(1),
         ];
-        let fall = who
+        let failures = role
             .into_iter()
             .zip(pauses)
             .zip(codes)
-            .flat_map(|((who, pause), code)| {
-                let ends = JobEvent::Process(instance, who, ProcessEnd::Ends(Exit::Code(code)));
+            .flat_map(|((role, pause), code)| {
+                let ends = JobEvent::Process(instance, role, ProcessEnd::Ends(Exit::Code(code)));
                 [JobEvent::After(pause), ends]
             });
-        fall.map(Event::Happening).collect()
+        failures.map(Step::Job).collect()
     })
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pass => f.write_str("pass"),
+            Self::Reconcile => f.write_str("pass"),
             Self::CrashAfter(applied) => write!(f, "crash {applied}"),
-            Self::Happening(happening) => fmt::Display::fmt(happening, f),
+            Self::Job(event) => fmt::Display::fmt(event, f),
         }
     }
 }

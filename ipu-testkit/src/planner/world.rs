@@ -1,4 +1,5 @@
-//! A world of facts about one job: no controller, no ledger, no processes. It refuses what would share a device.
+//! In-memory model of one job without controller, ledger or processes. It rejects effects that would share a
+//! device.
 
 use std::time::Duration;
 
@@ -9,75 +10,75 @@ use ipu_core::{
 
 use super::job_dsl::job_from_dsl;
 
-/// The facts about one job, which effects and happenings change. Fast: a whole life takes microseconds.
+/// Observed state of one job, which effects and events change. Fast: a whole history takes microseconds.
 ///
 /// ```
 /// use ipu_core::{JobPhase, plan};
-/// use ipu_testkit::{JobWorld, Who};
+/// use ipu_testkit::{JobWorld, ProcessRole};
 ///
 /// let mut world = JobWorld::new(["workers=2"])?;
 /// for _ in 0..4 {
 ///     let plan = plan(&world.job, &world.seen);
-///     world.pass(&plan).expect("nothing is shared");
+///     world.reconcile(&plan).expect("no device is shared");
 ///     world.progress();
 /// }
 /// assert_eq!(world.seen.status.phase, JobPhase::Running);
-/// assert!(world.process(0, Who::Worker(1)).is_some());
+/// assert!(world.process(0, ProcessRole::Worker(1)).is_some());
 /// # Ok::<(), String>(())
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct JobWorld {
-    /// The job, as its owner wants it now.
+    /// Current job spec.
     pub job: JobSpec,
-    /// What is observed of it now, the record of the last pass included.
+    /// Current observation, including the status of the last reconciliation.
     pub seen: Observation,
-    /// Whether there is room for another partition.
+    /// Whether capacity for another partition is available.
     pub capacity: CapacityState,
-    /// Whether the job was let go of.
+    /// Whether the job was finalized.
     pub finalized: bool,
-    words: Vec<String>,
+    fields: Vec<String>,
 }
 
-/// Whether the Pod has room for another partition.
+/// Capacity for another partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CapacityState {
-    /// It has.
+    /// Capacity is available.
     #[default]
     Free,
-    /// It has not: who asks waits.
+    /// No capacity: requests are queued.
     Full,
 }
 
-/// A process of an instance.
+/// Role of a process of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessRole {
-    /// The worker of this number.
+    /// Worker with this index.
     Worker(u32),
-    /// The launcher.
+    /// Launcher.
     Launcher,
 }
 
-/// An effect that no adapter could apply without sharing a device, or at all.
+/// Effect that no adapter could apply without sharing a device, or at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SafetyViolation {
-    /// A partition is made, reset or released under a process that is alive.
+    /// A partition is created, reset or released under a process that is alive.
     #[error("{effect:?} while processes of the instance are alive")]
     UnderProcesses {
         /// The effect.
         effect: Box<Effect>,
     },
-    /// A process starts without a partition that is fresh for its attempt.
+    /// A process starts without a partition that is ready for its attempt.
     #[error("{effect:?} while the partition is {partition:?}")]
     WithoutPartition {
         /// The effect.
         effect: Box<Effect>,
-        /// What is known of the partition.
+        /// State of the partition.
         partition: Box<PartitionFacts>,
     },
-    /// An effect that this world does not know.
-    #[error("{effect:?} is an effect that this world does not know")]
+    /// The effect is unknown to this model.
+    #[error("unknown effect {effect:?}")]
     Unknown {
         /// The effect.
         effect: Box<Effect>,
@@ -85,102 +86,102 @@ pub enum SafetyViolation {
 }
 
 impl JobWorld {
-    /// The world of a new job, described by words ([`raw_job_from_words`](crate::raw_job_from_words)).
+    /// Creates the model of a new job in the job DSL ([`raw_job_from_dsl`](crate::raw_job_from_dsl)).
     ///
     /// # Errors
     ///
-    /// What is wrong with the words, or with the job.
-    pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Result<Self, String> {
-        let words: Vec<String> = words.into_iter().map(Into::into).collect();
+    /// A message about invalid fields, or about the job.
+    pub fn new<W: Into<String>>(fields: impl IntoIterator<Item = W>) -> Result<Self, String> {
+        let fields: Vec<String> = fields.into_iter().map(Into::into).collect();
         Ok(Self {
-            job: job_from_dsl(words.iter().map(String::as_str))?,
+            job: job_from_dsl(fields.iter().map(String::as_str))?,
             seen: Observation::for_new_job(Timestamp::from_millis(0)),
             capacity: CapacityState::Free,
             finalized: false,
-            words,
+            fields,
         })
     }
 
-    /// The words that describe the job.
+    /// Returns the fields of the job.
     #[must_use]
     pub fn text(&self) -> &[String] {
-        &self.words
+        &self.fields
     }
 
-    /// Edits the job as its owner would: the words are added to those that describe it.
+    /// Edits the job as its owner would: appends fields to its description.
     ///
     /// # Errors
     ///
-    /// What is wrong with the words, or with the job; then nothing has changed.
-    pub fn change<'a>(&mut self, words: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
-        let mut all = self.words.clone();
-        all.extend(words.into_iter().map(String::from));
+    /// A message about invalid fields, or about the job; nothing has changed then.
+    pub fn change<'a>(&mut self, fields: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
+        let mut all = self.fields.clone();
+        all.extend(fields.into_iter().map(String::from));
         self.job = job_from_dsl(all.iter().map(String::as_str))?;
-        self.words = all;
+        self.fields = all;
         Ok(())
     }
 
-    /// One whole pass: applies the effects of `plan`, in order, and records its status.
+    /// Applies the effects of `plan`, in order, and records its status.
     ///
     /// # Errors
     ///
-    /// The first effect that is refused; those before it are applied, and nothing is recorded.
+    /// The first rejected effect; earlier ones are applied, and the status is not recorded.
     pub fn reconcile(&mut self, plan: &Plan) -> Result<(), SafetyViolation> {
         plan.effects.iter().try_for_each(|effect| self.apply(effect))?;
         self.seen.status = plan.status.clone();
         Ok(())
     }
 
-    /// Time passes.
+    /// Advances time.
     pub fn after(&mut self, time: Duration) {
         self.seen.now = self.seen.now.plus(time);
     }
 
-    /// What exists of instance `index`; from now on it is reported, with nothing if it had nothing.
+    /// Returns the facts about instance `index`; it is reported from now on, even without resources.
     pub fn instance(&mut self, index: u32) -> &mut InstanceFacts {
         let instances = &mut self.seen.instances;
-        let at = instances.partition_point(|known| known.index < index);
-        if instances.get(at).is_none_or(|known| known.index != index) {
+        let at = instances.partition_point(|facts| facts.index < index);
+        if instances.get(at).is_none_or(|facts| facts.index != index) {
             instances.insert(at, InstanceFacts::empty(index));
         }
         &mut instances[at]
     }
 
-    /// What is known of a process, if it exists.
-    pub fn process(&mut self, instance: u32, who: ProcessRole) -> Option<&mut ProcessFacts> {
+    /// Returns the facts about a process, if it exists.
+    pub fn process(&mut self, instance: u32, role: ProcessRole) -> Option<&mut ProcessFacts> {
         let facts = self.instance(instance);
-        match who {
+        match role {
             ProcessRole::Launcher => facts.launcher.as_mut(),
             ProcessRole::Worker(number) => facts.workers.iter_mut().find(|worker| worker.index == number),
         }
     }
 
-    /// A process vanishes without a trace.
-    pub fn forget(&mut self, instance: u32, who: ProcessRole) {
+    /// Removes a process without a trace.
+    pub fn forget(&mut self, instance: u32, role: ProcessRole) {
         let facts = self.instance(instance);
-        match who {
+        match role {
             ProcessRole::Launcher => facts.launcher = None,
             ProcessRole::Worker(number) => facts.workers.retain(|worker| worker.index != number),
         }
     }
 
-    /// Others take a process away. That it had not ended is known of it from now on.
-    pub fn reserve(&mut self, instance: u32, who: ProcessRole) {
+    /// Deletes a process by a third party; it is reported as missing before its end.
+    pub fn disrupt(&mut self, instance: u32, role: ProcessRole) {
         let process = self
-            .process(instance, who)
+            .process(instance, role)
             .filter(|process| process.phase.is_alive());
-        let gone = process.map(|process| MissingProcess {
-            worker: (who != ProcessRole::Launcher).then_some(process.index),
+        let missing = process.map(|process| MissingProcess {
+            worker: (role != ProcessRole::Launcher).then_some(process.index),
             attempt: process.attempt,
         });
-        self.instance(instance).missing.extend(gone);
-        self.forget(instance, who);
+        self.instance(instance).missing.extend(missing);
+        self.forget(instance, role);
     }
 
-    /// A process ends by itself, if it is starting or running.
-    pub fn exits(&mut self, instance: u32, who: ProcessRole, code: u8) {
+    /// Ends a process by itself, if it is starting or running.
+    pub fn exits(&mut self, instance: u32, role: ProcessRole, code: u8) {
         let at = self.seen.now;
-        if let Some(process) = self.process(instance, who)
+        if let Some(process) = self.process(instance, role)
             && matches!(
                 process.phase,
                 ProcessPhase::Starting { .. } | ProcessPhase::Running { .. }
@@ -195,11 +196,11 @@ impl JobWorld {
         }
     }
 
-    /// Does what an effect says.
+    /// Applies an effect.
     ///
     /// # Errors
     ///
-    /// The effect, if it would share a device; then nothing has changed.
+    /// The effect, if it would share a device; nothing has changed then.
     pub fn apply(&mut self, effect: &Effect) -> Result<(), SafetyViolation> {
         match effect {
             Effect::EnsurePartition {
@@ -209,7 +210,7 @@ impl JobWorld {
                 instance, attempt, ..
             } => {
                 let facts = self.instance(*instance);
-                unused(facts, effect)?;
+                check_unused(facts, effect)?;
                 facts.partition = PartitionFacts::Pending { attempt: *attempt };
             }
             Effect::StartWorker {
@@ -225,7 +226,7 @@ impl JobWorld {
             Effect::StopLauncher { instance, .. } => self.stop(*instance, ProcessRole::Launcher),
             Effect::ReleasePartition { instance, .. } => {
                 let facts = self.instance(*instance);
-                unused(facts, effect)?;
+                check_unused(facts, effect)?;
                 facts.partition = match facts.partition {
                     PartitionFacts::Absent | PartitionFacts::Waiting { .. } => PartitionFacts::Absent,
                     _ => PartitionFacts::Releasing,
@@ -241,13 +242,13 @@ impl JobWorld {
     }
 
     fn ensure(&mut self, instance: u32, attempt: u32, effect: &Effect) -> Result<(), SafetyViolation> {
-        let room = self.capacity;
+        let capacity = self.capacity;
         let facts = self.instance(instance);
         let made = PartitionFacts::Pending { attempt };
         facts.partition = match &facts.partition {
-            PartitionFacts::Absent | PartitionFacts::Waiting { .. } if room == CapacityState::Full => {
+            PartitionFacts::Absent | PartitionFacts::Waiting { .. } if capacity == CapacityState::Full => {
                 PartitionFacts::Waiting {
-                    reason: Reason::new("NotEnoughFree", "4 IPUs are asked for and 2 are free"),
+                    reason: Reason::new("NotEnoughFree", "4 IPUs are requested and 2 are free"),
                     attempt,
                 }
             }
@@ -257,7 +258,7 @@ impl JobWorld {
             PartitionFacts::Releasing => return Ok(()),
             PartitionFacts::Absent | PartitionFacts::Waiting { .. } => made,
             _ => {
-                unused(facts, effect)?;
+                check_unused(facts, effect)?;
                 made
             }
         };
@@ -267,7 +268,7 @@ impl JobWorld {
     fn start(
         &mut self,
         instance: u32,
-        who: ProcessRole,
+        role: ProcessRole,
         attempt: u32,
         effect: &Effect,
     ) -> Result<(), SafetyViolation> {
@@ -280,7 +281,7 @@ impl JobWorld {
                 partition: Box::new(facts.partition.clone()),
             });
         }
-        let index = match who {
+        let index = match role {
             ProcessRole::Worker(number) => number,
             ProcessRole::Launcher => 0,
         };
@@ -292,8 +293,8 @@ impl JobWorld {
                 cause: String::new(),
             },
         };
-        match who {
-            ProcessRole::Worker(_) if facts.workers.iter().any(|known| known.index == index) => {}
+        match role {
+            ProcessRole::Worker(_) if facts.workers.iter().any(|facts| facts.index == index) => {}
             ProcessRole::Worker(_) => facts.workers.push(process),
             ProcessRole::Launcher if facts.launcher.is_some() => {}
             ProcessRole::Launcher => facts.launcher = Some(process),
@@ -301,14 +302,14 @@ impl JobWorld {
         Ok(())
     }
 
-    fn stop(&mut self, instance: u32, who: ProcessRole) {
-        match self.process(instance, who) {
+    fn stop(&mut self, instance: u32, role: ProcessRole) {
+        match self.process(instance, role) {
             Some(process) if process.phase.is_alive() => process.phase = ProcessPhase::Stopping,
-            _ => self.forget(instance, who),
+            _ => self.forget(instance, role),
         }
     }
 
-    /// Partitions under way are there, or gone; processes are left alone.
+    /// Completes partition operations in progress; processes do not change.
     pub fn partitions_progress(&mut self) {
         let since = self.seen.now;
         for facts in &mut self.seen.instances {
@@ -317,7 +318,7 @@ impl JobWorld {
                     facts.partition = PartitionFacts::Active {
                         attempt: *attempt,
                         since,
-                        controller: ControllerName::new("vipu:8090").expect("this is a controller's name"),
+                        controller: ControllerName::new("vipu:8090").expect("a valid controller name"),
                     };
                 }
                 PartitionFacts::Releasing => facts.partition = PartitionFacts::Absent,
@@ -326,7 +327,8 @@ impl JobWorld {
         }
     }
 
-    /// What is under way comes to its end: partitions are there or gone, processes run or are gone.
+    /// Completes operations in progress: partitions become active or are deleted, processes run or are
+    /// deleted.
     pub fn progress(&mut self) {
         let since = self.seen.now;
         self.partitions_progress();
@@ -345,12 +347,12 @@ impl JobWorld {
         }
     }
 
-    /// Whether nothing exists of the job.
+    /// Returns whether nothing exists of the job.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let mut instances = self.seen.instances.iter();
         instances.all(|facts| {
-            // What was taken away is not there.
+            // Missing processes do not exist.
             let left = InstanceFacts {
                 missing: Vec::new(),
                 ..facts.clone()
@@ -360,7 +362,7 @@ impl JobWorld {
     }
 }
 
-fn unused(facts: &InstanceFacts, effect: &Effect) -> Result<(), SafetyViolation> {
+fn check_unused(facts: &InstanceFacts, effect: &Effect) -> Result<(), SafetyViolation> {
     let mut processes = facts.workers.iter().chain(&facts.launcher);
     if processes.any(|process| process.phase.is_alive()) {
         let effect = Box::new(effect.clone());

@@ -1,4 +1,4 @@
-//! What one answer of a policy is held against.
+//! Checks of a policy's decision.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -12,23 +12,23 @@ use super::property::{BrokenProperty, PolicyProperty, Reproduction};
 use crate::reference_inventory::ReferenceInventory;
 use crate::strategies::InventoryChange;
 
-/// Answers a legal block that costs less than the one given, if there is one.
+/// Returns a legal block that costs less than the given one, if there is one.
 pub(super) type Cheaper = dyn Fn(&ReferenceInventory, &PlacementRequest, &Block) -> Option<Block>;
 
-/// How often the same is asked again.
+/// Number of repetitions of a request.
 pub(super) const REPEATS: usize = 4;
 
-/// Blocks of one size are placed until nothing fits if no more than this fit: enough to fill a link domain with IPUs.
+/// Limit on placements until nothing fits: enough to fill a link domain with partitions of one IPU.
 const FILL_LIMIT: u32 = 64;
 
-/// What is asked of a policy.
+/// Checks of the decisions of a policy.
 pub(super) struct PropertyChecker<'a> {
     pub(super) make: &'a dyn Fn() -> Box<dyn PlacementPolicy + 'a>,
     pub(super) may_decline: bool,
     pub(super) cheaper: Option<&'a Cheaper>,
 }
 
-/// Where a policy is asked.
+/// Inventory, request and history of a decision.
 #[derive(Clone, Copy)]
 pub(super) struct PolicyCase<'a> {
     pub(super) reference: &'a ReferenceInventory,
@@ -38,18 +38,23 @@ pub(super) struct PolicyCase<'a> {
 }
 
 impl PolicyCase<'_> {
-    fn broken(&self, property: PolicyProperty, what: String, shown_by: Reproduction) -> Box<BrokenProperty> {
+    fn broken(
+        &self,
+        property: PolicyProperty,
+        detail: String,
+        reproduction: Reproduction,
+    ) -> Box<BrokenProperty> {
         Box::new(BrokenProperty {
             property,
-            what,
-            shown_by,
+            detail,
+            reproduction,
             reference: self.reference.clone(),
             history: self.history.to_vec(),
             request: self.request.clone(),
         })
     }
 
-    fn asked(&self) -> String {
+    fn requested(&self) -> String {
         let size = self.request.size;
         let ipus = if size == IpuCount::ONE { "IPU" } else { "IPUs" };
         match &self.request.allocation {
@@ -60,164 +65,168 @@ impl PolicyCase<'_> {
 }
 
 impl PropertyChecker<'_> {
-    /// Everything that is asked in one situation. Answers the placement.
-    pub(super) fn situation(&self, scene: PolicyCase<'_>) -> Result<Placement, Box<BrokenProperty>> {
+    /// Runs all checks for one case and returns the placement.
+    pub(super) fn check_case(&self, case: PolicyCase<'_>) -> Result<Placement, Box<BrokenProperty>> {
         let policy = (self.make)();
-        let placement = self.answer(scene, &*policy)?;
-        self.same_again(scene, &*policy, &placement)?;
-        self.same_after_others(scene, &*policy, &placement)?;
-        self.same_when_rebuilt(scene, &*policy, &placement)?;
-        self.fills_up(scene, &*policy)?;
+        let placement = self.check_decision(case, &*policy)?;
+        self.check_repeatable(case, &*policy, &placement)?;
+        self.check_stateless(case, &*policy, &placement)?;
+        self.check_history_independent(case, &*policy, &placement)?;
+        self.check_fills_up(case, &*policy)?;
         Ok(placement)
     }
 
-    /// What is asked of one answer.
-    pub(super) fn answer(
+    /// Checks one decision.
+    pub(super) fn check_decision(
         &self,
-        scene: PolicyCase<'_>,
+        case: PolicyCase<'_>,
         policy: &dyn PlacementPolicy,
     ) -> Result<Placement, Box<BrokenProperty>> {
-        let placement = ask(scene, scene.inventory, policy)?;
+        let placement = place_checked(case, case.inventory, policy)?;
         let chosen = match &placement {
             Placement::Fits(block) | Placement::Impossible(Impossible::Illegal { block, .. }) => Some(block),
             _ => None,
         };
         if let Some((block, property)) =
-            chosen.and_then(|block| Some((block, broken_rule(scene.reference, scene.request, block)?)))
+            chosen.and_then(|block| Some((block, broken_rule(case.reference, case.request, block)?)))
         {
-            let what = format!("for {} it chooses {}", scene.asked(), named(block));
-            return Err(scene.broken(property, what, Reproduction::Illegal));
+            let detail = format!(
+                "for {} the policy chooses {}",
+                case.requested(),
+                block_text(block)
+            );
+            return Err(case.broken(property, detail, Reproduction::Illegal));
         }
         match &placement {
-            Placement::Fits(block) => self.costs_least(scene, block)?,
-            Placement::Impossible(told) => self.really_impossible(scene, told)?,
-            other => unreachable!("a placement fits or is impossible: {other:?}"),
+            Placement::Fits(block) => self.check_cost(case, block)?,
+            Placement::Impossible(reported) => self.check_reason(case, reported)?,
+            other => unreachable!("unexpected placement: {other:?}"),
         }
         Ok(placement)
     }
 
-    fn costs_least(&self, scene: PolicyCase<'_>, chosen: &Block) -> Result<(), Box<BrokenProperty>> {
+    fn check_cost(&self, case: PolicyCase<'_>, chosen: &Block) -> Result<(), Box<BrokenProperty>> {
         let better = self
             .cheaper
-            .and_then(|cheaper| cheaper(scene.reference, scene.request, chosen));
+            .and_then(|cheaper| cheaper(case.reference, case.request, chosen));
         let Some(better) = better else { return Ok(()) };
-        let what = format!(
-            "for {} it chooses {chosen}, but {better} costs less",
-            scene.asked()
+        let detail = format!(
+            "for {} the policy chooses {chosen}, but {better} costs less",
+            case.requested()
         );
-        let shown_by = Reproduction::Costs(chosen.clone());
-        Err(scene.broken(PolicyProperty::CostsLeast, what, shown_by))
+        let reproduction = Reproduction::CostlyBlock(chosen.clone());
+        Err(case.broken(PolicyProperty::CostsLeast, detail, reproduction))
     }
 
-    fn really_impossible(&self, scene: PolicyCase<'_>, told: &Impossible) -> Result<(), Box<BrokenProperty>> {
-        let truth = scene.reference.why_not(scene.request);
-        let declined = matches!(told, Impossible::Declined { .. });
-        match truth {
+    fn check_reason(&self, case: PolicyCase<'_>, reported: &Impossible) -> Result<(), Box<BrokenProperty>> {
+        let expected = case.reference.impossibility(case.request);
+        let declined = matches!(reported, Impossible::Declined { .. });
+        match expected {
             None if declined && self.may_decline => Ok(()),
             None => {
-                let what = format!("{} would fit, but the answer is: {told}", scene.asked());
-                Err(scene.broken(PolicyProperty::FindsWhatFits, what, Reproduction::NoFit))
+                let detail = format!("{} would fit, but the result is: {reported}", case.requested());
+                Err(case.broken(PolicyProperty::FindsWhatFits, detail, Reproduction::NoFit))
             }
-            Some(truth) if truth == *told => Ok(()),
-            Some(truth) => {
-                let what = format!("the answer is `{told}`, the truth is `{truth}`");
-                Err(scene.broken(PolicyProperty::TrueReason, what, Reproduction::Not(truth)))
+            Some(expected) if expected == *reported => Ok(()),
+            Some(expected) => {
+                let detail = format!("the result is `{reported}`, the expected reason is `{expected}`");
+                Err(case.broken(PolicyProperty::TrueReason, detail, Reproduction::Not(expected)))
             }
         }
     }
 
-    fn same_again(
+    fn check_repeatable(
         &self,
-        scene: PolicyCase<'_>,
+        case: PolicyCase<'_>,
         policy: &dyn PlacementPolicy,
         first: &Placement,
     ) -> Result<(), Box<BrokenProperty>> {
         for _ in 0..REPEATS {
-            let again = ask(scene, scene.inventory, policy)?;
+            let again = place_checked(case, case.inventory, policy)?;
             if again != *first {
-                let what = format!(
-                    "for {} it {}, then it {}",
-                    scene.asked(),
-                    does(first),
-                    does(&again)
+                let detail = format!(
+                    "for {} the policy {}, then it {}",
+                    case.requested(),
+                    decision_text(first),
+                    decision_text(&again)
                 );
-                return Err(scene.broken(PolicyProperty::SameAnswerTwice, what, Reproduction::Again));
+                return Err(case.broken(PolicyProperty::SameAnswerTwice, detail, Reproduction::Repeated));
             }
         }
         Ok(())
     }
 
-    fn same_after_others(
+    fn check_stateless(
         &self,
-        scene: PolicyCase<'_>,
+        case: PolicyCase<'_>,
         policy: &dyn PlacementPolicy,
         first: &Placement,
     ) -> Result<(), Box<BrokenProperty>> {
         let broken = |again: &Placement| {
-            let what = format!(
-                "for {} it {}, after other questions it {}",
-                scene.asked(),
-                does(first),
-                does(again)
+            let detail = format!(
+                "for {} the policy {}, after other requests it {}",
+                case.requested(),
+                decision_text(first),
+                decision_text(again)
             );
-            scene.broken(PolicyProperty::ViewAlone, what, Reproduction::Others)
+            case.broken(PolicyProperty::ViewAlone, detail, Reproduction::AfterOthers)
         };
-        for (inventory, request) in other_questions(scene) {
+        for (inventory, request) in other_requests(case) {
             let request = &request;
-            let _ = ask(PolicyCase { request, ..scene }, &inventory, policy)?;
+            let _ = place_checked(PolicyCase { request, ..case }, &inventory, policy)?;
         }
-        let again = ask(scene, scene.inventory, policy)?;
+        let again = place_checked(case, case.inventory, policy)?;
         if again != *first {
             return Err(broken(&again));
         }
-        let other = ask(scene, scene.inventory, &*(self.make)())?;
+        let other = place_checked(case, case.inventory, &*(self.make)())?;
         if other != *first {
             return Err(broken(&other));
         }
         Ok(())
     }
 
-    fn same_when_rebuilt(
+    fn check_history_independent(
         &self,
-        scene: PolicyCase<'_>,
+        case: PolicyCase<'_>,
         policy: &dyn PlacementPolicy,
         first: &Placement,
     ) -> Result<(), Box<BrokenProperty>> {
-        let mut reference = ReferenceInventory::new(scene.reference.topology());
+        let mut reference = ReferenceInventory::new(case.reference.topology());
         let mut rebuilt = Inventory::new(reference.topology());
-        for change in backwards(scene.reference) {
+        for change in changes_descending(case.reference) {
             change.apply(&mut reference, &mut rebuilt);
         }
-        let again = ask(scene, &rebuilt, policy)?;
+        let again = place_checked(case, &rebuilt, policy)?;
         if again == *first {
             return Ok(());
         }
-        let what = format!(
-            "for {} it {}; with the same holders and exclusions made in another order it {}",
-            scene.asked(),
-            does(first),
-            does(&again)
+        let detail = format!(
+            "for {} the policy {}; with the same holders and cordons in another order it {}",
+            case.requested(),
+            decision_text(first),
+            decision_text(&again)
         );
-        Err(scene.broken(PolicyProperty::IgnoresHistory, what, Reproduction::Rebuilt))
+        Err(case.broken(PolicyProperty::IgnoresHistory, detail, Reproduction::Rebuilt))
     }
 
-    fn fills_up(
+    fn check_fills_up(
         &self,
-        scene: PolicyCase<'_>,
+        case: PolicyCase<'_>,
         policy: &dyn PlacementPolicy,
     ) -> Result<(), Box<BrokenProperty>> {
-        let request = scene.request;
+        let request = case.request;
         if request.size > IpuCount::LINK_DOMAIN || self.may_decline {
             return Ok(());
         }
-        let expected = scene
+        let expected = case
             .reference
             .fit_count(request.size, request.allocation.as_ref());
         if expected > FILL_LIMIT {
             return Ok(());
         }
-        let (mut reference, mut inventory) = (scene.reference.clone(), scene.inventory.clone());
-        let mut history = scene.history.to_vec();
+        let (mut reference, mut inventory) = (case.reference.clone(), case.inventory.clone());
+        let mut history = case.history.to_vec();
         let mut placed = 0;
         loop {
             let now = PolicyCase {
@@ -226,7 +235,7 @@ impl PropertyChecker<'_> {
                 history: &history,
                 request,
             };
-            let Placement::Fits(block) = self.answer(now, policy)? else {
+            let Placement::Fits(block) = self.check_decision(now, policy)? else {
                 break;
             };
             let change = InventoryChange::occupy(&format!("placed-{placed}"), block);
@@ -237,27 +246,27 @@ impl PropertyChecker<'_> {
         if placed == expected {
             return Ok(());
         }
-        let what = format!(
-            "{expected} partitions of {} fit, and {placed} are placed",
-            scene.asked()
+        let detail = format!(
+            "{expected} partitions of {} fit, but {placed} are placed",
+            case.requested()
         );
-        Err(scene.broken(PolicyProperty::FillsUp, what, Reproduction::Count(expected)))
+        Err(case.broken(PolicyProperty::FillsUp, detail, Reproduction::Count(expected)))
     }
 }
 
-/// What `place` answers; a panic is a broken property.
-fn ask(
-    scene: PolicyCase<'_>,
+/// Returns the result of `place`; a panic violates a property.
+fn place_checked(
+    case: PolicyCase<'_>,
     inventory: &Inventory,
     policy: &dyn PlacementPolicy,
 ) -> Result<Placement, Box<BrokenProperty>> {
-    quietly(|| place(inventory, scene.request, policy)).map_err(|message| {
-        let what = format!("asked for {} it panics: {message}", scene.asked());
-        scene.broken(PolicyProperty::NeverPanics, what, Reproduction::Placing)
+    catch_panic(|| place(inventory, case.request, policy)).map_err(|message| {
+        let detail = format!("for {} the policy panics: {message}", case.requested());
+        case.broken(PolicyProperty::NeverPanics, detail, Reproduction::Placing)
     })
 }
 
-/// The rule that a choice breaks, found one IPU at a time.
+/// Returns the property that a chosen block violates, by brute force.
 fn broken_rule(
     reference: &ReferenceInventory,
     request: &PlacementRequest,
@@ -296,25 +305,25 @@ fn broken_rule(
     }
 }
 
-/// What is asked in between: the same of an empty inventory, and one IPU and a link domain of this one.
-pub(super) fn other_questions(scene: PolicyCase<'_>) -> [(Inventory, PlacementRequest); 3] {
-    let empty = Inventory::new(scene.reference.topology());
-    let here = |size| {
+/// Requests in between: the same with an empty inventory, and one IPU and a link domain with this one.
+pub(super) fn other_requests(case: PolicyCase<'_>) -> [(Inventory, PlacementRequest); 3] {
+    let empty = Inventory::new(case.reference.topology());
+    let in_this = |size| {
         (
-            scene.inventory.clone(),
-            PlacementRequest::of_size(size).in_allocation(scene.request.allocation.clone()),
+            case.inventory.clone(),
+            PlacementRequest::of_size(size).in_allocation(case.request.allocation.clone()),
         )
     };
     [
-        (empty, scene.request.clone()),
-        here(IpuCount::ONE),
-        here(IpuCount::LINK_DOMAIN),
+        (empty, case.request.clone()),
+        in_this(IpuCount::ONE),
+        in_this(IpuCount::LINK_DOMAIN),
     ]
 }
 
-/// The changes that lead to where things are: holders by descending address, then cordons.
-pub(super) fn backwards(reference: &ReferenceInventory) -> Vec<InventoryChange> {
-    let mut changes = forwards(reference);
+/// Returns changes that produce the inventory: holders by descending address, then cordons.
+pub(super) fn changes_descending(reference: &ReferenceInventory) -> Vec<InventoryChange> {
+    let mut changes = changes_ascending(reference);
     let holders = changes
         .iter()
         .take_while(|change| matches!(change, InventoryChange::Occupy(..)))
@@ -323,12 +332,12 @@ pub(super) fn backwards(reference: &ReferenceInventory) -> Vec<InventoryChange> 
     changes
 }
 
-/// The changes that lead to where things are: holders by ascending address, then cordons.
-pub(super) fn forwards(reference: &ReferenceInventory) -> Vec<InventoryChange> {
+/// Returns changes that produce the inventory: holders by ascending address, then cordons.
+pub(super) fn changes_ascending(reference: &ReferenceInventory) -> Vec<InventoryChange> {
     let mut held: Vec<_> = reference.holders().into_iter().collect();
     held.sort_by_key(|(_, ipus)| ipus.first().copied());
     let held = held.into_iter().map(|(holder, ipus)| {
-        let block = Block::of_ipus(ipus).expect("a holder holds different IPUs");
+        let block = Block::of_ipus(ipus).expect("the IPUs of a holder are distinct");
         InventoryChange::Occupy(holder, block)
     });
     let mut changes: Vec<InventoryChange> = held.collect();
@@ -343,8 +352,8 @@ pub(super) fn forwards(reference: &ReferenceInventory) -> Vec<InventoryChange> {
     changes
 }
 
-/// A block in a few words.
-fn named(block: &Block) -> String {
+/// Returns a short description of a block.
+fn block_text(block: &Block) -> String {
     if block.size().is_none() && block.ipus() > 8 {
         return format!(
             "{} IPUs in pieces, the first of which is {}",
@@ -355,11 +364,11 @@ fn named(block: &Block) -> String {
     block.to_string()
 }
 
-fn does(placement: &Placement) -> String {
+fn decision_text(placement: &Placement) -> String {
     match placement {
-        Placement::Fits(block) => format!("chooses {}", named(block)),
+        Placement::Fits(block) => format!("chooses {}", block_text(block)),
         Placement::Impossible(Impossible::Illegal { block, .. }) => {
-            format!("chooses {}", named(block))
+            format!("chooses {}", block_text(block))
         }
         _ => "chooses nothing".to_owned(),
     }
@@ -369,8 +378,8 @@ thread_local! {
     static SUPPRESS_PANICS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what may panic, and answers the message then, without a backtrace for each of the many tries of a search.
-pub(super) fn quietly<T>(what: impl FnOnce() -> T) -> Result<T, String> {
+/// Calls a function that may panic and returns the panic message; suppresses backtraces during the search.
+pub(super) fn catch_panic<T>(detail: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = take_hook();
@@ -381,7 +390,7 @@ pub(super) fn quietly<T>(what: impl FnOnce() -> T) -> Result<T, String> {
         }));
     });
     SUPPRESS_PANICS.set(true);
-    let result = catch_unwind(AssertUnwindSafe(what));
+    let result = catch_unwind(AssertUnwindSafe(detail));
     SUPPRESS_PANICS.set(false);
     result.map_err(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
@@ -397,31 +406,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_that_is_not_the_true_one_is_found() {
-        // No policy can cause this: `place` finds the reason. So the inventory is not the one of the reference.
+    fn a_wrong_reason_is_detected() {
+        // No policy can cause this, because `place` computes the reason: the test passes an inventory that
+        // differs from the reference.
         let topology = Topology::pod4();
         let first = Block::within(0, 0, IpuCount::ONE).expect("IPU 0 is a block");
         let mut inventory = Inventory::new(&topology);
         inventory
-            .occupy("p".parse().expect("a letter is an id"), first.clone())
-            .expect("everything is free");
+            .occupy("p".parse().expect("a valid partition id"), first.clone())
+            .expect("all IPUs are free");
         let mut reference = ReferenceInventory::new(&topology);
-        let owner = "alice".parse().expect("letters are a name");
+        let owner = "alice".parse().expect("a valid owner name");
         reference.cordon(&owner, &first.addresses().collect());
-        let judge = PropertyChecker {
+        let checker = PropertyChecker {
             make: &|| Box::new(FirstFit),
             may_decline: false,
             cheaper: None,
         };
         let four = IpuCount::try_from(4).expect("four is a power of two");
-        let scene = PolicyCase {
+        let case = PolicyCase {
             reference: &reference,
             inventory: &inventory,
             history: &[],
             request: &PlacementRequest::of_size(four),
         };
-        let broken = judge.situation(scene).expect_err("held is not excluded");
+        let broken = checker.check_case(case).expect_err("held IPUs are not cordoned");
         assert_eq!(broken.property, PolicyProperty::TrueReason);
-        assert!(broken.what.contains("(by alice)"), "{}", broken.what);
+        assert!(broken.detail.contains("(by alice)"), "{}", broken.detail);
     }
 }

@@ -1,4 +1,4 @@
-//! Long lives of one inventory: a policy places, holders come and go, the reference in lock step.
+//! Histories of one inventory: the policy places, holders come and go, the reference follows in lock step.
 
 use ipu_core::{Inventory, Placement, PlacementPolicy, PlacementRequest, Topology};
 use proptest::prelude::*;
@@ -7,15 +7,16 @@ use super::checks::{PolicyCase, PropertyChecker};
 use super::property::BrokenProperty;
 use crate::reference_inventory::ReferenceInventory;
 use crate::strategies::{
-    InventoryChange, Operation, Scope, operations, requested, topologies, tryable, wide_topologies,
+    InventoryChange, Operation, Scope, operations, request_scopes, topologies, tractable_size,
+    wide_topologies,
 };
 
-/// How many moves a life has at most.
-const MOVES: usize = 40;
+/// Maximum number of moves of a history.
+const MAX_MOVES: usize = 40;
 
-/// A topology, and what happens on it.
+/// Topology with a sequence of moves.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub(super) struct InventoryHistory {
     pub(super) topology: Topology,
     pub(super) moves: Vec<InventoryMove>,
 }
@@ -26,13 +27,13 @@ pub(super) enum InventoryMove {
     Others(Vec<Operation>),
 }
 
-pub(super) fn lives() -> impl Strategy<Value = Life> {
+pub(super) fn histories() -> impl Strategy<Value = InventoryHistory> {
     let place = |orders: BoxedStrategy<u32>| {
-        (orders, requested()).prop_map(|(order, scope)| InventoryMove::Place { order, scope })
+        (orders, request_scopes()).prop_map(|(order, scope)| InventoryMove::Place { order, scope })
     };
     let moves = move |orders: BoxedStrategy<u32>| {
         let next = prop_oneof![3 => place(orders), 2 => operations(3).prop_map(InventoryMove::Others)];
-        prop::collection::vec(next, 1..MOVES)
+        prop::collection::vec(next, 1..MAX_MOVES)
     };
     let small = moves(prop_oneof![8 => 0_u32..=6, 1 => 7_u32..=8].boxed());
     let wide = moves(prop_oneof![1 => 0_u32..=5, 3 => 6_u32..=10].boxed());
@@ -40,31 +41,31 @@ pub(super) fn lives() -> impl Strategy<Value = Life> {
         5 => (topologies().boxed(), small),
         1 => (wide_topologies().boxed(), wide),
     ]
-    .prop_map(|(topology, moves)| Life { topology, moves })
+    .prop_map(|(topology, moves)| InventoryHistory { topology, moves })
 }
 
-/// Lives `life`: `count` is told of every placement.
-pub(super) fn live(
-    judge: &PropertyChecker<'_>,
-    life: &Life,
+/// Replays `history` and calls `count` for every placement.
+pub(super) fn replay(
+    checker: &PropertyChecker<'_>,
+    history: &InventoryHistory,
     mut count: impl FnMut(&ReferenceInventory, &PlacementRequest, &Placement),
 ) -> Result<(), Box<BrokenProperty>> {
-    let mut reference = ReferenceInventory::new(&life.topology);
-    let mut inventory = Inventory::new(&life.topology);
-    let mut history: Vec<InventoryChange> = Vec::new();
-    let policy: Box<dyn PlacementPolicy + '_> = (judge.make)();
-    for (number, next) in life.moves.iter().enumerate() {
+    let mut reference = ReferenceInventory::new(&history.topology);
+    let mut inventory = Inventory::new(&history.topology);
+    let mut applied: Vec<InventoryChange> = Vec::new();
+    let policy: Box<dyn PlacementPolicy + '_> = (checker.make)();
+    for (number, next) in history.moves.iter().enumerate() {
         let changes = match next {
             InventoryMove::Place { order, scope } => {
-                let size = tryable(&reference, *order);
-                let request = PlacementRequest::of_size(size).in_allocation(scope.of(&life.topology));
-                let scene = PolicyCase {
+                let size = tractable_size(&reference, *order);
+                let request = PlacementRequest::of_size(size).in_allocation(scope.of(&history.topology));
+                let case = PolicyCase {
                     reference: &reference,
                     inventory: &inventory,
-                    history: &history,
+                    history: &applied,
                     request: &request,
                 };
-                let placement = judge.answer(scene, &*policy)?;
+                let placement = checker.check_decision(case, &*policy)?;
                 count(&reference, &request, &placement);
                 let Placement::Fits(block) = placement else {
                     continue;
@@ -76,7 +77,7 @@ pub(super) fn live(
                 .flat_map(|operation| operation.changes(&reference))
                 .collect(),
         };
-        history.extend(
+        applied.extend(
             changes
                 .into_iter()
                 .filter(|change| change.apply(&mut reference, &mut inventory)),

@@ -1,4 +1,4 @@
-//! What must hold of a placement policy, and how it was found not to.
+//! Properties of placement policies, and their violations.
 
 use std::fmt;
 
@@ -7,156 +7,156 @@ use ipu_core::{Block, Impossible, PlacementRequest};
 use crate::reference_inventory::ReferenceInventory;
 use crate::strategies::InventoryChange;
 
-/// Something that must hold of every placement policy. Displays as one sentence about the policy.
+/// Property of every placement policy. Displays as one sentence about the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum PolicyProperty {
-    /// It does not panic.
+    /// The policy does not panic.
     NeverPanics,
-    /// What it chooses has the size asked for.
+    /// The chosen block has the requested size.
     RightSize,
-    /// What it chooses exists.
+    /// The chosen block exists.
     Exists,
-    /// What it chooses is in one cluster.
+    /// The chosen block is in one cluster.
     OneCluster,
-    /// What it chooses is an aligned block of one link domain, or whole link domains.
+    /// The chosen block is an aligned block of one link domain, or whole link domains.
     Aligned,
-    /// What it chooses is held by nobody.
+    /// The chosen block is not held.
     NotHeld,
-    /// What it chooses is cordoned by nobody.
+    /// The chosen block is not cordoned.
     NotCordoned,
-    /// What it chooses is in one allocation.
+    /// The chosen block is in one allocation.
     OneAllocation,
-    /// What it chooses is in the allocation asked for.
+    /// The chosen block is in the requested allocation.
     RequestedAllocation,
-    /// It finds a place whenever there is one. Not asked of policies that may decline.
+    /// The policy finds a block whenever one exists. Not required of policies that may decline.
     FindsWhatFits,
-    /// What is called impossible is impossible, for the reason that is told.
+    /// Only impossible requests are rejected, with the correct reason.
     TrueReason,
-    /// It answers the same when it is asked the same again.
+    /// The policy decides the same for a repeated request.
     SameAnswerTwice,
-    /// It answers the same whatever it, or another instance of it, was asked before.
+    /// The decision is independent of earlier requests, also to other instances of the policy.
     ViewAlone,
-    /// It answers the same however the inventory came to be as it is.
+    /// The decision is independent of the history of the inventory.
     IgnoresHistory,
-    /// Placing blocks of one size until nothing fits places as many as there are. Not asked of policies that may
-    /// decline.
+    /// Placing blocks of one size until nothing fits places the maximum number. Not required of policies that
+    /// may decline.
     FillsUp,
-    /// What it chooses costs the least, by the cost that [`PolicyCheck::minimises`](crate::PolicyCheck::minimises) was
-    /// given.
+    /// The chosen block has the minimum cost, by the cost of
+    /// [`PolicyCheck::minimises`](crate::PolicyCheck::minimises).
     CostsLeast,
-    /// The cases reached every class of sizes, fill, fragmentation, cordons, allocations and answers. If not, too few
-    /// cases ran, or the policy declines too much to be judged.
+    /// The cases reach every class of sizes, fill, fragmentation, cordons, allocations and results. Otherwise
+    /// too few cases ran, or the policy declines too much for a verdict.
     WellCovered,
 }
 
 impl PolicyProperty {
-    /// The sentence, and the name of a test that reproduces a failure.
-    const fn words(self) -> (&'static str, &'static str) {
+    /// Returns the sentence, and the name of a test that reproduces a failure.
+    const fn texts(self) -> (&'static str, &'static str) {
         match self {
             Self::NeverPanics => ("it does not panic", "the_policy_does_not_panic"),
             Self::RightSize => (
-                "what it chooses has the size asked for",
+                "the chosen block has the requested size",
                 "the_policy_chooses_the_requested_size",
             ),
-            Self::Exists => ("what it chooses exists", "the_policy_chooses_existing_ipus"),
+            Self::Exists => ("the chosen block exists", "the_policy_chooses_existing_ipus"),
             Self::OneCluster => (
-                "what it chooses is in one cluster",
+                "the chosen block is in one cluster",
                 "the_policy_stays_in_one_cluster",
             ),
             Self::Aligned => (
-                "what it chooses is an aligned block of one link domain, or whole link domains",
+                "the chosen block is an aligned block of one link domain, or whole link domains",
                 "the_policy_chooses_aligned_blocks",
             ),
-            Self::NotHeld => (
-                "what it chooses is held by nobody",
-                "the_policy_chooses_free_ipus",
-            ),
+            Self::NotHeld => ("the chosen block is not held", "the_policy_chooses_free_ipus"),
             Self::NotCordoned => (
-                "what it chooses is excluded by nobody",
+                "the chosen block is not cordoned",
                 "the_policy_chooses_ipus_without_a_cordon",
             ),
             Self::OneAllocation => (
-                "what it chooses is in one allocation",
+                "the chosen block is in one allocation",
                 "the_policy_stays_in_one_allocation",
             ),
             Self::RequestedAllocation => (
-                "what it chooses is in the allocation asked for",
+                "the chosen block is in the requested allocation",
                 "the_policy_stays_in_the_requested_allocation",
             ),
             Self::FindsWhatFits => (
-                "it finds a place whenever there is one",
+                "it finds a block whenever one exists",
                 "the_policy_finds_each_free_block",
             ),
             Self::TrueReason => (
-                "what is called impossible is impossible, for the reason that is told",
-                "what_is_impossible_is_told_with_the_true_reason",
+                "only impossible requests are rejected, with the correct reason",
+                "an_impossible_request_gets_the_correct_reason",
             ),
             Self::SameAnswerTwice => (
-                "it answers the same when it is asked the same again",
+                "it decides the same for a repeated request",
                 "the_policy_repeats_its_choice",
             ),
             Self::ViewAlone => (
-                "it answers the same whatever was asked before",
+                "its decision is independent of earlier requests",
                 "the_policy_does_not_depend_on_earlier_requests",
             ),
             Self::IgnoresHistory => (
-                "it answers the same however the inventory came to be as it is",
+                "its decision is independent of the history of the inventory",
                 "the_policy_does_not_depend_on_the_history",
             ),
             Self::FillsUp => (
-                "placing until nothing fits places as many as there are",
-                "the_policy_fills_up_what_there_is",
+                "placing until nothing fits places the maximum number",
+                "the_policy_fills_the_inventory",
             ),
-            Self::CostsLeast => ("what it chooses costs the least", "the_policy_minimises_the_cost"),
+            Self::CostsLeast => (
+                "the chosen block has the minimum cost",
+                "the_policy_minimises_the_cost",
+            ),
             Self::WellCovered => ("the cases reached every class", "the_policy_is_well_covered"),
         }
     }
 
     pub(super) const fn test_name(self) -> &'static str {
-        self.words().1
+        self.texts().1
     }
 }
 
 impl fmt::Display for PolicyProperty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words().0)
+        f.write_str(self.texts().0)
     }
 }
 
-/// A property that does not hold, with all that it takes to see it again.
+/// Violated property with the case that shows it.
 #[derive(Clone, Debug)]
 pub(super) struct BrokenProperty {
     pub(super) property: PolicyProperty,
-    /// What happened, in one sentence.
-    pub(super) what: String,
-    pub(super) shown_by: Reproduction,
-    /// Where things were.
+    /// Details, in one sentence.
+    pub(super) detail: String,
+    pub(super) reproduction: Reproduction,
+    /// Inventory at the failure.
     pub(super) reference: ReferenceInventory,
-    /// How they came to be so.
+    /// Changes that led to it.
     pub(super) history: Vec<InventoryChange>,
     pub(super) request: PlacementRequest,
 }
 
-/// How a test shows that a property does not hold.
+/// Kind of test that shows the violation.
 #[derive(Clone, Debug)]
 pub(super) enum Reproduction {
-    /// To place panics.
+    /// Placing panics.
     Placing,
-    /// The answer is `TransitionError`.
+    /// The result is `Impossible::Illegal`.
     Illegal,
-    /// The answer is not `Fits`.
+    /// The result is not `Fits`.
     NoFit,
-    /// The answer is not this one.
+    /// The result is not this reason.
     Not(Impossible),
-    /// The answers to the same question differ.
-    Again,
-    /// The answer differs after other questions.
-    Others,
-    /// The answer differs on an inventory that came to be in another way.
+    /// The results of repeated requests differ.
+    Repeated,
+    /// The result differs after other requests.
+    AfterOthers,
+    /// The result differs on an inventory with another history.
     Rebuilt,
-    /// As many are not placed.
+    /// Fewer partitions than this are placed.
     Count(u32),
-    /// The answer is this block, which does not cost the least.
-    Costs(Block),
+    /// The result is this block, which does not have the minimum cost.
+    CostlyBlock(Block),
 }

@@ -1,4 +1,4 @@
-//! What the cases of a check covered.
+//! Coverage of the cases of a check.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::reference_inventory::ReferenceInventory;
 
 const SIZES: &[&str] = &["1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1024"];
 
-/// What the placements are sorted by, and the classes of each.
+/// Dimensions of placements, and the classes of each.
 const DIMENSIONS: [(&str, &[&str]); 8] = [
     ("fits, by size", SIZES),
     ("does not fit, by size", SIZES),
@@ -25,14 +25,14 @@ const DIMENSIONS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("fragmentation", &["none", "some", "much"]),
-    ("exclusions", &["none", "some"]),
+    ("cordons", &["none", "some"]),
     (
         "allocations",
         &["none but the clusters'", "disjoint", "nested", "overlapping"],
     ),
-    ("allocation asked for", &["any", "one", "an unknown one"]),
+    ("requested allocation", &["any", "one", "an unknown one"]),
     (
-        "answer",
+        "result",
         &[
             "fits",
             "TooLarge",
@@ -45,31 +45,31 @@ const DIMENSIONS: [(&str, &[&str]); 8] = [
 ];
 
 const FITS: usize = 0;
-const FITS_NOT: usize = 1;
+const DOES_NOT_FIT: usize = 1;
 const IN_USE: usize = 2;
 const FRAGMENTATION: usize = 3;
 const CORDONS: usize = 4;
 const ALLOCATIONS: usize = 5;
-const ASKED: usize = 6;
-const ANSWER: usize = 7;
+const REQUESTED: usize = 6;
+const RESULT: usize = 7;
 
-/// What a check of a policy did: how many placements there were, of what kinds. Displays as a table.
+/// Coverage of a policy check: the number of placements, by class. Displays as a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyReport {
     pub(super) policy: String,
-    pub(super) situations: u32,
-    pub(super) lives: u32,
+    pub(super) cases: u32,
+    pub(super) histories: u32,
     pub(super) seed: u64,
     placements: u64,
     counts: Vec<Vec<u64>>,
 }
 
 impl PolicyReport {
-    pub(super) fn new(policy: String, situations: u32, lives: u32, seed: u64) -> Self {
+    pub(super) fn new(policy: String, cases: u32, histories: u32, seed: u64) -> Self {
         Self {
             policy,
-            situations,
-            lives,
+            cases,
+            histories,
             seed,
             placements: 0,
             counts: DIMENSIONS
@@ -79,14 +79,14 @@ impl PolicyReport {
         }
     }
 
-    /// How many placements were judged.
+    /// Returns the number of checked placements.
     #[must_use]
     pub const fn placements(&self) -> u64 {
         self.placements
     }
 
-    /// What the placements are sorted by, each class of it, and how many placements were of that class. A placement can
-    /// be of several classes of allocations.
+    /// Returns each dimension, class, and number of placements. A placement may belong to several classes of
+    /// allocations.
     pub fn classes(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         DIMENSIONS
             .iter()
@@ -99,7 +99,7 @@ impl PolicyReport {
             })
     }
 
-    /// The classes that no placement was of.
+    /// Returns the classes without a placement.
     pub(super) fn unreached(&self) -> Vec<String> {
         self.classes()
             .filter(|(.., count)| *count == 0)
@@ -107,7 +107,7 @@ impl PolicyReport {
             .collect()
     }
 
-    /// Counts one placement. `allocations` is what [`kinds_of_allocations`] says of the topology.
+    /// Counts one placement. `allocations` are the [`kinds_of_allocations`] of the topology.
     pub(super) fn count(
         &mut self,
         reference: &ReferenceInventory,
@@ -119,7 +119,7 @@ impl PolicyReport {
         let by_size = if matches!(placement, Placement::Fits(_)) {
             FITS
         } else {
-            FITS_NOT
+            DOES_NOT_FIT
         };
         self.add(by_size, request.size.order() as usize);
         self.add(IN_USE, fill(reference));
@@ -128,12 +128,12 @@ impl PolicyReport {
         for kind in allocations {
             self.add(ALLOCATIONS, *kind);
         }
-        let known = |id| reference.topology().allocation(id).is_some();
+        let exists = |id| reference.topology().allocation(id).is_some();
         self.add(
-            ASKED,
+            REQUESTED,
             match &request.allocation {
                 None => 0,
-                Some(id) if known(id) => 1,
+                Some(id) if exists(id) => 1,
                 Some(_) => 2,
             },
         );
@@ -147,7 +147,7 @@ impl PolicyReport {
             _ => None,
         };
         if let Some(answer) = answer {
-            self.add(ANSWER, answer);
+            self.add(RESULT, answer);
         }
     }
 
@@ -158,7 +158,7 @@ impl PolicyReport {
     }
 }
 
-/// The class of how much is held or cordoned.
+/// Returns the class of the share of IPUs that are held or cordoned.
 fn fill(reference: &ReferenceInventory) -> usize {
     let topology = reference.topology();
     let domains = 0..topology.link_domains();
@@ -175,8 +175,8 @@ fn fill(reference: &ReferenceInventory) -> usize {
     }
 }
 
-/// The class of how far what is free is from being one block: as large a one as so many IPUs can form, at least a
-/// quarter of that, or less.
+/// Returns the fragmentation class: largest free block relative to the largest that the free IPUs could form
+/// (equal, at least a quarter, or less).
 fn fragmentation(reference: &ReferenceInventory) -> usize {
     let largest = reference.largest(None, |at| reference.is_free(at));
     let best = reference.free(None).checked_ilog2();
@@ -190,7 +190,7 @@ fn fragmentation(reference: &ReferenceInventory) -> usize {
     }
 }
 
-/// The classes of pairs of allocations that a topology has.
+/// Returns the classes of pairs of allocations of a topology.
 pub(super) fn kinds_of_allocations(reference: &ReferenceInventory) -> BTreeSet<usize> {
     let clusters = reference.topology().clusters().to_vec();
     let mut kinds = BTreeSet::new();
@@ -218,8 +218,8 @@ impl fmt::Display for PolicyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "policy {}: every property holds in {} situations and {} long lives, {} placements (seed {})",
-            self.policy, self.situations, self.lives, self.placements, self.seed
+            "policy {}: every property holds in {} cases and {} inventory histories, {} placements (seed {})",
+            self.policy, self.cases, self.histories, self.placements, self.seed
         )?;
         let width = DIMENSIONS.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         for ((name, classes), counts) in DIMENSIONS.iter().zip(&self.counts) {

@@ -1,16 +1,16 @@
-//! A failure as Rust code: a test that needs nothing but `ipu-core` and the policy.
+//! Reproduction of a failure as Rust code: a test that needs only `ipu-core` and the policy.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use ipu_core::{Block, Impossible, IpuAddress, PlacementRequest, Topology};
 
-use super::checks::{REPEATS, backwards, forwards};
+use super::checks::{REPEATS, changes_ascending, changes_descending};
 use super::property::{BrokenProperty, Reproduction};
 use crate::strategies::InventoryChange;
 
-/// Everything of `ipu-core` that the code may name.
-const NAMES: [&str; 12] = [
+/// Items of `ipu-core` that the code may name.
+const CORE_ITEMS: [&str; 12] = [
     "Allocation",
     "Block",
     "Cluster",
@@ -25,26 +25,29 @@ const NAMES: [&str; 12] = [
     "place",
 ];
 
-/// The test that fails as long as `broken` is. `policy` is the expression that makes the policy.
+/// Returns the test that fails while `broken` does. `policy` is the expression that constructs the policy.
 pub(super) fn reproduction(broken: &BrokenProperty, policy: &str) -> String {
     let mut body = String::from("    let count = |ipus: u32| IpuCount::try_from(ipus).unwrap();\n");
-    line(
+    push_line(
         &mut body,
         &format!("let topology = {};", topology(broken.reference.topology())),
     );
-    match broken.shown_by {
+    match broken.reproduction {
         Reproduction::Rebuilt => {
             inventory(&mut body, "inventory", &broken.history);
-            inventory(&mut body, "rebuilt", &backwards(&broken.reference));
+            inventory(&mut body, "rebuilt", &changes_descending(&broken.reference));
         }
-        _ => inventory(&mut body, "inventory", &forwards(&broken.reference)),
+        _ => inventory(&mut body, "inventory", &changes_ascending(&broken.reference)),
     }
-    line(&mut body, &format!("let request = {};", request(&broken.request)));
-    line(&mut body, &format!("let policy = {policy};"));
+    push_line(&mut body, &format!("let request = {};", request(&broken.request)));
+    push_line(&mut body, &format!("let policy = {policy};"));
     body.push('\n');
-    line(&mut body, &format!("// {}.", sentence(&broken.what)));
+    push_line(&mut body, &format!("// {}.", sentence(&broken.detail)));
     assertion(&mut body, broken, policy);
-    let used: Vec<&str> = NAMES.into_iter().filter(|name| names(&body, name)).collect();
+    let used: Vec<&str> = CORE_ITEMS
+        .into_iter()
+        .filter(|name| contains_name(&body, name))
+        .collect();
     format!(
         "#[test]\nfn {}() {{\n    use ipu_core::{{{}}};\n\n{body}}}\n",
         broken.property.test_name(),
@@ -52,7 +55,7 @@ pub(super) fn reproduction(broken: &BrokenProperty, policy: &str) -> String {
     )
 }
 
-/// `text` on one line, with a capital at its beginning.
+/// Returns `text` on one line, capitalized.
 fn sentence(text: &str) -> String {
     let text = text.replace('\n', " ");
     let mut letters = text.chars();
@@ -61,12 +64,12 @@ fn sentence(text: &str) -> String {
         .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn line(body: &mut String, text: &str) {
+fn push_line(body: &mut String, text: &str) {
     let _ = writeln!(body, "    {text}");
 }
 
-/// Whether `code` has `name` as a word.
-fn names(code: &str, name: &str) -> bool {
+/// Returns whether `code` contains `name` as a word.
+fn contains_name(code: &str, name: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     code.lines()
         .filter(|line| !line.trim_start().starts_with("//"))
@@ -78,7 +81,7 @@ fn names(code: &str, name: &str) -> bool {
 
 fn inventory(body: &mut String, name: &str, changes: &[InventoryChange]) {
     let mutable = if changes.is_empty() { "" } else { "mut " };
-    line(body, &format!("let {mutable}{name} = Inventory::new(&topology);"));
+    push_line(body, &format!("let {mutable}{name} = Inventory::new(&topology);"));
     for change in changes {
         let call = match change {
             InventoryChange::Occupy(holder, block) => {
@@ -86,13 +89,13 @@ fn inventory(body: &mut String, name: &str, changes: &[InventoryChange]) {
             }
             InventoryChange::Vacate(holder) => format!("vacate(&\"{holder}\".parse().unwrap())"),
             InventoryChange::Cordon(owner, ipus) => {
-                format!("exclude(&\"{owner}\".parse().unwrap(), {})", ipus_code(ipus))
+                format!("cordon(&\"{owner}\".parse().unwrap(), {})", ipus_code(ipus))
             }
             InventoryChange::Lift(owner, ipus) => {
-                format!("lift(&\"{owner}\".parse().unwrap(), {})", ipus_code(ipus))
+                format!("uncordon(&\"{owner}\".parse().unwrap(), {})", ipus_code(ipus))
             }
         };
-        line(body, &format!("{name}.{call}.unwrap();"));
+        push_line(body, &format!("{name}.{call}.unwrap();"));
     }
 }
 
@@ -137,7 +140,8 @@ fn request(request: &PlacementRequest) -> String {
     }
 }
 
-/// The shortest code that makes this topology: its text, its text with other allocations, or every machine.
+/// Returns the shortest code that constructs this topology: its text form, the text form with other
+/// allocations, or every machine.
 fn topology(topology: &Topology) -> String {
     let text = topology.to_string();
     let parsed: Option<Topology> = text.parse().ok();
@@ -194,60 +198,62 @@ fn allocations(topology: &Topology) -> String {
 }
 
 fn assertion(body: &mut String, broken: &BrokenProperty, policy: &str) {
-    line(body, "let placement = place(&inventory, &request, &policy);");
-    match &broken.shown_by {
-        Reproduction::Placing => line(body, "let _ = placement;"),
-        Reproduction::Illegal => line(
+    push_line(body, "let placement = place(&inventory, &request, &policy);");
+    match &broken.reproduction {
+        Reproduction::Placing => push_line(body, "let _ = placement;"),
+        Reproduction::Illegal => push_line(
             body,
             "assert!(!matches!(placement, Placement::Impossible(Impossible::Illegal { .. })), \"{placement:?}\");",
         ),
         Reproduction::NoFit => {
-            line(
+            push_line(
                 body,
                 "assert!(matches!(placement, Placement::Fits(_)), \"{placement:?}\");",
             );
         }
-        Reproduction::Not(truth) => {
-            let pattern = format!("Placement::Impossible(Impossible::{} {{ .. }})", variant(truth));
-            line(
+        Reproduction::Not(reason) => {
+            let pattern = format!("Placement::Impossible(Impossible::{} {{ .. }})", variant(reason));
+            push_line(
                 body,
                 &format!("assert!(matches!(placement, {pattern}), \"{{placement:?}}\");"),
             );
         }
-        Reproduction::Again => {
-            line(body, &format!("for _ in 0..{REPEATS} {{"));
-            line(
+        Reproduction::Repeated => {
+            push_line(body, &format!("for _ in 0..{REPEATS} {{"));
+            push_line(
                 body,
                 "    assert_eq!(place(&inventory, &request, &policy), placement);",
             );
-            line(body, "}");
+            push_line(body, "}");
         }
-        Reproduction::Others => {
-            line(
+        Reproduction::AfterOthers => {
+            push_line(
                 body,
                 "let _ = place(&Inventory::new(&topology), &request, &policy);",
             );
             for size in [1, 64] {
                 let mut other = broken.request.clone();
-                other.size = size.try_into().expect("1 and 64 are numbers of IPUs");
-                line(
+                other.size = size.try_into().expect("1 and 64 are IPU counts");
+                push_line(
                     body,
                     &format!("let _ = place(&inventory, &{}, &policy);", request(&other)),
                 );
             }
-            line(
+            push_line(
                 body,
                 "assert_eq!(place(&inventory, &request, &policy), placement);",
             );
-            line(
+            push_line(
                 body,
                 &format!("assert_eq!(place(&inventory, &request, &{policy}), placement);"),
             );
         }
-        Reproduction::Rebuilt => line(body, "assert_eq!(place(&rebuilt, &request, &policy), placement);"),
-        Reproduction::Count(expected) => count_up(body, *expected),
-        Reproduction::Costs(chosen) => {
-            line(
+        Reproduction::Rebuilt => {
+            push_line(body, "assert_eq!(place(&rebuilt, &request, &policy), placement);")
+        }
+        Reproduction::Count(expected) => count_placements(body, *expected),
+        Reproduction::CostlyBlock(chosen) => {
+            push_line(
                 body,
                 &format!("assert_ne!(placement, Placement::Fits({}));", block_code(chosen)),
             );
@@ -255,7 +261,7 @@ fn assertion(body: &mut String, broken: &BrokenProperty, policy: &str) {
     }
 }
 
-fn count_up(body: &mut String, expected: u32) {
+fn count_placements(body: &mut String, expected: u32) {
     for text in [
         "drop(placement);",
         "let (mut inventory, mut placed) = (inventory, 0);",
@@ -264,13 +270,13 @@ fn count_up(body: &mut String, expected: u32) {
         "    placed += 1;",
         "}",
     ] {
-        line(body, text);
+        push_line(body, text);
     }
-    line(body, &format!("assert_eq!(placed, {expected});"));
+    push_line(body, &format!("assert_eq!(placed, {expected});"));
 }
 
-const fn variant(truth: &Impossible) -> &'static str {
-    match truth {
+const fn variant(reason: &Impossible) -> &'static str {
+    match reason {
         Impossible::UnknownAllocation { .. } => "UnknownAllocation",
         Impossible::TooLarge { .. } => "TooLarge",
         Impossible::NotEnoughFree { .. } => "NotEnoughFree",

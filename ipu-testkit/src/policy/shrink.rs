@@ -1,4 +1,4 @@
-//! The smallest case around one that fails: without this cluster, this change, this allocation.
+//! Structural shrinking of a failing case: without a cluster, a change or an allocation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use ipu_core::{
     AgentId, Allocation, Block, Cluster, Inventory, IpuAddress, IpuCount, PlacementRequest, Topology,
 };
 
-use super::checks::{PolicyCase, PropertyChecker, forwards};
+use super::checks::{PolicyCase, PropertyChecker, changes_ascending};
 use super::property::{BrokenProperty, PolicyProperty};
 use crate::reference_inventory::ReferenceInventory;
 use crate::strategies::InventoryChange;
 
-/// How many smaller cases are tried.
-const TRIES: usize = 400;
+/// Maximum number of smaller cases.
+const MAX_TRIES: usize = 400;
 
-/// A case that can be run again.
+/// Case that can be run again.
 #[derive(Clone, Debug)]
 struct Case {
     topology: Topology,
@@ -22,9 +22,9 @@ struct Case {
     request: PlacementRequest,
 }
 
-/// The smallest case found that breaks the same property.
-pub(super) fn smallest(judge: &PropertyChecker<'_>, mut broken: BrokenProperty) -> BrokenProperty {
-    let mut tries = TRIES;
+/// Returns the smallest case found that violates the same property.
+pub(super) fn smallest(checker: &PropertyChecker<'_>, mut broken: BrokenProperty) -> BrokenProperty {
+    let mut tries = MAX_TRIES;
     'smaller: loop {
         let case = Case::of(&broken);
         for candidate in case.smaller() {
@@ -32,7 +32,7 @@ pub(super) fn smallest(judge: &PropertyChecker<'_>, mut broken: BrokenProperty) 
                 return broken;
             }
             tries -= 1;
-            if let Some(found) = candidate.run(judge)
+            if let Some(found) = candidate.run(checker)
                 && found.property == broken.property
                 && Case::of(&found).weight() < case.weight()
             {
@@ -51,27 +51,27 @@ impl Case {
             changes: if broken.property == PolicyProperty::IgnoresHistory {
                 broken.history.clone()
             } else {
-                forwards(&broken.reference)
+                changes_ascending(&broken.reference)
             },
             request: broken.request.clone(),
         }
     }
 
-    fn run(&self, judge: &PropertyChecker<'_>) -> Option<BrokenProperty> {
+    fn run(&self, checker: &PropertyChecker<'_>) -> Option<BrokenProperty> {
         let mut reference = ReferenceInventory::new(&self.topology);
         let mut inventory = Inventory::new(&self.topology);
         let mut history = self.changes.clone();
         history.retain(|change| change.apply(&mut reference, &mut inventory));
-        let scene = PolicyCase {
+        let case = PolicyCase {
             reference: &reference,
             inventory: &inventory,
             history: &history,
             request: &self.request,
         };
-        judge.situation(scene).err().map(|broken| *broken)
+        checker.check_case(case).err().map(|broken| *broken)
     }
 
-    /// How much there is to read.
+    /// Returns the size of the case for a reader.
     fn weight(&self) -> usize {
         let clusters = self.topology.clusters();
         let domains = clusters.iter().flat_map(|cluster| &cluster.link_domains);
@@ -90,8 +90,8 @@ impl Case {
             _ => 1,
         };
         let changes: usize = self.changes.iter().map(|change| 4 + ipus(change)).sum();
-        let asked = self.request.size.order() as usize + usize::from(self.request.allocation.is_some());
-        8 * (clusters.len() + domains.count()) + slots + named + changes + asked
+        let requested = self.request.size.order() as usize + usize::from(self.request.allocation.is_some());
+        8 * (clusters.len() + domains.count()) + slots + named + changes + requested
     }
 
     fn smaller(&self) -> Vec<Self> {
@@ -155,13 +155,13 @@ impl Case {
             .collect()
     }
 
-    /// The same on other hardware: what is not there any more is left out.
+    /// Returns the case on other hardware, without IPUs that do not exist there.
     fn on(&self, shape: &TopologyShape) -> Option<Self> {
         let topology = shape.topology(&self.topology)?;
-        let moved = shape.moved();
+        let new_indexes = shape.new_indexes();
         let map = |ipus: &mut dyn Iterator<Item = IpuAddress>| -> BTreeSet<IpuAddress> {
             let mapped = ipus.filter_map(|at| {
-                let link_domain = *moved.get(&at.link_domain)?;
+                let link_domain = *new_indexes.get(&at.link_domain)?;
                 Some(IpuAddress { link_domain, ..at })
             });
             mapped.filter(|at| topology.contains(*at)).collect()
@@ -193,20 +193,20 @@ fn not_empty(ipus: BTreeSet<IpuAddress>) -> Option<BTreeSet<IpuAddress>> {
     (!ipus.is_empty()).then_some(ipus)
 }
 
-/// The allocations, unless they are those that clusters come with.
+/// Returns the allocations, unless they are the default ones of the clusters.
 fn named_allocations(topology: &Topology) -> Option<&[Allocation]> {
     let default = Topology::new(topology.clusters().to_vec(), None);
     (default.as_ref() != Ok(topology)).then(|| topology.allocations())
 }
 
-/// Clusters of link domains: which link domain each was, and what is in its places.
+/// Clusters of link domains: the original link domain of each, and the contents of its slots.
 #[derive(Clone, Debug)]
 struct TopologyShape(Vec<Vec<(u32, Vec<DomainSlot>)>>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DomainSlot {
     Empty,
-    Was(AgentId),
+    Kept(AgentId),
     New,
 }
 
@@ -218,7 +218,7 @@ impl TopologyShape {
                 let slots = domain
                     .machines
                     .iter()
-                    .map(|agent| agent.clone().map_or(DomainSlot::Empty, DomainSlot::Was));
+                    .map(|agent| agent.clone().map_or(DomainSlot::Empty, DomainSlot::Kept));
                 (number.next().unwrap_or(u32::MAX), slots.collect())
             });
             domains.collect()
@@ -226,13 +226,13 @@ impl TopologyShape {
         Self(clusters.collect())
     }
 
-    /// Where each link domain is now.
-    fn moved(&self) -> BTreeMap<u32, u32> {
+    /// Returns the new index of each link domain.
+    fn new_indexes(&self) -> BTreeMap<u32, u32> {
         self.0.iter().flatten().map(|(was, _)| *was).zip(0..).collect()
     }
 
-    /// The topology of this shape with the ids that the text form gives, and the allocations of `old` as far as they
-    /// are there.
+    /// Returns the topology of this shape with the ids of the text form, and those allocations of `old` that
+    /// still exist.
     fn topology(&self, old: &Topology) -> Option<Topology> {
         let mut renamed = BTreeMap::new();
         let (mut agents, mut clusters) = (0, Vec::new());
@@ -249,7 +249,7 @@ impl TopologyShape {
                         AgentId::new(format!("a{agents}"))
                     });
                     let agent = agent.transpose().ok()?;
-                    if let (DomainSlot::Was(was), Some(agent)) = (slot, &agent) {
+                    if let (DomainSlot::Kept(was), Some(agent)) = (slot, &agent) {
                         renamed.insert(was.clone(), (agent.clone(), cluster.id.clone()));
                     }
                     domain.machines.push(agent);
@@ -274,7 +274,8 @@ impl TopologyShape {
     }
 }
 
-/// Smaller hardware: without a cluster, without a link domain, with half of one, with its gaps filled.
+/// Returns smaller hardware: without a cluster, without a link domain, with half of one, or with its gaps
+/// filled.
 fn shapes(topology: &Topology) -> Vec<TopologyShape> {
     let all = TopologyShape::of(topology);
     let mut found = Vec::new();

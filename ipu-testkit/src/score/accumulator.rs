@@ -1,4 +1,4 @@
-//! What a replay adds up while it runs.
+//! Sums of a replay.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use super::trace::{Trace, TraceJob, millis};
 use super::wait_reason::WaitReason;
 use super::{CauseStats, Fragmentation, Score, WaitStats};
 
-/// Run times are taken for at least this long where waits are compared with them, so that jobs of a moment do not decide
-/// alone (the bound of Feitelson's bounded slowdown).
+/// Minimum run time for slowdowns, so that very short jobs do not dominate (the bound of Feitelson's bounded
+/// slowdown).
 const SLOWDOWN_FLOOR_MILLIS: u64 = 10_000;
 
 /// Sums over the time of the trace, in milliseconds.
 pub(super) struct Accumulator {
     now: u64,
     began: u64,
-    /// IPUs that can be used.
+    /// Usable IPUs.
     ipus: u32,
-    /// The size of the largest partition that fits when nobody runs.
+    /// Size of the largest partition that fits into the empty inventory.
     capacity: u32,
-    /// When it is neither filling nor draining.
+    /// Interval without ramp-up and drain.
     steady: (u64, u64),
-    /// How things are since `now`.
+    /// State since `now`.
     state: UsageSnapshot,
     used: u128,
     used_steady: u128,
@@ -35,21 +35,21 @@ pub(super) struct Accumulator {
     waited: [u128; WaitReason::COUNT],
 }
 
-/// How things are between two moments.
+/// State between two events.
 #[derive(Default)]
 struct UsageSnapshot {
-    /// The version of the inventory that this is of.
+    /// Version of the inventory.
     version: Option<u64>,
     free: u32,
     /// 1 − largest free block / free IPUs.
     fragmented: f64,
-    /// The same against the largest block that so many free IPUs could form.
+    /// 1 − largest free block / the largest block that so many free IPUs could form.
     avoidable: f64,
-    /// How many wait, by cause.
+    /// Number of queued jobs, by cause.
     waiting: [u64; WaitReason::COUNT],
 }
 
-/// The jobs of one size that started.
+/// Wait times of the started jobs of one size.
 #[derive(Clone, Default)]
 struct WaitTimes {
     times: Vec<u64>,
@@ -61,7 +61,7 @@ impl Accumulator {
         let jobs = trace.jobs();
         let submit = |index: usize| jobs.get(index).map_or(0, |job| millis(job.submit));
         let ipus = inventory.free();
-        let mut tally = Self {
+        let mut accumulator = Self {
             now: submit(0),
             began: submit(0),
             ipus,
@@ -77,11 +77,11 @@ impl Accumulator {
             causes: [CauseStats::default(); WaitReason::COUNT],
             waited: [0; WaitReason::COUNT],
         };
-        tally.look(inventory, 0);
-        tally
+        accumulator.sample(inventory, 0);
+        accumulator
     }
 
-    /// Adds what has been so until `now`.
+    /// Adds the current state up to `now`.
     pub(super) fn advance_to(&mut self, now: u64) {
         let span = now.saturating_sub(self.now);
         let used = u128::from(self.ipus - self.state.free);
@@ -99,8 +99,8 @@ impl Accumulator {
         self.now = now;
     }
 
-    /// Looks at the free space; nobody waits until [`wait`](Self::wait) says so.
-    pub(super) fn look(&mut self, inventory: &Inventory, version: u64) {
+    /// Samples the free IPUs; no job counts as queued until [`wait`](Self::wait).
+    pub(super) fn sample(&mut self, inventory: &Inventory, version: u64) {
         self.state.waiting = [0; WaitReason::COUNT];
         if self.state.version == Some(version) {
             return;
@@ -118,7 +118,7 @@ impl Accumulator {
         };
     }
 
-    /// The jobs of a queue, or a part of them, wait for this.
+    /// Records queued jobs with their cause.
     pub(super) fn wait(&mut self, cause: WaitReason, jobs: u64) {
         if jobs > 0 {
             self.state.waiting[cause as usize] += jobs;
@@ -126,16 +126,16 @@ impl Accumulator {
         }
     }
 
-    /// A job that came just now waits.
-    pub(super) fn came_to_wait(&mut self, cause: WaitReason) {
+    /// Records a job that is queued at submission.
+    pub(super) fn record_queued(&mut self, cause: WaitReason) {
         self.causes[cause as usize].waited += 1;
     }
 
-    pub(super) fn refuse(&mut self, cause: WaitReason) {
+    pub(super) fn record_rejected(&mut self, cause: WaitReason) {
         self.causes[cause as usize].refused += 1;
     }
 
-    pub(super) fn strand(&mut self, cause: WaitReason) {
+    pub(super) fn record_stranded(&mut self, cause: WaitReason) {
         self.causes[cause as usize].stranded += 1;
     }
 
@@ -148,7 +148,7 @@ impl Accumulator {
         waits.slowdown += slowdown.max(1.0);
     }
 
-    /// The score at the end, which is now.
+    /// Returns the score at the end, which is now.
     pub(super) fn score(mut self, policy: &str, trace: &Trace) -> Score {
         let makespan = self.now - self.began;
         let share = |part: u128, span: u64| ratio(part as f64, f64::from(self.ipus) * span as f64);
@@ -200,7 +200,7 @@ impl WaitTimes {
         self.times.sort_unstable();
         let count = self.times.len();
         let seconds = |millis: u64| millis as f64 / 1000.0;
-        // The nearest rank: the smallest time that so many per cent do not exceed.
+        // Nearest rank: the smallest time that this percentage of jobs does not exceed.
         let percentile = |percent: usize| {
             let rank = (count * percent).div_ceil(100).max(1);
             seconds(self.times.get(rank - 1).copied().unwrap_or(0))
@@ -218,7 +218,7 @@ impl WaitTimes {
     }
 }
 
-/// `part` / `whole`; 0 if there is nothing.
+/// Returns `part` / `whole`; 0 if both are 0.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }

@@ -1,9 +1,9 @@
-//! Random numbers of the distributions that traces need, the same on every machine: no logarithm or power of the
-//! platform is used, whose last digits differ.
+//! Random numbers for traces, the same on every machine: without platform logarithms or powers, whose last
+//! digits differ.
 
 use crate::random::Random;
 
-/// Numbers from a seed.
+/// Random distributions from a seed.
 pub(super) struct Distributions(Random);
 
 impl Distributions {
@@ -11,17 +11,18 @@ impl Distributions {
         Self(Random::new(seed))
     }
 
-    /// A number from 0 to 1, 1 cordoned.
+    /// Returns a number from 0 to 1, 1 excluded.
     fn uniform(&mut self) -> f64 {
         (self.0.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A whole number below `bound`, which is above 0.
+    /// Returns a whole number below `bound`, which must be above 0.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.0.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Exponentially distributed, of mean 1, by von Neumann's game: runs of falling numbers, without a logarithm.
+    /// Returns an exponentially distributed number of mean 1 by von Neumann's method: runs of falling
+    /// numbers, without a logarithm.
     pub(super) fn exponential(&mut self) -> f64 {
         let mut whole = 0.0;
         loop {
@@ -41,7 +42,8 @@ impl Distributions {
         }
     }
 
-    /// A factor whose logarithm is about normally distributed around 0, and 1/`factor` to `factor` its usual range.
+    /// Returns a factor whose logarithm is approximately normal around 0, with the usual range 1/`factor` to
+    /// `factor`.
     pub(super) fn around_one(&mut self, factor: f64) -> f64 {
         // The sum of twelve uniform numbers has variance 1.
         let normal = (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0;
@@ -50,7 +52,8 @@ impl Distributions {
     }
 }
 
-/// `base` to the power of `exponent`, which is -6 to 6: whole powers, and square roots for the bits of the fraction.
+/// Returns `base` to the power of `exponent`, -6 to 6: whole powers, and square roots for the bits of the
+/// fraction.
 fn power(base: f64, exponent: f64) -> f64 {
     let size = exponent.abs();
     let mut result = (0..size.floor() as u32).fold(1.0, |product, _| product * base);

@@ -1,8 +1,9 @@
-//! The waiting line of a replay: the order of the ledger's line, kept so that a look at it does not take longer when it
-//! is long.
+//! Queue of a replay: the order of the ledger's queue, with a cost per decision that does not depend on its
+//! length.
 //!
-//! Jobs of one size and priority are equal for a policy, so only the first of them is ever asked about: the line is a
-//! queue for each size and priority. How often a job was passed follows from how many behind it have gone.
+//! Jobs of one size and priority are equal for a policy, so only the first of them is considered: the queue
+//! has one list for each size and priority. The number of times a job was overtaken follows from the number
+//! of later jobs that started.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -11,48 +12,48 @@ use ipu_core::IpuCount;
 
 use super::trace::{Trace, TraceJob};
 
-/// How many sizes there are.
+/// Number of sizes.
 pub(super) const ORDERS: usize = IpuCount::MAX.order() as usize + 1;
 
-/// A queue: the place of its priority, from the highest, and the order of its size.
+/// List in the queue: rank of its priority, from the highest, and order of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueKey {
     pub(super) class: usize,
     pub(super) order: usize,
 }
 
-/// One who waits.
+/// Queued job.
 #[derive(Clone, Copy, Debug)]
-struct Waiter {
-    /// The place in the trace.
+struct QueuedJob {
+    /// Index in the trace.
     job: usize,
-    /// The place among those of its priority.
+    /// Rank among the jobs of its priority.
     rank: usize,
-    /// How many of lower priority had gone when it came.
-    gone_below: u64,
+    /// Number of started jobs of lower priority at its submission.
+    started_below: u64,
 }
 
-/// Those of one priority.
+/// Jobs of one priority.
 struct PriorityClass {
     priority: i32,
-    queues: [VecDeque<Waiter>; ORDERS],
+    queues: [VecDeque<QueuedJob>; ORDERS],
     arrived: usize,
-    /// Who of this priority has gone, by rank.
-    gone: Counts,
-    /// How many of lower priority have gone.
-    gone_below: u64,
+    /// Started jobs of this priority, by rank.
+    started: Counts,
+    /// Number of started jobs of lower priority.
+    started_below: u64,
 }
 
-/// See the head of the file.
+/// Job queue (see the module documentation).
 pub(super) struct JobQueue {
     classes: Vec<PriorityClass>,
-    /// How often one may be passed.
+    /// Overtake limit.
     limit: u32,
     waiting: usize,
 }
 
 impl JobQueue {
-    /// An empty line for the jobs of `trace`.
+    /// Creates an empty queue for the jobs of `trace`.
     pub(super) fn new(trace: &Trace, limit: u32) -> Self {
         let mut priorities: Vec<i32> = trace.jobs().iter().map(|job| job.priority).collect();
         priorities.sort_unstable_by(|a, b| b.cmp(a));
@@ -60,8 +61,8 @@ impl JobQueue {
             priority: equal.first().copied().unwrap_or(0),
             queues: std::array::from_fn(|_| VecDeque::new()),
             arrived: 0,
-            gone: Counts::of(equal.len()),
-            gone_below: 0,
+            started: Counts::of(equal.len()),
+            started_below: 0,
         });
         Self {
             classes: classes.collect(),
@@ -70,16 +71,16 @@ impl JobQueue {
         }
     }
 
-    /// `job` comes, the `index`-th of the trace.
+    /// Adds `job`, the `index`-th of the trace.
     pub(super) fn join(&mut self, index: usize, job: &TraceJob) {
         let class = self
             .classes
             .partition_point(|class| class.priority > job.priority);
         let class = &mut self.classes[class];
-        class.queues[job.size.order() as usize].push_back(Waiter {
+        class.queues[job.size.order() as usize].push_back(QueuedJob {
             job: index,
             rank: class.arrived,
-            gone_below: class.gone_below,
+            started_below: class.started_below,
         });
         class.arrived += 1;
         self.waiting += 1;
@@ -89,12 +90,12 @@ impl JobQueue {
         self.waiting == 0
     }
 
-    /// How many priorities there are.
+    /// Returns the number of priorities.
     pub(super) fn classes(&self) -> usize {
         self.classes.len()
     }
 
-    /// The queue whose first came first among those of a priority that are not closed.
+    /// Returns the list with the earliest first job among those of a priority that are not closed.
     pub(super) fn next(&self, class: usize, closed: &[bool; ORDERS]) -> Option<QueueKey> {
         let queues = self.classes[class].queues.iter().zip(closed).enumerate();
         queues
@@ -104,29 +105,29 @@ impl JobQueue {
             .map(|(_, order)| QueueKey { class, order })
     }
 
-    /// The first of a queue goes. Answers which job of the trace it is.
+    /// Removes the first job of a list and returns its index in the trace.
     pub(super) fn leave(&mut self, place: QueueKey) -> Option<usize> {
         let class = &mut self.classes[place.class];
-        let gone = class.queues[place.order].pop_front()?;
-        class.gone.add(gone.rank);
+        let started = class.queues[place.order].pop_front()?;
+        class.started.add(started.rank);
         for above in &mut self.classes[..place.class] {
-            above.gone_below += 1;
+            above.started_below += 1;
         }
         self.waiting -= 1;
-        Some(gone.job)
+        Some(started.job)
     }
 
-    /// Whether the first of a queue was passed as often as is allowed.
+    /// Returns whether the first job of a list was overtaken as often as allowed.
     pub(super) fn is_at_limit(&self, place: QueueKey) -> bool {
         let class = &self.classes[place.class];
         class.queues[place.order].front().is_some_and(|first| {
-            let passed = class.gone.after(first.rank) + (class.gone_below - first.gone_below);
+            let passed = class.started.after(first.rank) + (class.started_below - first.started_below);
             passed >= u64::from(self.limit)
         })
     }
 
-    /// Where the first of a queue stands in the line: comparable with that of any job of the trace.
-    pub(super) fn standing(&self, place: QueueKey) -> (Reverse<i32>, usize) {
+    /// Returns the queue position of the first job of a list, comparable with that of any job of the trace.
+    pub(super) fn position(&self, place: QueueKey) -> (Reverse<i32>, usize) {
         let class = &self.classes[place.class];
         let first = class.queues[place.order].front();
         (
@@ -135,7 +136,7 @@ impl JobQueue {
         )
     }
 
-    /// The queues that are not empty, in the order of their first.
+    /// Collects the lists that are not empty, ordered by their first jobs.
     pub(super) fn queues(&self, into: &mut Vec<QueueKey>) {
         into.clear();
         for class in 0..self.classes.len() {
@@ -147,7 +148,7 @@ impl JobQueue {
         }
     }
 
-    /// How many of a queue come before the first of `barrier` or are it, and how many after it.
+    /// Returns the number of jobs of a list up to the first job of `barrier`, and after it.
     pub(super) fn split(&self, place: QueueKey, barrier: Option<QueueKey>) -> (u64, u64) {
         let queue = &self.classes[place.class].queues[place.order];
         let before = match barrier {
@@ -168,8 +169,8 @@ impl JobQueue {
         (before as u64, (queue.len() - before) as u64)
     }
 
-    /// Everybody who waits: queue, and place in the trace.
-    pub(super) fn everybody(&self) -> impl Iterator<Item = (QueueKey, usize)> {
+    /// Returns all queued jobs: list and index in the trace.
+    pub(super) fn queued_jobs(&self) -> impl Iterator<Item = (QueueKey, usize)> {
         let classes = self.classes.iter().enumerate();
         classes.flat_map(|(class, all)| {
             let queues = all.queues.iter().enumerate();
@@ -182,7 +183,7 @@ impl JobQueue {
     }
 }
 
-/// How many of a range are marked, in logarithmic time (a Fenwick tree).
+/// Counts marked elements of a range in logarithmic time (a Fenwick tree).
 struct Counts {
     sums: Vec<u64>,
     total: u64,
@@ -196,7 +197,7 @@ impl Counts {
         }
     }
 
-    /// Marks the `index`-th.
+    /// Marks the `index`-th element.
     fn add(&mut self, index: usize) {
         let mut at = index + 1;
         while let Some(sum) = self.sums.get_mut(at) {
@@ -206,7 +207,7 @@ impl Counts {
         self.total += 1;
     }
 
-    /// How many after the `index`-th are marked.
+    /// Returns the number of marked elements after the `index`-th.
     fn after(&self, index: usize) -> u64 {
         let mut at = index + 1;
         let mut before = 0;
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_after_a_place_are_counted_as_one_by_one() {
+    fn marks_after_an_index_are_counted_correctly() {
         let mut counts = Counts::of(21);
         let mut marked = [false; 21];
         for step in 0..21 {

@@ -1,10 +1,11 @@
-//! The replay: jobs come, wait in line, are placed by the policy, end.
+//! Replay of a trace: jobs are submitted, queued, placed by the policy, and end.
 //!
-//! The line has the order and the limit of the ledger's ([`QueuePolicy`]): higher priority first, then who came first;
-//! whoever does not fit is passed by later ones at most 16 times, and then holds back everybody behind it. The code is
-//! not the ledger's, for two reasons: the ledger places by first fit or leaves the choice to the controller, while here
-//! the policy chooses; and it works out blockers and times for each answer, which nobody reads here. A test replays
-//! traces through the ledger itself and compares.
+//! The queue has the order and the limit of the ledger's ([`QueuePolicy`]): higher priority first, then
+//! submission order. Later jobs may overtake a job that does not fit at most 16 times; then it holds back all
+//! jobs behind it. The code is separate from the ledger for two reasons. The ledger places by first fit or
+//! leaves the choice to the controller, while here the policy chooses. The ledger also computes blockers and
+//! start times for each decision, which a replay does not need. A test replays traces through the ledger and
+//! compares the results.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,12 +21,12 @@ use super::queue::{JobQueue, ORDERS, QueueKey};
 use super::trace::{Trace, TraceJob, millis};
 use super::wait_reason::WaitReason;
 
-/// What a replay goes by.
+/// Options of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScoreOptions {
-    /// How often later jobs may go first before one that waits holds them back; that of the ledger by default
-    /// ([`QueuePolicy::overtake_limit`]). With 0 it is first come first served.
+    /// Number of later jobs that may overtake a queued job before it holds them back; by default that of the
+    /// ledger ([`QueuePolicy::overtake_limit`]). 0 means first come, first served.
     pub overtake_limit: u32,
 }
 
@@ -37,26 +38,26 @@ impl Default for ScoreOptions {
     }
 }
 
-/// What became of one job.
+/// Outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobOutcome {
-    /// It ran.
+    /// The job ran.
     Ran {
-        /// From when, in the time of the trace.
+        /// Start, in the time of the trace.
         start: Duration,
-        /// Until when.
+        /// End, in the time of the trace.
         end: Duration,
-        /// On which IPUs.
+        /// IPUs of the job.
         block: Block,
     },
-    /// It was turned away when it came.
+    /// The job was rejected at submission.
     Refused(WaitReason),
-    /// It waited until nothing happened any more.
+    /// The job was still queued after the last event.
     Stranded(WaitReason),
 }
 
-/// A trace as it went with one policy: what became of each job, and the score of it all.
+/// Replayed trace: the outcome of each job, and the score.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {
     outcomes: Vec<JobOutcome>,
@@ -65,36 +66,36 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// What became of each job, in the order of the trace.
+    /// Returns the outcome of each job, in the order of the trace.
     #[must_use]
     pub fn outcomes(&self) -> &[JobOutcome] {
         &self.outcomes
     }
 
-    /// The jobs that ran, as places in the trace, in the order in which they started.
+    /// Returns the jobs that ran, as indexes into the trace, in start order.
     #[must_use]
     pub fn started(&self) -> &[usize] {
         &self.started
     }
 
-    /// The score.
+    /// Returns the score.
     #[must_use]
     pub const fn score(&self) -> &Score {
         &self.score
     }
 }
 
-/// Lets the jobs of `trace` come, wait, run and end on `inventory` with `policy` choosing where.
+/// Replays the jobs of `trace` on `inventory` with placements by `policy`.
 ///
-/// Whoever holds or cordons IPUs of `inventory` does so to the end. A policy that answers a block that is not legal
-/// does not get it: the job waits as [`Cause::TransitionError`]. A job that the hardware cannot hold is refused; one that waits
-/// when nothing happens any more is [`JobOutcome::Stranded`].
+/// Existing holders and cordons of `inventory` stay until the end. A block that is not legal is not used: the
+/// job is queued as [`WaitReason::Illegal`]. A job that the hardware cannot hold is rejected; one that is
+/// still queued after the last event is [`JobOutcome::Stranded`].
 ///
-/// The time that it takes grows with the number of jobs and of different priorities, not with the length of the line.
+/// The run time grows with the number of jobs and of different priorities, not with the length of the queue.
 ///
 /// # Panics
 ///
-/// If somebody holds IPUs of `inventory` by the name `trace-job-N`.
+/// If a holder in `inventory` is named `trace-job-N`.
 #[must_use]
 pub fn replay_trace(
     policy: &dyn PlacementPolicy,
@@ -104,38 +105,39 @@ pub fn replay_trace(
 ) -> Replay {
     let mut run = ReplayRun::new(policy, trace, inventory, options);
     while let Some(now) = run.next_moment() {
-        run.tally.advance_to(now);
+        run.accumulator.advance_to(now);
         run.end_jobs(now);
         let first_new = run.next;
-        run.let_jobs_come(now);
-        if !run.line.is_empty() {
-            while run.walk(now) {}
+        run.submit_jobs(now);
+        if !run.queue.is_empty() {
+            while run.schedule(now) {}
         }
-        run.look(first_new);
+        run.record_state(first_new);
     }
     run.finish()
 }
 
-/// A replay on its way.
+/// Replay in progress.
 struct ReplayRun<'a> {
     policy: &'a dyn PlacementPolicy,
     trace: &'a Trace,
     inventory: Inventory,
-    line: JobQueue,
-    /// Who runs: when it ends, and its place in the trace.
+    queue: JobQueue,
+    /// Running jobs: end time and index in the trace.
     running: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The next of the trace to come.
+    /// Index of the next job to submit.
     next: usize,
-    /// For each size whether the policy finds room for it when nobody runs: only then can it help to hold others back.
-    hopeful: [Result<(), WaitReason>; ORDERS],
-    /// Changes with each start and end.
+    /// For each size, whether the policy can place it in the empty inventory: only then does holding back
+    /// other jobs help.
+    placeable: [Result<(), WaitReason>; ORDERS],
+    /// Number of starts and ends.
     version: u64,
-    /// For each size the version for which the policy had no block, and why.
+    /// For each size, the version at which the policy had no block, and the reason.
     answers: [Option<(u64, WaitReason)>; ORDERS],
     outcomes: Vec<Option<JobOutcome>>,
     started: Vec<usize>,
     queues: Vec<QueueKey>,
-    tally: Accumulator,
+    accumulator: Accumulator,
 }
 
 impl<'a> ReplayRun<'a> {
@@ -146,30 +148,30 @@ impl<'a> ReplayRun<'a> {
         options: &ScoreOptions,
     ) -> Self {
         let capacity = inventory.whole_view().capacity();
-        let hopeful = std::array::from_fn(|order| {
+        let placeable = std::array::from_fn(|order| {
             if capacity.is_none_or(|capacity| (capacity.order() as usize) < order) {
                 return Err(WaitReason::TooLarge);
             }
-            ask(policy, inventory, order).map(|_| ())
+            place_size(policy, inventory, order).map(|_| ())
         });
         Self {
             policy,
             trace,
             inventory: inventory.clone(),
-            line: JobQueue::new(trace, options.overtake_limit),
+            queue: JobQueue::new(trace, options.overtake_limit),
             running: BinaryHeap::new(),
             next: 0,
-            hopeful,
+            placeable,
             version: 0,
             answers: [None; ORDERS],
             outcomes: vec![None; trace.jobs().len()],
             started: Vec::new(),
             queues: Vec::new(),
-            tally: Accumulator::new(trace, inventory),
+            accumulator: Accumulator::new(trace, inventory),
         }
     }
 
-    /// When something happens next.
+    /// Returns the time of the next event.
     fn next_moment(&self) -> Option<u64> {
         let arrival = self.trace.jobs().get(self.next).map(|job| millis(job.submit));
         let end = self.running.peek().map(|Reverse((end, _))| *end);
@@ -186,33 +188,33 @@ impl<'a> ReplayRun<'a> {
             self.running.pop();
             self.inventory
                 .vacate(&partition_id(job))
-                .expect("a job that runs holds its IPUs");
+                .expect("a running job holds its IPUs");
             self.version += 1;
         }
     }
 
-    fn let_jobs_come(&mut self, now: u64) {
+    fn submit_jobs(&mut self, now: u64) {
         while let Some(job) = self.job(self.next).filter(|job| millis(job.submit) <= now) {
-            match self.hopeful[job.size.order() as usize] {
+            match self.placeable[job.size.order() as usize] {
                 Err(cause @ WaitReason::TooLarge) => {
                     self.outcomes[self.next] = Some(JobOutcome::Refused(cause));
-                    self.tally.refuse(cause);
+                    self.accumulator.record_rejected(cause);
                 }
-                _ => self.line.join(self.next, job),
+                _ => self.queue.join(self.next, job),
             }
             self.next += 1;
         }
     }
 
-    /// Goes through the line once. Answers whether it has to be gone through again: somebody went after a policy had
-    /// declined another, and may answer differently now.
-    fn walk(&mut self, now: u64) -> bool {
+    /// Runs one scheduling pass over the queue. Returns whether another pass is needed: a job started after
+    /// the policy had declined another, and may decide differently now.
+    fn schedule(&mut self, now: u64) -> bool {
         let mut stayed: Vec<QueueKey> = Vec::new();
         let (mut declined, mut again) = (false, false);
-        for class in 0..self.line.classes() {
+        for class in 0..self.queue.classes() {
             let mut closed = [false; ORDERS];
-            while let Some(place) = self.line.next(class, &closed) {
-                match self.answer(place.order) {
+            while let Some(place) = self.queue.next(class, &closed) {
+                match self.block_for(place.order) {
                     Ok(block) => {
                         self.start(place, block, now);
                         again |= declined;
@@ -221,7 +223,7 @@ impl<'a> ReplayRun<'a> {
                         }
                     }
                     Err(cause) => {
-                        declined |= !cause.is_want_of_room();
+                        declined |= !cause.is_capacity_shortage();
                         closed[place.order] = true;
                         stayed.push(place);
                         if self.holds_back(place) {
@@ -234,31 +236,31 @@ impl<'a> ReplayRun<'a> {
         again
     }
 
-    /// Where the policy puts a partition of this size now, asked once for each state of the inventory.
-    fn answer(&mut self, order: usize) -> Result<Block, WaitReason> {
+    /// Returns the policy's block for a partition of this size, computed once per inventory state.
+    fn block_for(&mut self, order: usize) -> Result<Block, WaitReason> {
         if let Some((version, cause)) = self.answers[order]
             && version == self.version
         {
             return Err(cause);
         }
-        let answer = ask(self.policy, &self.inventory, order);
-        self.answers[order] = answer.as_ref().err().map(|cause| (self.version, *cause));
-        answer
+        let block_for = place_size(self.policy, &self.inventory, order);
+        self.answers[order] = block_for.as_ref().err().map(|cause| (self.version, *cause));
+        block_for
     }
 
-    /// The first of a queue starts on `block`.
+    /// Starts the first job of a list on `block`.
     fn start(&mut self, place: QueueKey, block: Block, now: u64) {
-        let Some(index) = self.line.leave(place) else {
+        let Some(index) = self.queue.leave(place) else {
             return;
         };
         let Some(job) = self.job(index) else {
             return;
         };
         let end = now.saturating_add(millis(job.runtime));
-        self.tally.start(job);
+        self.accumulator.start(job);
         self.inventory
             .occupy(partition_id(index), block.clone())
-            .expect("what `place` answers is free, and no one else is called trace-job-N");
+            .expect("the placed block is free, and no other holder is named trace-job-N");
         self.version += 1;
         self.running.push(Reverse((end, index)));
         self.started.push(index);
@@ -269,59 +271,60 @@ impl<'a> ReplayRun<'a> {
         });
     }
 
-    /// Whether the first of a queue, who stays, lets nobody pass any more.
+    /// Returns whether the first job of a list, which cannot start, holds back all later ones.
     fn holds_back(&self, place: QueueKey) -> bool {
-        self.hopeful[place.order].is_ok() && self.line.is_at_limit(place)
+        self.placeable[place.order].is_ok() && self.queue.is_at_limit(place)
     }
 
-    /// Writes down how things are until something happens again, and why those wait who came just now.
-    fn look(&mut self, first_new: usize) {
+    /// Records the state until the next event, and the wait reasons of newly submitted jobs.
+    fn record_state(&mut self, first_new: usize) {
         let mut queues = std::mem::take(&mut self.queues);
-        self.line.queues(&mut queues);
+        self.queue.queues(&mut queues);
         let barrier = queues.iter().copied().find(|place| self.holds_back(*place));
-        self.tally.look(&self.inventory, self.version);
+        self.accumulator.sample(&self.inventory, self.version);
         for place in &queues {
-            let (before, behind) = self.line.split(*place, barrier);
-            let cause = self.why(place.order);
-            self.tally.wait(cause, before);
-            self.tally.wait(WaitReason::HeldBackForEarlier, behind);
+            let (before, behind) = self.queue.split(*place, barrier);
+            let cause = self.wait_reason(place.order);
+            self.accumulator.wait(cause, before);
+            self.accumulator.wait(WaitReason::HeldBackForEarlier, behind);
         }
         self.queues = queues;
         for index in first_new..self.next {
             if self.outcomes[index].is_none()
                 && let Some(job) = self.job(index)
             {
-                let standing = (Reverse(job.priority), index);
-                let held_back = barrier.is_some_and(|barrier| self.line.standing(barrier) < standing);
+                let position = (Reverse(job.priority), index);
+                let held_back = barrier.is_some_and(|barrier| self.queue.position(barrier) < position);
                 let cause = if held_back {
                     WaitReason::HeldBackForEarlier
                 } else {
-                    self.why(job.size.order() as usize)
+                    self.wait_reason(job.size.order() as usize)
                 };
-                self.tally.came_to_wait(cause);
+                self.accumulator.record_queued(cause);
             }
         }
     }
 
-    /// Why the jobs of a size do not go.
-    fn why(&mut self, order: usize) -> WaitReason {
-        self.answer(order).err().unwrap_or(WaitReason::Other)
+    /// Returns the reason for which jobs of a size do not start.
+    fn wait_reason(&mut self, order: usize) -> WaitReason {
+        self.block_for(order).err().unwrap_or(WaitReason::Other)
     }
 
     fn finish(mut self) -> Replay {
-        let stranded: Vec<(QueueKey, usize)> = self.line.everybody().collect();
+        let stranded: Vec<(QueueKey, usize)> = self.queue.queued_jobs().collect();
         for (place, index) in stranded {
-            let cause = self.why(place.order);
-            self.tally.strand(cause);
+            let cause = self.wait_reason(place.order);
+            self.accumulator.record_stranded(cause);
             self.outcomes[index] = Some(JobOutcome::Stranded(cause));
         }
-        let outcomes = self.outcomes.into_iter().map(|outcome| {
-            outcome.expect("a replay ends when every job has run, was refused or waits with nothing to come")
-        });
+        let outcomes = self
+            .outcomes
+            .into_iter()
+            .map(|outcome| outcome.expect("every job has an outcome at the end of a replay"));
         Replay {
             outcomes: outcomes.collect(),
             started: self.started,
-            score: self.tally.score(self.policy.name(), self.trace),
+            score: self.accumulator.score(self.policy.name(), self.trace),
         }
     }
 
@@ -330,17 +333,21 @@ impl<'a> ReplayRun<'a> {
     }
 }
 
-/// Where the policy puts a partition of 2^`order` IPUs.
-fn ask(policy: &dyn PlacementPolicy, inventory: &Inventory, order: usize) -> Result<Block, WaitReason> {
+/// Returns the policy's block for a partition of 2^`order` IPUs.
+fn place_size(
+    policy: &dyn PlacementPolicy,
+    inventory: &Inventory,
+    order: usize,
+) -> Result<Block, WaitReason> {
     let size = u32::try_from(order).ok().and_then(IpuCount::from_order);
     let request = PlacementRequest::of_size(size.unwrap_or(IpuCount::MAX));
     match place(inventory, &request, policy) {
         Placement::Fits(block) => Ok(block),
-        Placement::Impossible(why) => Err(WaitReason::of(&why)),
+        Placement::Impossible(impossible) => Err(WaitReason::of(&impossible)),
         _ => Err(WaitReason::Other),
     }
 }
 
 fn partition_id(index: usize) -> PartitionId {
-    PartitionId::new(format!("trace-job-{index}")).expect("short, and of letters, digits and dashes")
+    PartitionId::new(format!("trace-job-{index}")).expect("a valid partition id")
 }

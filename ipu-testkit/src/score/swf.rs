@@ -1,5 +1,5 @@
-//! The Standard Workload Format of the Parallel Workloads Archive (Feitelson et al., version 2.2): a line a job, 18
-//! fields apart by blanks, -1 for what is not known, comments after `;`.
+//! Standard Workload Format of the Parallel Workloads Archive (Feitelson et al., version 2.2): one job per
+//! line, 18 fields separated by blanks, -1 for unknown values, comments after `;`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use ipu_core::IpuCount;
 
 use super::trace::{MAX_MILLIS, SkipReason, SwfHeader, Trace, TraceJob, millis};
 
-/// The fields in their order, from field 1 on.
+/// Field names, from field 1 on.
 const FIELDS: [&str; 18] = [
     "job number",
     "submit time",
@@ -32,7 +32,7 @@ const FIELDS: [&str; 18] = [
     "think time",
 ];
 
-/// The places of the fields that matter here, from 0.
+/// Indexes of the relevant fields, from 0.
 const NUMBER: usize = 0;
 const SUBMIT: usize = 1;
 const RUNTIME: usize = 3;
@@ -41,20 +41,20 @@ const REQUESTED: usize = 7;
 const STATUS: usize = 10;
 const QUEUE: usize = 14;
 
-/// Most characters of a wrong value that an error repeats.
-const SHOWN: usize = 40;
+/// Maximum number of characters of a wrong value in an error.
+const MAX_SHOWN_CHARS: usize = 40;
 
-/// How the jobs of a file become jobs on IPUs.
+/// Conversion of the jobs of a file to jobs on IPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SwfOptions {
-    /// How many processors of the file are one IPU; 1 by default. A job gets the IPUs that its processors make, rounded
-    /// up to a whole number and then up to a power of two.
+    /// Processors of the file per IPU; 1 by default. The number of IPUs of a job is rounded up to a whole
+    /// number and then to a power of two.
     pub processors_per_ipu: NonZeroU32,
-    /// Jobs of more IPUs are skipped as [`SkipReason::TooLarge`]; [`IpuCount::MAX`] by default.
+    /// Larger jobs are skipped as [`SkipReason::TooLarge`]; [`IpuCount::MAX`] by default.
     pub largest: IpuCount,
-    /// The priority of the jobs of a queue. Queues that are not here have what the file says of them in a comment such as
-    /// `; Queue: 3 priority 10` (as [`Trace::to_swf`] writes them), else 0.
+    /// Priorities by queue. Other queues have the priority in a comment of the file such as `; Queue: 3
+    /// priority 10` (as [`Trace::to_swf`] writes them), or 0.
     pub priorities: BTreeMap<u64, i32>,
 }
 
@@ -68,42 +68,42 @@ impl Default for SwfOptions {
     }
 }
 
-/// What is wrong with a file in the Standard Workload Format.
+/// Error in a file in the Standard Workload Format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {field} = {value:?}: must be {rule}; {fix}")]
 #[non_exhaustive]
 pub struct SwfError {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The field's name and number.
+    /// Name and number of the field.
     pub field: String,
-    /// What is there, cut if it is long.
+    /// Value, truncated if it is long.
     pub value: String,
-    /// The rule that it breaks.
+    /// Violated rule.
     pub rule: &'static str,
-    /// What to write instead.
+    /// Fix.
     pub fix: &'static str,
 }
 
 impl Trace {
-    /// Parses a file in the Standard Workload Format. Bytes that are no UTF-8 are fine in comments.
+    /// Parses a file in the Standard Workload Format. Comments may contain invalid UTF-8.
     ///
     /// - A job's size is its allocated processors, else the requested ones, by [`SwfOptions::processors_per_ipu`].
     /// - Submit and run time may have fractions; they are rounded to milliseconds. Wait times, requested times and
-    ///   dependencies are not used: a replay decides anew when a job starts.
+    ///   dependencies are ignored: the replay decides when a job starts.
     /// - A job without a submit time, run time or size, too large, or cancelled before it started is counted in
-    ///   [`skipped`](Self::skipped), as are single stretches of jobs that were interrupted.
-    /// - Jobs out of order are put in order of their submit times.
+    ///   [`skipped`](Self::skipped), as are partial records of interrupted jobs.
+    /// - Jobs are sorted by submit time.
     ///
     /// ```
-    /// use ipu_testkit::{Skip, SwfOptions, Trace};
+    /// use ipu_testkit::{SkipReason, SwfOptions, Trace};
     ///
     /// let text = "; MaxProcs: 64\n\
     ///     1 0 -1 60 3 -1 -1 3 -1 -1 1 -1 -1 -1 -1 -1 -1 -1\n\
     ///     2 5 -1 -1 8 -1 -1 8 -1 -1 0 -1 -1 -1 -1 -1 -1 -1\n";
     /// let trace = Trace::parse_swf(text, &SwfOptions::default())?;
     /// assert_eq!(trace.jobs()[0].size.get(), 4);
-    /// assert_eq!(trace.skipped()[&Skip::UnknownRuntime], 1);
+    /// assert_eq!(trace.skipped()[&SkipReason::UnknownRuntime], 1);
     /// assert_eq!(trace.header().max_procs, Some(64));
     ///
     /// let wrong = Trace::parse_swf(text.replace("60", "soon"), &SwfOptions::default());
@@ -111,7 +111,7 @@ impl Trace {
     ///     wrong.map_err(|error| error.to_string()),
     ///     Err(
     ///         "line 2: run time (field 4) = \"soon\": must be 0 to 10000000000 seconds, or -1; \
-    ///         write a decimal number, or -1 if it is not known"
+    ///         write a decimal number, or -1 if it is unknown"
     ///             .into()
     ///     )
     /// );
@@ -120,7 +120,7 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// [`SwfError`] for the first line that is not 18 numbers, or has a number that cannot be.
+    /// [`SwfError`] for the first line that is not 18 numbers, or has a number out of range.
     pub fn parse_swf(text: impl AsRef<[u8]>, options: &SwfOptions) -> Result<Self, SwfError> {
         let mut header = Header::default();
         let mut skipped = BTreeMap::new();
@@ -150,8 +150,9 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The trace in the Standard Workload Format, a processor an IPU: [`parse_swf`](Self::parse_swf) with the default
-    /// options answers the same jobs. Priorities become queues, which a comment for each explains.
+    /// Returns the trace in the Standard Workload Format, with one processor per IPU:
+    /// [`parse_swf`](Self::parse_swf) with the default options returns the same jobs. Priorities become
+    /// queues, each explained by a comment.
     #[must_use]
     pub fn to_swf(&self) -> String {
         let priorities: BTreeSet<i32> = self.jobs().iter().map(|job| job.priority).collect();
@@ -191,16 +192,16 @@ impl Trace {
     }
 }
 
-/// What the comments say.
+/// Contents of the comments.
 #[derive(Default)]
 struct Header {
     known: SwfHeader,
-    /// The priorities of queues.
+    /// Priorities of queues.
     priorities: BTreeMap<u64, i32>,
 }
 
 impl Header {
-    /// Reads a comment. It is free text: what is not understood is not wrong.
+    /// Parses a comment. Comments are free text: unknown ones are ignored.
     fn read(&mut self, comment: &str) {
         let Some((key, value)) = comment.split_once(':') else {
             return;
@@ -222,7 +223,7 @@ impl Header {
     }
 }
 
-/// The fields of one line.
+/// Fields of one line.
 struct SwfRecord<'a> {
     line: usize,
     texts: [&'a str; 18],
@@ -249,29 +250,29 @@ impl<'a> SwfRecord<'a> {
                 field: "number of fields".into(),
                 value: count.to_string(),
                 rule: "18",
-                fix: "write -1 for what is not known, and comments on lines of their own after `;`",
+                fix: "write -1 for unknown values, and comments on separate lines after `;`",
             });
         }
         for field in 0..FIELDS.len() {
             let number = record.texts[field].parse::<f64>().ok();
             record.values[field] = number.filter(|value| value.is_finite()).ok_or_else(|| {
                 if field == SUBMIT || field == RUNTIME {
-                    record.wrong_time(field)
+                    record.invalid_time(field)
                 } else {
-                    record.wrong(field, "a number", "write -1 if it is not known")
+                    record.invalid(field, "a number", "write -1 if it is unknown")
                 }
             })?;
         }
         Ok(record)
     }
 
-    /// The job and its queue, or why it is none.
+    /// Returns the job and its queue, or the reason to skip it.
     fn job(&self, options: &SwfOptions) -> Result<Result<(TraceJob, Option<u64>), SkipReason>, SwfError> {
-        let number = self.whole(NUMBER)?;
+        let number = self.whole_number(NUMBER)?;
         let submit = self.time(SUBMIT)?;
         let runtime = self.time(RUNTIME)?;
-        let (allocated, requested) = (self.whole(ALLOCATED)?, self.whole(REQUESTED)?);
-        let queue = self.whole(QUEUE)?;
+        let (allocated, requested) = (self.whole_number(ALLOCATED)?, self.whole_number(REQUESTED)?);
+        let queue = self.whole_number(QUEUE)?;
         let status = self.values[STATUS];
         if [2.0, 3.0, 4.0].contains(&status) {
             return Ok(Err(SkipReason::Stretch));
@@ -305,52 +306,52 @@ impl<'a> SwfRecord<'a> {
         Ok(Ok((job.numbered(number.unwrap_or(0)), queue)))
     }
 
-    /// A time in milliseconds; none if it is not known.
+    /// Returns a time in milliseconds; none if unknown.
     fn time(&self, field: usize) -> Result<Option<u64>, SwfError> {
         match self.values[field] {
             -1.0 => Ok(None),
             seconds if (0.0..=MAX_MILLIS as f64 / 1000.0).contains(&seconds) => {
                 Ok(Some((seconds * 1000.0).round() as u64))
             }
-            _ => Err(self.wrong_time(field)),
+            _ => Err(self.invalid_time(field)),
         }
     }
 
-    /// A whole number; none if it is not known.
-    fn whole(&self, field: usize) -> Result<Option<u64>, SwfError> {
-        // By way of a fraction large numbers would not stay exact; "64.0" is as good as "64" all the same.
+    /// Returns a whole number; none if unknown.
+    fn whole_number(&self, field: usize) -> Result<Option<u64>, SwfError> {
+        // A fraction would lose digits of large numbers; "64.0" is accepted like "64".
         match (self.texts[field].parse::<u64>(), self.values[field]) {
             (Ok(number), _) => Ok(Some(number)),
             (_, -1.0) => Ok(None),
             (_, value) if value.fract() == 0.0 && (0.0..=1e15).contains(&value) => Ok(Some(value as u64)),
-            _ => Err(self.wrong(
+            _ => Err(self.invalid(
                 field,
                 "a whole number from 0 on, or -1",
-                "write -1 if it is not known",
+                "write -1 if it is unknown",
             )),
         }
     }
 
-    fn wrong_time(&self, field: usize) -> SwfError {
-        self.wrong(
+    fn invalid_time(&self, field: usize) -> SwfError {
+        self.invalid(
             field,
             "0 to 10000000000 seconds, or -1",
-            "write a decimal number, or -1 if it is not known",
+            "write a decimal number, or -1 if it is unknown",
         )
     }
 
-    fn wrong(&self, field: usize, rule: &'static str, fix: &'static str) -> SwfError {
+    fn invalid(&self, field: usize, rule: &'static str, fix: &'static str) -> SwfError {
         SwfError {
             line: self.line,
             field: format!("{} (field {})", FIELDS[field], field + 1),
-            value: self.texts[field].chars().take(SHOWN).collect(),
+            value: self.texts[field].chars().take(MAX_SHOWN_CHARS).collect(),
             rule,
             fix,
         }
     }
 }
 
-/// Milliseconds as seconds, without a fraction where there is none.
+/// Milliseconds, displayed as seconds, without a zero fraction.
 struct Seconds(u64);
 
 impl std::fmt::Display for Seconds {

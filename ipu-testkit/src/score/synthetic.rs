@@ -1,4 +1,4 @@
-//! Traces that are made up: Poisson arrivals, run times of a log-normal kind, a mix of sizes, all from one seed.
+//! Synthetic traces: Poisson arrivals, approximately log-normal run times, a mix of sizes, all from one seed.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use ipu_core::IpuCount;
 use super::distributions::Distributions;
 use super::trace::{Trace, TraceJob};
 
-/// Jobs of one kind in a made-up trace.
+/// Class of jobs in a synthetic trace.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct JobClass {
-    /// How many of the jobs are of this kind, against the weights of the others.
+    /// Share of the jobs, relative to the weights of the other classes.
     pub weight: u32,
-    /// How many IPUs each wants.
+    /// Number of IPUs of each job.
     pub size: IpuCount,
-    /// Half of them run shorter, half longer.
+    /// Median run time.
     pub median_runtime: Duration,
-    /// How far run times are apart: about two thirds lie within this factor below and above the median. At least 1,
-    /// where all are the same.
+    /// Spread of run times: about two thirds lie within this factor below and above the median. At least 1,
+    /// which makes all equal.
     pub factor: f64,
 }
 
 impl JobClass {
-    /// A kind of jobs.
+    /// Creates a class of jobs.
     #[must_use]
     pub const fn new(weight: u32, size: IpuCount, median_runtime: Duration, factor: f64) -> Self {
         Self {
@@ -35,25 +35,25 @@ impl JobClass {
     }
 }
 
-/// What a made-up trace is like.
+/// Options of a synthetic trace.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SyntheticOptions {
-    /// The same seed gives the same trace, on every machine.
+    /// Seed: the same one produces the same trace on every machine.
     pub seed: u64,
-    /// How many jobs.
+    /// Number of jobs.
     pub jobs: usize,
-    /// For how many IPUs the load is meant.
+    /// Number of IPUs that `load` refers to.
     pub ipus: u32,
-    /// The work that comes, divided by what the IPUs can do, on average; 0.7 by default. With mixed sizes the line grows
-    /// without bound well below 1, because no policy keeps all IPUs busy.
+    /// Offered load: requested IPU time divided by available IPU time; 0.7 by default. With mixed sizes the
+    /// queue grows without bound well below 1, because no policy keeps all IPUs busy.
     pub load: f64,
-    /// The kinds of jobs.
+    /// Classes of jobs.
     pub classes: Vec<JobClass>,
 }
 
 impl SyntheticOptions {
-    /// `jobs` jobs of these kinds, for a load of 0.7 on `ipus` IPUs.
+    /// Creates options for `jobs` jobs of these classes, with a load of 0.7 on `ipus` IPUs.
     #[must_use]
     pub const fn new(seed: u64, jobs: usize, ipus: u32, classes: Vec<JobClass>) -> Self {
         Self {
@@ -65,14 +65,14 @@ impl SyntheticOptions {
         }
     }
 
-    /// Many small jobs of minutes: 1 to 8 IPUs.
+    /// Creates options for many small jobs of minutes: 1 to 8 IPUs.
     #[must_use]
     pub fn inference(seed: u64, jobs: usize, ipus: u32) -> Self {
         let minutes = [(0, 40, 3), (1, 30, 5), (2, 25, 8), (3, 5, 10)];
         Self::new(seed, jobs, ipus, classes(ipus, &minutes, 3.0))
     }
 
-    /// Few large jobs of hours: 16 to 256 IPUs.
+    /// Creates options for few large jobs of hours: 16 to 256 IPUs.
     #[must_use]
     pub fn training(seed: u64, jobs: usize, ipus: u32) -> Self {
         let minutes = [
@@ -85,7 +85,8 @@ impl SyntheticOptions {
         Self::new(seed, jobs, ipus, classes(ipus, &minutes, 2.5))
     }
 
-    /// Both on the same hardware: small jobs of minutes to hours between large ones of hours.
+    /// Creates options for both on the same hardware: small jobs of minutes to hours between large ones of
+    /// hours.
     #[must_use]
     pub fn mixed(seed: u64, jobs: usize, ipus: u32) -> Self {
         let minutes = [
@@ -103,10 +104,10 @@ impl SyntheticOptions {
 }
 
 impl Trace {
-    /// Makes up a trace. Jobs come at random moments that know nothing of each other (Poisson arrivals, the mean chosen
-    /// so that the load is as asked for); a run time is the median of its kind times a factor whose logarithm is
-    /// about normally distributed, at least one second. Only sums, products and comparisons of numbers are used, so that
-    /// every machine makes the same trace of a seed.
+    /// Generates a trace. Arrivals are a Poisson process whose mean matches the load. A run time is the
+    /// median of its class times a factor whose logarithm is approximately normal, and at least one second.
+    /// Only sums, products and comparisons are used, so that every machine generates the same trace from a
+    /// seed.
     ///
     /// ```
     /// use ipu_testkit::{SyntheticOptions, Trace};
@@ -115,26 +116,23 @@ impl Trace {
     /// let trace = Trace::synthetic(&options);
     /// assert_eq!(trace.jobs().len(), 1_000);
     /// assert_eq!(trace, Trace::synthetic(&options));
-    /// assert!((0.5..0.9).contains(&trace.load(256).expect("they come one after the other")));
+    /// assert!((0.5..0.9).contains(&trace.load(256).expect("the jobs arrive one after the other")));
     /// ```
     ///
     /// # Panics
     ///
-    /// If there is no kind of a weight above 0, there are no IPUs, or the load is not a positive number.
+    /// If no class has a weight above 0, the number of IPUs is 0, or the load is not a positive number.
     #[must_use]
     pub fn synthetic(options: &SyntheticOptions) -> Self {
         let weights: u64 = options.classes.iter().map(|class| u64::from(class.weight)).sum();
         assert!(
             weights > 0,
-            "a made-up trace needs a kind of jobs with a weight above 0"
+            "a synthetic trace needs a job class with a weight above 0"
         );
-        assert!(
-            options.ipus > 0,
-            "a made-up trace needs IPUs that its load is meant for"
-        );
+        assert!(options.ipus > 0, "a synthetic trace needs at least 1 IPU");
         assert!(
             options.load.is_finite() && options.load > 0.0,
-            "the load of a made-up trace must be above 0, and is {}",
+            "the load of a synthetic trace must be above 0, not {}",
             options.load
         );
         let mut dice = Distributions::new(options.seed);
@@ -142,7 +140,7 @@ impl Trace {
             .map(|number| {
                 let class = pick(&options.classes, dice.below(weights));
                 let runtime = class.median_runtime.as_secs_f64() * dice.around_one(class.factor);
-                // `as` stops at the largest number.
+                // `as` saturates at the largest number.
                 let runtime = Duration::from_millis(((runtime * 1000.0).round() as u64).max(1000));
                 TraceJob::new(Duration::ZERO, runtime, class.size).numbered(number)
             })
@@ -158,7 +156,8 @@ impl Trace {
     }
 }
 
-/// Kinds from lists of order, weight and minutes, without those that `ipus` IPUs cannot hold; at least the smallest.
+/// Returns classes from lists of order, weight and minutes, without those that `ipus` IPUs cannot hold; at
+/// least the smallest.
 fn classes(ipus: u32, minutes: &[(u32, u32, u64)], factor: f64) -> Vec<JobClass> {
     let class = |(order, weight, minutes): &(u32, u32, u64)| {
         let size = IpuCount::from_order(*order).unwrap_or(IpuCount::MAX);
@@ -177,7 +176,7 @@ fn classes(ipus: u32, minutes: &[(u32, u32, u64)], factor: f64) -> Vec<JobClass>
     }
 }
 
-/// The kind at a place in the sum of all weights.
+/// Returns the class at a position in the sum of all weights.
 fn pick(classes: &[JobClass], mut at: u64) -> &JobClass {
     for class in classes {
         match at.checked_sub(u64::from(class.weight)) {
@@ -185,5 +184,5 @@ fn pick(classes: &[JobClass], mut at: u64) -> &JobClass {
             None => return class,
         }
     }
-    unreachable!("the place is below the sum of the weights")
+    unreachable!("the position is below the sum of the weights")
 }

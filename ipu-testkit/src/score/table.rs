@@ -1,4 +1,4 @@
-//! Scores as text: one as a table, several side by side.
+//! Text forms of scores: one as a table, several side by side.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ impl fmt::Display for Score {
             writeln!(f, "  {name:<34}{:>10}", cell(self))?;
         }
         if !self.skipped.is_empty() {
-            writeln!(f, "\n  {:>8}  not in the trace because of", "lines")?;
+            writeln!(f, "\n  {:>8}  skipped because of", "lines")?;
             for (skip, lines) in &self.skipped {
                 writeln!(f, "  {lines:>8}  {skip}")?;
             }
@@ -39,7 +39,7 @@ impl fmt::Display for Score {
         writeln!(
             f,
             "\n  {:<20}{:>12}{:>11}{:>12}{:>9}{:>9}",
-            "cause", "came to wait", "decisions", "job-hours", "refused", "stranded"
+            "cause", "queued", "decisions", "job-hours", "refused", "stranded"
         )?;
         for (cause, stats) in &self.causes {
             writeln!(
@@ -58,7 +58,7 @@ impl fmt::Display for Score {
 }
 
 impl Score {
-    /// Scores side by side, each under a name, for the same trace on the same hardware.
+    /// Returns scores side by side, each with a name, for the same trace on the same hardware.
     #[must_use]
     pub fn compare<'a>(scores: &[(&'a str, &'a Self)]) -> Comparison<'a> {
         Comparison {
@@ -67,7 +67,7 @@ impl Score {
     }
 }
 
-/// Scores side by side as a table: a line a measure, a column a score.
+/// Table of scores side by side: a row per measure, a column per score.
 #[derive(Clone, Debug)]
 pub struct Comparison<'a> {
     scores: Vec<(&'a str, &'a Score)>,
@@ -81,7 +81,7 @@ impl fmt::Display for Comparison<'_> {
             write!(f, "{name:>width$}", width = width(name))?;
         }
         writeln!(f)?;
-        let mut line = |title: &str, cell: &dyn Fn(&Score) -> String| {
+        let mut row = |title: &str, cell: &dyn Fn(&Score) -> String| {
             write!(f, "{title:<34}")?;
             for (name, score) in &self.scores {
                 write!(f, "{:>width$}", cell(score), width = width(name))?;
@@ -89,7 +89,7 @@ impl fmt::Display for Comparison<'_> {
             writeln!(f)
         };
         for (name, cell) in MEASURES {
-            line(name, &cell)?;
+            row(name, &cell)?;
         }
         let mut sizes: Vec<u32> = Vec::new();
         for (_, score) in &self.scores {
@@ -98,7 +98,7 @@ impl fmt::Display for Comparison<'_> {
         sizes.sort_unstable();
         sizes.dedup();
         for size in sizes {
-            line(
+            row(
                 &format!("mean wait, {size} IPU{}", if size == 1 { "" } else { "s" }),
                 &|score| {
                     let stats = score.waiting_by_size.get(&size);
@@ -112,7 +112,7 @@ impl fmt::Display for Comparison<'_> {
                 .iter()
                 .any(|(_, score)| waited_for(score, cause) > 0.0)
             {
-                line(&format!("job-hours {cause}"), &|score| {
+                row(&format!("job-hours {cause}"), &|score| {
                     format!("{:.1}", waited_for(score, cause) / 3600.0)
                 })?;
             }
@@ -121,10 +121,10 @@ impl fmt::Display for Comparison<'_> {
     }
 }
 
-/// A measure: its name, and how it is written.
+/// Measure: name and text form.
 type Measure = (&'static str, fn(&Score) -> String);
 
-/// What is told of every score, in this order.
+/// Measures of every score, in this order.
 const MEASURES: [Measure; 13] = [
     ("ran", |score| grouped(score.ran)),
     ("refused", |score| grouped(score.refused)),
@@ -153,7 +153,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Seconds in the unit that suits them.
+/// Formats seconds in a suitable unit.
 fn time(seconds: f64) -> String {
     match seconds {
         0.0 => "0 s".into(),
@@ -164,7 +164,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// A number with a comma between thousands.
+/// Formats a number with commas between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_told_in_the_unit_that_suits_them() {
+    fn numbers_are_formatted_in_a_suitable_unit() {
         assert_eq!(
             [0, 999, 1000, 1_234_567].map(grouped),
             ["0", "999", "1,000", "1,234,567"]

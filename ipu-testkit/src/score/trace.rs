@@ -1,4 +1,4 @@
-//! Traces: which jobs come when, how many IPUs they want and for how long.
+//! Traces: jobs with submit times, sizes and run times.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,29 +7,28 @@ use std::time::Duration;
 use ipu_core::IpuCount;
 use serde::Serialize;
 
-/// The latest moment and the longest run time of a trace in milliseconds, about 317 years: sums of many stay far from
-/// overflowing.
+/// Maximum time and run time of a trace in milliseconds, about 317 years: sums of many do not overflow.
 pub(super) const MAX_MILLIS: u64 = 10_000_000_000_000;
 
-/// One job of a [`Trace`]. Times are whole milliseconds.
+/// Job of a [`Trace`]. Times are whole milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct TraceJob {
-    /// Its number in the file that it comes from; not necessarily unique. Synthetic jobs count from 1.
+    /// Number in its source file; not necessarily unique. Synthetic jobs count from 1.
     pub number: u64,
-    /// When it comes, from the beginning of the trace.
+    /// Submit time, from the beginning of the trace.
     pub submit: Duration,
-    /// How long it runs once it has started.
+    /// Run time.
     pub runtime: Duration,
-    /// How many IPUs it holds while it runs.
+    /// Number of IPUs.
     pub size: IpuCount,
-    /// Higher goes first.
+    /// Priority; higher values go first.
     pub priority: i32,
 }
 
 impl TraceJob {
-    /// A job of priority 0 and number 0.
+    /// Creates a job of priority 0 and number 0.
     #[must_use]
     pub const fn new(submit: Duration, runtime: Duration, size: IpuCount) -> Self {
         Self {
@@ -41,40 +40,40 @@ impl TraceJob {
         }
     }
 
-    /// The same job with another number.
+    /// Returns the job with another number.
     #[must_use]
     pub const fn numbered(self, number: u64) -> Self {
         Self { number, ..self }
     }
 
-    /// The same job with another priority.
+    /// Returns the job with another priority.
     #[must_use]
     pub const fn with_priority(self, priority: i32) -> Self {
         Self { priority, ..self }
     }
 
-    /// IPUs times milliseconds.
+    /// Returns IPUs times milliseconds.
     pub(super) fn ipu_millis(&self) -> u128 {
         u128::from(self.size.get()) * u128::from(millis(self.runtime))
     }
 }
 
-/// Why a line of a file is no job of the trace.
+/// Reason for which a record of a file is not a job of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// It is not known when it came.
+    /// The submit time is unknown.
     UnknownSubmit,
-    /// It is not known how long it ran.
+    /// The run time is unknown.
     UnknownRuntime,
     /// Neither the allocated nor the requested number of processors is known.
     UnknownSize,
-    /// It wants more IPUs than [`SwfOptions::largest`](crate::SwfOptions::largest).
+    /// The job needs more IPUs than [`SwfOptions::largest`](crate::SwfOptions::largest).
     TooLarge,
-    /// It was cancelled before it started.
+    /// The job was cancelled before it started.
     NeverStarted,
-    /// It is one stretch of a job that was interrupted; another line tells of the whole job (status 2, 3 and 4).
+    /// The record is a part of an interrupted job that has a record of its own (status 2, 3 and 4).
     Stretch,
 }
 
@@ -86,12 +85,12 @@ impl fmt::Display for SkipReason {
             Self::UnknownSize => "unknown number of processors",
             Self::TooLarge => "too many processors",
             Self::NeverStarted => "cancelled before it started",
-            Self::Stretch => "one stretch of a job told elsewhere",
+            Self::Stretch => "partial record of an interrupted job",
         })
     }
 }
 
-/// What the header of a file says, as far as it is of use here.
+/// Relevant header comments of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -100,11 +99,11 @@ pub struct SwfHeader {
     pub max_procs: Option<u64>,
     /// Nodes of the machine (`MaxNodes`).
     pub max_nodes: Option<u64>,
-    /// When the trace begins, in seconds since the Unix epoch (`UnixStartTime`).
+    /// Start of the trace, in seconds since the Unix epoch (`UnixStartTime`).
     pub unix_start_time: Option<u64>,
 }
 
-/// Jobs by the time at which they come: from a file in the Standard Workload Format ([`Trace::parse_swf`]), made up
+/// Jobs ordered by submit time: from a file in the Standard Workload Format ([`Trace::parse_swf`]), synthetic
 /// ([`Trace::synthetic`]), or listed ([`Trace::of_jobs`]).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
@@ -114,8 +113,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace of these jobs. Those that come at the same time stay in their order; times are cut to milliseconds and
-    /// to 317 years.
+    /// Creates the trace of these jobs. Jobs with the same submit time keep their order; times are truncated
+    /// to milliseconds and to 317 years.
     #[must_use]
     pub fn of_jobs(jobs: impl IntoIterator<Item = TraceJob>) -> Self {
         let whole = |time: Duration| Duration::from_millis(millis(time));
@@ -134,26 +133,27 @@ impl Trace {
         }
     }
 
-    /// The jobs, first come first.
+    /// Returns the jobs by submit time.
     #[must_use]
     pub fn jobs(&self) -> &[TraceJob] {
         &self.jobs
     }
 
-    /// What the header of the file says; nothing if there is no file.
+    /// Returns the header of the file; empty without a file.
     #[must_use]
     pub const fn header(&self) -> SwfHeader {
         self.header
     }
 
-    /// How many lines of the file are no job of this trace, and why.
+    /// Returns the number of skipped records, by reason.
     #[must_use]
     pub const fn skipped(&self) -> &BTreeMap<SkipReason, u64> {
         &self.skipped
     }
 
-    /// The work of the jobs divided by what `ipus` IPUs can do from the first to the last submission. From 1 on the line
-    /// grows without bound. None if the jobs come all at once, or there are no IPUs.
+    /// Returns the requested IPU time divided by the available time of `ipus` IPUs between the first and the
+    /// last submission. From 1 on the queue grows without bound. None if all jobs arrive at once, or `ipus`
+    /// is 0.
     #[must_use]
     pub fn load(&self, ipus: u32) -> Option<f64> {
         let span = millis(self.jobs.last()?.submit) - millis(self.jobs.first()?.submit);
@@ -162,9 +162,9 @@ impl Trace {
         (can_do > 0).then(|| work as f64 / can_do as f64)
     }
 
-    /// The same jobs, with the times between their submissions all stretched or shrunk so that the [load](Self::load)
-    /// on `ipus` IPUs is `load`. This is how a file from one machine is made to fit another. Unchanged if the trace has
-    /// no load, or `load` is not a positive number.
+    /// Returns the same jobs with scaled intervals between submissions, so that the [load](Self::load) on
+    /// `ipus` IPUs is `load`. This adapts a file from one machine to another. Unchanged if the trace has no
+    /// load, or `load` is not a positive number.
     #[must_use]
     pub fn at_load(&self, load: f64, ipus: u32) -> Self {
         let (Some(now), true) = (self.load(ipus), load.is_finite() && load > 0.0) else {
@@ -172,7 +172,7 @@ impl Trace {
         };
         let factor = now / load;
         let stretched = self.jobs.iter().map(|job| TraceJob {
-            // Beyond the limit `as` stops at the largest number, and `of_jobs` at the limit.
+            // `as` saturates, and `of_jobs` truncates at the limit.
             submit: Duration::from_millis((millis(job.submit) as f64 * factor).round() as u64),
             ..job.clone()
         });
@@ -184,7 +184,7 @@ impl Trace {
     }
 }
 
-/// Milliseconds, at most [`MAX_MILLIS`].
+/// Returns milliseconds, at most [`MAX_MILLIS`].
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).map_or(MAX_MILLIS, |millis| millis.min(MAX_MILLIS))
 }

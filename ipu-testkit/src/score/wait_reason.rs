@@ -1,30 +1,30 @@
-//! Why jobs wait or never run.
+//! Reasons for which jobs wait or never run.
 
 use std::fmt;
 
 use ipu_core::Impossible;
 use serde::Serialize;
 
-/// Why a job waits or never runs: the codes of [`Impossible`], and the one that the waiting line adds.
+/// Reason for which a job waits or never runs: the codes of [`Impossible`], and one from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[non_exhaustive]
 pub enum WaitReason {
-    /// Fewer IPUs are free than it wants.
+    /// Fewer IPUs are free than requested.
     NotEnoughFree,
-    /// Enough are free, but not side by side.
+    /// Enough IPUs are free, but not contiguous.
     Fragmented,
-    /// It would fit if nothing were cordoned.
+    /// The job would fit without cordons.
     #[serde(rename = "Excluded")]
     Cordoned,
-    /// It fits, and the policy does not want it to.
+    /// The job fits, but the policy declines it.
     Declined,
-    /// The policy chose IPUs that are no free legal partition of that size.
+    /// The policy chose IPUs that are not a free legal partition of that size.
     Illegal,
-    /// One ahead of it has been passed as often as is allowed, and goes first now.
+    /// An earlier job reached its overtake limit and goes first.
     HeldBackForEarlier,
-    /// It is larger than what the hardware can form.
+    /// The job is larger than the hardware can form.
     TooLarge,
-    /// Anything that a later version of the core says.
+    /// Reason from a later version of the core.
     Other,
 }
 
@@ -41,8 +41,8 @@ impl WaitReason {
         Self::Other,
     ];
 
-    pub(super) const fn of(why: &Impossible) -> Self {
-        match why {
+    pub(super) const fn of(impossible: &Impossible) -> Self {
+        match impossible {
             Impossible::NotEnoughFree { .. } => Self::NotEnoughFree,
             Impossible::Fragmented { .. } => Self::Fragmented,
             Impossible::Cordoned { .. } => Self::Cordoned,
@@ -53,15 +53,15 @@ impl WaitReason {
         }
     }
 
-    /// Whether the cause can go away only when somebody ends: it is a fact of the free space, whatever the policy.
-    pub(super) const fn is_want_of_room(self) -> bool {
+    /// Returns whether only released IPUs can resolve the cause, whatever the policy.
+    pub(super) const fn is_capacity_shortage(self) -> bool {
         matches!(
             self,
             Self::NotEnoughFree | Self::Fragmented | Self::Cordoned | Self::TooLarge
         )
     }
 
-    /// The code of the [`Reason`](ipu_core::Reason) that a person would be told.
+    /// Returns the code of the [`Reason`](ipu_core::Reason) that a user would see.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {

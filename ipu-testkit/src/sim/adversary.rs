@@ -1,4 +1,4 @@
-//! What happens to the world by itself: jobs that come and go, drivers and controllers that die, hardware that breaks.
+//! Random events: jobs are submitted and deleted, drivers and controllers crash, hardware fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use ipu_core::{EntryState, JobStatus, OnNoCapacity, OwnerLiveness, PartitionStat
 
 use super::cordons::{cordon, uncordon};
 use super::flood::flood;
-use super::hosts::{note, other_ledger, repair, suspend_any};
+use super::hosts::{other_ledger, record_repair, repair, suspend_any};
 use super::jobs::{Job, int, random_job};
 use super::lists;
 use super::outages::{come_up, empty_any, go_down};
@@ -15,7 +15,7 @@ use super::owners::is_quarantined;
 use super::store::Entries;
 use super::world::SimWorld;
 
-/// What an adversary does: one thing at a time, drawn by weight.
+/// Injects one random event, drawn by weight.
 pub(super) async fn inject_next(world: &Arc<SimWorld>, copy: &mut Option<Entries>) {
     match world.below(100) {
         0..=25 => submit(world),
@@ -25,8 +25,8 @@ pub(super) async fn inject_next(world: &Arc<SimWorld>, copy: &mut Option<Entries
         35..=37 => scale(world),
         38..=43 => {
             let driver = world.below(u32::try_from(world.profile.drivers).unwrap_or(1)) as usize;
-            if world.state().drivers[driver].life.is_some() {
-                world.crash(driver, "by itself");
+            if world.state().drivers[driver].incarnation.is_some() {
+                world.crash(driver, "at random");
             }
         }
         44..=61 => break_partition(world),
@@ -44,7 +44,7 @@ pub(super) async fn inject_next(world: &Arc<SimWorld>, copy: &mut Option<Entries
         99 => flood(world),
         90..=91 => {
             let pause = Duration::from_secs(10 + u64::from(world.below(50)));
-            world.say("world", format_args!("nothing happens for {} s", pause.as_secs()));
+            world.log("world", format_args!("no event for {} s", pause.as_secs()));
             tokio::time::sleep(pause).await;
         }
         _ => {}
@@ -59,16 +59,16 @@ pub(super) fn submit(world: &SimWorld) {
         return;
     }
     let raw = random_job(number, world.profile.largest, &mut state.random);
-    let line = if state.random.chance(10) {
+    let on_no_capacity = if state.random.chance(10) {
         OnNoCapacity::Reject
     } else {
         OnNoCapacity::Queue
     };
-    let mut job = Job::new(raw, line, now);
-    // Every pod has as many in its first link domain.
+    let mut job = Job::new(raw, on_no_capacity, now);
+    // Every topology has that many IPUs in its first link domain.
     job.pins_ipus = number % 3 == 1 && job.spec.ipus_per_instance().get() <= 4;
-    let told = format!(
-        "job {number} is submitted: {} instances of {} IPUs, {} workers, {:?}, {:?}, {:?}, priority {}, {line:?}",
+    let message = format!(
+        "job {number} is submitted: {} instances of {} IPUs, {} workers, {:?}, {:?}, {:?}, priority {}, {on_no_capacity:?}",
         job.spec.instances(),
         job.spec.ipus_per_instance(),
         job.spec.workers_per_instance(),
@@ -80,30 +80,30 @@ pub(super) fn submit(world: &SimWorld) {
     state.jobs.push(job);
     state.report.jobs += 1;
     drop(state);
-    world.say("world", told);
+    world.log("world", message);
 }
 
-/// A job that is there, if there is one.
+/// Returns an existing job, if there is one.
 fn any_job(world: &SimWorld) -> Option<usize> {
     let mut state = world.state();
-    let there: Vec<usize> = (0..state.jobs.len())
-        .filter(|job| !state.jobs[*job].gone)
+    let existing: Vec<usize> = (0..state.jobs.len())
+        .filter(|job| !state.jobs[*job].removed)
         .collect();
-    if there.is_empty() {
+    if existing.is_empty() {
         return None;
     }
-    Some(*state.random.pick(&there))
+    Some(*state.random.pick(&existing))
 }
 
 fn delete(world: &SimWorld) {
     if let Some(job) = any_job(world) {
         world.state().jobs[job].deleted = true;
         world.count_event("job deleted");
-        world.say("world", format_args!("job {job} is deleted"));
+        world.log("world", format_args!("job {job} is deleted"));
     }
 }
 
-/// A job is gone by force, without its driver letting go of it; its processes are told to stop.
+/// Deletes a job by force, without finalization by its driver; its processes are stopped.
 fn erase(world: &SimWorld) {
     let Some(job) = any_job(world) else { return };
     let now = world.millis();
@@ -111,42 +111,45 @@ fn erase(world: &SimWorld) {
     {
         let mut processes = world.processes();
         // No owner claims the partitions of the job any more.
-        processes.excuse(|other, id, name| {
+        processes.exempt(|other, id, name| {
             let controller = world.controller(name);
             other != job
                 || !is_quarantined(&entries, id)
                 || controller.is_some_and(|controller| controller.ids().contains(id))
         });
         let mut state = world.state();
-        let manners = state.manners;
+        let behaviour = state.behaviour;
         for which in processes.all() {
             if which.0 == job {
-                processes.stop(which, None, manners, now, &mut state.random);
+                processes.stop(which, None, behaviour, now, &mut state.random);
             }
         }
         let erased = &mut state.jobs[job];
-        erased.gone = true;
+        erased.removed = true;
         erased.status = JobStatus::default();
-        // Whoever works on it is cut off: what is not there cannot be worked on.
+        // The driver that reconciles the job is cut off, because the job no longer exists.
         let driver = erased.driver.take();
         drop((state, processes));
-        // One that is suspended notices when it goes on.
+        // A suspended driver notices when it resumes.
         if let Some(driver) = driver.filter(|driver| world.suspended_until(*driver).is_none()) {
             world.crash(driver, "because its job was erased");
         }
     }
     world.count_event("job erased");
-    world.say("world", format_args!("job {job} is erased"));
+    world.log("world", format_args!("job {job} is deleted by force"));
 }
 
 fn suspend(world: &SimWorld) {
     if let Some(job) = any_job(world) {
         let mut state = world.state();
-        let wish = !state.jobs[job].spec.suspend();
-        state.jobs[job].edit(|raw| raw.spec.suspend = Some(wish));
+        let suspended = !state.jobs[job].spec.suspend();
+        state.jobs[job].edit(|raw| raw.spec.suspend = Some(suspended));
         drop(state);
-        world.count_event(if wish { "job suspended" } else { "job resumed" });
-        world.say("world", format_args!("suspend of job {job} is {wish}"));
+        world.count_event(if suspended { "job suspended" } else { "job resumed" });
+        world.log(
+            "world",
+            format_args!("suspend of job {job} is set to {suspended}"),
+        );
     }
 }
 
@@ -155,7 +158,7 @@ fn scale(world: &SimWorld) {
         let instances = world.below(4);
         world.state().jobs[job].edit(|raw| raw.spec.job_instances = Some(int(instances)));
         world.count_event("job scaled");
-        world.say("world", format_args!("job {job} is scaled to {instances}"));
+        world.log("world", format_args!("job {job} is scaled to {instances}"));
     }
 }
 
@@ -172,18 +175,18 @@ fn break_partition(world: &SimWorld) {
         let (name, controller, id) = &all[at];
         controller.break_partition(id);
         world.count_event("partition broken");
-        world.say("world", format_args!("{id} at {name} breaks"));
+        world.log("world", format_args!("{id} at {name} fails"));
     }
 }
 
-/// Controllers try to repair what is in error, and sometimes it helps.
+/// Heals a partition: controllers try to repair partitions in error, and sometimes succeed.
 fn heal_partition(world: &SimWorld) {
     for (name, controller) in &world.controllers {
         for held in controller.held() {
             if matches!(held.state, PartitionState::Failed { .. }) && world.chance(50) {
                 controller.heal_partition(&held.id);
                 world.count_event("partition healed");
-                world.say("world", format_args!("{} at {name} heals", held.id));
+                world.log("world", format_args!("{} at {name} heals", held.id));
             }
         }
     }
@@ -199,17 +202,17 @@ fn hurt_process(world: &SimWorld) {
     if world.chance(70) {
         world.processes().lose(which, now);
         world.count_event("process lost");
-        world.say("world", format_args!("{which:?} is lost"));
+        world.log("world", format_args!("{which:?} is lost"));
     } else {
-        world.processes().vanish(which);
+        world.processes().delete(which);
         world.count_event("process vanished");
-        world.say("world", format_args!("{which:?} vanishes"));
+        world.log("world", format_args!("{which:?} vanishes"));
     }
 }
 
-/// The ledger is lost. Either an old copy of it is put in its place, as an administrator does: nothing runs meanwhile, and
-/// what the copy says of releases is left out, because a partition that was asked for again since would be removed. Or
-/// there is no copy: then processes go on, and it is rebuilt from what their owners claim.
+/// Loses the ledger. Either an administrator restores an old copy: nothing runs meanwhile, and releases in
+/// the copy are left out, because they would delete partitions that were requested again since. Or there is
+/// no copy: processes continue, and the ledger is rebuilt from the claims of their owners.
 async fn restore(world: &Arc<SimWorld>, old: Option<Entries>) {
     for driver in 0..world.profile.drivers {
         world.crash(driver, "for maintenance");
@@ -227,7 +230,7 @@ async fn restore(world: &Arc<SimWorld>, old: Option<Entries>) {
     } else {
         "ledger lost"
     });
-    world.say(
+    world.log(
         "world",
         if old.is_some() {
             "an old copy of the ledger is restored"
@@ -244,7 +247,7 @@ async fn restore(world: &Arc<SimWorld>, old: Option<Entries>) {
     world.store.replace(old.collect());
     world.state().grants.clear();
     // The ledger had the only record of partitions that a controller had forgotten.
-    world.processes().excuse(|_, id, name| {
+    world.processes().exempt(|_, id, name| {
         let controller = world.controller(name);
         controller.is_some_and(|controller| controller.ids().contains(id))
     });
@@ -255,11 +258,11 @@ async fn restore(world: &Arc<SimWorld>, old: Option<Entries>) {
             repair(world, &ledger, "administrator").await;
             continue;
         }
-        // Without any knowledge of the owners.
+        // Without any information about the owners.
         let repaired = ledger.repair(&|_: &ipu_core::Entry| OwnerLiveness::Unknown).await;
         repaired.map_or_else(
-            |error| world.say("administrator", error),
-            |report| note(world, "administrator", &report),
+            |error| world.log("administrator", error),
+            |report| record_repair(world, "administrator", &report),
         );
     }
     if world.chance(15) {

@@ -1,4 +1,5 @@
-//! Cordons: an administrator cordons machines, and repairs one when none of the owners in the answer is left there.
+//! Cordons: an administrator cordons machines, and services one once all owners named in the result have left
+//! it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,13 +15,13 @@ use super::store::Entries;
 use super::world::SimWorld;
 use crate::fake::{HeldPartition, Masks};
 
-/// A machine that gets nothing new.
+/// Machine without new partitions.
 pub(super) struct SimCordon {
     id: CordonId,
     controller: ControllerName,
     link_domain: u32,
     mask: u64,
-    /// The partitions that the answer named and that have not left since.
+    /// Partitions that the result named and that have not left since.
     named: BTreeSet<PartitionId>,
 }
 
@@ -32,27 +33,30 @@ impl SimCordon {
 }
 
 fn owner() -> CordonOwner {
-    CordonOwner::new("administrator").expect("a name of an owner")
+    CordonOwner::new("administrator").expect("a valid owner name")
 }
 
 /// Cordons a machine of any controller.
 pub(super) async fn cordon(world: &Arc<SimWorld>) {
     let at = world.below(u32::try_from(world.controllers.len()).unwrap_or(1)) as usize;
     let (name, fake) = &world.controllers[at];
-    let inventory = fake.look().1;
+    let inventory = fake.snapshot().1;
     let agents: Vec<_> = inventory.topology().agents().map(|(agent, _)| agent).collect();
     let agent = agents[world.below(u32::try_from(agents.len()).unwrap_or(1)) as usize];
-    let ipus: [IpuAddress; 4] = inventory.topology().agent_ipus(agent).expect("an agent has IPUs");
-    let id = CordonId::new(format!("cordon-{at}-{agent}")).expect("an id of an exclusion");
+    let ipus: [IpuAddress; 4] = inventory
+        .topology()
+        .agent_ipus(agent)
+        .expect("every agent has IPUs");
+    let id = CordonId::new(format!("cordon-{at}-{agent}")).expect("a valid cordon id");
     if world.state().cordons.iter().any(|cordon| cordon.id == id) {
         return;
     }
-    let what = CordonTarget::Machine(agent.clone());
-    let cordon = Cordon::new(id.clone(), name.clone(), what, owner(), "a fan is broken");
+    let target = CordonTarget::Machine(agent.clone());
+    let cordon = Cordon::new(id.clone(), name.clone(), target, owner(), "a fan is broken");
     let mut answer = match other_ledger(world).await.cordon(cordon).await {
         Ok(answer) => answer,
         Err(error) => {
-            world.say(
+            world.log(
                 "administrator",
                 format_args!("cannot cordon {agent} of {name}: {error}"),
             );
@@ -62,13 +66,19 @@ pub(super) async fn cordon(world: &Arc<SimWorld>) {
     if let Some(hook) = &world.options.on_cordoned {
         hook(&mut answer, &fake.ids().into_iter().collect());
     }
-    note(world, name, id, ipus, &answer);
+    record_cordon(world, name, id, ipus, &answer);
 }
 
-fn note(world: &SimWorld, name: &ControllerName, id: CordonId, ipus: [IpuAddress; 4], answer: &CordonEffect) {
+fn record_cordon(
+    world: &SimWorld,
+    name: &ControllerName,
+    id: CordonId,
+    ipus: [IpuAddress; 4],
+    answer: &CordonEffect,
+) {
     let named: BTreeSet<PartitionId> = answer.holders.iter().map(|holder| holder.id.clone()).collect();
     let names: Vec<&str> = named.iter().map(PartitionId::as_str).collect();
-    world.say(
+    world.log(
         "administrator",
         format_args!("{id}: held by {}", names.join(", ")),
     );
@@ -84,15 +94,15 @@ fn note(world: &SimWorld, name: &ControllerName, id: CordonId, ipus: [IpuAddress
     world.check();
 }
 
-/// Lifts the oldest cordon; says whether there was one.
+/// Lifts the oldest cordon; returns whether there was one.
 pub(super) async fn uncordon(world: &Arc<SimWorld>) -> bool {
     let Some(id) = world.state().cordons.first().map(|cordon| cordon.id.clone()) else {
         return false;
     };
-    // From here on partitions may be made there.
+    // From here on partitions may be created there.
     world.state().cordons.remove(0);
-    world.say("administrator", format_args!("lifts {id}"));
-    // A store that fails is asked again.
+    world.log("administrator", format_args!("lifts {id}"));
+    // Retry if the store fails.
     while other_ledger(world).await.uncordon(&id, &owner()).await.is_err() {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
@@ -100,7 +110,7 @@ pub(super) async fn uncordon(world: &Arc<SimWorld>) -> bool {
     true
 }
 
-/// Partitions that have left are not expected on a machine again.
+/// Removes partitions that have left: they must not return to the machine.
 pub(super) fn forget_left(cordons: &mut [SimCordon], entries: &Entries) {
     let holds = |id: &PartitionId| entries.get(id).is_some_and(|entry| entry.state.holds());
     for cordon in cordons {
@@ -108,7 +118,8 @@ pub(super) fn forget_left(cordons: &mut [SimCordon], entries: &Entries) {
     }
 }
 
-/// The answer to a cordon names every partition that is on the machine afterwards, and every worker's that uses it.
+/// Checks that the result of a cordon names every partition that is on the machine afterwards, and those that
+/// workers use.
 pub(super) fn invariant_cordons_name_every_holder(
     cordons: &[SimCordon],
     held: &[(&ControllerName, Vec<HeldPartition>)],
@@ -116,8 +127,8 @@ pub(super) fn invariant_cordons_name_every_holder(
     now: u64,
 ) -> Result<(), BrokenInvariant> {
     for cordon in cordons {
-        let there = held.iter().filter(|(name, _)| **name == cordon.controller);
-        let partitions = there
+        let on_controller = held.iter().filter(|(name, _)| **name == cordon.controller);
+        let partitions = on_controller
             .flat_map(|(_, held)| held)
             .filter(|held| held.id.is_derived());
         let partitions = partitions.map(|held| (&held.id, &held.masks));
@@ -132,7 +143,7 @@ pub(super) fn invariant_cordons_name_every_holder(
             return broken(
                 "cordons_name_every_holder",
                 format!(
-                    "{id} is on the machine of {}, whose answer does not name it",
+                    "{id} is on the machine of {}, whose result does not name it",
                     cordon.id
                 ),
             );

@@ -1,4 +1,4 @@
-//! A driver: observe, plan, check, apply, record, wake, with everything that can happen in between.
+//! Driver: observe, plan, check, apply, record, requeue, with faults in between.
 
 mod host;
 
@@ -14,7 +14,7 @@ use ipu_ledger::{EnsureOutcome, Ledger, LedgerError, Owner, Pending, Released};
 
 use super::PlanCheck;
 use super::invariants::{
-    invariant_a_reason_is_whole, invariant_every_plan_says_why, invariant_plans_are_legal,
+    invariant_a_reason_is_complete, invariant_every_plan_has_a_reason, invariant_plans_are_legal,
 };
 use super::late::deliver_late;
 use super::processes::SimRole;
@@ -24,10 +24,10 @@ use crate::fake::FakeController;
 
 pub(super) type SimLedger = Ledger<FakeController, SimStore>;
 
-/// The longest pause between two looks at a partition that runs.
-const CHECK: u64 = 5_000;
+/// Maximum interval between two checks of a running partition, in milliseconds.
+const MAX_CHECK_INTERVAL_MS: u64 = 5_000;
 
-/// One job in the hands of one driver.
+/// Reconciliation of one job by one driver.
 pub(super) struct JobDriver {
     pub(super) world: Arc<SimWorld>,
     pub(super) ledger: SimLedger,
@@ -36,55 +36,55 @@ pub(super) struct JobDriver {
     pub(super) name: String,
 }
 
-/// Whether an effect changed anything, so that it is worth looking again at once.
+/// Result of an effect: whether it changed anything, so that another reconciliation follows at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Applied {
-    Moved,
-    Same,
+    Changed,
+    Unchanged,
 }
 
-/// What a pass came to.
-enum PassOutcome {
+/// Outcome of a reconciliation.
+enum ReconcileOutcome {
     Finalized,
-    Moved,
-    Rests(Option<Duration>),
+    Changed,
+    Requeue(Option<Duration>),
 }
 
-/// Why a pass did not come to its end.
-struct PassAborted(String);
+/// Reason for an incomplete reconciliation.
+struct ReconcileAborted(String);
 
-impl From<LedgerError> for PassAborted {
+impl From<LedgerError> for ReconcileAborted {
     fn from(error: LedgerError) -> Self {
         Self(error.to_string())
     }
 }
 
-/// What a driver has seen at the beginning of a pass.
+/// Observation of a driver at the beginning of a reconciliation.
 struct ObservedJob {
     spec: JobSpec,
     observation: Observation,
 }
 
 impl JobDriver {
-    /// Works on the job until it is gone.
+    /// Reconciles the job until it is finalized.
     pub(super) async fn drive(self) {
         let mut quiet = 0_u32;
         loop {
-            if self.is_over() {
+            if self.is_finished() {
                 return;
             }
-            let pause = match self.pass().await {
-                Ok(PassOutcome::Finalized) => return,
-                Ok(PassOutcome::Moved) => {
+            let pause = match self.reconcile().await {
+                Ok(ReconcileOutcome::Finalized) => return,
+                Ok(ReconcileOutcome::Changed) => {
                     quiet = 0;
                     u64::from(self.world.below(40))
                 }
-                Ok(PassOutcome::Rests(wake)) => {
+                Ok(ReconcileOutcome::Requeue(wake)) => {
                     quiet = (quiet + 1).min(6);
-                    self.patience(wake, quiet)
+                    self.requeue_delay(wake, quiet)
                 }
-                Err(PassAborted(why)) => {
-                    self.world.say(&self.name, format_args!("stops: {why}"));
+                Err(ReconcileAborted(reason)) => {
+                    self.world.log(&self.name, format_args!("aborts: {reason}"));
                     200 + u64::from(self.world.below(800))
                 }
             };
@@ -92,59 +92,70 @@ impl JobDriver {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         let state = self.world.state();
-        state.jobs[self.job].gone || state.broken.is_some()
+        state.jobs[self.job].removed || state.broken.is_some()
     }
 
-    /// How long to rest: until the plan says, or a process is heard of, or the partition has to be looked at again.
-    fn patience(&self, wake: Option<Duration>, quiet: u32) -> u64 {
+    /// Returns the requeue delay: until the time in the plan, a process change, or the next check of the
+    /// partition.
+    fn requeue_delay(&self, wake: Option<Duration>, quiet: u32) -> u64 {
         let now = self.world.millis();
-        let heard = self
+        let next_process_change = self
             .world
             .processes()
             .next_change(self.job, now)
             .map(|at| at - now);
-        let told = wake.map(|wake| u64::try_from(wake.as_millis()).unwrap_or(u64::MAX));
-        let longest = (100_u64 << quiet).min(CHECK);
-        // Whoever waits for a controller or in the line polls ever less often; the plan's wake is at most a second then.
-        let told = told.map(|told| if told == 1_000 { told.max(longest) } else { told });
-        heard.unwrap_or(CHECK).min(told.unwrap_or(CHECK)).min(CHECK)
+        let planned = wake.map(|wake| u64::try_from(wake.as_millis()).unwrap_or(u64::MAX));
+        let longest = (100_u64 << quiet).min(MAX_CHECK_INTERVAL_MS);
+        // A wait for a controller or in the queue is polled with growing intervals; the plan's delay is at
+        // most a second then.
+        let planned = planned.map(|planned| {
+            if planned == 1_000 {
+                planned.max(longest)
+            } else {
+                planned
+            }
+        });
+        next_process_change
+            .unwrap_or(MAX_CHECK_INTERVAL_MS)
+            .min(planned.unwrap_or(MAX_CHECK_INTERVAL_MS))
+            .min(MAX_CHECK_INTERVAL_MS)
     }
 
-    async fn crash(&self, why: &str) -> PassAborted {
-        self.world.crash(self.driver, why);
+    async fn crash(&self, reason: &str) -> ReconcileAborted {
+        self.world.crash(self.driver, reason);
         std::future::pending().await
     }
 
-    async fn pass(&self) -> Result<PassOutcome, PassAborted> {
-        let seen = self.observe().await?;
-        let plan = (self.world.options.planner)(&seen.spec, &seen.observation);
-        self.look_at(&seen, &plan)?;
-        let mut moved = Applied::Same;
+    async fn reconcile(&self) -> Result<ReconcileOutcome, ReconcileAborted> {
+        let observed = self.observe().await?;
+        let plan = (self.world.options.planner)(&observed.spec, &observed.observation);
+        self.check_plan_and_record(&observed, &plan)?;
+        let mut changed = Applied::Unchanged;
         for effect in &plan.effects {
-            if self.apply(&seen, effect).await? == Applied::Moved {
-                moved = Applied::Moved;
+            if self.apply(&observed, effect).await? == Applied::Changed {
+                changed = Applied::Changed;
             }
             self.world.check();
             if matches!(effect, Effect::Finalize) {
-                return Ok(PassOutcome::Finalized);
+                return Ok(ReconcileOutcome::Finalized);
             }
         }
         self.record(&plan).await?;
-        if moved == Applied::Moved || plan.status != seen.observation.status {
-            return Ok(PassOutcome::Moved);
+        if changed == Applied::Changed || plan.status != observed.observation.status {
+            return Ok(ReconcileOutcome::Changed);
         }
-        Ok(PassOutcome::Rests(plan.requeue_after))
+        Ok(ReconcileOutcome::Requeue(plan.requeue_after))
     }
 
-    /// Checks the plan, counts its reasons, and shows it to whoever wants to see it.
-    fn look_at(&self, seen: &ObservedJob, plan: &Plan) -> Result<(), PassAborted> {
-        let ObservedJob { spec, observation } = seen;
+    /// Checks the plan, counts its reasons, and passes it to the plan hook.
+    fn check_plan_and_record(&self, observed: &ObservedJob, plan: &Plan) -> Result<(), ReconcileAborted> {
+        let ObservedJob { spec, observation } = observed;
         if let Some(hook) = &self.world.options.on_plan {
             hook(spec, observation, plan);
         }
-        let effects: Vec<_> = plan.effects.iter().map(told).collect();
+        let effects: Vec<_> = plan.effects.iter().map(effect_text).collect();
         let codes: Vec<String> = plan.reasons.iter().map(|reason| reason.code.clone()).collect();
         let changed = {
             let mut state = self.world.state();
@@ -158,21 +169,22 @@ impl JobDriver {
             changed
         };
         if changed || !effects.is_empty() {
-            let what = format!("plans {:?} because {}", effects, codes.join(", "));
-            self.world.say(&self.name, what);
+            let message = format!("plans {:?} because {}", effects, codes.join(", "));
+            self.world.log(&self.name, message);
         }
-        self.world.expect(invariant_every_plan_says_why(self.job, plan));
+        self.world
+            .expect(invariant_every_plan_has_a_reason(self.job, plan));
         if self.world.options.plan_check == PlanCheck::Check {
             let found = check_plan(spec, observation, plan);
             self.world.expect(invariant_plans_are_legal(self.job, &found));
             if !found.is_empty() {
-                return Err(PassAborted("the plan is broken".into()));
+                return Err(ReconcileAborted("the plan is broken".into()));
             }
         }
         Ok(())
     }
 
-    async fn observe(&self) -> Result<ObservedJob, PassAborted> {
+    async fn observe(&self) -> Result<ObservedJob, ReconcileAborted> {
         let (spec, owner, mut observation) = {
             let state = self.world.state();
             let job = &state.jobs[self.job];
@@ -182,21 +194,23 @@ impl JobDriver {
             observation.status = job.status.clone();
             (job.spec.clone(), job.owner.clone(), observation)
         };
-        let mut known: BTreeMap<u32, InstanceFacts> = BTreeMap::new();
-        let facts_of = |known: &mut BTreeMap<u32, InstanceFacts>, index: u32| {
-            known.entry(index).or_insert_with(|| InstanceFacts::empty(index));
+        let mut facts_by_index: BTreeMap<u32, InstanceFacts> = BTreeMap::new();
+        let facts_of = |facts_by_index: &mut BTreeMap<u32, InstanceFacts>, index: u32| {
+            facts_by_index
+                .entry(index)
+                .or_insert_with(|| InstanceFacts::empty(index));
         };
-        (0..spec.instances()).for_each(|index| facts_of(&mut known, index));
+        (0..spec.instances()).for_each(|index| facts_of(&mut facts_by_index, index));
         let recorded = observation.status.instances.iter().map(|instance| instance.index);
-        recorded.for_each(|index| facts_of(&mut known, index));
+        recorded.for_each(|index| facts_of(&mut facts_by_index, index));
         let entries = self.ledger.list().await?;
         for entry in entries
             .iter()
             .filter(|entry| entry.owner.as_ref() == Some(&owner))
         {
-            facts_of(&mut known, entry.instance);
+            facts_of(&mut facts_by_index, entry.instance);
         }
-        for (index, facts) in &mut known {
+        for (index, facts) in &mut facts_by_index {
             let id = spec.partition_id(*index);
             if entries.iter().any(|entry| entry.id == id) {
                 let recorded = observation.status.instance(*index);
@@ -204,10 +218,10 @@ impl JobDriver {
                 facts.partition = self.observe_partition(&id, &owner, attempt).await?;
             }
         }
-        // The clock and the processes last: nothing is waited for after them.
+        // The clock and the processes last: no await follows them.
         let now = self.world.millis();
         for (instance, role, process) in self.world.processes().facts(self.job, now) {
-            let facts = known
+            let facts = facts_by_index
                 .entry(instance)
                 .or_insert_with(|| InstanceFacts::empty(instance));
             match role {
@@ -217,7 +231,7 @@ impl JobDriver {
         }
         observation.now = Timestamp::from_millis(now);
         let something = |facts: &InstanceFacts| *facts != InstanceFacts::empty(facts.index);
-        observation.instances = known.into_values().filter(something).collect();
+        observation.instances = facts_by_index.into_values().filter(something).collect();
         Ok(ObservedJob { spec, observation })
     }
 
@@ -226,10 +240,10 @@ impl JobDriver {
         id: &PartitionId,
         owner: &Owner,
         recorded: u32,
-    ) -> Result<PartitionFacts, PassAborted> {
+    ) -> Result<PartitionFacts, ReconcileAborted> {
         let facts = self.ledger.observe(id).await?;
         match &facts {
-            // What is on its way back is gone on with by whoever looks.
+            // A release in progress continues with every observation.
             PartitionFacts::Releasing => Ok(match self.ledger.release(id, owner, Some(recorded)).await? {
                 Released::InProgress { .. } => PartitionFacts::Releasing,
                 _ => PartitionFacts::Absent,
@@ -241,33 +255,34 @@ impl JobDriver {
                 Ok(facts)
             }
             PartitionFacts::Waiting { reason, .. } => {
-                self.world.expect(invariant_a_reason_is_whole(self.job, reason));
+                self.world
+                    .expect(invariant_a_reason_is_complete(self.job, reason));
                 Ok(facts)
             }
             _ => Ok(facts),
         }
     }
 
-    /// Applies an effect, and whatever happens to it.
-    async fn apply(&self, seen: &ObservedJob, effect: &Effect) -> Result<Applied, PassAborted> {
+    /// Applies an effect with an injected fault, if one is drawn.
+    async fn apply(&self, observed: &ObservedJob, effect: &Effect) -> Result<Applied, ReconcileAborted> {
         let kind = kind_of(effect);
         let fault = self.world.draw_effect_fault(kind);
         let count = |fault| self.world.count_effect_fault(fault, kind);
         match fault {
-            None => self.perform(seen, effect).await,
+            None => self.perform(observed, effect).await,
             Some(fault @ "crash before") => {
                 count(fault);
                 Err(self.crash(&format!("before {kind}")).await)
             }
             Some(fault @ "crash during") => {
-                // Long enough for it to begin, and mostly too short for it to end.
+                // Long enough for it to start, and mostly too short for it to end.
                 let longest = match effect {
                     Effect::ResetPartition { .. } => 4,
                     _ if is_local(effect) => 2,
                     _ => 30,
                 };
                 let within = Duration::from_millis(u64::from(self.world.below(longest)));
-                match tokio::time::timeout(within, self.perform(seen, effect)).await {
+                match tokio::time::timeout(within, self.perform(observed, effect)).await {
                     Ok(done) => done,
                     Err(_) => {
                         count(fault);
@@ -276,38 +291,38 @@ impl JobDriver {
                 }
             }
             Some(fault @ "crash after") => {
-                self.perform(seen, effect).await?;
+                self.perform(observed, effect).await?;
                 count(fault);
                 Err(self.crash(&format!("after {kind}")).await)
             }
             Some(fault @ "error") => {
                 count(fault);
-                Err(PassAborted(format!("{kind} failed")))
+                Err(ReconcileAborted(format!("{kind} failed")))
             }
             Some(fault @ "lost reply") => {
-                self.perform(seen, effect).await?;
+                self.perform(observed, effect).await?;
                 count(fault);
-                Err(PassAborted(format!("the reply to {kind} is lost")))
+                Err(ReconcileAborted(format!("the reply to {kind} is lost")))
             }
             Some(fault @ "duplicate") => {
-                self.perform(seen, effect).await?;
+                self.perform(observed, effect).await?;
                 count(fault);
-                self.perform(seen, effect).await
+                self.perform(observed, effect).await
             }
             Some(fault) => {
                 count(fault);
                 let pause = 100 + u64::from(self.world.below(4_000));
                 tokio::time::sleep(Duration::from_millis(pause)).await;
-                self.perform(seen, effect).await
+                self.perform(observed, effect).await
             }
         }
     }
 
-    async fn perform(&self, seen: &ObservedJob, effect: &Effect) -> Result<Applied, PassAborted> {
+    async fn perform(&self, observed: &ObservedJob, effect: &Effect) -> Result<Applied, ReconcileAborted> {
         match effect {
             Effect::EnsurePartition {
                 instance, attempt, ..
-            } => self.ensure(seen, *instance, *attempt).await,
+            } => self.ensure(observed, *instance, *attempt).await,
             Effect::ResetPartition {
                 instance,
                 attempt,
@@ -315,7 +330,7 @@ impl JobDriver {
             } => {
                 let owner = self.world.state().jobs[self.job].owner.clone();
                 let answer = self.ledger.reset(partition, &owner, *attempt).await?;
-                Ok(self.take_in(*instance, *attempt, &answer))
+                Ok(self.record_answer(*instance, *attempt, &answer))
             }
             Effect::StartWorker {
                 instance,
@@ -323,15 +338,20 @@ impl JobDriver {
                 attempt,
                 partition,
             } => {
-                self.start(seen, (*instance, SimRole::Worker(*worker)), *attempt, partition)
-                    .await
+                self.start(
+                    observed,
+                    (*instance, SimRole::Worker(*worker)),
+                    *attempt,
+                    partition,
+                )
+                .await
             }
             Effect::StartLauncher {
                 instance,
                 attempt,
                 partition,
             } => {
-                self.start(seen, (*instance, SimRole::Launcher), *attempt, partition)
+                self.start(observed, (*instance, SimRole::Launcher), *attempt, partition)
                     .await
             }
             Effect::StopWorker {
@@ -346,68 +366,73 @@ impl JobDriver {
                 partition, attempt, ..
             } => {
                 let owner = self.world.state().jobs[self.job].owner.clone();
-                self.world.state().wanted.releases(partition);
+                self.world.state().wanted.release(partition);
                 match self.ledger.release(partition, &owner, Some(*attempt)).await? {
-                    Released::InProgress { .. } => Ok(Applied::Same),
-                    _ => Ok(Applied::Moved),
+                    Released::InProgress { .. } => Ok(Applied::Unchanged),
+                    _ => Ok(Applied::Changed),
                 }
             }
             Effect::Finalize => {
                 call().await;
-                self.world.say(&self.name, "lets go of the job");
-                self.world.state().jobs[self.job].gone = true;
+                self.world.log(&self.name, "finalizes the job");
+                self.world.state().jobs[self.job].removed = true;
                 call().await;
-                Ok(Applied::Moved)
+                Ok(Applied::Changed)
             }
-            other => Err(PassAborted(format!("an effect that is not known: {other:?}"))),
+            other => Err(ReconcileAborted(format!("unknown effect: {other:?}"))),
         }
     }
 
-    async fn ensure(&self, seen: &ObservedJob, instance: u32, attempt: u32) -> Result<Applied, PassAborted> {
+    async fn ensure(
+        &self,
+        observed: &ObservedJob,
+        instance: u32,
+        attempt: u32,
+    ) -> Result<Applied, ReconcileAborted> {
         let request = {
             let state = self.world.state();
             let job = &state.jobs[self.job];
             let mut request =
-                Request::of_instance(job.owner.clone(), instance, seen.spec.partition().clone());
+                Request::of_instance(job.owner.clone(), instance, observed.spec.partition().clone());
             request.attempt = attempt;
-            request.priority = seen.spec.priority();
-            request.max_runtime = seen.spec.max_runtime();
-            request.account = seen.spec.account().map(str::to_owned);
-            request.preemptible = seen.spec.preemptible();
+            request.priority = observed.spec.priority();
+            request.max_runtime = observed.spec.max_runtime();
+            request.account = observed.spec.account().map(str::to_owned);
+            request.preemptible = observed.spec.preemptible();
             request.holder.clone_from(&self.name);
-            request.line = job.line;
+            request.line = job.on_no_capacity;
             if instance == 0 && job.pins_ipus {
-                let ipus = 0..seen.spec.ipus_per_instance().get();
+                let ipus = 0..observed.spec.ipus_per_instance().get();
                 request.pin.ipus = ipus.map(|ipu| IpuPlace { link_domain: 0, ipu }).collect();
             }
             request
         };
-        self.world.state().wanted.asks(&request.id);
+        self.world.state().wanted.request(&request.id);
         if self.world.is_wild() && self.world.chance(self.world.profile.late_requests) {
             deliver_late(&self.world, request.clone());
             if self.world.chance(50) {
-                return Err(PassAborted("a request is not answered".into()));
+                return Err(ReconcileAborted("a request gets no reply".into()));
             }
         }
         let answer = self.ledger.ensure(request).await?;
-        Ok(self.take_in(instance, attempt, &answer))
+        Ok(self.record_answer(instance, attempt, &answer))
     }
 
-    fn take_in(&self, instance: u32, attempt: u32, answer: &EnsureOutcome) -> Applied {
+    fn record_answer(&self, instance: u32, attempt: u32, answer: &EnsureOutcome) -> Applied {
         match answer {
             EnsureOutcome::Active(grant) => {
                 self.world
                     .check_grant(&grant.controller, &grant.id, self.job, attempt);
-                let what = format!("is granted {} for attempt {}", grant.id, grant.attempt);
-                self.world.say(&self.name, what);
-                Applied::Moved
+                let message = format!("is granted {} for attempt {}", grant.id, grant.attempt);
+                self.world.log(&self.name, message);
+                Applied::Changed
             }
             EnsureOutcome::Refused(waiting) => {
                 self.world
-                    .expect(invariant_a_reason_is_whole(self.job, &waiting.reason));
-                let what = format!("does not wait with instance {instance}: {}", waiting.reason);
-                self.world.say(&self.name, what);
-                self.world.count_event("refused at once");
+                    .expect(invariant_a_reason_is_complete(self.job, &waiting.reason));
+                let message = format!("does not queue instance {instance}: {}", waiting.reason);
+                self.world.log(&self.name, message);
+                self.world.count_event("rejected at once");
                 let mut state = self.world.state();
                 *state
                     .report
@@ -415,20 +440,20 @@ impl JobDriver {
                     .entry(waiting.reason.code.clone())
                     .or_default() += 1;
                 state.jobs[self.job].deleted = true;
-                Applied::Moved
+                Applied::Changed
             }
             EnsureOutcome::Waiting(waiting) => {
                 self.world
-                    .expect(invariant_a_reason_is_whole(self.job, &waiting.reason));
-                Applied::Same
+                    .expect(invariant_a_reason_is_complete(self.job, &waiting.reason));
+                Applied::Unchanged
             }
-            EnsureOutcome::Pending(Pending::Failed { .. }) => Applied::Moved,
-            _ => Applied::Same,
+            EnsureOutcome::Pending(Pending::Failed { .. }) => Applied::Changed,
+            _ => Applied::Unchanged,
         }
     }
 }
 
-/// A call of the driver to its host takes a moment, in which the driver may die.
+/// Simulates a host call, during which the driver may crash.
 async fn call() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
@@ -454,8 +479,8 @@ const fn kind_of(effect: &Effect) -> &'static str {
     }
 }
 
-/// An effect in a few words, for the log.
-fn told(effect: &Effect) -> String {
+/// Returns a short description of an effect for the log.
+fn effect_text(effect: &Effect) -> String {
     let kind = kind_of(effect);
     match effect {
         Effect::EnsurePartition {

@@ -1,4 +1,4 @@
-//! One owner that fills the queue with hundreds of requests, keeps what it gets for a while and leaves.
+//! Flood: one owner fills the queue with hundreds of requests, keeps its partitions for a while and leaves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::driver::SimLedger;
 use super::hosts::other_ledger;
 use super::world::SimWorld;
 
-/// The fewest requests of a flood, and how many more there are at most.
+/// Minimum number of requests of a flood, and the range of additional ones.
 const REQUESTS: (u32, u32) = (100, 200);
 
-/// How long a flood lasts at most, in milliseconds.
-const LASTS: u32 = 40_000;
+/// Maximum duration of a flood, in milliseconds.
+const MAX_DURATION_MS: u32 = 40_000;
 
 /// Floods the queue, unless there was a flood before.
 pub(super) fn flood(world: &Arc<SimWorld>) {
@@ -22,7 +22,7 @@ pub(super) fn flood(world: &Arc<SimWorld>) {
         return;
     }
     let namespace = format!("ns{}", world.below(2));
-    let job = JobKey::new(&namespace, "flood", "flood").expect("the key of a job");
+    let job = JobKey::new(&namespace, "flood", "flood").expect("a valid job key");
     let owner = Owner {
         kind: "Sim".into(),
         job,
@@ -30,29 +30,29 @@ pub(super) fn flood(world: &Arc<SimWorld>) {
     let count = REQUESTS.0 + world.below(REQUESTS.1);
     world.state().flood = Some(owner.clone());
     world.count_event("queue flooded");
-    world.say("world", format_args!("{owner} asks for {count} partitions"));
+    world.log("world", format_args!("{owner} requests {count} partitions"));
     let world = Arc::clone(world);
-    tokio::spawn(async move { live(&world, &owner, count).await });
+    tokio::spawn(async move { run(&world, &owner, count).await });
 }
 
-async fn live(world: &Arc<SimWorld>, owner: &Owner, count: u32) {
+async fn run(world: &Arc<SimWorld>, owner: &Owner, count: u32) {
     let ledger = other_ledger(world).await;
     for instance in 0..count {
         let size = 1 << world.below(3);
-        let spec = PartitionSpec::of_size(size.try_into().expect("a size of a partition"));
+        let spec = PartitionSpec::of_size(size.try_into().expect("a valid partition size"));
         let request = Request::of_instance(owner.clone(), instance, spec);
-        world.state().wanted.asks(&request.id);
-        // What is refused is not asked for again.
+        world.state().wanted.request(&request.id);
+        // A rejected request is not repeated.
         let _ = ledger.ensure(request).await;
     }
-    let pause = Duration::from_millis(u64::from(world.below(LASTS)));
+    let pause = Duration::from_millis(u64::from(world.below(MAX_DURATION_MS)));
     tokio::time::sleep(pause).await;
     for instance in (0..count).rev() {
         let id = owner.job.partition_id(instance);
-        world.state().wanted.releases(&id);
+        world.state().wanted.release(&id);
         release(world, &ledger, &id, owner).await;
     }
-    world.say("world", format_args!("{owner} leaves"));
+    world.log("world", format_args!("{owner} leaves"));
     world.state().flood_is_over = true;
 }
 

@@ -1,4 +1,4 @@
-//! Scheduler hosts: they start, get jobs to work on, are suspended, repair the ledger now and then.
+//! Scheduler hosts: they start, get jobs, are suspended, and repair the ledger.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,13 +16,13 @@ use super::lists;
 use super::liveness::Alive;
 use super::world::SimWorld;
 
-/// How long a driver stays down at most, in milliseconds.
-const DOWNTIME_MS: u32 = 8_000;
+/// Maximum downtime of a driver, in milliseconds.
+const MAX_DOWNTIME_MS: u32 = 8_000;
 
-/// How long a driver is suspended at most, in milliseconds: three times as long as a call may take to have its effect.
-const SUSPENDED: u32 = 90_000;
+/// Maximum suspension of a driver, in milliseconds: three times the time within which a call takes effect.
+const MAX_SUSPENSION_MS: u32 = 90_000;
 
-/// A task of a driver. It is not polled while the driver is suspended; what it has sent goes on.
+/// Task of a driver. It is not polled while the driver is suspended; calls in flight continue.
 struct Task<F> {
     world: Arc<SimWorld>,
     driver: usize,
@@ -47,7 +47,7 @@ impl<F: Future<Output = ()>> Future for Task<F> {
     }
 }
 
-/// Has a driver do `work` until it crashes.
+/// Spawns `work` on a driver until it crashes.
 fn spawn(world: &Arc<SimWorld>, driver: usize, work: impl Future<Output = ()> + Send + 'static) {
     let task = tokio::spawn(Task {
         world: Arc::clone(world),
@@ -58,72 +58,72 @@ fn spawn(world: &Arc<SimWorld>, driver: usize, work: impl Future<Output = ()> + 
     world.state().drivers[driver].tasks.push(task);
 }
 
-/// Suspends any driver that is up.
+/// Suspends any running driver.
 pub(super) fn suspend_any(world: &SimWorld) {
     let driver = world.below(u32::try_from(world.profile.drivers).unwrap_or(1)) as usize;
-    if world.state().drivers[driver].life.is_some() {
+    if world.state().drivers[driver].incarnation.is_some() {
         suspend(world, driver);
     }
 }
 
-/// Suspends a driver, as SIGSTOP does, and has it go on later. Its clock goes on meanwhile.
+/// Suspends a driver, as SIGSTOP does, and resumes it later. Its clock advances meanwhile.
 pub(super) fn suspend(world: &SimWorld, driver: usize) {
-    let pause = Duration::from_millis(u64::from(world.below(SUSPENDED)));
+    let pause = Duration::from_millis(u64::from(world.below(MAX_SUSPENSION_MS)));
     let until = Instant::now() + pause;
     {
         let driven = &mut world.state().drivers[driver];
         driven.suspended_until = driven.suspended_until.max(Some(until));
     }
     world.count_event("driver suspended");
-    world.say(
+    world.log(
         "world",
         format_args!("driver {driver} is suspended for {:.3} s", pause.as_secs_f64()),
     );
 }
 
-/// Starts drivers that have been down for a while, and gives them the jobs that nobody works on.
+/// Starts drivers after their downtime, and assigns them the unassigned jobs.
 pub(super) fn supervise(world: &Arc<SimWorld>) {
     for number in 0..world.profile.drivers {
-        let pause = u64::from(world.below(DOWNTIME_MS));
+        let pause = u64::from(world.below(MAX_DOWNTIME_MS));
         let now = world.millis();
         let mut state = world.state();
         let driver = &mut state.drivers[number];
         let rested = driver.down_since.is_none_or(|since| since + pause <= now);
-        if driver.life.is_none() && rested {
-            driver.lives += 1;
-            driver.life = Some(driver.lives);
-            let name = format!("d{number}.{}", driver.lives);
+        if driver.incarnation.is_none() && rested {
+            driver.starts += 1;
+            driver.incarnation = Some(driver.starts);
+            let name = format!("d{number}.{}", driver.starts);
             drop(state);
-            world.say("world", format_args!("driver {name} starts"));
+            world.log("world", format_args!("driver {name} starts"));
             let ledger = ledger_of(world, Some(number));
             spawn(
                 world,
                 number,
-                repair_now_and_then(Arc::clone(world), ledger.clone(), name),
+                repair_periodically(Arc::clone(world), ledger.clone(), name),
             );
             world.state().drivers[number].ledger = Some(ledger);
         }
     }
     let jobs = world.state().jobs.len();
     for job in 0..jobs {
-        hand_over(world, job);
+        assign(world, job);
     }
 }
 
-fn hand_over(world: &Arc<SimWorld>, job: usize) {
+fn assign(world: &Arc<SimWorld>, job: usize) {
     let mut state = world.state();
-    if state.jobs[job].gone || state.jobs[job].driver.is_some() {
+    if state.jobs[job].removed || state.jobs[job].driver.is_some() {
         return;
     }
     let up: Vec<usize> = (0..state.drivers.len())
-        .filter(|driver| state.drivers[*driver].life.is_some())
+        .filter(|driver| state.drivers[*driver].incarnation.is_some())
         .collect();
     if up.is_empty() {
         return;
     }
     let driver = *state.random.pick(&up);
     state.jobs[job].driver = Some(driver);
-    let name = format!("d{driver}.{} job {job}", state.drivers[driver].lives);
+    let name = format!("d{driver}.{} job {job}", state.drivers[driver].starts);
     let Some(ledger) = state.drivers[driver].ledger.clone() else {
         return;
     };
@@ -138,21 +138,21 @@ fn hand_over(world: &Arc<SimWorld>, job: usize) {
     spawn(world, driver, hand.drive());
 }
 
-/// The ledger of a process that starts now and is none of the drivers.
+/// Returns the ledger of a new process that is not a driver.
 pub(super) async fn other_ledger(world: &Arc<SimWorld>) -> SimLedger {
     let ledger = ledger_of(world, None);
     lists::drain(world, &ledger).await;
     ledger
 }
 
-/// A ledger that remembers nothing but what is stored.
+/// Returns a ledger without state beyond the store.
 fn ledger_of(world: &Arc<SimWorld>, driver: Option<usize>) -> SimLedger {
     let pool = ControllerPool::new([]);
     lists::replace(world, &pool);
     Ledger::new(pool, world.store.of(driver), world.profile.ledger_options(world))
 }
 
-async fn repair_now_and_then(world: Arc<SimWorld>, ledger: SimLedger, name: String) {
+async fn repair_periodically(world: Arc<SimWorld>, ledger: SimLedger, name: String) {
     if world.options.repair == RepairPolicy::Never {
         return;
     }
@@ -166,15 +166,15 @@ async fn repair_now_and_then(world: Arc<SimWorld>, ledger: SimLedger, name: Stri
 pub(super) async fn repair(world: &Arc<SimWorld>, ledger: &SimLedger, name: &str) {
     lists::drain(world, ledger).await;
     match ledger.repair(&Alive::new(world)).await {
-        Ok(report) => note(world, name, &report),
-        Err(error) => world.say(name, format_args!("cannot repair: {error}")),
+        Ok(report) => record_repair(world, name, &report),
+        Err(error) => world.log(name, format_args!("cannot repair: {error}")),
     }
     world.check();
 }
 
-pub(super) fn note(world: &SimWorld, name: &str, report: &RepairReport) {
+pub(super) fn record_repair(world: &SimWorld, name: &str, report: &RepairReport) {
     for action in &report.done {
         *world.state().report.repairs.entry(action.label()).or_default() += 1;
-        world.say(name, format_args!("repairs: {} {}", action.label(), action.id()));
+        world.log(name, format_args!("repairs: {} {}", action.label(), action.id()));
     }
 }

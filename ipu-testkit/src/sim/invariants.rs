@@ -1,4 +1,5 @@
-//! What has to be true after every step: each invariant a function of what is there, with a message that says what is not.
+//! Invariants that must hold after every step: each is a function of the state, with a message for
+//! violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use ipu_core::{
 };
 
 use super::cordons::{forget_left, invariant_cordons_name_every_holder};
-use super::late::invariant_what_is_made_is_wanted;
-use super::owners::{invariant_no_ipu_has_two_owners, invariant_recorded_ipus_are_true};
+use super::late::invariant_partitions_are_created_only_on_request;
+use super::owners::{invariant_no_ipu_has_two_owners, invariant_recorded_ipus_are_correct};
 use super::processes::Processes;
 use super::profile::primary;
 use super::report::SimReport;
@@ -19,7 +20,7 @@ use super::store::{Entries, by_primary};
 use super::world::{SimWorld, SimWorldState, User};
 use crate::fake::HeldPartition;
 
-/// An invariant that does not hold.
+/// Violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BrokenInvariant {
     pub(super) invariant: &'static str,
@@ -34,7 +35,7 @@ pub(super) fn broken(invariant: &'static str, message: impl Into<String>) -> Res
 }
 
 impl SimWorld {
-    /// Checks everything that can be seen at one moment.
+    /// Checks all invariants of a state.
     pub(super) fn check(&self) {
         let now = self.millis();
         let held: Vec<(&ControllerName, Vec<HeldPartition>)> = self
@@ -57,7 +58,7 @@ impl SimWorld {
                 Ok(())
             } else {
                 invariant_cordons_name_every_holder(&state.cordons, &held, &processes, now)
-                    .and_then(|()| invariant_recorded_ipus_are_true(&entries, &held))
+                    .and_then(|()| invariant_recorded_ipus_are_correct(&entries, &held))
             };
             invariant_a_partition_has_one_holder(&processes, now)
                 .and_then(|()| invariant_no_ipu_has_two_owners(&state.grants, &processes, now))
@@ -65,7 +66,7 @@ impl SimWorld {
         };
         let mut state = self.state();
         state.report.checks += 1;
-        // What was lost is known to be so once it is given back, or made again.
+        // A lost partition stays marked until it is released or created again.
         state.lost.retain(|(controller, id)| {
             entries.get(id).is_some_and(|entry| {
                 entry.controller.as_ref() == Some(controller)
@@ -80,85 +81,101 @@ impl SimWorld {
         });
         let found = invariant_no_ipu_is_in_two_partitions(&held)
             .and(single)
-            .and(invariant_nothing_is_taken_from_under_workers(&disturbed))
+            .and(invariant_no_partition_is_disturbed_under_workers(&disturbed))
             .and(invariant_ledger_and_controllers_agree(&entries, &held, &state))
-            .and(invariant_quotas_are_kept(&entries, self.profile.line(), &state));
+            .and(invariant_quotas_are_kept(
+                &entries,
+                self.profile.queue_policy(),
+                &state,
+            ));
         drop(state);
         self.expect(found);
     }
 
-    /// Looks at a commit: what moved, and who went before whom.
+    /// Checks a commit: entry transitions and the queue order.
     pub(super) fn committed(&self, before: &Entries, after: &Entries, changes: &[Change], began: u64) {
-        self.state().holds.see(after, began);
+        self.state().holds.observe(after, began);
         let mut found = Ok(());
-        let mut told = String::new();
+        let mut summary = String::new();
         self.state().report.commits += 1;
         {
             for change in changes {
                 let Some(id) = change.partition() else { continue };
                 let (old, new) = (before.get(id), after.get(id));
                 let (from, to) = (label(old.map(|e| &**e)), label(new.map(|e| &**e)));
-                let there = |name: &ControllerName| {
+                let partitions = |name: &ControllerName| {
                     let held = self.controller(name)?.held();
                     held.into_iter()
                         .find(|held| held.id == *id)
                         .map(|held| held.masks)
                 };
                 let (old, new) = (old.map(|entry| &**entry), new.map(|entry| &**entry));
-                self.state().grants.follow(id, old, new, there);
-                let wanted = invariant_what_is_made_is_wanted(id, old, new, &self.state().wanted);
+                self.state().grants.follow(id, old, new, partitions);
+                let wanted =
+                    invariant_partitions_are_created_only_on_request(id, old, new, &self.state().wanted);
                 found = found.and(wanted);
                 if (from, to) == ("intent", "active") {
-                    // It may be lost between the answer that it is there and the commit of that.
-                    let gone = |name: &ControllerName| {
+                    // It may be lost between the controller's reply and the commit of that reply.
+                    let is_lost = |name: &ControllerName| {
                         self.controller(name)
                             .is_some_and(|fake| fake.held().iter().all(|held| held.id != *id))
                     };
-                    self.state().lost.retain(|(name, lost)| lost != id || gone(name));
+                    self.state()
+                        .lost
+                        .retain(|(name, lost)| lost != id || is_lost(name));
                 }
                 if from != to {
                     *self.state().report.transitions.entry((from, to)).or_default() += 1;
-                    told = format!(
-                        "{told}{}{id}: {from} to {to}{}",
-                        if told.is_empty() { "" } else { ", " },
-                        new.map_or_else(String::new, where_it_is)
+                    summary = format!(
+                        "{summary}{}{id}: {from} to {to}{}",
+                        if summary.is_empty() { "" } else { ", " },
+                        new.map_or_else(String::new, location_text)
                     );
                 }
                 found = found.and(invariant_entries_move_legally(id, from, to)).and(
-                    invariant_nobody_is_overtaken(id, before, after, &self.eyes(), |entries, heard| {
-                        self.judge_line(entries, heard)
-                    }),
+                    invariant_equal_requests_start_in_order(
+                        id,
+                        before,
+                        after,
+                        &self.reachable_sets(),
+                        |entries, reachable| self.evaluate_queue_with(entries, reachable),
+                    ),
                 );
             }
         }
-        if !told.is_empty() {
-            self.say("ledger", told);
+        if !summary.is_empty() {
+            self.log("ledger", summary);
         }
         self.expect(found);
         self.check();
     }
 
-    /// The controllers that a driver may have heard, all of them first: any of them may not have answered him.
-    fn eyes(&self) -> Vec<BTreeSet<ControllerName>> {
-        let mut eyes = vec![BTreeSet::new()];
+    /// Returns the sets of controllers that a driver may have reached, the set of all first: any of them may
+    /// not have replied.
+    fn reachable_sets(&self) -> Vec<BTreeSet<ControllerName>> {
+        let mut reachable_sets = vec![BTreeSet::new()];
         for (name, _) in &self.controllers {
-            let with =
-                |heard: &BTreeSet<ControllerName>| heard.iter().cloned().chain([name.clone()]).collect();
-            let with: Vec<_> = eyes.iter().map(with).collect();
-            eyes.splice(..0, with);
+            let with = |reachable: &BTreeSet<ControllerName>| {
+                reachable.iter().cloned().chain([name.clone()]).collect()
+            };
+            let with: Vec<_> = reachable_sets.iter().map(with).collect();
+            reachable_sets.splice(..0, with);
         }
-        eyes
+        reachable_sets
     }
 
-    /// What everybody in the line of `entries` would be told by the controllers in `heard`.
-    fn judge_line(
+    /// Returns the queue decisions for `entries` given the controllers in `reachable`.
+    fn evaluate_queue_with(
         &self,
         entries: &Entries,
-        heard: &BTreeSet<ControllerName>,
+        reachable: &BTreeSet<ControllerName>,
     ) -> Vec<(PartitionId, QueueDecision)> {
-        let answering = self.controllers.iter().filter(|(name, _)| heard.contains(name));
+        let answering = self
+            .controllers
+            .iter()
+            .filter(|(name, _)| reachable.contains(name));
         let views = answering.map(|(name, controller)| {
-            let (listed, inventory) = controller.look();
+            let (listed, inventory) = controller.snapshot();
             ControllerView {
                 name: name.clone(),
                 service: ServiceState::Open,
@@ -171,10 +188,10 @@ impl SimWorld {
         let world = ipu_core::ControllersSnapshot::of(views.collect());
         let state = LedgerState::of(by_primary(entries).values().map(|entry| Entry::clone(entry)))
             .with_cordons(self.store.cordons());
-        state.evaluate_queue(&world, self.profile.line(), self.now())
+        state.evaluate_queue(&world, self.profile.queue_policy(), self.now())
     }
 
-    /// Checks what a driver is granted, or starts a process on.
+    /// Checks a partition that a driver is granted, or starts a process on.
     pub(super) fn check_grant(
         &self,
         controller: &ControllerName,
@@ -189,12 +206,12 @@ impl SimWorld {
         let held = fake.held().into_iter().find(|held| held.id == *id);
         let found = {
             let state = self.state();
-            if state.jobs[job].gone {
-                // A driver that was suspended has an old answer. It starts nothing for a job that is gone.
+            if state.jobs[job].removed {
+                // A driver that was suspended may have an old answer. It starts nothing for a deleted job.
                 return;
             }
             let key = (controller.clone(), id.clone());
-            // An old copy of the ledger may tell of what has gone since.
+            // An old copy of the ledger may list partitions that were deleted since.
             let lost = state.restored || state.lost.contains(&key);
             invariant_granted_partitions_are_fresh(
                 id,
@@ -209,8 +226,8 @@ impl SimWorld {
     }
 }
 
-/// Where the ledger believes that an entry is, for the log.
-fn where_it_is(entry: &Entry) -> String {
+/// Returns the recorded location of an entry, for the log.
+fn location_text(entry: &Entry) -> String {
     let Some(controller) = &entry.controller else {
         return String::new();
     };
@@ -221,7 +238,7 @@ fn where_it_is(entry: &Entry) -> String {
                 first.link_domain, first.ipu, last.link_domain, last.ipu
             )
         }
-        _ => "IPUs not known".into(),
+        _ => "IPUs unknown".into(),
     };
     format!(" at {controller} ({ipus})")
 }
@@ -230,19 +247,19 @@ fn label(entry: Option<&Entry>) -> &'static str {
     entry.map_or("absent", |entry| entry.state.label())
 }
 
-/// No IPU is in two partitions of a controller.
+/// Checks that no IPU is in two partitions of a controller.
 fn invariant_no_ipu_is_in_two_partitions(
     held: &[(&ControllerName, Vec<HeldPartition>)],
 ) -> Result<(), BrokenInvariant> {
-    for (controller, there) in held {
-        let mut taken: BTreeMap<u32, u64> = BTreeMap::new();
-        for partition in there {
+    for (controller, partitions) in held {
+        let mut used: BTreeMap<u32, u64> = BTreeMap::new();
+        for partition in partitions {
             for (domain, mask) in &partition.masks {
-                let before = taken.entry(*domain).or_default();
+                let before = used.entry(*domain).or_default();
                 if *before & mask != 0 {
                     return broken(
                         "no_ipu_is_in_two_partitions",
-                        format!("{} at {controller} has IPUs of another", partition.id),
+                        format!("{} at {controller} has IPUs of another partition", partition.id),
                     );
                 }
                 *before |= mask;
@@ -252,10 +269,10 @@ fn invariant_no_ipu_is_in_two_partitions(
     Ok(())
 }
 
-/// The processes that live on a partition are of one job and one attempt.
+/// Checks that the processes on a partition belong to one job and one attempt.
 fn invariant_a_partition_has_one_holder(processes: &Processes, now: u64) -> Result<(), BrokenInvariant> {
     let mut holders: BTreeMap<(&ControllerName, &PartitionId), (usize, u32)> = BTreeMap::new();
-    for ((job, _, _), attempt, id, controller) in processes.living(now) {
+    for ((job, _, _), attempt, id, controller) in processes.running(now) {
         let holder = *holders.entry((controller, id)).or_insert((job, attempt));
         if holder != (job, attempt) {
             return broken(
@@ -270,32 +287,33 @@ fn invariant_a_partition_has_one_holder(processes: &Processes, now: u64) -> Resu
     Ok(())
 }
 
-/// Nothing is reset or removed under live workers.
-fn invariant_nothing_is_taken_from_under_workers(disturbed: &[String]) -> Result<(), BrokenInvariant> {
+/// Checks that nothing is reset or removed under running workers.
+fn invariant_no_partition_is_disturbed_under_workers(disturbed: &[String]) -> Result<(), BrokenInvariant> {
     match disturbed.first() {
         None => Ok(()),
-        Some(what) => broken("nothing_is_taken_from_under_workers", what.clone()),
+        Some(disturbance) => broken("no_partition_is_disturbed_under_workers", disturbance.clone()),
     }
 }
 
-/// What a controller has of ours is in the ledger, and what is active in the ledger is there.
+/// Checks that the ledger contains the scheduler's own partitions on each controller, and that active entries
+/// exist there.
 fn invariant_ledger_and_controllers_agree(
     entries: &Entries,
     held: &[(&ControllerName, Vec<HeldPartition>)],
     state: &SimWorldState,
 ) -> Result<(), BrokenInvariant> {
     const NAME: &str = "ledger_and_controllers_agree";
-    for (controller, there) in held {
-        for partition in there.iter().filter(|partition| partition.id.is_derived()) {
+    for (controller, partitions) in held {
+        for partition in partitions.iter().filter(|partition| partition.id.is_derived()) {
             let entry = entries.get(&partition.id);
-            let known = entry
+            let recorded_there = entry
                 .is_some_and(|entry| entry.state.holds() && entry.controller.as_ref() == Some(*controller));
-            if !known && !state.restored {
+            if !recorded_there && !state.restored {
                 let recorded = label(entry.map(|entry| &**entry));
                 return broken(
                     NAME,
                     format!(
-                        "{} is at {controller}, and in the ledger it is {recorded}",
+                        "{} is at {controller}, but {recorded} in the ledger",
                         partition.id
                     ),
                 );
@@ -306,17 +324,20 @@ fn invariant_ledger_and_controllers_agree(
         let Some(controller) = &entry.controller else {
             return broken(NAME, format!("{} is active nowhere", entry.id));
         };
-        let there = held.iter().find(|(name, _)| *name == controller);
-        let found = there.and_then(|(_, there)| there.iter().find(|held| held.id == entry.id));
+        let partitions = held.iter().find(|(name, _)| *name == controller);
+        let found = partitions.and_then(|(_, partitions)| partitions.iter().find(|held| held.id == entry.id));
         let lost = state.lost.contains(&(controller.clone(), entry.id.clone()));
         match found.map(|held| &held.state) {
             Some(PartitionState::Active | PartitionState::Failed { .. }) => {}
             _ if lost || state.restored => {}
             other => {
-                let there = other.map_or("not there", PartitionState::label);
+                let actual = other.map_or("missing", PartitionState::label);
                 return broken(
                     NAME,
-                    format!("{} is active in the ledger and {there} at {controller}", entry.id),
+                    format!(
+                        "{} is active in the ledger but {actual} at {controller}",
+                        entry.id
+                    ),
                 );
             }
         }
@@ -324,17 +345,18 @@ fn invariant_ledger_and_controllers_agree(
     Ok(())
 }
 
-/// No subject holds more than its quota.
+/// Checks that no subject exceeds its quota.
 fn invariant_quotas_are_kept(
     entries: &Entries,
-    line: &QueuePolicy,
+    queue: &QueuePolicy,
     state: &SimWorldState,
 ) -> Result<(), BrokenInvariant> {
-    // What an old copy of the ledger did not know of is recorded where it is found, whatever it comes to.
+    // Partitions unknown to an old copy of the ledger are recorded where they are found, regardless of
+    // quotas.
     if state.restored {
         return Ok(());
     }
-    for (subject, quota) in &line.quotas {
+    for (subject, quota) in &queue.quotas {
         let own = entries.values().filter(|entry| {
             entry.state.holds()
                 && match subject {
@@ -348,11 +370,9 @@ fn invariant_quotas_are_kept(
         });
         let sizes: Vec<u32> = own.map(|entry| entry.spec.size.get()).collect();
         let (ipus, partitions) = (sizes.iter().sum::<u32>(), sizes.len());
-        let over = quota.max_ipus.is_some_and(|most| ipus > most)
-            || quota
-                .max_partitions
-                .is_some_and(|most| partitions > most as usize);
-        if over {
+        let exceeded = quota.max_ipus.is_some_and(|max| ipus > max)
+            || quota.max_partitions.is_some_and(|max| partitions > max as usize);
+        if exceeded {
             return broken(
                 "quotas_are_kept",
                 format!("{subject} holds {ipus} IPUs in {partitions} partitions, of {quota:?}"),
@@ -362,7 +382,7 @@ fn invariant_quotas_are_kept(
     Ok(())
 }
 
-/// An entry makes one of the moves that it may make.
+/// Checks that an entry makes a legal transition.
 fn invariant_entries_move_legally(
     id: &PartitionId,
     from: &'static str,
@@ -374,24 +394,27 @@ fn invariant_entries_move_legally(
     broken("entries_move_legally", format!("{id} went from {from} to {to}"))
 }
 
-/// Whoever goes takes nothing from somebody who came earlier, is as urgent, wants the same size in the same place, and is
-/// charged to the same, and could have gone: such a one still can. By the same eyes: a driver who could not hear all
-/// controllers may have seen room, or a place in a quota, that others could not use. So it is broken only if it is with
-/// whatever he heard, and he heard the controller that it went to.
-fn invariant_nobody_is_overtaken(
+/// Checks that a starting request takes nothing from an earlier one of the same priority, size, place and
+/// account that could have started: that one must still be able to. Both are evaluated with the same
+/// reachable controllers: a driver that could not reach all controllers may have seen capacity or quota that
+/// others could not use. So the invariant is violated only if it is for every such set that includes the
+/// controller of the start.
+fn invariant_equal_requests_start_in_order(
     id: &PartitionId,
     before: &Entries,
     after: &Entries,
-    eyes: &[BTreeSet<ControllerName>],
-    judge: impl Fn(&Entries, &BTreeSet<ControllerName>) -> Vec<(PartitionId, QueueDecision)>,
+    reachable_sets: &[BTreeSet<ControllerName>],
+    evaluate: impl Fn(&Entries, &BTreeSet<ControllerName>) -> Vec<(PartitionId, QueueDecision)>,
 ) -> Result<(), BrokenInvariant> {
     let waits = |entry: &Entry| matches!(entry.state, EntryState::Waiting { .. });
-    let Some(going) = after.get(id) else { return Ok(()) };
-    // A partition that was found is taken over by its owner whenever he asks.
+    let Some(starting) = after.get(id) else {
+        return Ok(());
+    };
+    // An owner takes over a found partition whenever it requests it.
     let EntryState::Intent {
         operation: Operation::Create,
         ..
-    } = going.state
+    } = starting.state
     else {
         return Ok(());
     };
@@ -403,52 +426,56 @@ fn invariant_nobody_is_overtaken(
         waits(other)
             && after.get(&other.id).is_some_and(|other| waits(other))
             && other.id != *id
-            && other.ticket < going.ticket
-            && other.priority == going.priority
-            && other.spec.size == going.spec.size
-            && other.spec.allocation == going.spec.allocation
-            && other.pin == going.pin
-            && other.account == going.account
-            && namespace(other) == namespace(going)
+            && other.ticket < starting.ticket
+            && other.priority == starting.priority
+            && other.spec.size == starting.spec.size
+            && other.spec.allocation == starting.spec.allocation
+            && other.pin == starting.pin
+            && other.account == starting.account
+            && namespace(other) == namespace(starting)
     });
     let left_behind: Vec<&PartitionId> = left_behind.map(|other| &other.id).collect();
     if left_behind.is_empty() {
         return Ok(());
     }
-    let robbed_of = |heard: &BTreeSet<ControllerName>| {
-        let could: Vec<PartitionId> = judge(before, heard)
+    let overtaken_by = |reachable: &BTreeSet<ControllerName>| {
+        let startable: Vec<PartitionId> = evaluate(before, reachable)
             .into_iter()
             .filter(|(other, verdict)| {
                 left_behind.contains(&other) && matches!(verdict, QueueDecision::Start { .. })
             })
             .map(|(other, _)| other)
             .collect();
-        if could.is_empty() {
+        if startable.is_empty() {
             return None;
         }
-        let robbed = |(other, verdict): &(PartitionId, QueueDecision)| {
-            could.contains(other) && matches!(verdict, QueueDecision::Wait(_))
+        let overtaken = |(other, verdict): &(PartitionId, QueueDecision)| {
+            startable.contains(other) && matches!(verdict, QueueDecision::Wait(_))
         };
-        judge(after, heard)
+        evaluate(after, reachable)
             .into_iter()
-            .find(robbed)
+            .find(overtaken)
             .map(|(other, _)| other)
     };
-    let may_be = |heard: &&BTreeSet<ControllerName>| {
-        let there = going.controller.as_ref();
-        there.is_none_or(|controller| heard.contains(controller))
+    let may_be = |reachable: &&BTreeSet<ControllerName>| {
+        let controller = starting.controller.as_ref();
+        controller.is_none_or(|controller| reachable.contains(controller))
     };
-    // Stops at the first eyes that see nobody robbed: mostly those that see everything.
-    let robbed: Option<Vec<PartitionId>> = eyes.iter().filter(may_be).map(robbed_of).collect();
-    match robbed.and_then(|robbed| robbed.into_iter().next()) {
+    // Stops at the first set without an overtaken request: mostly the set of all controllers.
+    let overtaken: Option<Vec<PartitionId>> =
+        reachable_sets.iter().filter(may_be).map(overtaken_by).collect();
+    match overtaken.and_then(|overtaken| overtaken.into_iter().next()) {
         None => Ok(()),
-        Some(other) => broken("nobody_is_overtaken", format!("{id} took the place of {other}")),
+        Some(other) => broken(
+            "equal_requests_start_in_order",
+            format!("{id} took the place of {other}"),
+        ),
     }
 }
 
-/// A partition that is granted is there, active, and fresh for its attempt; or it has just come into error or was lost by
-/// its controller, which its owner sees next. What was lost may also be there anew, because a create that its owner had
-/// repeated came late: nobody has used it.
+/// Checks that a granted partition exists, is active, and is fresh for its attempt. Exceptions: it has just
+/// failed or was lost by its controller, which its owner observes next. A lost partition may exist again,
+/// because a repeated create arrived late: it is unused.
 fn invariant_granted_partitions_are_fresh(
     id: &PartitionId,
     held: Option<&HeldPartition>,
@@ -462,20 +489,20 @@ fn invariant_granted_partitions_are_fresh(
         return if lost {
             Ok(())
         } else {
-            broken(NAME, format!("{id} was granted and is not there"))
+            broken(NAME, format!("{id} was granted but does not exist"))
         };
     };
     match &held.state {
         PartitionState::Active | PartitionState::Failed { .. } => {}
         PartitionState::Creating if lost => {}
-        other => return broken(NAME, format!("{id} was granted and is {}", other.label())),
+        other => return broken(NAME, format!("{id} was granted but is {}", other.label())),
     }
     match user {
         Some(user) if user.generation == held.generation && (user.job, user.attempt) != (job, attempt) => {
             broken(
                 NAME,
                 format!(
-                    "{id} was granted for attempt {attempt} as attempt {} left it",
+                    "{id} was granted for attempt {attempt} without a reset after attempt {}",
                     user.attempt
                 ),
             )
@@ -484,21 +511,21 @@ fn invariant_granted_partitions_are_fresh(
     }
 }
 
-/// Every plan says why, with code and message.
-pub(super) fn invariant_every_plan_says_why(job: usize, plan: &Plan) -> Result<(), BrokenInvariant> {
+/// Checks that every plan has a reason with code and message.
+pub(super) fn invariant_every_plan_has_a_reason(job: usize, plan: &Plan) -> Result<(), BrokenInvariant> {
     if plan.reasons.is_empty() {
         return broken(
-            "everybody_is_told_why",
-            format!("the plan for job {job} gives no reason"),
+            "every_plan_and_wait_has_a_reason",
+            format!("the plan for job {job} has no reason"),
         );
     }
     plan.reasons
         .iter()
-        .try_for_each(|reason| invariant_a_reason_is_whole(job, reason))
+        .try_for_each(|reason| invariant_a_reason_is_complete(job, reason))
 }
 
-/// A reason has a code and a message.
-pub(super) fn invariant_a_reason_is_whole(job: usize, reason: &Reason) -> Result<(), BrokenInvariant> {
+/// Checks that a reason has a code and a message.
+pub(super) fn invariant_a_reason_is_complete(job: usize, reason: &Reason) -> Result<(), BrokenInvariant> {
     let code = reason
         .code
         .chars()
@@ -508,10 +535,13 @@ pub(super) fn invariant_a_reason_is_whole(job: usize, reason: &Reason) -> Result
     if code && !reason.message.is_empty() {
         return Ok(());
     }
-    broken("everybody_is_told_why", format!("job {job} is told {reason:?}"))
+    broken(
+        "every_plan_and_wait_has_a_reason",
+        format!("job {job} has the incomplete reason {reason:?}"),
+    )
 }
 
-/// A plan keeps its own invariants.
+/// Checks the invariants of a plan.
 pub(super) fn invariant_plans_are_legal(job: usize, found: &[BrokenPlan]) -> Result<(), BrokenInvariant> {
     match found.first() {
         None => Ok(()),
@@ -519,29 +549,31 @@ pub(super) fn invariant_plans_are_legal(job: usize, found: &[BrokenPlan]) -> Res
     }
 }
 
-/// Once faults have stopped, every job finishes or waits with a reason.
-pub(super) fn invariant_every_job_settles(restless: &[String]) -> Result<(), BrokenInvariant> {
-    match restless.first() {
+/// Checks that every job finishes or waits with a reason once faults have stopped.
+pub(super) fn invariant_every_job_settles(unsettled: &[String]) -> Result<(), BrokenInvariant> {
+    match unsettled.first() {
         None => Ok(()),
         Some(first) => broken("every_job_settles", first.clone()),
     }
 }
 
-/// Nobody waits for what he could have.
-pub(super) fn invariant_nobody_waits_for_nothing(could: &[PartitionId]) -> Result<(), BrokenInvariant> {
-    match could.first() {
+/// Checks that no request waits although it could start.
+pub(super) fn invariant_no_request_waits_needlessly(
+    startable: &[PartitionId],
+) -> Result<(), BrokenInvariant> {
+    match startable.first() {
         None => Ok(()),
         Some(id) => broken(
-            "nobody_waits_for_nothing",
-            format!("{id} waits although it could go"),
+            "no_request_waits_needlessly",
+            format!("{id} waits although it could start"),
         ),
     }
 }
 
-/// When all owners are gone, nothing is left on either side.
+/// Checks that nothing is left on either side when all owners are deleted.
 pub(super) fn invariant_nothing_is_leaked(
     entries: &Entries,
-    there: &[PartitionId],
+    partitions: &[PartitionId],
 ) -> Result<(), BrokenInvariant> {
     if let Some(entry) = entries.values().next() {
         return broken(
@@ -549,8 +581,8 @@ pub(super) fn invariant_nothing_is_leaked(
             format!("{} is still {} in the ledger", entry.id, entry.state),
         );
     }
-    match there.first() {
+    match partitions.first() {
         None => Ok(()),
-        Some(id) => broken("nothing_is_leaked", format!("{id} is still at a controller")),
+        Some(id) => broken("nothing_is_leaked", format!("{id} is still on a controller")),
     }
 }

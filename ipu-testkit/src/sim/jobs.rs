@@ -1,4 +1,4 @@
-//! The jobs of a simulation: what they ask for, and what is recorded of them.
+//! Jobs of a simulation: spec and recorded status.
 
 use ipu_core::{
     IntOrString, JobSpec, JobStatus, Limits, OnNoCapacity, Owner, RawInteractive, RawJob, RawLauncher,
@@ -7,31 +7,31 @@ use ipu_core::{
 
 use crate::random::Random;
 
-/// How many instances of a job are in the queue at once: fewer than some jobs have.
-const REQUESTED: u32 = 2;
+/// Maximum number of queued instances of a job: fewer than some jobs have.
+const MAX_QUEUED_INSTANCES: u32 = 2;
 
-/// A job that was submitted.
+/// Submitted job.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) raw: RawJob,
     pub(super) spec: JobSpec,
     pub(super) owner: Owner,
-    pub(super) line: OnNoCapacity,
-    /// Whether its first instance names its IPUs itself: the first ones of a link domain.
+    pub(super) on_no_capacity: OnNoCapacity,
+    /// Whether its first instance names its IPUs explicitly: the first ones of a link domain.
     pub(super) pins_ipus: bool,
     pub(super) submitted: Timestamp,
     pub(super) deleted: bool,
     pub(super) status: JobStatus,
-    /// Nothing is known of it any more: it was let go of, or erased.
-    pub(super) gone: bool,
-    /// The codes of the last plan's reasons.
+    /// Whether it was finalized or deleted by force.
+    pub(super) removed: bool,
+    /// Codes of the reasons in the last plan.
     pub(super) reasons: Vec<String>,
-    /// The driver that works on it.
+    /// Driver that reconciles it.
     pub(super) driver: Option<usize>,
 }
 
 impl Job {
-    pub(super) fn new(raw: RawJob, line: OnNoCapacity, submitted: Timestamp) -> Self {
+    pub(super) fn new(raw: RawJob, on_no_capacity: OnNoCapacity, submitted: Timestamp) -> Self {
         let spec = parse(&raw);
         Self {
             owner: Owner {
@@ -40,18 +40,18 @@ impl Job {
             },
             raw,
             spec,
-            line,
+            on_no_capacity,
             pins_ipus: false,
             submitted,
             deleted: false,
             status: JobStatus::default(),
-            gone: false,
+            removed: false,
             reasons: Vec::new(),
             driver: None,
         }
     }
 
-    /// Somebody changes what the job asks for.
+    /// Edits the job.
     pub(super) fn edit(&mut self, change: impl FnOnce(&mut RawJob)) {
         change(&mut self.raw);
         self.spec = parse(&self.raw);
@@ -59,17 +59,17 @@ impl Job {
 }
 
 fn parse(raw: &RawJob) -> JobSpec {
-    match raw.parse(&Limits::default().with_max_requested(REQUESTED)) {
+    match raw.parse(&Limits::default().with_max_requested(MAX_QUEUED_INSTANCES)) {
         Ok(parsed) => parsed.spec,
-        Err(violations) => panic!("the simulator makes jobs that can run: {violations:?}"),
+        Err(violations) => panic!("the simulator creates valid jobs: {violations:?}"),
     }
 }
 
-/// A job of the number `number`, of at most `largest` IPUs an instance but for a few.
+/// Returns a random job with the index `number`; most have at most `largest` IPUs per instance.
 pub(super) fn random_job(number: usize, largest: u32, random: &mut Random) -> RawJob {
     let mut raw = RawJob::default();
     raw.metadata.namespace = Some(format!("ns{}", random.below(2)));
-    // Names come again, with another uid.
+    // Names are reused with another uid.
     raw.metadata.name = Some(format!("job{}", number % 6));
     raw.metadata.uid = Some(format!("uid{number}"));
     let spec = &mut raw.spec;
@@ -104,7 +104,7 @@ pub(super) fn random_job(number: usize, largest: u32, random: &mut Random) -> Ra
             "ExitCode",
             "ExitCode",
         ]);
-        // Some second pauses would be longer than the longest that there is.
+        // The second back-off of some jobs would exceed the maximum.
         let (least, step) = if number % 4 == 3 { (180, 20) } else { (0, 1) };
         spec.restart_policy = Some(RawRestartPolicy {
             kind: Some(kind.into()),

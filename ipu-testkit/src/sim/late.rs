@@ -1,4 +1,4 @@
-//! Requests that are read late: the client gave up long ago, and may have asked again, used the partition and released it.
+//! Late requests: their client timed out long ago, and may have retried, used the partition and released it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,35 +10,35 @@ use super::hosts::other_ledger;
 use super::invariants::{BrokenInvariant, broken};
 use super::world::SimWorld;
 
-/// How late a request is read at most, in milliseconds: within the five minutes for which a ledger has to expect it.
-const LATEST: u32 = 280_000;
+/// Maximum delay of a request, in milliseconds: within the five minutes that a ledger must allow for.
+const MAX_DELAY_MS: u32 = 280_000;
 
-/// Which partitions their owners want: asked for, and not released since.
+/// Partitions that their owners have requested, and whether they released them since.
 #[derive(Default)]
 pub(super) struct RequestedPartitions(BTreeMap<PartitionId, bool>);
 
 impl RequestedPartitions {
-    /// An owner asks for a partition.
-    pub(super) fn asks(&mut self, id: &PartitionId) {
+    /// Records a request of an owner.
+    pub(super) fn request(&mut self, id: &PartitionId) {
         self.0.insert(id.clone(), true);
     }
 
-    /// An owner releases a partition.
-    pub(super) fn releases(&mut self, id: &PartitionId) {
+    /// Records a release by an owner.
+    pub(super) fn release(&mut self, id: &PartitionId) {
         self.0.insert(id.clone(), false);
     }
 
-    /// Whether the owner of a partition has released it, and has not asked again.
+    /// Returns whether the owner of a partition has released it and not requested it again.
     fn is_released(&self, id: &PartitionId) -> bool {
         self.0.get(id) == Some(&false)
     }
 }
 
-/// Has another process read `request` late.
+/// Lets another process receive `request` late.
 pub(super) fn deliver_late(world: &Arc<SimWorld>, mut request: Request) {
-    // Its client gives up now, and asks again.
+    // Its client times out now, and retries.
     request.not_after = Some(Timestamp::from_millis(world.millis()));
-    let pause = Duration::from_millis(u64::from(world.below(LATEST)));
+    let pause = Duration::from_millis(u64::from(world.below(MAX_DELAY_MS)));
     let world = Arc::clone(world);
     tokio::spawn(async move {
         tokio::time::sleep(pause).await;
@@ -52,32 +52,32 @@ pub(super) fn deliver_late(world: &Arc<SimWorld>, mut request: Request) {
             "request read late"
         };
         world.count_event(event);
-        world.say(
+        world.log(
             "world",
-            format_args!("a request for {id}, attempt {}, is read", request.attempt),
+            format_args!("a late request for {id}, attempt {}, arrives", request.attempt),
         );
-        // Its client does not wait for the answer any more.
+        // Its client no longer waits for the reply.
         let _ = other_ledger(&world).await.ensure(request).await;
     });
 }
 
-/// A partition is made only for an owner that wants it.
-pub(super) fn invariant_what_is_made_is_wanted(
+/// Checks that a partition is created only for an owner that requests it.
+pub(super) fn invariant_partitions_are_created_only_on_request(
     id: &PartitionId,
     before: Option<&Entry>,
     after: Option<&Entry>,
     wanted: &RequestedPartitions,
 ) -> Result<(), BrokenInvariant> {
-    let is_asked_for = after.is_some_and(|entry| {
+    let is_requested = after.is_some_and(|entry| {
         matches!(
             entry.state,
             EntryState::Waiting { .. } | EntryState::Intent { .. }
         )
     });
-    if before.is_none() && is_asked_for && wanted.is_released(id) {
+    if before.is_none() && is_requested && wanted.is_released(id) {
         return broken(
-            "what_is_made_is_wanted",
-            format!("{id} is asked for again by a request that its owner made before it released {id}"),
+            "partitions_are_created_only_on_request",
+            format!("{id} is requested again by a request that its owner made before it released {id}"),
         );
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! The list of controllers, which an administrator edits while partitions are held. Each process follows some time later.
+//! List of controllers, which an administrator edits while partitions are held. Each process follows some
+//! time later.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -13,10 +14,10 @@ use super::profile::primary;
 use super::world::SimWorld;
 use crate::fake::FakeController;
 
-/// How long a process needs at most to follow an edit, in milliseconds: the minute that is documented.
-const FOLLOWS: u32 = 60_000;
+/// Maximum time until a process follows an edit, in milliseconds: the documented minute.
+const MAX_FOLLOW_MS: u32 = 60_000;
 
-/// Takes a controller off the list, adds one that is not on it, or changes the order.
+/// Removes a controller from the list, adds one, or changes the order.
 pub(super) fn edit(world: &Arc<SimWorld>) {
     let missing: Vec<ControllerName> = {
         let state = world.state();
@@ -51,9 +52,9 @@ fn announce(world: &Arc<SimWorld>, event: &'static str) {
     let listed = world.state().listed.clone();
     let names: Vec<String> = listed.iter().map(ToString::to_string).collect();
     world.count_event(event);
-    world.say("world", format_args!("{event}: {}", names.join(", ")));
+    world.log("world", format_args!("{event}: {}", names.join(", ")));
     for driver in 0..world.profile.drivers {
-        let pause = Duration::from_millis(u64::from(world.below(FOLLOWS)));
+        let pause = Duration::from_millis(u64::from(world.below(MAX_FOLLOW_MS)));
         let world = Arc::clone(world);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -78,7 +79,7 @@ pub(super) fn list_all(world: &Arc<SimWorld>) {
     }
 }
 
-/// Makes the list that of a driver.
+/// Applies the list to a driver.
 fn follow(world: &SimWorld, driver: usize) {
     let ledger = world.state().drivers[driver].ledger.clone();
     if let Some(ledger) = ledger {
@@ -86,7 +87,7 @@ fn follow(world: &SimWorld, driver: usize) {
     }
 }
 
-/// Makes the list that of a pool.
+/// Applies the list to a pool.
 pub(super) fn replace(world: &SimWorld, pool: &ControllerPool<FakeController>) {
     let listed = world.state().listed.clone();
     let endpoints: Vec<ControllerEndpoint> = listed.iter().map(endpoint).collect();
@@ -97,7 +98,7 @@ pub(super) fn replace(world: &SimWorld, pool: &ControllerPool<FakeController>) {
     }
 }
 
-/// Marks the second name of a controller, as the proxy does by its address.
+/// Marks the alias of a controller, as the proxy does by its address.
 fn mark_alias(pool: &ControllerPool<FakeController>) {
     for member in pool.members().into_iter().chain(pool.draining()) {
         let other = primary(&member.name);
@@ -107,8 +108,8 @@ fn mark_alias(pool: &ControllerPool<FakeController>) {
     }
 }
 
-/// Drains the controllers that the ledger remembers and the list does not name, and forgets those that hold nothing any
-/// more, as the proxy does with every repair.
+/// Drains the controllers that the ledger remembers and the list does not contain, and forgets those without
+/// partitions, as the proxy does with every repair.
 pub(super) async fn drain(world: &SimWorld, ledger: &SimLedger) {
     let Ok(entries) = ledger.list().await else { return };
     let held: BTreeSet<ControllerName> = entries.into_iter().filter_map(|entry| entry.controller).collect();
@@ -130,7 +131,7 @@ pub(super) async fn drain(world: &SimWorld, ledger: &SimLedger) {
 fn endpoint(name: &ControllerName) -> ControllerEndpoint {
     name.as_str()
         .parse()
-        .expect("a simulated controller has the name of its endpoint")
+        .expect("a simulated controller is named like its endpoint")
 }
 
 fn at(world: &SimWorld, endpoint: &ControllerEndpoint) -> FakeController {

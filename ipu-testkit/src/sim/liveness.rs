@@ -1,4 +1,4 @@
-//! What ledgers are told of their owners: as the scheduler's own records have it, and sometimes nothing.
+//! Owner liveness for ledgers: according to the scheduler's own records, and sometimes unknown.
 
 use std::sync::{Arc, Weak};
 
@@ -8,11 +8,11 @@ use ipu_ledger::Liveness;
 
 use super::world::SimWorld;
 
-/// How often a question is not answered in wild times, in percent.
-const NO_ANSWER: u32 = 10;
+/// Probability that the liveness is unknown while faults are injected, in percent.
+const UNKNOWN_PERCENT: u32 = 10;
 
-/// How often an owner of whom nothing runs is taken for dead although he is not, in percent.
-const TOO_EARLY: u32 = 30;
+/// Probability that an owner without processes is reported dead although it is live, in percent.
+const PREMATURE_PERCENT: u32 = 30;
 
 pub(super) struct Alive(Weak<SimWorld>);
 
@@ -28,7 +28,7 @@ impl Liveness for Alive {
         let Some(world) = self.0.upgrade() else {
             return OwnerLiveness::Unknown;
         };
-        if world.is_wild() && world.chance(NO_ANSWER) {
+        if world.is_wild() && world.chance(UNKNOWN_PERCENT) {
             return OwnerLiveness::Unknown;
         }
         let Some(owner) = &entry.owner else {
@@ -42,21 +42,24 @@ impl Liveness for Alive {
             };
         }
         let number = world.state().jobs.iter().position(|job| job.owner == *owner);
-        let gone = number.is_none_or(|number| world.state().jobs[number].gone);
+        let is_deleted = number.is_none_or(|number| world.state().jobs[number].removed);
         let now = world.millis();
-        if !gone {
-            // Somebody who looked too early: the grace of orphans is for that.
+        if !is_deleted {
+            // Premature report: the grace period of orphans covers it.
             let held = matches!(entry.state, EntryState::Active | EntryState::Failed { .. });
-            let idle = number.is_some_and(|number| !world.processes().any_of(number, now));
-            let wrong =
-                held && idle && world.profile.has_grace() && world.is_wild() && world.chance(TOO_EARLY);
+            let idle = number.is_some_and(|number| !world.processes().has_running(number, now));
+            let wrong = held
+                && idle
+                && world.profile.has_grace()
+                && world.is_wild()
+                && world.chance(PREMATURE_PERCENT);
             return if wrong {
                 OwnerLiveness::Dead
             } else {
                 OwnerLiveness::Live
             };
         }
-        if number.is_some_and(|number| world.processes().any_of(number, now)) {
+        if number.is_some_and(|number| world.processes().has_running(number, now)) {
             OwnerLiveness::Unknown
         } else {
             OwnerLiveness::Dead
@@ -68,14 +71,14 @@ impl Liveness for Alive {
             return Vec::new();
         };
         let now = world.millis();
-        // What a process was started with says where its partition is.
+        // The start parameters of a process contain the location of its partition.
         let living: Vec<(usize, u32, u32, ControllerName)> = world
             .processes()
-            .living(now)
+            .running(now)
             .map(|((job, instance, _), attempt, _, controller)| (job, instance, attempt, controller.clone()))
             .collect();
         let state = world.state();
-        let claims = living.into_iter().filter(|(job, ..)| !state.jobs[*job].gone);
+        let claims = living.into_iter().filter(|(job, ..)| !state.jobs[*job].removed);
         claims
             .map(|(number, instance, attempt, controller)| {
                 let job = &state.jobs[number];

@@ -1,4 +1,4 @@
-//! Controllers that go down, and controllers that come back without their partitions.
+//! Controller outages, and controllers that restart without their partitions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use super::owners::{is_held_at, is_quarantined};
 use super::profile::primary;
 use super::world::SimWorld;
 
-/// The longest pause between a commit and the restart of a controller that it draws, in milliseconds: longer than most
-/// operations of controllers, so that the restart falls before, during and after the call and its poll.
-const SOON: u32 = 4_000;
+/// Maximum delay between a commit and the drawn restart of a controller, in milliseconds: longer than most
+/// controller operations, so that the restart falls before, during and after the call and its poll.
+const MAX_RESTART_DELAY_MS: u32 = 4_000;
 
 fn any_controller(world: &SimWorld) -> usize {
     world.below(u32::try_from(world.controllers.len()).unwrap_or(1)) as usize
@@ -21,13 +21,13 @@ pub(super) fn go_down(world: &SimWorld) {
     let (name, controller) = &world.controllers[any_controller(world)];
     controller.go_down();
     world.count_event("controller down");
-    world.say("world", format_args!("controller {name} goes down"));
+    world.log("world", format_args!("controller {name} goes down"));
 }
 
 pub(super) fn come_up(world: &SimWorld) {
     for (name, controller) in &world.controllers {
         if controller.come_up() {
-            world.say("world", format_args!("controller {name} comes up"));
+            world.log("world", format_args!("controller {name} comes up"));
         }
     }
 }
@@ -38,7 +38,7 @@ pub(super) fn empty_any(world: &SimWorld) {
     empty(world, &name);
 }
 
-/// Draws whether the controller of a partition that was just committed restarts empty soon.
+/// Draws whether the controller of a just committed partition restarts empty soon.
 pub(super) fn empty_after(world: &Arc<SimWorld>, changes: &[Change]) {
     let touched = changes.iter().find_map(|change| match change {
         Change::Put(entry) if matches!(entry.state, EntryState::Intent { .. } | EntryState::Active) => {
@@ -49,7 +49,7 @@ pub(super) fn empty_after(world: &Arc<SimWorld>, changes: &[Change]) {
     let Some(name) = touched.filter(|_| world.is_wild() && world.chance(world.profile.empties)) else {
         return;
     };
-    let pause = Duration::from_millis(u64::from(world.below(SOON)));
+    let pause = Duration::from_millis(u64::from(world.below(MAX_RESTART_DELAY_MS)));
     let world = Arc::clone(world);
     tokio::spawn(async move {
         tokio::time::sleep(pause).await;
@@ -59,7 +59,7 @@ pub(super) fn empty_after(world: &Arc<SimWorld>, changes: &[Change]) {
     });
 }
 
-/// Restarts a controller without its partitions. Workers go on with the IPUs that they have.
+/// Restarts a controller without its partitions. Workers keep their IPUs.
 fn empty(world: &SimWorld, name: &ControllerName) {
     let Some(controller) = world.controller(name) else {
         return;
@@ -73,12 +73,13 @@ fn empty(world: &SimWorld, name: &ControllerName) {
     controller.lose_partitions();
     controller.come_up();
     let entries = world.store.entries();
-    // After a loss of the ledger, the controller had the only record of some partitions, and of others no owner is known.
+    // After a ledger loss, the controller had the only record of some partitions, and the owners of others
+    // are unknown.
     let unclaimed =
-        |job: usize, id: &PartitionId| is_quarantined(&entries, id) && world.state().jobs[job].gone;
+        |job: usize, id: &PartitionId| is_quarantined(&entries, id) && world.state().jobs[job].removed;
     world
         .processes()
-        .excuse(|job, id, at| at != name || is_held_at(&entries, id, at) && !unclaimed(job, id));
+        .exempt(|job, id, at| at != name || is_held_at(&entries, id, at) && !unclaimed(job, id));
     let recorded = || {
         entries
             .values()
@@ -96,9 +97,9 @@ fn empty(world: &SimWorld, name: &ControllerName) {
     if unknown {
         world.count_event("controller emptied with owners of unknown IPUs");
     }
-    let what = format!(
+    let message = format!(
         "controller {name} restarts empty; it had {}",
         forgotten.join(", ")
     );
-    world.say("world", what);
+    world.log("world", message);
 }

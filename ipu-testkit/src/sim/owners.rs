@@ -1,8 +1,8 @@
-//! The simulator's own record of the IPUs that each owner may use, independent of what ledger and controllers remember.
+//! Record of the IPUs that each owner may use, independent of the ledger and the controllers.
 //!
-//! An owner has the IPUs that the hardware gave to its partition, from the commit that makes the entry active until the commit
-//! that resets or releases it. A worker has the IPUs of its partition from its start to its end. Neither ends because a
-//! controller restarts empty.
+//! An owner has the IPUs that the hardware gave to its partition, from the commit that activates the entry
+//! until the commit that resets or releases it. A worker has the IPUs of its partition from its start to its
+//! end. An empty restart of a controller does not end either.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::profile::primary;
 use super::store::Entries;
 use crate::fake::{HeldPartition, Masks};
 
-/// What the ledger has granted, by partition.
+/// Partitions that the ledger has granted.
 #[derive(Default)]
 pub(super) struct Grants(BTreeMap<PartitionId, Grant>);
 
@@ -25,13 +25,13 @@ struct Grant {
 }
 
 impl Grants {
-    /// Follows a commit. `there` returns the IPUs that a controller has for the partition now.
+    /// Follows a commit. `ipus_on` returns the IPUs that a controller has for the partition now.
     pub(super) fn follow(
         &mut self,
         id: &PartitionId,
         before: Option<&Entry>,
         after: Option<&Entry>,
-        there: impl Fn(&ControllerName) -> Option<Masks>,
+        ipus_on: impl Fn(&ControllerName) -> Option<Masks>,
     ) {
         let keeps = after.filter(|entry| {
             matches!(
@@ -48,7 +48,7 @@ impl Grants {
                 .is_none_or(|before| before.state != EntryState::Active || before.attempt != entry.attempt);
         if newly
             && let Some(controller) = &entry.controller
-            && let Some(ipus) = there(controller)
+            && let Some(ipus) = ipus_on(controller)
         {
             let grant = Grant {
                 attempt: entry.attempt,
@@ -59,20 +59,20 @@ impl Grants {
         }
     }
 
-    /// Forgets all grants: an old copy of the ledger does not know them.
+    /// Removes all grants: an old copy of the ledger does not contain them.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// Whether a partition is recorded at `controller`.
+/// Returns whether a partition is recorded at `controller`.
 pub(super) fn is_held_at(entries: &Entries, id: &PartitionId, controller: &ControllerName) -> bool {
     entries
         .get(id)
         .is_some_and(|entry| entry.state.holds() && entry.controller.as_ref() == Some(controller))
 }
 
-/// Whether the ledger knows a partition and not its owner.
+/// Returns whether the ledger contains a partition without a known owner.
 pub(super) fn is_quarantined(entries: &Entries, id: &PartitionId) -> bool {
     entries
         .get(id)
@@ -88,7 +88,7 @@ pub(super) struct IpuUse<'a> {
     pub(super) by: &'static str,
 }
 
-/// No IPU belongs to two owners: neither by grants nor by living workers.
+/// Checks that no IPU belongs to two owners, neither by grants nor by running workers.
 pub(super) fn invariant_no_ipu_has_two_owners(
     grants: &Grants,
     processes: &Processes,
@@ -108,11 +108,11 @@ pub(super) fn invariant_no_ipu_has_two_owners(
                 one.controller != other.controller || (one.id, one.attempt) == (other.id, other.attempt);
             if !apart && let Some((domain, mask)) = in_both(one.ipus, other.ipus) {
                 let of = |one: &IpuUse<'_>| format!("{} of {}, attempt {}", one.by, one.id, one.attempt);
-                let who = format!("{} and {}", of(other), of(one));
+                let users = format!("{} and {}", of(other), of(one));
                 return broken(
                     "no_ipu_has_two_owners",
                     format!(
-                        "IPUs {mask:#x} of link domain {domain} at {} belong to {who}",
+                        "IPUs {mask:#x} of link domain {domain} at {} belong to {users}",
                         one.controller
                     ),
                 );
@@ -122,13 +122,13 @@ pub(super) fn invariant_no_ipu_has_two_owners(
     Ok(())
 }
 
-/// The IPUs that the ledger records of an active partition are those that it has.
-pub(super) fn invariant_recorded_ipus_are_true(
+/// Checks that the IPUs that the ledger records of an active partition are its actual ones.
+pub(super) fn invariant_recorded_ipus_are_correct(
     entries: &Entries,
     held: &[(&ControllerName, Vec<HeldPartition>)],
 ) -> Result<(), BrokenInvariant> {
-    for (controller, there) in held {
-        for partition in there {
+    for (controller, partitions) in held {
+        for partition in partitions {
             let active = entries.get(&partition.id).filter(|entry| {
                 entry.state == EntryState::Active && entry.controller.as_ref() == Some(*controller)
             });
@@ -138,9 +138,9 @@ pub(super) fn invariant_recorded_ipus_are_true(
             {
                 let (is, recorded) = (&partition.masks, masks_of(&entry.places));
                 return broken(
-                    "recorded_ipus_are_true",
+                    "recorded_ipus_are_correct",
                     format!(
-                        "{} at {controller} is on {is:x?}, and recorded on {recorded:x?}",
+                        "{} at {controller} is on {is:x?}, but recorded on {recorded:x?}",
                         entry.id
                     ),
                 );
@@ -150,7 +150,7 @@ pub(super) fn invariant_recorded_ipus_are_true(
     Ok(())
 }
 
-/// The masks of IPUs of the only cluster, in the order of link domains.
+/// Returns the masks of IPUs of the only cluster, in the order of link domains.
 fn masks_of(places: &[IpuPlace]) -> Masks {
     let mut masks: BTreeMap<u32, u64> = BTreeMap::new();
     for place in places {

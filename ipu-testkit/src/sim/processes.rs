@@ -1,6 +1,7 @@
-//! The host of a simulation: processes that start, run, end, get lost, and take their time to stop. It outlives drivers.
+//! Process host of a simulation: processes start, run, end, get lost, and take time to stop. It outlives
+//! drivers.
 //!
-//! What becomes of a process is drawn when it starts, as moments in time; what it is like now follows from the clock.
+//! The times of a process are drawn when it starts; its state follows from the clock.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::owners::IpuUse;
 use crate::fake::Masks;
 use crate::random::Random;
 
-/// Which process: its job, its instance, and what it is of that.
+/// Identity of a process: its job, its instance, and its role.
 pub(super) type ProcessId = (usize, u32, SimRole);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,15 +34,16 @@ struct Process {
     attempt: u32,
     partition: PartitionId,
     controller: ControllerName,
-    /// The IPUs of the partition when the process started: it uses them also after the controller has forgotten them.
+    /// IPUs of the partition at the start of the process, which it uses even after the controller has
+    /// forgotten them.
     ipus: Masks,
     created: SimTime,
     runs: Option<SimTime>,
     ends: Option<(SimTime, End)>,
     /// Whether it does not end by itself.
     serves: bool,
-    /// When it is gone, once it was told to stop.
-    gone: Option<SimTime>,
+    /// End of the stop, once it was requested.
+    stopped: Option<SimTime>,
 }
 
 impl Process {
@@ -49,14 +51,14 @@ impl Process {
         self.ends.filter(|(at, _)| *at <= now)
     }
 
-    /// Whether it uses its partition at `now`.
-    fn lives(&self, now: SimTime) -> bool {
-        self.created <= now && self.end_by(now).is_none() && self.gone.is_none_or(|gone| gone > now)
+    /// Returns whether it uses its partition at `now`.
+    fn is_running(&self, now: SimTime) -> bool {
+        self.created <= now && self.end_by(now).is_none() && self.stopped.is_none_or(|stopped| stopped > now)
     }
 
     fn phase(&self, now: SimTime) -> ProcessPhase {
         let at = Timestamp::from_millis;
-        match (self.end_by(now), self.gone) {
+        match (self.end_by(now), self.stopped) {
             (Some((end, End::Code(code))), _) => ProcessPhase::Exited {
                 exit: Exit::Code(code),
                 at: at(end),
@@ -79,21 +81,21 @@ impl Process {
     }
 }
 
-/// How processes behave.
+/// Behaviour of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProcessBehaviour {
-    /// Anything may happen to them.
+    /// Any event may happen to them.
     Wild,
-    /// They start soon, end well, and stop when they are told to.
+    /// They start soon, succeed, and stop when requested.
     Calm,
 }
 
-/// What a process is for.
+/// Purpose of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It does the work, and ends when that is done.
+    /// It runs to completion.
     Work,
-    /// It serves a launcher or people, and does not end by itself.
+    /// It serves a launcher or users, and does not end by itself.
     Serve,
 }
 
@@ -101,7 +103,7 @@ pub(super) enum Purpose {
 #[derive(Debug, Default)]
 pub(super) struct Processes(BTreeMap<ProcessId, Process>);
 
-/// What is asked for when a process starts.
+/// Parameters of a process start.
 pub(super) struct StartProcess {
     pub(super) which: ProcessId,
     pub(super) attempt: u32,
@@ -112,28 +114,28 @@ pub(super) struct StartProcess {
 }
 
 impl Processes {
-    /// Starts a process, unless there is one of the name. Says whether it did.
+    /// Starts a process, unless one with the same identity exists. Returns whether it did.
     pub(super) fn start(
         &mut self,
         start: StartProcess,
-        manners: ProcessBehaviour,
+        behaviour: ProcessBehaviour,
         now: SimTime,
         random: &mut Random,
     ) -> bool {
-        self.forget_gone(now);
+        self.remove_stopped(now);
         if self.0.contains_key(&start.which) {
             return false;
         }
         let soon = now + u64::from(random.below(3_000));
-        let (runs, ends) = match manners {
+        let (runs, ends) = match behaviour {
             ProcessBehaviour::Calm => (
                 Some(soon),
                 Some((soon + 1_000 + u64::from(random.below(20_000)), End::Code(0))),
             ),
-            ProcessBehaviour::Wild => wild(soon, random),
+            ProcessBehaviour::Wild => draw_times(soon, random),
         };
         let serves =
-            start.purpose == Purpose::Serve && (manners == ProcessBehaviour::Calm || random.chance(90));
+            start.purpose == Purpose::Serve && (behaviour == ProcessBehaviour::Calm || random.chance(90));
         let process = Process {
             attempt: start.attempt,
             partition: start.partition,
@@ -143,57 +145,57 @@ impl Processes {
             runs,
             ends: ends.filter(|_| !serves),
             serves,
-            gone: None,
+            stopped: None,
         };
         self.0.insert(start.which, process);
         true
     }
 
-    /// Tells a process of `attempt` to stop, or forgets it if it has ended.
+    /// Stops a process of `attempt`, or removes it if it has ended.
     pub(super) fn stop(
         &mut self,
         which: ProcessId,
         attempt: Option<u32>,
-        manners: ProcessBehaviour,
+        behaviour: ProcessBehaviour,
         now: SimTime,
         random: &mut Random,
     ) -> bool {
-        self.forget_gone(now);
+        self.remove_stopped(now);
         let Some(process) = self.0.get_mut(&which) else {
             return false;
         };
-        if attempt.is_some_and(|attempt| process.attempt != attempt) || process.gone.is_some() {
+        if attempt.is_some_and(|attempt| process.attempt != attempt) || process.stopped.is_some() {
             return false;
         }
         if process.end_by(now).is_some() {
             self.0.remove(&which);
             return true;
         }
-        let lag = match manners {
+        let lag = match behaviour {
             ProcessBehaviour::Wild if random.chance(15) => 5_000 + random.below(40_000),
             _ => random.below(800),
         };
         process.ends = None;
-        process.gone = Some(now + u64::from(lag));
+        process.stopped = Some(now + u64::from(lag));
         true
     }
 
-    /// The host of a process is lost, and the process with it.
+    /// Loses a process together with its host.
     pub(super) fn lose(&mut self, which: ProcessId, now: SimTime) {
         if let Some(process) = self.0.get_mut(&which)
-            && process.lives(now)
+            && process.is_running(now)
         {
-            process.gone = None;
+            process.stopped = None;
             process.ends = Some((now, End::Lost));
         }
     }
 
-    /// Somebody kills a process by hand and removes its record.
-    pub(super) fn vanish(&mut self, which: ProcessId) {
+    /// Deletes a process and its record by hand.
+    pub(super) fn delete(&mut self, which: ProcessId) {
         self.0.remove(&which);
     }
 
-    /// Has a process end at once if its partition is not there.
+    /// Ends a process at once if its partition does not exist.
     pub(super) fn end_soon(&mut self, which: ProcessId, now: SimTime) {
         if let Some(process) = self.0.get_mut(&which) {
             process.runs = Some(now);
@@ -201,24 +203,28 @@ impl Processes {
         }
     }
 
-    /// Wild times are over: whatever could not start so far does now.
+    /// Ends the fault phase: processes that could not start do so now.
     pub(super) fn calm_down(&mut self, now: SimTime) {
         for process in self.0.values_mut() {
-            if process.gone.is_none() && process.runs.is_none_or(|runs| runs > now) && process.lives(now) {
+            if process.stopped.is_none()
+                && process.runs.is_none_or(|runs| runs > now)
+                && process.is_running(now)
+            {
                 process.runs = Some(now + 1_000);
                 process.ends = (!process.serves).then_some((now + 5_000, End::Code(0)));
             }
         }
     }
 
-    fn forget_gone(&mut self, now: SimTime) {
-        self.0
-            .retain(|_, process| process.gone.is_none_or(|gone| gone > now) || process.end_by(now).is_some());
+    fn remove_stopped(&mut self, now: SimTime) {
+        self.0.retain(|_, process| {
+            process.stopped.is_none_or(|stopped| stopped > now) || process.end_by(now).is_some()
+        });
     }
 
-    /// The processes of `job` that there is a record of.
+    /// Returns the recorded processes of `job`.
     pub(super) fn facts(&mut self, job: usize, now: SimTime) -> Vec<(u32, SimRole, ProcessFacts)> {
-        self.forget_gone(now);
+        self.remove_stopped(now);
         let own = self
             .0
             .range((job, 0, SimRole::Worker(0))..(job + 1, 0, SimRole::Worker(0)));
@@ -237,19 +243,19 @@ impl Processes {
         .collect()
     }
 
-    /// Every process that lives at `now`: which, its attempt, its partition and where that is.
-    pub(super) fn living(
+    /// Returns every process that runs at `now`: identity, attempt, partition and location.
+    pub(super) fn running(
         &self,
         now: SimTime,
     ) -> impl Iterator<Item = (ProcessId, u32, &PartitionId, &ControllerName)> {
-        let living = self.0.iter().filter(move |(_, process)| process.lives(now));
-        living.map(|(which, process)| (*which, process.attempt, &process.partition, &process.controller))
+        let running = self.0.iter().filter(move |(_, process)| process.is_running(now));
+        running.map(|(which, process)| (*which, process.attempt, &process.partition, &process.controller))
     }
 
-    /// What each living process uses at `now`.
+    /// Returns the IPUs that each running process uses at `now`.
     pub(super) fn using(&self, now: SimTime) -> impl Iterator<Item = IpuUse<'_>> {
-        let living = self.0.values().filter(move |process| process.lives(now));
-        living.map(|process| IpuUse {
+        let running = self.0.values().filter(move |process| process.is_running(now));
+        running.map(|process| IpuUse {
             id: &process.partition,
             attempt: process.attempt,
             controller: &process.controller,
@@ -258,40 +264,40 @@ impl Processes {
         })
     }
 
-    /// Excuses the processes whose partition is not `known`, by job, partition and controller: no record of their IPUs is
-    /// left that has an owner.
-    pub(super) fn excuse(&mut self, known: impl Fn(usize, &PartitionId, &ControllerName) -> bool) {
+    /// Exempts the processes whose partition is not `is_known`, by job, partition and controller: no record of
+    /// their IPUs with an owner is left.
+    pub(super) fn exempt(&mut self, is_known: impl Fn(usize, &PartitionId, &ControllerName) -> bool) {
         for ((job, ..), process) in &mut self.0 {
-            if !known(*job, &process.partition, &process.controller) {
+            if !is_known(*job, &process.partition, &process.controller) {
                 process.ipus.clear();
             }
         }
     }
 
-    /// Whether a process of `job` lives at `now`.
-    pub(super) fn any_of(&self, job: usize, now: SimTime) -> bool {
-        self.living(now).any(|((other, _, _), ..)| other == job)
+    /// Returns whether a process of `job` runs at `now`.
+    pub(super) fn has_running(&self, job: usize, now: SimTime) -> bool {
+        self.running(now).any(|((other, _, _), ..)| other == job)
     }
 
-    /// All processes that there is a record of.
+    /// Returns all recorded processes.
     pub(super) fn all(&self) -> Vec<ProcessId> {
         self.0.keys().copied().collect()
     }
 
-    /// When the next process of `job` changes by itself.
+    /// Returns the time of the next change of a process of `job`.
     pub(super) fn next_change(&self, job: usize, now: SimTime) -> Option<SimTime> {
         let own = self
             .0
             .range((job, 0, SimRole::Worker(0))..(job + 1, 0, SimRole::Worker(0)));
-        own.flat_map(|(_, process)| [process.runs, process.ends.map(|(at, _)| at), process.gone])
+        own.flat_map(|(_, process)| [process.runs, process.ends.map(|(at, _)| at), process.stopped])
             .flatten()
             .filter(|at| *at > now)
             .min()
     }
 }
 
-/// What becomes of a process in wild times.
-fn wild(soon: SimTime, random: &mut Random) -> (Option<SimTime>, Option<(SimTime, End)>) {
+/// Draws the times of a process while faults are injected.
+fn draw_times(soon: SimTime, random: &mut Random) -> (Option<SimTime>, Option<(SimTime, End)>) {
     let runs = match random.below(20) {
         0 => None,
         1 => Some(soon + 60_000),
@@ -305,7 +311,7 @@ fn wild(soon: SimTime, random: &mut Random) -> (Option<SimTime>, Option<(SimTime
         _ => End::Code(0),
     };
     let takes = 200 + u64::from(random.below(60_000));
-    // One that never runs is lost now and then.
+    // A process that never runs is sometimes lost.
     let ends = match runs {
         Some(runs) => Some((runs + takes, end)),
         None => (end == End::Lost).then_some((soon + takes, End::Lost)),

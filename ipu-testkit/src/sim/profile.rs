@@ -1,4 +1,4 @@
-//! What one simulation is like: drawn from its seed before anything happens.
+//! Parameters of one simulation, drawn from its seed before it starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,34 +12,34 @@ use super::world::SimWorld;
 use crate::fake::{BlockChoice, FakeController};
 use crate::random::Random;
 
-/// Text forms of the Pods that controllers manage, small enough that jobs have to wait.
+/// Text forms of the controllers' topologies, small enough that jobs are queued.
 const TOPOLOGIES: [&str; 6] = ["pod4", "pod4", "pod16", "pod16", "2x2", "pod64"];
 
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
     pub(super) drivers: usize,
     topologies: Vec<Topology>,
-    /// Percent of calls to controllers that something happens to.
+    /// Fault percentage of controller calls.
     pub(super) call_faults: u32,
-    /// Percent of effects.
+    /// Fault percentage of effects.
     pub(super) effect_faults: u32,
-    /// Percent of commits.
+    /// Fault percentage of commits.
     pub(super) store_faults: u32,
-    /// Percent of commits of an intent or a grant after which the controller restarts empty.
+    /// Percentage of commits of an intent or a grant after which the controller restarts empty.
     pub(super) empties: u32,
-    /// Percent of commits after which the process is suspended before it makes the call that the commit announces.
+    /// Percentage of commits after which the process is suspended before the announced call.
     pub(super) suspends: u32,
-    /// Percent of requests that are read late, besides or instead of at once.
+    /// Percentage of requests that arrive late, in addition to or instead of immediately.
     pub(super) late_requests: u32,
     /// Whether an owner may flood the queue.
     pub(super) floods: bool,
-    /// The most jobs.
+    /// Maximum number of jobs.
     pub(super) jobs: usize,
-    /// The largest instance that is common.
+    /// Largest common instance size.
     pub(super) largest: u32,
-    line: QueuePolicy,
+    queue_policy: QueuePolicy,
     orphan_grace: Duration,
-    /// Whether those in the line are asked whether they live.
+    /// Whether queued owners are checked for liveness.
     sweeps: bool,
     /// Whether an old copy of the ledger may be restored.
     pub(super) restores: bool,
@@ -53,7 +53,7 @@ impl Profile {
         let topologies: Vec<Topology> = (0..count)
             .map(|_| {
                 let text = random.pick(&TOPOLOGIES);
-                text.parse().expect("the topologies of the simulator can be read")
+                text.parse().expect("the topologies of the simulator are valid")
             })
             .collect();
         let largest = topologies.iter().map(Topology::ipus).max().unwrap_or(4);
@@ -61,9 +61,9 @@ impl Profile {
             let drawn = *random.pick(rates);
             options.fault_percent.unwrap_or(drawn)
         };
-        let mut line = QueuePolicy::default();
-        line.overtake_limit = *random.pick(&[1, 3, 16]);
-        line.order = *random.pick(&[
+        let mut queue_policy = QueuePolicy::default();
+        queue_policy.overtake_limit = *random.pick(&[1, 3, 16]);
+        queue_policy.order = *random.pick(&[
             SelectionOrder::Serial,
             SelectionOrder::Tightest,
             SelectionOrder::MostFree,
@@ -72,7 +72,7 @@ impl Profile {
             let subject = if random.chance(50) {
                 QuotaSubject::Account("red".into())
             } else {
-                QuotaSubject::Namespace("ns0".parse().expect("a name"))
+                QuotaSubject::Namespace("ns0".parse().expect("a valid name"))
             };
             let mut quota = Quota::default();
             if random.chance(50) {
@@ -80,11 +80,11 @@ impl Profile {
             } else {
                 quota.max_partitions = Some(1 + random.below(3));
             }
-            line.quotas.insert(subject, quota);
+            queue_policy.quotas.insert(subject, quota);
         }
         let floods = random.chance(4);
         if floods && random.chance(50) {
-            line.length_limit = 20 + random.below(200) as usize;
+            queue_policy.length_limit = 20 + random.below(200) as usize;
         }
         Self {
             drivers: *random.pick(&[1, 2, 2, 3]),
@@ -98,7 +98,7 @@ impl Profile {
             jobs: 3 + random.below(6) as usize,
             largest: largest.min(16),
             topologies,
-            line,
+            queue_policy,
             orphan_grace: Duration::from_secs(*random.pick(&[0, 5, 20])),
             sweeps: random.chance(50),
             restores: random.chance(45),
@@ -126,17 +126,17 @@ impl Profile {
         controllers
     }
 
-    /// The second name of the first controller; none in most lives.
+    /// Returns the alias of the first controller; none in most simulations.
     pub(super) fn alias(&self) -> Option<ControllerName> {
-        (self.seed % 8 == 5).then(|| ControllerName::new(ALIAS).expect("a name of a controller"))
+        (self.seed % 8 == 5).then(|| ControllerName::new(ALIAS).expect("a valid controller name"))
     }
 
-    /// What the ledgers go by.
+    /// Returns the options of the ledgers.
     pub(super) fn ledger_options(&self, world: &Arc<SimWorld>) -> LedgerOptions {
         let mut options = LedgerOptions::default();
         let clock = Arc::clone(world);
         options.clock = Arc::new(move || clock.now());
-        options.queue = self.line.clone();
+        options.queue = self.queue_policy.clone();
         options.orphan_grace = self.orphan_grace;
         options.usage = Some(Arc::new(world.usage.clone()));
         for (number, topology) in self.topologies.iter().enumerate() {
@@ -151,25 +151,25 @@ impl Profile {
         options
     }
 
-    /// Whether what an owner leaves is kept for a while.
+    /// Returns whether orphans are kept for a while.
     pub(super) const fn has_grace(&self) -> bool {
         !self.orphan_grace.is_zero()
     }
 
-    /// The IPUs and partitions that subjects may hold.
-    pub(super) const fn line(&self) -> &QueuePolicy {
-        &self.line
+    /// Returns the queue policy, with quotas of IPUs and partitions.
+    pub(super) const fn queue_policy(&self) -> &QueuePolicy {
+        &self.queue_policy
     }
 }
 
 fn name_of(number: usize) -> ControllerName {
-    ControllerName::new(format!("c{number}:8090")).expect("a name of a controller")
+    ControllerName::new(format!("c{number}:8090")).expect("a valid controller name")
 }
 
-/// The second name of the first controller, as far as an administrator lists it.
+/// Alias of the first controller, if an administrator lists it.
 const ALIAS: &str = "alias-of-c0:8090";
 
-/// Returns the name under which the invariants know the controller `name`.
+/// Returns the name by which the invariants identify the controller `name`.
 pub(super) fn primary(name: &ControllerName) -> ControllerName {
     if name.as_str() == ALIAS {
         name_of(0)

@@ -1,48 +1,46 @@
-//! What simulations have covered.
+//! Coverage of simulations.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What one simulation, or many together, have done and seen: the measure of what their success is worth.
+/// Coverage of one or several simulations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimReport {
-    /// Simulations.
+    /// Number of simulations.
     pub cases: u64,
-    /// Jobs that were submitted.
+    /// Number of submitted jobs.
     pub jobs: u64,
-    /// Jobs that came to an end by themselves, well or badly, before everybody was told to go.
+    /// Number of jobs that ended by themselves, in success or failure, before all jobs were deleted.
     pub finished: u64,
-    /// Plans that were made.
+    /// Number of plans.
     pub plans: u64,
-    /// Commits to the ledger.
+    /// Number of commits to the ledger.
     pub commits: u64,
-    /// Holds of partitions, from the intent until they were gone.
+    /// Number of partition holds, from the intent until the end of the release.
     pub holds: u64,
-    /// How often all invariants were checked.
+    /// Number of checks of all invariants.
     pub checks: u64,
     /// Virtual time, in seconds.
     pub virtual_seconds: u64,
-    /// Faults by what was injected and the effect that it was injected at ([`SimReport::EFFECT_FAULTS`],
-    /// [`SimReport::EFFECTS`]).
+    /// Faults by kind and effect ([`SimReport::EFFECT_FAULTS`], [`SimReport::EFFECTS`]).
     pub effect_faults: BTreeMap<(&'static str, &'static str), u64>,
-    /// Faults by what was injected and the call to a controller ([`Fault::LABELS`](crate::Fault::LABELS),
-    /// [`SimReport::CALLS`]).
+    /// Faults by kind and controller call ([`Fault::LABELS`](crate::Fault::LABELS), [`SimReport::CALLS`]).
     pub call_faults: BTreeMap<(&'static str, &'static str), u64>,
-    /// Faults of the ledger's store, by what was injected and the operation.
+    /// Faults of the ledger's store, by kind and operation.
     pub store_faults: BTreeMap<(&'static str, &'static str), u64>,
-    /// What happened besides: drivers that crashed, controllers that went down or lost their state, jobs deleted.
+    /// Other events: crashed drivers, controller outages and state losses, deleted jobs.
     pub events: BTreeMap<&'static str, u64>,
-    /// Moves of entries of the ledger, from state to state; `absent` is no entry.
+    /// Transitions of ledger entries, from state to state; `absent` means no entry.
     pub transitions: BTreeMap<(&'static str, &'static str), u64>,
-    /// What repair did, by the action's label.
+    /// Repair actions, by label.
     pub repairs: BTreeMap<&'static str, u64>,
-    /// Codes of the reasons in plans and in the line.
+    /// Codes of the reasons in plans and in the queue.
     pub reasons: BTreeMap<String, u64>,
 }
 
 impl SimReport {
-    /// What is injected at effects, and at the write of the status.
+    /// Faults of effects, and of recording the status.
     pub const EFFECT_FAULTS: [&'static str; 7] = [
         "crash before",
         "crash during",
@@ -53,7 +51,7 @@ impl SimReport {
         "delay",
     ];
 
-    /// The effects, and `Record`, the write of the status.
+    /// Effects, and `Record` for recording the status.
     pub const EFFECTS: [&'static str; 9] = [
         "EnsurePartition",
         "ResetPartition",
@@ -66,10 +64,10 @@ impl SimReport {
         "Record",
     ];
 
-    /// The calls to controllers that the ledger makes.
+    /// Controller calls of the ledger.
     pub const CALLS: [&'static str; 5] = ["create", "reset", "remove", "status", "list"];
 
-    /// Every move that an entry of the ledger may make. Any other breaks an invariant.
+    /// Legal transitions of a ledger entry. Any other violates an invariant.
     pub const TRANSITIONS: [(&'static str, &'static str); 29] = [
         ("absent", "active"),
         ("absent", "intent"),
@@ -102,7 +100,7 @@ impl SimReport {
         ("waiting", "quarantined"),
     ];
 
-    /// Adds what `other` has done and seen. The order does not matter.
+    /// Adds the coverage of `other`. The order does not matter.
     pub fn merge(&mut self, other: &Self) {
         self.cases += other.cases;
         self.jobs += other.jobs;

@@ -1,4 +1,5 @@
-//! One simulation from beginning to end: wild times, then calm ones until everybody has settled, then the end of everybody.
+//! One simulation: a phase with faults, a phase without faults until all jobs settle, then the deletion of
+//! all jobs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use super::adversary::{inject_next, submit};
 use super::cordons::uncordon;
 use super::hosts::{other_ledger, repair, supervise};
 use super::invariants::{
-    BrokenInvariant, invariant_every_job_settles, invariant_nobody_waits_for_nothing,
+    BrokenInvariant, invariant_every_job_settles, invariant_no_request_waits_needlessly,
     invariant_nothing_is_leaked,
 };
 use super::lists::list_all;
@@ -21,17 +22,17 @@ use super::report::{SimReport, add};
 use super::world::SimWorld;
 use super::{SimFailure, SimOptions, SimReplay};
 
-/// How long everybody has to settle in calm times, in virtual seconds: longer than the longest of start deadlines,
-/// sessions, clean-up times, back-offs and fences one after the other.
-const CALM: u64 = 3600;
+/// Time for all jobs to settle without faults, in virtual seconds: longer than the maximum start deadline,
+/// session, clean-up time, back-off and fence in sequence.
+const SETTLE_TIMEOUT: u64 = 3600;
 
-/// How long everything has to be given back at the end.
-const END: u64 = 3600;
+/// Time to release everything at the end, in virtual seconds.
+const CLEANUP_TIMEOUT: u64 = 3600;
 
-/// The pause between two looks at whether everybody has settled.
+/// Interval of the checks for settled jobs, in virtual seconds.
 const CHECK_INTERVAL: u64 = 5;
 
-/// How often in a row nothing may have changed for everybody to count as settled: longer than a fence.
+/// Number of consecutive checks without a change after which all jobs count as settled: longer than a fence.
 const QUIET_ROUNDS: u32 = 8;
 
 /// Runs the simulation of `seed`.
@@ -40,20 +41,20 @@ pub(super) fn replay(seed: u64, options: &SimOptions) -> SimReplay {
         .enable_time()
         .start_paused(true)
         .build()
-        .expect("a runtime");
+        .expect("the runtime starts");
     let world = runtime.block_on(async { SimWorld::new(seed, options) });
-    let lived = catch_unwind(AssertUnwindSafe(|| runtime.block_on(live(&world))));
-    if let Err(panic) = lived {
+    let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run_phases(&world))));
+    if let Err(panic) = result {
         let text = panic
             .downcast_ref::<String>()
             .cloned()
             .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        world.breaks(BrokenInvariant {
+        world.record_violation(BrokenInvariant {
             invariant: "nothing_panics",
             message: text.unwrap_or_else(|| "a panic without a message".into()),
         });
     }
-    // Tasks hold the world and it holds them: they end with the runtime.
+    // Tasks and the simulation reference each other: both end with the runtime.
     let mut report = {
         let mut state = world.state();
         state.drivers.clear();
@@ -82,7 +83,7 @@ pub(super) fn replay(seed: u64, options: &SimOptions) -> SimReplay {
     SimReplay { log, outcome }
 }
 
-async fn live(world: &Arc<SimWorld>) {
+async fn run_phases(world: &Arc<SimWorld>) {
     let mut copy = None;
     submit(world);
     supervise(world);
@@ -90,7 +91,7 @@ async fn live(world: &Arc<SimWorld>) {
         let pause = world.below(3_000);
         tokio::time::sleep(Duration::from_millis(u64::from(pause))).await;
         inject_next(world, &mut copy).await;
-        if !goes_on(world).await {
+        if !continues(world).await {
             return;
         }
     }
@@ -101,8 +102,8 @@ async fn live(world: &Arc<SimWorld>) {
     }
 }
 
-/// Looks after drivers and invariants; says whether the simulation goes on.
-async fn goes_on(world: &Arc<SimWorld>) -> bool {
+/// Supervises drivers and checks invariants; returns whether the simulation continues.
+async fn continues(world: &Arc<SimWorld>) -> bool {
     let ended: Vec<_> = {
         let mut state = world.state();
         let ended = state.drivers.iter_mut().flat_map(|driver| {
@@ -116,7 +117,7 @@ async fn goes_on(world: &Arc<SimWorld>) -> bool {
         if let Err(error) = task.await
             && error.is_panic()
         {
-            world.breaks(BrokenInvariant {
+            world.record_violation(BrokenInvariant {
                 invariant: "nothing_panics",
                 message: format!("a driver panicked: {error}"),
             });
@@ -127,9 +128,9 @@ async fn goes_on(world: &Arc<SimWorld>) -> bool {
     world.state().broken.is_none()
 }
 
-/// Faults stop. Jobs that never end by themselves are told to.
+/// Stops faults. Deletes jobs that never end by themselves.
 fn calm_down(world: &Arc<SimWorld>) {
-    world.say("world", "faults stop");
+    world.log("world", "faults stop");
     for (_, controller) in &world.controllers {
         controller.set_fault_rate(0);
         controller.finish_dropped_calls(0);
@@ -138,28 +139,28 @@ fn calm_down(world: &Arc<SimWorld>) {
     list_all(world);
     world.processes().calm_down(world.millis());
     let mut state = world.state();
-    state.manners = ProcessBehaviour::Calm;
+    state.behaviour = ProcessBehaviour::Calm;
     for job in &mut state.jobs {
         let endless = matches!(job.spec.restart(), RestartPolicy::Always { .. });
         job.deleted |= endless;
     }
 }
 
-/// Waits until every job has finished, holds nothing, or waits with a reason, and nothing moves any more.
+/// Waits until every job has finished, is suspended, or waits with a reason, and the state is stable.
 async fn settle(world: &Arc<SimWorld>) -> bool {
-    let until = world.millis() + CALM * 1000;
+    let until = world.millis() + SETTLE_TIMEOUT * 1000;
     let mut quiet = 0;
     let mut revision = world.store.revision();
     while quiet < QUIET_ROUNDS {
         tokio::time::sleep(Duration::from_secs(CHECK_INTERVAL)).await;
-        if !goes_on(world).await {
+        if !continues(world).await {
             return false;
         }
-        let restless = restless(world);
+        let unsettled = unsettled(world);
         if world.millis() > until {
-            world.expect(invariant_every_job_settles(&restless));
-            let told = format!("the ledger is still written to after {CALM} s");
-            world.expect(invariant_every_job_settles(&[told]));
+            world.expect(invariant_every_job_settles(&unsettled));
+            let unsettled = format!("the ledger still changes after {SETTLE_TIMEOUT} s");
+            world.expect(invariant_every_job_settles(&[unsettled]));
             return false;
         }
         let same = world.store.revision() == revision;
@@ -168,69 +169,72 @@ async fn settle(world: &Arc<SimWorld>) -> bool {
         let all_run = drivers
             .into_iter()
             .all(|driver| world.suspended_until(driver).is_none());
-        quiet = if same && all_run && restless.is_empty() {
+        quiet = if same && all_run && unsettled.is_empty() {
             quiet + 1
         } else {
             0
         };
     }
-    world.say("world", "everybody has settled");
-    let line = other_ledger(world).await.queue().await.unwrap_or_default();
-    let could = line
+    world.log("world", "all jobs have settled");
+    let queue = other_ledger(world).await.queue().await.unwrap_or_default();
+    let startable = queue
         .into_iter()
         .filter(|(_, verdict)| matches!(verdict, QueueDecision::Start { .. }));
-    let could = could.map(|(id, _)| id).filter(|id| !is_left(world, id));
-    let could: Vec<PartitionId> = could.collect();
-    world.expect(invariant_nobody_waits_for_nothing(&could));
+    let startable = startable.map(|(id, _)| id).filter(|id| !is_abandoned(world, id));
+    let startable: Vec<PartitionId> = startable.collect();
+    world.expect(invariant_no_request_waits_needlessly(&startable));
     world.state().broken.is_none()
 }
 
-/// Whether the owner of a request was erased, so that it does not ask again. A process that is still stopping keeps the
-/// request in the queue.
-fn is_left(world: &SimWorld, id: &PartitionId) -> bool {
+/// Returns whether the owner of a request was deleted by force, so that it does not retry. A process that is
+/// still stopping keeps the request in the queue.
+fn is_abandoned(world: &SimWorld, id: &PartitionId) -> bool {
     let entries = world.store.entries();
     let owner = entries.get(id).and_then(|entry| entry.owner.as_ref());
     let state = world.state();
-    state.jobs.iter().any(|job| job.gone && Some(&job.owner) == owner)
+    state
+        .jobs
+        .iter()
+        .any(|job| job.removed && Some(&job.owner) == owner)
 }
 
-/// What jobs have not come to rest, and how they are.
-fn restless(world: &SimWorld) -> Vec<String> {
+/// Returns the jobs that have not settled, with their states.
+fn unsettled(world: &SimWorld) -> Vec<String> {
     let entries = world.store.entries();
     let state = world.state();
-    let restless = state.jobs.iter().enumerate().filter(|(_, job)| {
-        !job.gone && {
+    let unsettled = state.jobs.iter().enumerate().filter(|(_, job)| {
+        !job.removed && {
             let waits = entries.values().any(|entry| {
                 entry.owner.as_ref() == Some(&job.owner) && matches!(entry.state, EntryState::Waiting { .. })
             });
-            let told = !job.reasons.is_empty();
+            let unsettled = !job.reasons.is_empty();
             let rests = job.status.phase.is_finished()
                 || job.status.phase == JobPhase::Suspended
                 || job.reasons.iter().any(|code| code == "ScaledToZero")
-                || (waits && told);
+                || (waits && unsettled);
             job.deleted || !rests
         }
     });
-    let told = restless.map(|(number, job)| {
+    let unsettled = unsettled.map(|(number, job)| {
         format!(
             "job {number} is {:?} because {}",
             job.status.phase,
             job.reasons.join(", ")
         )
     });
-    told.collect()
+    unsettled.collect()
 }
 
-/// All owners go: nothing may be left.
+/// Deletes all jobs and checks that nothing is left.
 async fn end(world: &Arc<SimWorld>) {
-    world.say("world", "all jobs are deleted");
+    world.log("world", "all jobs are deleted");
     for job in &mut world.state().jobs {
         job.deleted = true;
     }
-    let until = world.millis() + END * 1000;
+    let until = world.millis() + CLEANUP_TIMEOUT * 1000;
     loop {
         tokio::time::sleep(Duration::from_secs(CHECK_INTERVAL)).await;
-        if !goes_on(world).await {
+        if !continues(world).await {
             return;
         }
         release_quarantined(world).await;
@@ -241,32 +245,32 @@ async fn end(world: &Arc<SimWorld>) {
             .filter(PartitionId::is_derived)
             .collect();
         let entries = world.store.entries();
-        let all_gone = {
+        let all_deleted = {
             let state = world.state();
             let left = state.flood.is_none() || state.flood_is_over;
-            left && state.jobs.iter().all(|job| job.gone)
+            left && state.jobs.iter().all(|job| job.removed)
         };
         let clean = invariant_nothing_is_leaked(&entries, &left);
-        if all_gone && clean.is_ok() {
-            world.say("world", "nothing is left");
+        if all_deleted && clean.is_ok() {
+            world.log("world", "nothing is left");
             check_usage(world).await;
             return;
         }
         if world.millis() > until {
-            world.expect(invariant_every_job_settles(&restless(world)));
+            world.expect(invariant_every_job_settles(&unsettled(world)));
             world.expect(clean);
             return;
         }
     }
 }
 
-/// Every hold is recorded once, and for as long as it lasted.
+/// Checks that every hold is recorded once, with its duration.
 async fn check_usage(world: &Arc<SimWorld>) {
     let records = world.usage.since(Timestamp::from_millis(0)).await;
     let found = {
         let mut state = world.state();
         state.report.holds = state.holds.len();
-        // An old copy of the ledger tells of holds that had ended.
+        // An old copy of the ledger lists holds that had ended.
         if state.restored {
             return;
         }
@@ -275,7 +279,7 @@ async fn check_usage(world: &Arc<SimWorld>) {
     world.expect(found);
 }
 
-/// After an old copy was restored, a person orders the removal of what nobody owns.
+/// After the restore of an old copy, orders the removal of quarantined partitions as an administrator would.
 async fn release_quarantined(world: &Arc<SimWorld>) {
     if !world.state().restored {
         return;
@@ -286,13 +290,13 @@ async fn release_quarantined(world: &Arc<SimWorld>) {
         .values()
         .filter(|entry| entry.state == EntryState::Quarantined);
     for entry in quarantined {
-        // What does not go now goes with the next round.
+        // A failed removal is retried in the next round.
         let _ = ledger.release_quarantined(&entry.id).await;
     }
     repair(world, &ledger, "administrator").await;
 }
 
-/// The sum of many reports.
+/// Returns the sum of many reports.
 pub(super) fn sum<'a>(reports: impl IntoIterator<Item = &'a SimReport>) -> SimReport {
     let mut sum = SimReport::default();
     reports.into_iter().for_each(|report| sum.merge(report));

@@ -1,4 +1,4 @@
-//! The ledger's store of a simulation: in memory, compare-and-swap, with faults. Every commit is looked at.
+//! Ledger store of a simulation: in memory, with compare-and-swap and faults. Every commit is checked.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,23 +22,23 @@ struct SimContents {
     cordons: BTreeMap<CordonId, Arc<Cordon>>,
 }
 
-/// The store. Clones share it.
+/// Store of a simulation. Clones share it.
 #[derive(Clone)]
 pub(super) struct SimStore {
-    kept: Arc<Mutex<SimContents>>,
+    contents: Arc<Mutex<SimContents>>,
     world: Weak<SimWorld>,
-    /// The driver whose ledger writes; none for another process.
+    /// Driver whose ledger writes; none for another process.
     driver: Option<usize>,
 }
 
-/// What happens to a commit.
+/// Fault of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreFault {
-    /// Nothing is written.
+    /// The commit is not written.
     Broken,
-    /// It is written, and nobody hears of it.
+    /// The commit is written, and its reply is lost.
     LostReply,
-    /// It takes this long.
+    /// The commit takes this long.
     Slow(Duration),
 }
 
@@ -69,13 +69,13 @@ pub(super) fn by_primary(entries: &Entries) -> Entries {
 impl SimStore {
     pub(super) fn new(world: Weak<SimWorld>) -> Self {
         Self {
-            kept: Arc::default(),
+            contents: Arc::default(),
             world,
             driver: None,
         }
     }
 
-    /// The same store, as the process of `driver` uses it.
+    /// Returns the same store for the process of `driver`.
     pub(super) fn of(&self, driver: Option<usize>) -> Self {
         Self {
             driver,
@@ -83,7 +83,7 @@ impl SimStore {
         }
     }
 
-    /// Draws whether the process that made these changes is suspended before it acts upon them.
+    /// Draws whether the process that made these changes is suspended before it acts on them.
     async fn suspend_after(&self, world: &SimWorld, changes: &[Change]) {
         let calls = |change: &Change| match change {
             Change::Put(entry) => matches!(
@@ -102,56 +102,56 @@ impl SimStore {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, SimContents> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn contents(&self) -> MutexGuard<'_, SimContents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entries, with the primary names of their controllers.
+    /// Returns the entries, with the primary names of their controllers.
     pub(super) fn entries(&self) -> Entries {
-        by_primary(&self.kept().entries)
+        by_primary(&self.contents().entries)
     }
 
     pub(super) fn cordons(&self) -> Vec<Cordon> {
-        let kept = self.kept();
-        kept.cordons.values().map(|one| Cordon::clone(one)).collect()
+        let contents = self.contents();
+        contents.cordons.values().map(|one| Cordon::clone(one)).collect()
     }
 
     pub(super) fn revision(&self) -> u64 {
-        self.kept().revision
+        self.contents().revision
     }
 
-    /// Puts `entries` in the place of all that is there.
+    /// Replaces all entries.
     pub(super) fn replace(&self, entries: Entries) {
-        let mut kept = self.kept();
-        kept.entries = entries;
-        kept.revision += 1;
+        let mut contents = self.contents();
+        contents.entries = entries;
+        contents.revision += 1;
     }
 
     fn write(&self, basis: &Revision, changes: &[Change]) -> Result<(Entries, Entries, u64), StoreError> {
-        let mut kept = self.kept();
-        if basis.as_str() != kept.revision.to_string() {
+        let mut contents = self.contents();
+        if basis.as_str() != contents.revision.to_string() {
             return Err(StoreError::Conflict { basis: basis.clone() });
         }
-        let before = kept.entries.clone();
+        let before = contents.entries.clone();
         for change in changes {
             match change {
-                Change::Put(entry) => drop(kept.entries.insert(entry.id.clone(), Arc::clone(entry))),
-                Change::Remove(id) => drop(kept.entries.remove(id)),
+                Change::Put(entry) => drop(contents.entries.insert(entry.id.clone(), Arc::clone(entry))),
+                Change::Remove(id) => drop(contents.entries.remove(id)),
                 Change::Cordon(cordon) => {
-                    kept.cordons.insert(cordon.id.clone(), Arc::clone(cordon));
+                    contents.cordons.insert(cordon.id.clone(), Arc::clone(cordon));
                 }
-                Change::Lift(id) => drop(kept.cordons.remove(id)),
+                Change::Lift(id) => drop(contents.cordons.remove(id)),
             }
         }
-        kept.revision += 1;
-        Ok((before, kept.entries.clone(), kept.revision))
+        contents.revision += 1;
+        Ok((before, contents.entries.clone(), contents.revision))
     }
 }
 
 fn unavailable(step: &'static str) -> StoreError {
     StoreError::Unavailable {
         step,
-        detail: "the disk is gone".into(),
+        detail: "the disk failed".into(),
     }
 }
 
@@ -163,15 +163,19 @@ impl LedgerStore for SimStore {
         {
             return Err(unavailable("read"));
         }
-        let kept = self.kept();
-        let revision = Revision::new(kept.revision.to_string());
+        let contents = self.contents();
+        let revision = Revision::new(contents.revision.to_string());
         if newer_than == Some(&revision) {
             return Ok(None);
         }
         Ok(Some(Snapshot {
             revision,
-            entries: kept.entries.values().map(|entry| Entry::clone(entry)).collect(),
-            cordons: kept.cordons.values().map(|one| Cordon::clone(one)).collect(),
+            entries: contents
+                .entries
+                .values()
+                .map(|entry| Entry::clone(entry))
+                .collect(),
+            cordons: contents.cordons.values().map(|one| Cordon::clone(one)).collect(),
         }))
     }
 

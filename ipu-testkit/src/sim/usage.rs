@@ -1,4 +1,4 @@
-//! The simulator's own count of who held what for how long, from what it sees committed; the ledger's records have to agree.
+//! Independent record of partition holds from the observed commits; the ledger's usage records must agree.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use ipu_core::{EntryState, Operation, PartitionId, Timestamp, UsageRecord};
 use super::invariants::BrokenInvariant;
 use super::store::Entries;
 
-/// What tells a hold from every other.
+/// Identity of a hold.
 type Key = (PartitionId, u64, Timestamp);
 
 #[derive(Default)]
@@ -15,15 +15,15 @@ pub(super) struct Holds(BTreeMap<Key, RecordedHold>);
 
 struct RecordedHold {
     ipus: u64,
-    /// When the commit began that ended it.
+    /// Start time of the commit that ended it.
     until: Option<u64>,
-    /// Whether the controller may have made it.
+    /// Whether the controller may have created it.
     made: bool,
 }
 
 impl Holds {
-    /// The ledger holds `entries` from a commit on that began at `now`.
-    pub(super) fn see(&mut self, entries: &Entries, now: u64) {
+    /// Records that the ledger holds `entries` since a commit that began at `now`.
+    pub(super) fn observe(&mut self, entries: &Entries, now: u64) {
         let mut held: BTreeMap<Key, bool> = BTreeMap::new();
         for entry in entries.values() {
             let Some(since) = entry.held_since else { continue };
@@ -49,16 +49,16 @@ impl Holds {
                 hold.until.get_or_insert(now);
             }
         }
-        // What the controller refused held nothing.
+        // A rejected create held nothing.
         self.0.retain(|_, hold| hold.made || hold.until.is_none());
     }
 
-    /// How many there were.
+    /// Returns the number of holds.
     pub(super) fn len(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// What was counted and what was recorded, in IPUs times milliseconds.
+    /// Compares the observed holds with the records, in IPU-milliseconds.
     pub(super) fn compare(&self, records: &[UsageRecord]) -> Result<(), BrokenInvariant> {
         let broken = |message: String| {
             Err(BrokenInvariant {
@@ -79,7 +79,7 @@ impl Holds {
             }
         }
         match left.keys().next() {
-            Some(key) => broken(format!("{key:?} was held and is not recorded")),
+            Some(key) => broken(format!("{key:?} was held but is not recorded")),
             None => Ok(()),
         }
     }
@@ -99,9 +99,9 @@ mod tests {
     fn held(number: u32, state: EntryState) -> Entry {
         let owner = Owner {
             kind: "Test".into(),
-            job: JobKey::new("ns", "job", "1").expect("a key"),
+            job: JobKey::new("ns", "job", "1").expect("a valid key"),
         };
-        let size = 4.try_into().expect("a size");
+        let size = 4.try_into().expect("a valid size");
         let request = Request::of_instance(owner, number, PartitionSpec::of_size(size));
         let window = CallWindow {
             now: Timestamp::from_millis(1_000),
@@ -130,27 +130,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_doubled_too_short_or_was_refused_is_told() {
+    fn missing_duplicate_short_and_rejected_holds_are_reported() {
         let mut holds = Holds::default();
         let used = held(0, EntryState::Active);
         let fence = Timestamp::from_millis(0);
         let operation = Operation::Create;
         let refused = held(1, EntryState::Intent { operation, fence });
-        holds.see(&entries(&[used.clone(), refused.clone()]), 1_000);
-        holds.see(&entries(&[]), 61_000);
+        holds.observe(&entries(&[used.clone(), refused.clone()]), 1_000);
+        holds.observe(&entries(&[]), 61_000);
         assert_eq!(holds.len(), 1);
 
-        let gone = |at| UsageRecord::of(&used, None, Timestamp::from_millis(at)).expect("a hold ends");
+        let ended = |at| UsageRecord::of(&used, None, Timestamp::from_millis(at)).expect("the hold ends");
         assert_eq!(UsageRecord::of(&refused, None, fence), None);
         let found = |records: &[UsageRecord]| holds.compare(records).err().map(|broken| broken.message);
-        assert_eq!(found(&[gone(61_000)]), None);
-        assert_eq!(found(&[gone(61_050)]), None);
-        let told = |records: &[UsageRecord], words: &str| {
+        assert_eq!(found(&[ended(61_000)]), None);
+        assert_eq!(found(&[ended(61_050)]), None);
+        let assert_found = |records: &[UsageRecord], expected: &str| {
             let message = found(records).unwrap_or_default();
-            assert!(message.contains(words), "{message:?} without {words:?}");
+            assert!(message.contains(expected), "{message:?} without {expected:?}");
         };
-        told(&[], "is not recorded");
-        told(&[gone(61_000), gone(61_000)], "recorded twice");
-        told(&[gone(62_000)], "IPU-ms");
+        assert_found(&[], "is not recorded");
+        assert_found(&[ended(61_000), ended(61_000)], "recorded twice");
+        assert_found(&[ended(62_000)], "IPU-ms");
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that a simulation consists of, and what all its parts share: the clock, the log, the dice, the verdict.
+//! Shared state of a simulation: clock, log, random numbers, violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ use super::usage::Holds;
 use crate::fake::FakeController;
 use crate::random::Random;
 
-/// When simulations begin: late enough that no subtraction reaches 0.
+/// Start time of simulations, in milliseconds: late enough that no subtraction reaches 0.
 const EPOCH: u64 = 1_000_000;
 
 pub(super) struct SimWorld {
@@ -33,27 +33,27 @@ pub(super) struct SimWorld {
     start: Instant,
     pub(super) controllers: Vec<(ControllerName, FakeController)>,
     pub(super) store: SimStore,
-    /// What the ledgers record of those who held something.
+    /// Usage records of the ledgers.
     pub(super) usage: MemoryUsageLog,
     state: Mutex<SimWorldState>,
-    /// Apart from the rest, because controllers look into it while they work.
+    /// Separate from the rest, because controllers read it during their operations.
     processes: Arc<Mutex<Processes>>,
 }
 
-/// One scheduler host.
+/// Scheduler host.
 #[derive(Default)]
 pub(super) struct Driver {
-    /// How often it was started; none while it is down.
-    pub(super) life: Option<u32>,
-    pub(super) lives: u32,
+    /// Number of the current start; none while it is down.
+    pub(super) incarnation: Option<u32>,
+    pub(super) starts: u32,
     pub(super) tasks: Vec<JoinHandle<()>>,
     pub(super) down_since: Option<u64>,
-    /// Until when it is suspended.
+    /// End of its suspension.
     pub(super) suspended_until: Option<Instant>,
     pub(super) ledger: Option<super::driver::SimLedger>,
 }
 
-/// Who was granted a partition last.
+/// Last user of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) generation: u64,
@@ -61,7 +61,7 @@ pub(super) struct User {
     pub(super) attempt: u32,
 }
 
-/// What changes.
+/// Mutable state.
 pub(super) struct SimWorldState {
     pub(super) random: Random,
     pub(super) log: String,
@@ -72,21 +72,21 @@ pub(super) struct SimWorldState {
     /// Partitions that their controller has lost by itself.
     pub(super) lost: BTreeSet<(ControllerName, PartitionId)>,
     pub(super) users: BTreeMap<(ControllerName, PartitionId), User>,
-    /// The IPUs that owners were granted.
+    /// IPUs that owners were granted.
     pub(super) grants: Grants,
-    /// What owners want.
+    /// Partitions that owners request.
     pub(super) wanted: RequestedPartitions,
-    /// The machines that get nothing new.
+    /// Cordoned machines.
     pub(super) cordons: Vec<SimCordon>,
-    /// The owner of many requests, if there was one, and whether it has left.
+    /// Owner of a flood of requests, if there was one, and whether it has left.
     pub(super) flood: Option<Owner>,
     pub(super) flood_is_over: bool,
-    /// The list of controllers, as an administrator has edited it.
+    /// List of controllers, as an administrator has edited it.
     pub(super) listed: Vec<ControllerName>,
-    pub(super) manners: ProcessBehaviour,
-    /// Whether the ledger was replaced by an old copy of itself.
+    pub(super) behaviour: ProcessBehaviour,
+    /// Whether the ledger was replaced by an old copy.
     pub(super) restored: bool,
-    /// Who held something, by what was committed.
+    /// Partition holds according to commits.
     pub(super) holds: Holds,
 }
 
@@ -103,9 +103,9 @@ impl SimWorld {
                     controller.on_create(Arc::clone(hook));
                 }
                 let (name, processes) = (name.clone(), Arc::clone(&processes));
-                controller.watch(Arc::new(move |id: &PartitionId, at: Instant| {
+                controller.set_users(Arc::new(move |id: &PartitionId, at: Instant| {
                     let processes = locked(&processes);
-                    let mut living = processes.living(millis(start, at));
+                    let mut living = processes.running(millis(start, at));
                     let user = living.find(|(_, _, other, place)| *other == id && **place == name)?;
                     let (which, attempt) = (user.0, user.1);
                     Some(format!("{which:?} of attempt {attempt}"))
@@ -130,7 +130,7 @@ impl SimWorld {
                     .map(|(name, _)| name.clone())
                     .chain(profile.alias())
                     .collect(),
-                manners: ProcessBehaviour::Wild,
+                behaviour: ProcessBehaviour::Wild,
                 restored: false,
                 holds: Holds::default(),
             };
@@ -147,12 +147,12 @@ impl SimWorld {
         })
     }
 
-    // A panic is an end of the simulation: nobody looks at what it leaves but for the log.
+    // A panic ends the simulation: only the log is read afterwards.
     pub(super) fn state(&self) -> MutexGuard<'_, SimWorldState> {
         locked(&self.state)
     }
 
-    /// The processes, after everything that controllers do by themselves has been done.
+    /// Returns the processes after all due controller events.
     pub(super) fn processes(&self) -> MutexGuard<'_, Processes> {
         for (_, controller) in &self.controllers {
             controller.settle();
@@ -174,10 +174,14 @@ impl SimWorld {
         found.map(|(_, controller)| controller)
     }
 
-    pub(super) fn say(&self, who: &str, what: impl std::fmt::Display) {
+    pub(super) fn log(&self, source: &str, message: impl std::fmt::Display) {
         let at = self.millis() - EPOCH;
-        // Writing to a text does not fail.
-        let _ = writeln!(self.state().log, "{:>9.3} {who}: {what}", at as f64 / 1000.0);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            self.state().log,
+            "{:>9.3} {source}: {message}",
+            at as f64 / 1000.0
+        );
     }
 
     pub(super) fn below(&self, end: u32) -> u32 {
@@ -188,45 +192,45 @@ impl SimWorld {
         self.state().random.chance(percent)
     }
 
-    /// Notes that an invariant is broken. The first one counts.
-    pub(super) fn breaks(&self, broken: BrokenInvariant) {
-        self.say(
+    /// Records a violated invariant. The first one counts.
+    pub(super) fn record_violation(&self, broken: BrokenInvariant) {
+        self.log(
             "invariant",
-            format_args!("{} is broken: {}", broken.invariant, broken.message),
+            format_args!("invariant {} is violated: {}", broken.invariant, broken.message),
         );
         self.state().broken.get_or_insert(broken);
     }
 
     pub(super) fn expect(&self, found: Result<(), BrokenInvariant>) {
         if let Err(broken) = found {
-            self.breaks(broken);
+            self.record_violation(broken);
         }
     }
 
-    /// Until when a driver is suspended; none if it runs.
+    /// Returns the end of a driver's suspension; none if it runs.
     pub(super) fn suspended_until(&self, driver: usize) -> Option<Instant> {
         let until = self.state().drivers[driver].suspended_until;
         until.filter(|until| *until > Instant::now())
     }
 
     pub(super) fn is_wild(&self) -> bool {
-        self.state().manners == ProcessBehaviour::Wild
+        self.state().behaviour == ProcessBehaviour::Wild
     }
 
     pub(super) fn count_event(&self, event: &'static str) {
         *self.state().report.events.entry(event).or_default() += 1;
     }
 
-    /// What happens to an effect, or to the write of the status.
+    /// Draws the fault of an effect, or of recording the status.
     pub(super) fn draw_effect_fault(&self, effect: &str) -> Option<&'static str> {
         let mut state = self.state();
-        // What is seldom done fails often, so that it is seen to.
+        // Rare effects fail often, so that their faults are covered.
         let seldom = matches!(
             effect,
             "ResetPartition" | "StartLauncher" | "StopLauncher" | "Finalize"
         );
         let rate = (self.profile.effect_faults * if seldom { 4 } else { 1 }).min(60);
-        if state.manners == ProcessBehaviour::Calm || !state.random.chance(rate) {
+        if state.behaviour == ProcessBehaviour::Calm || !state.random.chance(rate) {
             return None;
         }
         Some(*state.random.pick::<&'static str>(&SimReport::EFFECT_FAULTS))
@@ -243,7 +247,7 @@ impl SimWorld {
 
     pub(super) fn draw_store_fault(&self, operation: &'static str) -> Option<StoreFault> {
         let mut state = self.state();
-        if state.manners == ProcessBehaviour::Calm || !state.random.chance(self.profile.store_faults) {
+        if state.behaviour == ProcessBehaviour::Calm || !state.random.chance(self.profile.store_faults) {
             return None;
         }
         let fault = match state.random.below(3) {
@@ -259,9 +263,9 @@ impl SimWorld {
         Some(fault)
     }
 
-    /// Ends all that driver `number` does, wherever it is.
-    pub(super) fn crash(&self, number: usize, why: &str) {
-        self.say("world", format_args!("driver {number} crashes {why}"));
+    /// Ends all tasks of driver `number` at any point.
+    pub(super) fn crash(&self, number: usize, reason: &str) {
+        self.log("world", format_args!("driver {number} crashes {reason}"));
         let now = self.millis();
         let mut state = self.state();
         *state.report.events.entry("driver crashed").or_default() += 1;
@@ -269,7 +273,7 @@ impl SimWorld {
             job.driver = None;
         }
         let driver = &mut state.drivers[number];
-        driver.life = None;
+        driver.incarnation = None;
         driver.suspended_until = None;
         driver.down_since = Some(now);
         for task in driver.tasks.drain(..) {

@@ -1,4 +1,4 @@
-//! Cases about what other processes see, and what is left after one ended.
+//! Cases about visibility in other processes, and durability after a process ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,20 +8,22 @@ use tokio::task::{JoinSet, yield_now};
 
 use super::contents_diff::LedgerContents;
 use super::fixtures::{entry, put, put_attempt, remove};
-use super::harness::{Bench, CaseResult, all, commit, error_text, holds, load, load_if_newer};
-use crate::conformance::{broken, same};
+use super::harness::{
+    CaseResult, StoreFixture, check_contents, commit, error_text, join_all, load, load_if_newer,
+};
+use crate::conformance::{broken, check_eq};
 
-/// How many times a pair of entries is written while others read it.
+/// Number of writes of a pair of entries while others read it.
 const WRITES: u32 = 24;
 
-/// How many processes read meanwhile.
+/// Number of concurrent readers.
 const READERS: usize = 3;
 
-pub(super) async fn what_is_committed_is_seen_by_others_at_once<S: LedgerStore>(
-    bench: &Bench<'_, S>,
+pub(super) async fn a_commit_is_visible_to_other_processes_immediately<S: LedgerStore>(
+    fixture: &StoreFixture<'_, S>,
 ) -> CaseResult {
-    let stores = bench.open_all(3).await;
-    let (mut revision, mut book) = load(&stores[0]).await?;
+    let stores = fixture.open_all(3).await;
+    let (mut revision, mut contents) = load(&stores[0]).await?;
     for store in &stores {
         load(store).await?;
     }
@@ -34,13 +36,13 @@ pub(super) async fn what_is_committed_is_seen_by_others_at_once<S: LedgerStore>(
         };
         let before = revision;
         revision = commit(writer, &before, &changes).await?;
-        book.apply(&changes);
-        for reader in stores.iter().chain([&bench.open().await]) {
-            let rule = "what is committed is seen by every process as soon as commit answers";
-            let Some((found, seen)) = load_if_newer(reader, Some(&before)).await? else {
-                return Err(broken(rule, format!("revision {revision}"), "nothing new"));
+        contents.apply(&changes);
+        for reader in stores.iter().chain([&fixture.open().await]) {
+            let rule = "a commit is visible to every process as soon as commit returns";
+            let Some((found, actual)) = load_if_newer(reader, Some(&before)).await? else {
+                return Err(broken(rule, format!("revision {revision}"), "no newer snapshot"));
             };
-            book.check(rule, &seen)?;
+            contents.check(rule, &actual)?;
             if found != revision {
                 return Err(broken(rule, format!("revision {revision}"), found));
             }
@@ -49,20 +51,18 @@ pub(super) async fn what_is_committed_is_seen_by_others_at_once<S: LedgerStore>(
     Ok(())
 }
 
-pub(super) async fn what_is_committed_is_there_after_reopening<S: LedgerStore>(
-    bench: &Bench<'_, S>,
-) -> CaseResult {
-    let mut book = LedgerContents::default();
-    let mut known = None;
+pub(super) async fn a_commit_survives_reopening<S: LedgerStore>(fixture: &StoreFixture<'_, S>) -> CaseResult {
+    let mut contents = LedgerContents::default();
+    let mut last = None;
     for number in 0..6 {
-        // Each process opens, looks whether all is there, writes once and is gone.
-        let store = bench.open().await;
-        let rule = "what was committed is there when the store is opened again";
-        let revision = holds(&store, rule, &book).await?;
-        if known.as_ref().is_some_and(|known| *known != revision) {
+        // Each process opens the store, checks its contents, writes once and ends.
+        let store = fixture.open().await;
+        let rule = "committed changes survive reopening";
+        let revision = check_contents(&store, rule, &contents).await?;
+        if last.as_ref().is_some_and(|last| *last != revision) {
             return Err(broken(
-                "the revision is the same when the store is opened again",
-                known.map_or_else(String::new, |known: Revision| known.to_string()),
+                "the revision survives reopening",
+                last.map_or_else(String::new, |last: Revision| last.to_string()),
                 revision,
             ));
         }
@@ -70,22 +70,22 @@ pub(super) async fn what_is_committed_is_there_after_reopening<S: LedgerStore>(
         if number > 1 {
             changes.push(remove(&format!("b{}", number - 2)));
         }
-        known = Some(commit(&store, &revision, &changes).await?);
-        book.apply(&changes);
+        last = Some(commit(&store, &revision, &changes).await?);
+        contents.apply(&changes);
     }
-    holds(
-        &bench.open().await,
-        "what was committed is there when the store is opened again",
-        &book,
+    check_contents(
+        &fixture.open().await,
+        "committed changes survive reopening",
+        &contents,
     )
     .await?;
     Ok(())
 }
 
-pub(super) async fn readers_see_whole_commits_and_never_go_back<S: LedgerStore>(
-    bench: &Bench<'_, S>,
+pub(super) async fn readers_see_atomic_commits_in_order<S: LedgerStore>(
+    fixture: &StoreFixture<'_, S>,
 ) -> CaseResult {
-    let (writer, revision) = bench.open_with(&pair(0)).await?;
+    let (writer, revision) = fixture.open_with(&pair(0)).await?;
     let written = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     tasks.spawn({
@@ -96,39 +96,39 @@ pub(super) async fn readers_see_whole_commits_and_never_go_back<S: LedgerStore>(
             outcome
         }
     });
-    for reader in bench.open_all(READERS).await {
+    for reader in fixture.open_all(READERS).await {
         let written = Arc::clone(&written);
         tasks.spawn(async move {
             let mut last = 0;
             loop {
                 let over = written.load(Ordering::SeqCst);
-                let now = whole(&load(&reader).await?.1)?;
+                let now = check_pair(&load(&reader).await?.1)?;
                 if now < last {
                     return Err(broken(
-                        "no reader sees an older ledger after a newer one",
+                        "a reader never sees an older ledger after a newer one",
                         format!("write {last} or later"),
                         format!("write {now}"),
                     ));
                 }
                 if over {
-                    return same("whoever loads after the last commit sees it", &now, &WRITES);
+                    return check_eq("a load after the last commit returns it", &now, &WRITES);
                 }
                 last = now;
                 yield_now().await;
             }
         });
     }
-    all(tasks).await?;
+    join_all(tasks).await?;
     Ok(())
 }
 
 async fn write_pairs(writer: &impl LedgerStore, mut revision: Revision) -> CaseResult {
     for number in 1..=WRITES {
         revision = writer.commit(&revision, &pair(number)).await.map_err(|error| {
-            let rule = "whoever writes alone is not refused while others read";
+            let rule = "a single writer is not rejected while others read";
             broken(rule, "a revision", error_text(&error))
         })?;
-        // Readers come in at other places of a commit from time to time, whatever the order of the tasks is.
+        // Varies the interleaving with readers, independent of the task order.
         for _ in 0..=number % 3 {
             yield_now().await;
         }
@@ -136,18 +136,18 @@ async fn write_pairs(writer: &impl LedgerStore, mut revision: Revision) -> CaseR
     Ok(())
 }
 
-/// Two entries that say the same in every commit.
+/// Two entries with the same attempt in every commit.
 fn pair(number: u32) -> [ipu_core::Change; 2] {
     [put_attempt("left", number), put_attempt("right", number)]
 }
 
-/// Which write of the pair `book` shows.
-fn whole(book: &LedgerContents) -> CaseResult<u32> {
-    let attempt = |name| book.get(&entry(name).id).map(|entry| entry.attempt);
+/// Returns the write number of the pair in `contents`.
+fn check_pair(contents: &LedgerContents) -> CaseResult<u32> {
+    let attempt = |name| contents.get(&entry(name).id).map(|entry| entry.attempt);
     match (attempt("left"), attempt("right")) {
         (Some(left), Some(right)) if left == right => Ok(left),
         (left, right) => Err(broken(
-            "a snapshot shows all changes of a commit or none",
+            "a snapshot contains all changes of a commit or none",
             "two entries of one write",
             format!("writes {left:?} and {right:?}"),
         )),

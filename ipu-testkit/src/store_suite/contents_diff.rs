@@ -1,4 +1,4 @@
-//! What a ledger has to hold, and how what it holds differs.
+//! Expected contents of a ledger, and the difference from actual contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::harness::CaseResult;
 use crate::conformance::broken;
 
-/// The entries and the cordons of a ledger, by id.
+/// Entries and cordons of a ledger, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LedgerContents {
     entries: BTreeMap<PartitionId, Entry>,
@@ -22,16 +22,16 @@ impl LedgerContents {
         let entries = entries.into_iter().map(|entry| (entry.id.clone(), entry));
         let cordons = cordons.into_iter().map(|one| (one.id.clone(), one));
         Ok(Self {
-            entries: each_once("entry", entries)?,
-            cordons: each_once("exclusion", cordons)?,
+            entries: unique_by_id("entry", entries)?,
+            cordons: unique_by_id("exclusion", cordons)?,
         })
     }
 
-    /// What an empty ledger holds after `changes`.
+    /// Returns the contents of an empty ledger after `changes`.
     pub(super) fn after(changes: &[Change]) -> Self {
-        let mut book = Self::default();
-        book.apply(changes);
-        book
+        let mut contents = Self::default();
+        contents.apply(changes);
+        contents
     }
 
     pub(super) fn apply(&mut self, changes: &[Change]) {
@@ -57,22 +57,22 @@ impl LedgerContents {
         self.entries.len()
     }
 
-    /// `seen` has to be the same.
-    pub(super) fn check(&self, rule: &str, seen: &Self) -> CaseResult {
-        match self.difference(seen) {
+    /// Checks that `actual` is the same.
+    pub(super) fn check(&self, rule: &str, actual: &Self) -> CaseResult {
+        match self.difference(actual) {
             None => Ok(()),
-            Some((expected, seen)) => Err(broken(rule, expected, seen)),
+            Some((expected, actual)) => Err(broken(rule, expected, actual)),
         }
     }
 
-    /// The first thing in which `seen` differs.
-    pub(super) fn difference(&self, seen: &Self) -> Option<(String, String)> {
-        difference("entry", "entries", &self.entries, &seen.entries)
-            .or_else(|| difference("exclusion", "exclusions", &self.cordons, &seen.cordons))
+    /// Returns the first difference of `actual`.
+    pub(super) fn difference(&self, actual: &Self) -> Option<(String, String)> {
+        difference("entry", "entries", &self.entries, &actual.entries)
+            .or_else(|| difference("cordon", "cordons", &self.cordons, &actual.cordons))
     }
 }
 
-fn each_once<K: Ord + Display + Clone, V>(
+fn unique_by_id<K: Ord + Display + Clone, V>(
     kind: &str,
     all: impl Iterator<Item = (K, V)>,
 ) -> CaseResult<BTreeMap<K, V>> {
@@ -80,7 +80,7 @@ fn each_once<K: Ord + Display + Clone, V>(
     for (id, value) in all {
         if map.insert(id.clone(), value).is_some() {
             return Err(broken(
-                &format!("a snapshot has each {kind} once"),
+                &format!("a snapshot contains each {kind} once"),
                 format!("one {kind} {id}"),
                 "several",
             ));
@@ -93,34 +93,34 @@ fn difference<K: Ord + Display, V: PartialEq + Serialize>(
     kind: &str,
     kinds: &str,
     expected: &BTreeMap<K, V>,
-    seen: &BTreeMap<K, V>,
+    actual: &BTreeMap<K, V>,
 ) -> Option<(String, String)> {
     let count = |of: &BTreeMap<K, V>| match of.len() {
         1 => format!("1 {kind}"),
         many => format!("{many} {kinds}"),
     };
     for (id, value) in expected {
-        match seen.get(id) {
+        match actual.get(id) {
             None => {
                 return Some((
                     format!("{}, with {id}", count(expected)),
-                    format!("{}, without it", count(seen)),
+                    format!("{}, without it", count(actual)),
                 ));
             }
             Some(other) if other != value => return Some(fields(id, value, other)),
             Some(_) => {}
         }
     }
-    let more = seen.keys().find(|id| !expected.contains_key(*id))?;
+    let more = actual.keys().find(|id| !expected.contains_key(*id))?;
     Some((
         format!("{}, without {more}", count(expected)),
-        format!("{}, with it", count(seen)),
+        format!("{}, with it", count(actual)),
     ))
 }
 
-/// The fields in which two records of one id differ.
-fn fields<V: Serialize>(id: &impl Display, expected: &V, seen: &V) -> (String, String) {
-    let (wanted, found) = (object(expected), object(seen));
+/// Returns the fields in which two records of one id differ.
+fn fields<V: Serialize>(id: &impl Display, expected: &V, actual: &V) -> (String, String) {
+    let (wanted, found) = (object(expected), object(actual));
     let all: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
     let differing: Vec<_> = all
         .into_iter()
@@ -140,6 +140,6 @@ fn fields<V: Serialize>(id: &impl Display, expected: &V, seen: &V) -> (String, S
 fn object(record: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(record) {
         Ok(Value::Object(fields)) => fields,
-        other => panic!("a record is an object in JSON, not {other:?}"),
+        other => panic!("a record must be a JSON object, not {other:?}"),
     }
 }

@@ -10,54 +10,54 @@ use ipu_core::{
     Operation, Owner, PartitionSpec, PlacedBy, PlacementConstraint, QueuePolicy, Request, Timestamp,
 };
 
-/// The change that puts [`entry`].
+/// Returns the change that puts [`entry`].
 pub(super) fn put(name: &str) -> Change {
     Change::Put(Arc::new(entry(name)))
 }
 
-/// The change that puts [`entry`] with this attempt.
+/// Returns the change that puts [`entry`] with this attempt.
 pub(super) fn put_attempt(name: &str, attempt: u32) -> Change {
     let mut entry = entry(name);
     entry.attempt = attempt;
     Change::Put(Arc::new(entry))
 }
 
-/// The change that removes [`entry`].
+/// Returns the change that removes [`entry`].
 pub(super) fn remove(name: &str) -> Change {
     Change::Remove(entry(name).id)
 }
 
-/// The change that cordons one IPU under the id `name`.
+/// Returns the change that cordons one IPU under the id `name`.
 pub(super) fn cordon(name: &str, reason: &str) -> Change {
     let mut cordon = Cordon::new(
-        made(CordonId::new(name)),
+        valid(CordonId::new(name)),
         controller(),
-        CordonTarget::Ipu(made(AgentId::new("agent-1")), 3),
-        made(CordonOwner::new("system:serviceaccount:suite:somebody")),
+        CordonTarget::Ipu(valid(AgentId::new("agent-1")), 3),
+        valid(CordonOwner::new("system:serviceaccount:suite:somebody")),
         format!("{reason} {TEXT}"),
     );
     cordon.since = Timestamp::from_millis(u64::MAX);
     Change::Cordon(Arc::new(cordon))
 }
 
-/// The change that lifts [`cordon`].
+/// Returns the change that lifts [`cordon`].
 pub(super) fn lift(name: &str) -> Change {
-    Change::Lift(made(CordonId::new(name)))
+    Change::Lift(valid(CordonId::new(name)))
 }
 
-/// An entry as the ledger makes it for a request that has to wait.
+/// Returns an entry as the ledger records it for a queued request.
 pub(super) fn entry(name: &str) -> Entry {
-    let job = made(JobKey::new("suite", name, "0c5a1e9e-0000-4000-8000-000000000001"));
+    let job = valid(JobKey::new("suite", name, "0c5a1e9e-0000-4000-8000-000000000001"));
     let owner = Owner {
         kind: "Suite".into(),
         job,
     };
-    let request = Request::of_instance(owner, 0, PartitionSpec::of_size(made(IpuCount::try_from(4))));
+    let request = Request::of_instance(owner, 0, PartitionSpec::of_size(valid(IpuCount::try_from(4))));
     let window = CallWindow {
         now: Timestamp::from_millis(1_700_000_000_000),
         settle: Duration::from_secs(30),
     };
-    let step = made(LedgerState::default().request(
+    let step = valid(LedgerState::default().request(
         &request,
         &ControllersSnapshot::default(),
         &QueuePolicy::default(),
@@ -65,23 +65,23 @@ pub(super) fn entry(name: &str) -> Entry {
     ));
     match step.changes.first() {
         Some(Change::Put(entry)) => Entry::clone(entry),
-        other => panic!("a first request is recorded, not {other:?}"),
+        other => panic!("a first request must be recorded, not {other:?}"),
     }
 }
 
-/// Changes that put this many entries, which differ in their ids alone.
+/// Returns changes that put entries with these numbers, which differ only in their ids.
 pub(super) fn put_many(numbers: Range<usize>) -> Vec<Change> {
     let like = entry("many");
     let numbered = numbers.map(|number| {
         let mut entry = like.clone();
-        entry.id = made(format!("many-{number}").parse());
+        entry.id = valid(format!("many-{number}").parse());
         Change::Put(Arc::new(entry))
     });
     numbered.collect()
 }
 
-/// Entries in every state: as plain as they can be, and with every field used to its limits.
-pub(super) fn of_every_kind() -> Vec<Entry> {
+/// Returns entries in every state: with minimal fields, and with every field at its limits.
+pub(super) fn entries_of_every_kind() -> Vec<Entry> {
     let states = || every_state().into_iter().enumerate();
     let plain = states().map(|(number, state)| {
         let mut entry = entry(&format!("plain{number}"));
@@ -124,21 +124,21 @@ fn every_state() -> Vec<EntryState> {
     ]
 }
 
-/// What people and controllers write.
+/// Text with special characters, as users and controllers write it.
 const TEXT: &str = "it's \"down\" \\ \u{1F980}\nsecond line\ttab % ' ; -- {}";
 
-/// An entry none of whose fields is as in [`entry`].
+/// Returns an entry that differs from [`entry`] in every field.
 fn full(name: &str, state: EntryState) -> Entry {
     let place = |ipu| IpuPlace { link_domain: 3, ipu };
     let mut entry = entry(name);
     entry.instance = 7;
     entry.attempt = u32::MAX;
     entry.spec = PartitionSpec {
-        size: made(IpuCount::try_from(16)),
+        size: valid(IpuCount::try_from(16)),
         gcds: 2,
         replicas: 4,
         reconfigurable: true,
-        allocation: Some(made(AllocationId::new("alloc-1"))),
+        allocation: Some(valid(AllocationId::new("alloc-1"))),
     };
     entry.state = state;
     entry.overtaken = 16;
@@ -163,10 +163,10 @@ fn full(name: &str, state: EntryState) -> Entry {
 }
 
 fn controller() -> ControllerName {
-    made(ControllerName::new("controller-1"))
+    valid(ControllerName::new("controller-1"))
 }
 
-/// What the suite makes itself is in order.
-fn made<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
-    result.unwrap_or_else(|error| panic!("the suite's own entries are in order: {error}"))
+/// Unwraps a value that the suite constructs.
+fn valid<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("the suite's own values are valid: {error}"))
 }

@@ -1,4 +1,5 @@
-//! What cases work with: the store of one home, opened as often as needed, and calls whose answers are judged.
+//! Harness for store cases: the store of one factory, opened as often as needed, and calls with checked
+//! results.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,42 +9,42 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::contents_diff::LedgerContents;
 use super::store_factory::StoreFactory;
-use crate::conformance::{Stop, broken};
+use crate::conformance::{CaseError, broken};
 
-/// What a case comes to.
-pub(super) type CaseResult<T = ()> = Result<T, Stop>;
+/// Result of a case.
+pub(super) type CaseResult<T = ()> = Result<T, CaseError>;
 
-/// Opens the store of a home.
+/// Opens the store of a factory.
 pub(super) trait StoreOpener<S> {
-    fn open<'a>(&'a self, home: &'a StoreFactory) -> Pin<Box<dyn Future<Output = S> + 'a>>;
+    fn open<'a>(&'a self, factory: &'a StoreFactory) -> Pin<Box<dyn Future<Output = S> + 'a>>;
 }
 
 impl<S, F: AsyncFn(&StoreFactory) -> S> StoreOpener<S> for F {
-    fn open<'a>(&'a self, home: &'a StoreFactory) -> Pin<Box<dyn Future<Output = S> + 'a>> {
-        Box::pin(self(home))
+    fn open<'a>(&'a self, factory: &'a StoreFactory) -> Pin<Box<dyn Future<Output = S> + 'a>> {
+        Box::pin(self(factory))
     }
 }
 
-/// The ledger of one case.
-pub(super) struct Bench<'a, S> {
-    home: StoreFactory,
+/// Ledger of one case.
+pub(super) struct StoreFixture<'a, S> {
+    factory: StoreFactory,
     opener: &'a dyn StoreOpener<S>,
 }
 
-impl<'a, S: LedgerStore> Bench<'a, S> {
+impl<'a, S: LedgerStore> StoreFixture<'a, S> {
     pub(super) fn new(opener: &'a dyn StoreOpener<S>) -> Self {
         Self {
-            home: StoreFactory::new(),
+            factory: StoreFactory::new(),
             opener,
         }
     }
 
-    /// The store as one more process sees it.
+    /// Opens the store as another process.
     pub(super) async fn open(&self) -> S {
-        self.opener.open(&self.home).await
+        self.opener.open(&self.factory).await
     }
 
-    /// As `count` processes see it.
+    /// Opens the store as `count` processes.
     pub(super) async fn open_all(&self, count: usize) -> Vec<S> {
         let mut stores = Vec::new();
         for _ in 0..count {
@@ -52,7 +53,7 @@ impl<'a, S: LedgerStore> Bench<'a, S> {
         stores
     }
 
-    /// The store, holding `changes`, and its revision.
+    /// Opens the store with `changes` committed, and returns its revision.
     pub(super) async fn open_with(&self, changes: &[Change]) -> CaseResult<(S, Revision)> {
         let store = self.open().await;
         let empty = load(&store).await?.0;
@@ -61,27 +62,27 @@ impl<'a, S: LedgerStore> Bench<'a, S> {
     }
 }
 
-/// Says the rule of a step that is about more than the call that failed.
-pub(super) fn under(rule: &str) -> impl Fn(Stop) -> Stop + '_ {
+/// Replaces the rule of a failed step by the rule that the step tests.
+pub(super) fn with_rule(rule: &str) -> impl Fn(CaseError) -> CaseError + '_ {
     move |stop| match stop {
-        Stop::Broken { expected, seen, .. } => broken(rule, expected, seen),
-        unable @ Stop::Unable(_) => unable,
+        CaseError::Broken { expected, actual, .. } => broken(rule, expected, actual),
+        unable @ CaseError::Unsupported(_) => unable,
     }
 }
 
-/// All of the ledger.
+/// Loads the whole ledger.
 pub(super) async fn load(store: &impl LedgerStore) -> CaseResult<(Revision, LedgerContents)> {
     match load_if_newer(store, None).await? {
         Some(found) => Ok(found),
         None => Err(broken(
-            "load without a revision to compare with answers the ledger",
+            "load without a known revision returns the ledger",
             "a snapshot",
             "none",
         )),
     }
 }
 
-/// The ledger if it is not at `known` any more.
+/// Loads the ledger if its revision differs from `known`.
 pub(super) async fn load_if_newer(
     store: &impl LedgerStore,
     known: Option<&Revision>,
@@ -89,18 +90,18 @@ pub(super) async fn load_if_newer(
     match store.load(known).await {
         Ok(None) => Ok(None),
         Ok(Some(snapshot)) => {
-            let book = LedgerContents::of(snapshot.entries, snapshot.cordons)?;
-            Ok(Some((snapshot.revision, book)))
+            let contents = LedgerContents::of(snapshot.entries, snapshot.cordons)?;
+            Ok(Some((snapshot.revision, contents)))
         }
         Err(error) => Err(broken(
-            "load answers what is stored",
+            "load returns the stored ledger",
             "a snapshot",
             error_text(&error),
         )),
     }
 }
 
-/// A commit that has to be taken.
+/// Commits changes that the store must accept.
 pub(super) async fn commit(
     store: &impl LedgerStore,
     basis: &Revision,
@@ -108,14 +109,14 @@ pub(super) async fn commit(
 ) -> CaseResult<Revision> {
     let revision = store.commit(basis, changes).await.map_err(|error| {
         broken(
-            "a commit on the newest revision is taken",
+            "a commit on the newest revision is accepted",
             format!("a revision newer than {basis}"),
             error_text(&error),
         )
     })?;
     if revision == *basis {
         return Err(broken(
-            "a commit makes a new revision",
+            "a commit creates a new revision",
             format!("another revision than {basis}"),
             revision,
         ));
@@ -123,46 +124,50 @@ pub(super) async fn commit(
     Ok(revision)
 }
 
-/// A commit that has to be refused because `basis` is old.
-pub(super) async fn conflict(store: &impl LedgerStore, basis: &Revision, changes: &[Change]) -> CaseResult {
+/// Commits changes on the outdated `basis`, which the store must reject as a conflict.
+pub(super) async fn expect_conflict(
+    store: &impl LedgerStore,
+    basis: &Revision,
+    changes: &[Change],
+) -> CaseResult {
     match store.commit(basis, changes).await {
         Err(StoreError::Conflict { .. }) => Ok(()),
         Ok(revision) => Err(broken(
-            "a commit on a revision that is not the newest is refused",
-            format!("Conflict, because the ledger is not at {basis} any more"),
-            format!("it was taken, as revision {revision}"),
+            "a commit on an outdated revision is rejected",
+            format!("Conflict, because the ledger is no longer at {basis}"),
+            format!("accepted as revision {revision}"),
         )),
         Err(error) => Err(broken(
-            "a commit on a revision that is not the newest is refused as a conflict, so that it is tried again",
+            "a commit on an outdated revision is rejected as a conflict, so that the caller retries",
             "Conflict",
             error_text(&error),
         )),
     }
 }
 
-/// The ledger has to hold `expected`. Answers its revision.
-pub(super) async fn holds(
+/// Checks that the ledger contains `expected` and returns its revision.
+pub(super) async fn check_contents(
     store: &impl LedgerStore,
     rule: &str,
     expected: &LedgerContents,
 ) -> CaseResult<Revision> {
-    let (revision, seen) = load(store).await?;
-    expected.check(rule, &seen)?;
+    let (revision, actual) = load(store).await?;
+    expected.check(rule, &actual)?;
     Ok(revision)
 }
 
-/// What all tasks came to; the first breach, if there was one.
-pub(super) async fn all<T: 'static>(mut tasks: JoinSet<CaseResult<T>>) -> CaseResult<Vec<T>> {
+/// Returns the results of all tasks, or the first failure.
+pub(super) async fn join_all<T: 'static>(mut tasks: JoinSet<CaseResult<T>>) -> CaseResult<Vec<T>> {
     let mut outcomes = Vec::new();
     while let Some(outcome) = tasks.join_next().await {
-        outcomes.push(joined(outcome)?);
+        outcomes.push(join_result(outcome)?);
     }
     Ok(outcomes)
 }
 
-/// What a task came to.
-pub(super) fn joined<T>(outcome: Result<CaseResult<T>, JoinError>) -> CaseResult<T> {
-    outcome.unwrap_or_else(|error| Err(broken("nothing panics", "an answer or an error", error)))
+/// Returns the result of a task.
+pub(super) fn join_result<T>(outcome: Result<CaseResult<T>, JoinError>) -> CaseResult<T> {
+    outcome.unwrap_or_else(|error| Err(broken("nothing panics", "a result", error)))
 }
 
 pub(super) fn error_text(error: &StoreError) -> String {

@@ -1,4 +1,4 @@
-//! Cases about the turn to write. A store that needs no turns answers at once and passes them all.
+//! Cases about the write lock. A store without a lock returns immediately and passes them all.
 
 use std::sync::Arc;
 
@@ -6,92 +6,106 @@ use ipu_ledger::{LedgerStore, WriteLock};
 use tokio::sync::oneshot;
 
 use super::contents_diff::LedgerContents;
-use super::crashes::polled;
+use super::crashes::poll_at_most;
 use super::fixtures::put;
-use super::harness::{Bench, CaseResult, commit, error_text, holds, joined, load, several_yields};
+use super::harness::{
+    CaseResult, StoreFixture, check_contents, commit, error_text, join_result, load, several_yields,
+};
 use crate::conformance::broken;
 
-/// After how many polls a wait for a turn is given up, from not at all.
-const GIVEN_UP_AFTER: u32 = 3;
+/// Maximum number of polls after which a wait for the lock is cancelled, from zero.
+const MAX_CANCELLED_POLLS: u32 = 3;
 
-/// A turn, waited for as long as it takes.
-pub(super) async fn turn(store: &impl LedgerStore) -> CaseResult<WriteLock> {
-    store
-        .turn()
-        .await
-        .map_err(|error| broken("whoever waits for a turn gets it", "a turn", error_text(&error)))
+/// Acquires the write lock, without a time limit.
+pub(super) async fn acquire(store: &impl LedgerStore) -> CaseResult<WriteLock> {
+    store.turn().await.map_err(|error| {
+        broken(
+            "every waiter acquires the write lock",
+            "the write lock",
+            error_text(&error),
+        )
+    })
 }
 
-pub(super) async fn a_turn_ends_when_it_is_dropped<S: LedgerStore>(bench: &Bench<'_, S>) -> CaseResult {
-    let (store, other) = (bench.open().await, Arc::new(bench.open().await));
+pub(super) async fn the_write_lock_is_released_on_drop<S: LedgerStore>(
+    fixture: &StoreFixture<'_, S>,
+) -> CaseResult {
+    let (store, other) = (fixture.open().await, Arc::new(fixture.open().await));
     for _ in 0..3 {
-        let held = turn(&store).await?;
+        let held = acquire(&store).await?;
         let waiter = tokio::spawn({
             let other = Arc::clone(&other);
-            async move { turn(&*other).await.map(drop) }
+            async move { acquire(&*other).await.map(drop) }
         });
         tokio::task::yield_now().await;
         drop(held);
-        joined(waiter.await)?;
+        join_result(waiter.await)?;
     }
-    drop(turn(&store).await?);
+    drop(acquire(&store).await?);
     Ok(())
 }
 
-pub(super) async fn a_turn_ends_with_the_task_that_has_it<S: LedgerStore>(
-    bench: &Bench<'_, S>,
+pub(super) async fn the_write_lock_is_released_when_its_task_ends<S: LedgerStore>(
+    fixture: &StoreFixture<'_, S>,
 ) -> CaseResult {
-    let holder = bench.open().await;
-    let (told, hears) = oneshot::channel();
+    let holder = fixture.open().await;
+    let (ready, is_ready) = oneshot::channel();
     let holding = tokio::spawn(async move {
-        let (held, broken) = match turn(&holder).await {
+        let (held, broken) = match acquire(&holder).await {
             Ok(held) => (Some(held), None),
-            Err(stop) => (None, Some(stop)),
+            Err(error) => (None, Some(error)),
         };
-        // If nobody hears, the case is over.
-        let _ = told.send(broken);
+        // A closed channel means that the case is over.
+        let _ = ready.send(broken);
         std::future::pending::<()>().await;
         drop(held);
     });
-    if let Ok(Some(stop)) = hears.await {
-        return Err(stop);
+    if let Ok(Some(error)) = is_ready.await {
+        return Err(error);
     }
     holding.abort();
-    // It was aborted, which is the point.
+    // The task was aborted on purpose.
     let _ = holding.await;
-    let other = bench.open().await;
-    drop(turn(&other).await?);
+    let other = fixture.open().await;
+    drop(acquire(&other).await?);
     Ok(())
 }
 
-pub(super) async fn whoever_gives_up_waiting_for_a_turn_leaves_none_behind<S: LedgerStore>(
-    bench: &Bench<'_, S>,
+pub(super) async fn a_cancelled_wait_leaves_no_write_lock<S: LedgerStore>(
+    fixture: &StoreFixture<'_, S>,
 ) -> CaseResult {
-    let (store, impatient, other) = (bench.open().await, bench.open().await, bench.open().await);
-    for polls in 0..GIVEN_UP_AFTER {
-        let held = turn(&store).await?;
-        // It waits until the turn is free, unless the store needs none: then it is over at once.
-        let wait = polled(impatient.turn(), polls);
+    let (store, impatient, other) = (fixture.open().await, fixture.open().await, fixture.open().await);
+    for polls in 0..MAX_CANCELLED_POLLS {
+        let held = acquire(&store).await?;
+        // Waits until the lock is free, unless the store needs none: then it returns at once.
+        let wait = poll_at_most(impatient.turn(), polls);
         drop(tokio::select! {
             biased;
-            given = wait => given,
+            lock = wait => lock,
             () = several_yields() => None,
         });
         drop(held);
-        drop(turn(&other).await?);
+        drop(acquire(&other).await?);
     }
     Ok(())
 }
 
-pub(super) async fn a_commit_needs_no_turn<S: LedgerStore>(bench: &Bench<'_, S>) -> CaseResult {
-    let (store, other) = (bench.open().await, bench.open().await);
-    let held = turn(&store).await?;
-    // A process that does not take turns must get through: safety rests on the compare-and-swap, and turns on nothing.
+pub(super) async fn a_commit_needs_no_write_lock<S: LedgerStore>(
+    fixture: &StoreFixture<'_, S>,
+) -> CaseResult {
+    let (store, other) = (fixture.open().await, fixture.open().await);
+    let held = acquire(&store).await?;
+    // A process without the lock must succeed: safety rests on compare-and-swap alone.
     let empty = load(&other).await?.0;
     let first = commit(&other, &empty, &[put("a")]).await?;
     commit(&store, &first, &[put("b")]).await?;
     drop(held);
-    let book = LedgerContents::after(&[put("a"), put("b")]);
-    holds(&other, "commits with and without a turn are taken", &book).await?;
+    let contents = LedgerContents::after(&[put("a"), put("b")]);
+    check_contents(
+        &other,
+        "commits with and without the write lock are accepted",
+        &contents,
+    )
+    .await?;
     Ok(())
 }

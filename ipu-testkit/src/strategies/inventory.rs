@@ -1,4 +1,4 @@
-//! Random things done to an inventory and to its reference alike, and random requests.
+//! Random operations on an inventory and its reference, and random requests.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use proptest::sample::Index;
 use super::{topologies, vast_topologies, wide_topologies};
 use crate::reference_inventory::ReferenceInventory;
 
-/// Something to do to an inventory, legal or not. Indexes choose among what exists when it is done.
+/// Operation on an inventory, legal or not. Indexes choose among what exists when it is applied.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Operation {
@@ -25,7 +25,7 @@ pub enum Operation {
         /// The number of the holder.
         holder: u8,
     },
-    /// Occupy 2^`order` link domains from one on, free or not, there or not.
+    /// Occupy 2^`order` consecutive link domains, free or not, existing or not.
     OccupyWhole {
         /// The link domain.
         from: Index,
@@ -37,25 +37,26 @@ pub enum Operation {
     /// Occupy any IPUs, as a controller could that does not place aligned blocks.
     OccupyAny {
         /// The IPUs.
-        ats: Vec<Index>,
+        indexes: Vec<Index>,
         /// The number of the holder.
         holder: u8,
     },
-    /// Occupy every free aligned block of 2^`order` IPUs, each by a holder of its own, but those around `spared` IPUs.
+    /// Occupy every free aligned block of 2^`order` IPUs, each by its own holder, except those around
+    /// `spared` IPUs.
     Fill {
         /// 0 to 6.
         order: u32,
         /// The IPUs.
         spared: Vec<Index>,
     },
-    /// End the hold of a holder that may hold nothing.
+    /// Vacate the block of a holder, which may hold nothing.
     Vacate {
         /// The number of the holder.
         holder: u8,
     },
-    /// End the hold of some holder.
+    /// Vacate the block of an existing holder.
     VacateAny {
-        /// Which one of those that there are.
+        /// Chooses among the existing holders.
         which: Index,
     },
     /// Cordon IPUs.
@@ -63,16 +64,16 @@ pub enum Operation {
         /// The number of the owner.
         owner: u8,
         /// The IPUs.
-        ats: Vec<Index>,
+        indexes: Vec<Index>,
     },
-    /// Lift cordons that may not be there.
+    /// Lift cordons that may not exist.
     Lift {
         /// The number of the owner.
         owner: u8,
         /// The IPUs.
-        ats: Vec<Index>,
+        indexes: Vec<Index>,
     },
-    /// Lift all that the owner cordons.
+    /// Lift all cordons of the owner.
     LiftAll {
         /// The number of the owner.
         owner: u8,
@@ -94,23 +95,24 @@ pub enum InventoryChange {
 }
 
 impl InventoryChange {
-    /// A holder of this name, which must be a partition id, occupies `block`.
+    /// Occupies `block` for `holder`, which must be a valid partition id.
     pub(crate) fn occupy(holder: &str, block: Block) -> Self {
-        let holder = holder.parse().expect("letters, dashes and digits are an id");
+        let holder = holder.parse().expect("a valid partition id");
         Self::Occupy(holder, block)
     }
 
-    /// Does it to both; whether it was legal. What is not legal changes nothing.
+    /// Applies the change to both inventories and returns whether it was legal. An illegal change has no
+    /// effect.
     ///
     /// # Panics
     ///
-    /// If one takes it and the other refuses it, or if they answer differently.
+    /// If one accepts the change and the other rejects it, or if their results differ.
     pub fn apply(&self, reference: &mut ReferenceInventory, inventory: &mut Inventory) -> bool {
         match self {
             Self::Occupy(holder, block) => {
                 let legal = reference.occupy(holder.clone(), block);
-                let taken = inventory.occupy(holder.clone(), block.clone());
-                assert_eq!(taken.is_ok(), legal, "{self:?}: {taken:?}");
+                let occupied = inventory.occupy(holder.clone(), block.clone());
+                assert_eq!(occupied.is_ok(), legal, "{self:?}: {occupied:?}");
                 legal
             }
             Self::Vacate(holder) => {
@@ -137,23 +139,25 @@ impl InventoryChange {
 }
 
 impl Operation {
-    /// The calls that it stands for where things are as `reference` says.
+    /// Returns the calls that the operation stands for in the state of `reference`.
     #[must_use]
     pub fn changes(&self, reference: &ReferenceInventory) -> Vec<InventoryChange> {
         let topology = reference.topology();
-        let all = all_ipus(topology);
-        let pick = |ats: &[Index]| -> BTreeSet<IpuAddress> { ats.iter().map(|at| *at.get(&all)).collect() };
+        let all = ipus_of(topology);
+        let pick =
+            |indexes: &[Index]| -> BTreeSet<IpuAddress> { indexes.iter().map(|at| *at.get(&all)).collect() };
         let change = match self {
             Self::Occupy { at, order, holder } => {
                 InventoryChange::Occupy(holder_id(*holder), around(*at.get(&all), *order))
             }
             Self::OccupyWhole { from, order, holder } => {
                 let from = from.index(topology.link_domains() as usize) as u32;
-                let block = Block::whole(from..from + (1 << order)).expect("2 or 4 are whole link domains");
+                let block =
+                    Block::whole(from..from + (1 << order)).expect("2 or 4 whole link domains are a block");
                 InventoryChange::Occupy(holder_id(*holder), block)
             }
-            Self::OccupyAny { ats, holder } => {
-                let block = Block::of_ipus(pick(ats)).expect("different IPUs are a block");
+            Self::OccupyAny { indexes, holder } => {
+                let block = Block::of_ipus(pick(indexes)).expect("distinct IPUs are a block");
                 InventoryChange::Occupy(holder_id(*holder), block)
             }
             Self::Fill { order, spared } => return fill(reference, &all, *order, &pick(spared)),
@@ -165,8 +169,8 @@ impl Operation {
                 }
                 InventoryChange::Vacate(which.get(&holders).clone())
             }
-            Self::Cordon { owner, ats } => InventoryChange::Cordon(owner_id(*owner), pick(ats)),
-            Self::Lift { owner, ats } => InventoryChange::Lift(owner_id(*owner), pick(ats)),
+            Self::Cordon { owner, indexes } => InventoryChange::Cordon(owner_id(*owner), pick(indexes)),
+            Self::Lift { owner, indexes } => InventoryChange::Lift(owner_id(*owner), pick(indexes)),
             Self::LiftAll { owner } => {
                 let owner = owner_id(*owner);
                 let own = reference.cordons().into_iter();
@@ -177,11 +181,11 @@ impl Operation {
         vec![change]
     }
 
-    /// Does it to both.
+    /// Applies the operation to both inventories.
     ///
     /// # Panics
     ///
-    /// If one takes it and the other refuses it, or if they answer differently.
+    /// If one accepts a change and the other rejects it, or if their results differ.
     pub fn apply(&self, reference: &mut ReferenceInventory, inventory: &mut Inventory) {
         for change in self.changes(reference) {
             change.apply(reference, inventory);
@@ -189,9 +193,9 @@ impl Operation {
     }
 }
 
-/// Up to `most - 1` operations in a row.
-pub fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
-    let ats = |most| prop::collection::vec(any::<Index>(), 1..most);
+/// Returns sequences of fewer than `max` operations.
+pub fn operations(max: usize) -> impl Strategy<Value = Vec<Operation>> {
+    let indexes = |max| prop::collection::vec(any::<Index>(), 1..max);
     let holder = || 0_u8..24;
     let owner = || 0_u8..3;
     let operation = prop_oneof![
@@ -199,53 +203,53 @@ pub fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
             .prop_map(|(at, order, holder)| Operation::Occupy { at, order, holder }),
         2 => (any::<Index>(), 1_u32..=2, holder())
             .prop_map(|(from, order, holder)| Operation::OccupyWhole { from, order, holder }),
-        1 => (ats(4), holder()).prop_map(|(ats, holder)| Operation::OccupyAny { ats, holder }),
+        1 => (indexes(4), holder()).prop_map(|(indexes, holder)| Operation::OccupyAny { indexes, holder }),
         1 => (0_u32..=6, prop::collection::vec(any::<Index>(), 0..12))
             .prop_map(|(order, spared)| Operation::Fill { order, spared }),
         4 => holder().prop_map(|holder| Operation::Vacate { holder }),
         2 => any::<Index>().prop_map(|which| Operation::VacateAny { which }),
-        2 => (owner(), ats(4)).prop_map(|(owner, ats)| Operation::Cordon { owner, ats }),
-        1 => (owner(), ats(4)).prop_map(|(owner, ats)| Operation::Lift { owner, ats }),
+        2 => (owner(), indexes(4)).prop_map(|(owner, indexes)| Operation::Cordon { owner, indexes }),
+        1 => (owner(), indexes(4)).prop_map(|(owner, indexes)| Operation::Lift { owner, indexes }),
         1 => owner().prop_map(|owner| Operation::LiftAll { owner }),
     ];
-    prop::collection::vec(operation, 0..most)
+    prop::collection::vec(operation, 0..max)
 }
 
-/// A topology to which things were done, and a request for a partition.
+/// Topology with a history of changes, and a request for a partition.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PlacementCase {
-    /// Where things are, by the reference.
+    /// State according to the reference.
     pub reference: ReferenceInventory,
-    /// The same as an inventory.
+    /// Inventory in the state of `reference`.
     pub inventory: Inventory,
-    /// What is to be placed: 1 to 1,024 IPUs of any allocation, of one, or (rarely) of one that is not there.
+    /// Request for 1 to 1,024 IPUs of any allocation, of one, or (rarely) of an unknown one.
     pub request: PlacementRequest,
-    /// The legal changes that led here, in order.
+    /// Legal changes that led to this state, in order.
     pub history: Vec<InventoryChange>,
 }
 
-/// Situations, mostly of small topologies, so that everything can be tried: a request of more than 64 IPUs has at most a
-/// few hundred choices.
+/// Returns placement cases, mostly on small topologies so that brute force is possible: a request of more
+/// than 64 IPUs has at most a few hundred choices.
 pub fn situations() -> impl Strategy<Value = PlacementCase> {
     prop_oneof![
-        10 => situations_on(topologies().boxed(), 24, prop_oneof![4 => 0_u32..=6, 1 => 0_u32..=10].boxed()),
-        2 => situations_on(wide_topologies().boxed(), 3, (6_u32..=10).boxed()),
-        2 => situations_on(vast_topologies().boxed(), 2, (9_u32..=10).boxed()),
+        10 => placement_cases_on(topologies().boxed(), 24, prop_oneof![4 => 0_u32..=6, 1 => 0_u32..=10].boxed()),
+        2 => placement_cases_on(wide_topologies().boxed(), 3, (6_u32..=10).boxed()),
+        2 => placement_cases_on(vast_topologies().boxed(), 2, (9_u32..=10).boxed()),
     ]
 }
 
-/// Situations on these topologies after up to `most - 1` operations, with requests of 2^`orders` IPUs.
-fn situations_on(
+/// Returns cases on these topologies after fewer than `max` operations, with requests of 2^`orders` IPUs.
+fn placement_cases_on(
     topologies: BoxedStrategy<Topology>,
-    most: usize,
+    max: usize,
     orders: BoxedStrategy<u32>,
 ) -> impl Strategy<Value = PlacementCase> {
-    (topologies, operations(most), orders, requested())
-        .prop_map(|(topology, operations, order, scope)| situation(&topology, &operations, order, scope))
+    (topologies, operations(max), orders, request_scopes())
+        .prop_map(|(topology, operations, order, scope)| placement_case(&topology, &operations, order, scope))
 }
 
-/// The allocation to ask for.
+/// Allocation that a request names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scope {
     Any,
@@ -261,12 +265,12 @@ impl Scope {
                 Some(which.get(topology.allocations()).id.clone())
             }
             Self::One(_) => None,
-            Self::Unknown => Some("nowhere".parse().expect("letters are an id")),
+            Self::Unknown => Some("nowhere".parse().expect("a valid allocation id")),
         }
     }
 }
 
-pub(crate) fn requested() -> impl Strategy<Value = Scope> {
+pub(crate) fn request_scopes() -> impl Strategy<Value = Scope> {
     prop_oneof![
         10 => Just(Scope::Any),
         9 => any::<Index>().prop_map(Scope::One),
@@ -274,14 +278,14 @@ pub(crate) fn requested() -> impl Strategy<Value = Scope> {
     ]
 }
 
-fn situation(topology: &Topology, operations: &[Operation], order: u32, scope: Scope) -> PlacementCase {
+fn placement_case(topology: &Topology, operations: &[Operation], order: u32, scope: Scope) -> PlacementCase {
     let (mut reference, mut inventory) = (ReferenceInventory::new(topology), Inventory::new(topology));
     let mut history = Vec::new();
     for operation in operations {
         let changes = operation.changes(&reference).into_iter();
         history.extend(changes.filter(|change| change.apply(&mut reference, &mut inventory)));
     }
-    let size = tryable(&reference, order);
+    let size = tractable_size(&reference, order);
     PlacementCase {
         reference,
         inventory,
@@ -290,39 +294,39 @@ fn situation(topology: &Topology, operations: &[Operation], order: u32, scope: S
     }
 }
 
-/// More choices than this of whole link domains are not tried: 16 link domains have 12,870 for 512 IPUs.
-const CHOICES: u64 = 500;
+/// Limit on choices of whole link domains that are tried: 16 link domains have 12,870 for 512 IPUs.
+const MAX_CHOICES: u64 = 500;
 
-/// 2^`order` IPUs, or the next larger size that has few enough choices.
-pub(crate) fn tryable(reference: &ReferenceInventory, order: u32) -> IpuCount {
+/// Returns 2^`order` IPUs, or the next larger size that has at most [`MAX_CHOICES`] choices.
+pub(crate) fn tractable_size(reference: &ReferenceInventory, order: u32) -> IpuCount {
     let free = |(_, scope): (&AllocationId, &BTreeSet<IpuAddress>)| {
         scope.iter().filter(|at| reference.is_free(**at)).count() / 64
     };
-    let most = if order > 6 {
+    let max = if order > 6 {
         reference.scopes(None).map(free).max().unwrap_or(0) as u64
     } else {
         0
     };
     let choices = |order: u32| {
         let chosen = 1_u64 << (order - 6);
-        (0..chosen).fold(1, |product, i| product * most.saturating_sub(i) / (i + 1))
+        (0..chosen).fold(1, |product, i| product * max.saturating_sub(i) / (i + 1))
     };
     let order = (order..10)
-        .find(|order| *order <= 6 || choices(*order) <= CHOICES)
+        .find(|order| *order <= 6 || choices(*order) <= MAX_CHOICES)
         .unwrap_or(order.max(10));
-    IpuCount::from_order(order).expect("2^10 is a number of IPUs")
+    IpuCount::from_order(order).expect("2^10 is an IPU count")
 }
 
-fn all_ipus(topology: &Topology) -> Vec<IpuAddress> {
+fn ipus_of(topology: &Topology) -> Vec<IpuAddress> {
     let domains = 0..topology.link_domains();
     let all = domains.flat_map(|link_domain| (0..64).map(move |ipu| IpuAddress { link_domain, ipu }));
     all.filter(|at| topology.contains(*at)).collect()
 }
 
 fn around(at: IpuAddress, order: u32) -> Block {
-    let size = IpuCount::from_order(order).expect("2^6 is a number of IPUs");
+    let size = IpuCount::from_order(order).expect("2^6 is an IPU count");
     let first = at.ipu / size.get() as u8 * size.get() as u8;
-    Block::within(at.link_domain, first, size).expect("it starts at a multiple of its size")
+    Block::within(at.link_domain, first, size).expect("the block starts at a multiple of its size")
 }
 
 fn fill(
@@ -345,11 +349,9 @@ fn fill(
 }
 
 fn holder_id(number: u8) -> PartitionId {
-    format!("holder-{number}")
-        .parse()
-        .expect("letters, digits and dashes are an id")
+    format!("holder-{number}").parse().expect("a valid partition id")
 }
 
 fn owner_id(number: u8) -> CordonOwner {
-    CordonOwner::new(format!("owner-{number}")).expect("letters, digits and dashes are a name")
+    CordonOwner::new(format!("owner-{number}")).expect("a valid owner name")
 }

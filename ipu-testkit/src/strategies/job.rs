@@ -1,4 +1,4 @@
-//! Jobs: what people write, however wrong, and small jobs that can run.
+//! Jobs: arbitrary user manifests, and small jobs that can run.
 
 use std::ops::Range;
 
@@ -11,9 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::planner::job_dsl::{parse, raw_job_from_dsl};
 
-/// Small jobs as words ([`raw_job_from_words`]): every shape, restart policy and clean-up policy, up to three instances of
-/// up to two workers, with and without each time limit, of which one, two or all may be in the queue at once. Small, because what goes wrong between three instances goes
-/// wrong between a thousand, and shrinks to less.
+/// Returns small jobs in the job DSL ([`raw_job_from_dsl`]): every shape, restart policy and clean-up policy,
+/// up to three instances of up to two workers, with and without each time limit. One, two or all instances
+/// may be in the queue at once. Small jobs expose the same interactions between instances as large ones, and
+/// shrink further.
 pub fn job_dsl() -> impl Strategy<Value = Vec<String>> {
     let size = (0_u32..4, 1_u32..3).prop_map(|(instances, workers)| {
         vec![format!("instances={instances}"), format!("workers={workers}")]
@@ -31,7 +32,7 @@ pub fn job_dsl() -> impl Strategy<Value = Vec<String>> {
                 format!("backoff={back_off}"),
             ]
         });
-    // With All a job acts as if it were never restarted.
+    // With `All`, a job behaves as if it were never restarted.
     let clean = prop_oneof![3 => select(vec!["clean=None", "clean=Workers"]), 1 => Just("clean=All")];
     let times = (
         option::of(select(vec!["keep=0", "keep=100"])),
@@ -41,19 +42,19 @@ pub fn job_dsl() -> impl Strategy<Value = Vec<String>> {
     let suspend = prop_oneof![4 => Just("suspend=no"), 1 => Just("suspend=yes")];
     let requested = select(vec!["requested=1", "requested=2", "requested=64"]);
     (size, shape, restart, clean, times, suspend, requested).prop_map(
-        |(mut words, shape, restart, clean, (keep, deadline, start), suspend, requested)| {
-            words.extend(restart);
-            words.extend([shape, clean, start, suspend, requested].map(String::from));
-            words.extend([keep, deadline].into_iter().flatten().map(String::from));
-            words
+        |(mut fields, shape, restart, clean, (keep, deadline, start), suspend, requested)| {
+            fields.extend(restart);
+            fields.extend([shape, clean, start, suspend, requested].map(String::from));
+            fields.extend([keep, deadline].into_iter().flatten().map(String::from));
+            fields
         },
     )
 }
 
-/// The jobs of [`job_words`] as people write them. Each of them can run.
+/// Returns the jobs of [`job_dsl`] as user manifests. Each of them can run.
 pub fn raw_jobs() -> impl Strategy<Value = RawJob> {
-    job_dsl().prop_map(|words| {
-        raw_job_from_dsl(words.iter().map(String::as_str)).expect("words of this strategy are words")
+    job_dsl().prop_map(|fields| {
+        raw_job_from_dsl(fields.iter().map(String::as_str)).expect("the strategy produces valid DSL fields")
     })
 }
 
@@ -62,18 +63,19 @@ pub fn jobs() -> impl Strategy<Value = JobSpec> {
     raw_jobs().prop_map(|raw| parse(&raw, &Limits::default()).expect("a job of this strategy can run"))
 }
 
-/// Manifests as JSON in which any field may hold anything: what a parser has to survive. Not each is a [`RawJob`].
+/// Returns JSON manifests in which any field may hold anything, as input for a parser. Not every one is a
+/// [`RawJob`].
 pub fn any_manifests() -> impl Strategy<Value = Value> {
     manifests(any_value)
 }
 
-/// Manifests as JSON in which every field holds something of its kind. About half of them can run; the rest contradict
-/// themselves, or ask for too much.
+/// Returns JSON manifests in which every field has the right type. About half of them can run; the rest
+/// contradict themselves or request too much.
 pub fn plausible_manifests() -> impl Strategy<Value = Value> {
     manifests(likely_value)
 }
 
-/// A job as JSON: some of the fields, each with one of the values that `value` makes for its kind.
+/// Returns a job as JSON: a subset of the fields, each with a value of its kind from `value`.
 fn manifests<S: Strategy<Value = Value>>(value: fn(FieldKind) -> S) -> impl Strategy<Value = Value> {
     let object = |fields: &[(&'static str, FieldKind)]| {
         let fields: Vec<_> = fields
@@ -81,10 +83,10 @@ fn manifests<S: Strategy<Value = Value>>(value: fn(FieldKind) -> S) -> impl Stra
             .map(|(name, kind)| (Just(*name), option::weighted(0.7, value(*kind))))
             .collect();
         fields.prop_map(|fields| {
-            let given = fields
+            let chosen = fields
                 .into_iter()
                 .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-            Value::Object(given.collect::<Map<_, _>>())
+            Value::Object(chosen.collect::<Map<_, _>>())
         })
     };
     let part = |fields: &[(&'static str, FieldKind)]| option::of(object(fields));
@@ -108,7 +110,7 @@ fn manifests<S: Strategy<Value = Value>>(value: fn(FieldKind) -> S) -> impl Stra
     ]);
     let parts = (
         part(&[("ttl", FieldKind::Count)]),
-        part(&[("command", FieldKind::Words)]),
+        part(&[("command", FieldKind::Text)]),
         part(&[
             ("type", FieldKind::Restart),
             ("backOffLimit", FieldKind::Count),
@@ -136,18 +138,18 @@ fn manifests<S: Strategy<Value = Value>>(value: fn(FieldKind) -> S) -> impl Stra
     })
 }
 
-/// What a field is meant to hold.
+/// Kind of value that a field is meant to hold.
 #[derive(Clone, Copy)]
 enum FieldKind {
     Name,
     Count,
-    /// A small count: of workers and replicas, which must go together with one another and with the IPUs.
+    /// Small count: workers and replicas, which must match each other and the IPUs.
     Few,
     Policy,
     Restart,
     Codes,
     Flag,
-    Words,
+    Text,
 }
 
 fn likely_value(kind: FieldKind) -> BoxedStrategy<Value> {
@@ -160,7 +162,7 @@ fn likely_value(kind: FieldKind) -> BoxedStrategy<Value> {
         FieldKind::Restart => texts(&["Always", "OnFailure", "Never", "ExitCode"]),
         FieldKind::Codes => texts(&["1", "128-255,42", "1-300", "9-3"]),
         FieldKind::Flag => any::<bool>().prop_map(Value::from).boxed(),
-        FieldKind::Words => vec("[a-z]{1,6}", 1..3).prop_map(Value::from).boxed(),
+        FieldKind::Text => vec("[a-z]{1,6}", 1..3).prop_map(Value::from).boxed(),
     }
 }
 

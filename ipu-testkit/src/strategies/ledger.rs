@@ -1,4 +1,4 @@
-//! Random ledgers: what is recorded after any legal moves, and the controllers that go with it.
+//! Random ledgers after legal moves, with matching controllers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use proptest::sample::{Index, select};
 
 use super::topologies;
 
-/// How long a call may take to have its effect.
+/// Time within which a call takes effect.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// A controller as it is: what it has, and whether it answers.
+/// Actual state of a controller: partitions and reachability.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LedgerController {
     /// Its name.
     pub name: ControllerName,
-    /// Its hardware and what partitions hold of it.
+    /// Hardware and its occupancy.
     pub inventory: Inventory,
-    /// What each of its partitions is made of.
+    /// Spec of each partition.
     pub specs: BTreeMap<PartitionId, PartitionSpec>,
-    /// Whether it gets new partitions.
+    /// Whether it accepts new partitions.
     pub service: ServiceState,
-    /// Whether it can be asked.
+    /// Whether it is reachable.
     pub reachable: bool,
 }
 
@@ -59,13 +59,13 @@ impl LedgerController {
             } else {
                 Err(Reason::new(
                     "ControllerUnavailable",
-                    format!("{} does not answer", self.name),
+                    format!("{} is unreachable", self.name),
                 ))
             },
         }
     }
 
-    /// Makes a partition; whether there was room.
+    /// Creates a partition and returns whether capacity was sufficient.
     fn make(&mut self, id: &PartitionId, spec: &PartitionSpec, places: &[IpuPlace]) -> bool {
         let request = PlacementRequest::of_size(spec.size).in_allocation(spec.allocation.clone());
         if self.inventory.block_of(id).is_none() {
@@ -94,36 +94,36 @@ impl LedgerController {
     }
 
     fn remove(&mut self, id: &PartitionId) {
-        // That it has nothing is fine: to remove is safe to repeat.
+        // A partition that does not exist is fine: removal is idempotent.
         let _ = self.inventory.vacate(id);
         self.specs.remove(id);
     }
 }
 
-/// A ledger that legal moves lead to, with the controllers, the requests that were made, and the time.
+/// Ledger that legal moves lead to, with its controllers, requests and time.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LedgerCase {
-    /// What is recorded.
+    /// Ledger state.
     pub state: LedgerState,
-    /// The controllers, in the order of the configuration.
+    /// Controllers, in the order of the configuration.
     pub controllers: Vec<LedgerController>,
-    /// The rules of the line.
+    /// Queue policy.
     pub rules: QueuePolicy,
-    /// Every request that was or will be made.
+    /// All requests, made or still to be made.
     pub requests: Vec<Request>,
-    /// Now.
+    /// Current time.
     pub now: Timestamp,
 }
 
 impl LedgerCase {
-    /// The controllers as the ledger sees them.
+    /// Returns the controllers as the ledger observes them.
     #[must_use]
     pub fn world(&self) -> ControllersSnapshot {
         ControllersSnapshot::of(self.controllers.iter().map(LedgerController::view).collect())
     }
 
-    /// When a call is made now.
+    /// Returns the window of a call that is made now.
     #[must_use]
     pub const fn window(&self) -> CallWindow {
         CallWindow {
@@ -145,7 +145,7 @@ impl LedgerCase {
         }
     }
 
-    /// Commits a step if it is legal.
+    /// Commits the transition if it is legal.
     fn take<T>(&mut self, step: Result<Transition<T>, TransitionError>) {
         if let Ok(step) = step {
             self.commit(&step.changes);
@@ -153,49 +153,49 @@ impl LedgerCase {
     }
 }
 
-/// One thing that happens to a ledger or to a controller.
+/// Move of a ledger or a controller.
 #[derive(Clone, Debug)]
 enum LedgerMove {
-    Ask(Index),
-    AskAgainForNextAttempt(Index),
-    Answer(Index),
+    Request(Index),
+    RequestNextAttempt(Index),
+    Execute(Index),
     Break(Index),
     Reset(Index),
     Release(Index),
-    Removed(Index),
+    Remove(Index),
     Repair {
         dead: Vec<Index>,
         live: Vec<Index>,
     },
-    Stranger {
+    CreateForeign {
         controller: Index,
         order: u32,
         number: u8,
     },
     Service(Index, ServiceState),
-    Reachable(Index, bool),
-    Time(u64),
+    SetReachable(Index, bool),
+    Advance(u64),
 }
 
-/// Ledgers after up to 40 moves: entries of every state, with one or two controllers of which some may be draining or may
-/// not answer.
+/// Returns ledgers after up to 40 moves: entries of every state, with one or two controllers. Some
+/// controllers are draining or unreachable.
 pub fn ledgers() -> impl Strategy<Value = LedgerCase> {
     let one = any::<Index>;
     let some = || prop::collection::vec(any::<Index>(), 0..3);
     let next = prop_oneof![
-        8 => one().prop_map(LedgerMove::Ask),
-        1 => one().prop_map(LedgerMove::AskAgainForNextAttempt),
-        8 => one().prop_map(LedgerMove::Answer),
+        8 => one().prop_map(LedgerMove::Request),
+        1 => one().prop_map(LedgerMove::RequestNextAttempt),
+        8 => one().prop_map(LedgerMove::Execute),
         1 => one().prop_map(LedgerMove::Break),
         1 => one().prop_map(LedgerMove::Reset),
         3 => one().prop_map(LedgerMove::Release),
-        2 => one().prop_map(LedgerMove::Removed),
+        2 => one().prop_map(LedgerMove::Remove),
         2 => (some(), some()).prop_map(|(dead, live)| LedgerMove::Repair { dead, live }),
         1 => (one(), 0_u32..=5, 0_u8..4)
-            .prop_map(|(controller, order, number)| LedgerMove::Stranger { controller, order, number }),
+            .prop_map(|(controller, order, number)| LedgerMove::CreateForeign { controller, order, number }),
         1 => (one(), select(vec![ServiceState::Open, ServiceState::Draining])).prop_map(|(at, service)| LedgerMove::Service(at, service)),
-        1 => (one(), any::<bool>()).prop_map(|(at, reachable)| LedgerMove::Reachable(at, reachable)),
-        3 => (0_u64..90_000).prop_map(LedgerMove::Time),
+        1 => (one(), any::<bool>()).prop_map(|(at, reachable)| LedgerMove::SetReachable(at, reachable)),
+        3 => (0_u64..90_000).prop_map(LedgerMove::Advance),
     ];
     let controllers = prop::collection::vec(topologies(), 1..=2);
     (
@@ -208,7 +208,7 @@ pub fn ledgers() -> impl Strategy<Value = LedgerCase> {
             let mut rules = QueuePolicy::default();
             rules.overtake_limit = overtake_limit;
             let controllers = (1..).zip(topologies).map(|(number, topology)| LedgerController {
-                name: ControllerName::new(format!("controller-{number}")).expect("letters are a name"),
+                name: ControllerName::new(format!("controller-{number}")).expect("a valid controller name"),
                 inventory: Inventory::new(&topology),
                 specs: BTreeMap::new(),
                 service: ServiceState::Open,
@@ -222,13 +222,13 @@ pub fn ledgers() -> impl Strategy<Value = LedgerCase> {
                 now: Timestamp::from_millis(1_000_000),
             };
             for next in &moves {
-                case.moved(next);
+                case.apply(next);
             }
             case
         })
 }
 
-/// 2 to 8 requests of different jobs.
+/// Returns 2 to 8 requests of different jobs.
 fn requests() -> impl Strategy<Value = Vec<Request>> {
     let one = (
         0_u32..=6,
@@ -241,7 +241,7 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
             .into_iter()
             .enumerate()
             .map(|(number, (order, priority, runtime, wait))| {
-                let size = IpuCount::from_order(order).expect("2^6 is a number of IPUs");
+                let size = IpuCount::from_order(order).expect("2^6 is an IPU count");
                 let owner = owner(&format!("job-{number}"));
                 let mut request = Request::of_instance(owner, 0, PartitionSpec::of_size(size));
                 request.priority = priority;
@@ -260,20 +260,20 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
 fn owner(job: &str) -> Owner {
     Owner {
         kind: "Test".into(),
-        job: JobKey::new("test", job, "1").expect("letters, dashes and digits are names"),
+        job: JobKey::new("test", job, "1").expect("a valid job key"),
     }
 }
 
 impl LedgerCase {
-    fn moved(&mut self, next: &LedgerMove) {
+    fn apply(&mut self, next: &LedgerMove) {
         match next {
-            LedgerMove::Ask(which) => self.ask(&which.get(&self.requests).clone()),
-            LedgerMove::AskAgainForNextAttempt(which) => {
+            LedgerMove::Request(which) => self.request_partition(&which.get(&self.requests).clone()),
+            LedgerMove::RequestNextAttempt(which) => {
                 let which = which.index(self.requests.len());
                 self.requests[which].attempt += 1;
-                self.ask(&self.requests[which].clone());
+                self.request_partition(&self.requests[which].clone());
             }
-            LedgerMove::Answer(which) => self.answer(&which.get(&self.requests).id.clone()),
+            LedgerMove::Execute(which) => self.execute(&which.get(&self.requests).id.clone()),
             LedgerMove::Break(which) => {
                 let Request { id, attempt, .. } = which.get(&self.requests);
                 let step = self
@@ -300,15 +300,15 @@ impl LedgerCase {
                 );
                 self.take(step);
             }
-            LedgerMove::Removed(which) => self.removed(&which.get(&self.requests).id.clone()),
+            LedgerMove::Remove(which) => self.remove_released(&which.get(&self.requests).id.clone()),
             LedgerMove::Repair { dead, live } => self.repair(dead, live),
-            LedgerMove::Stranger {
+            LedgerMove::CreateForeign {
                 controller,
                 order,
                 number,
             } => {
                 let id = owner(&format!("stranger-{number}")).job.partition_id(0);
-                let size = IpuCount::from_order(*order).expect("2^5 is a number of IPUs");
+                let size = IpuCount::from_order(*order).expect("2^5 is an IPU count");
                 let at = controller.index(self.controllers.len());
                 let unknown = |controller: &LedgerController| controller.inventory.block_of(&id).is_none();
                 if self.controllers.iter().all(unknown) {
@@ -319,23 +319,23 @@ impl LedgerCase {
                 let at = at.index(self.controllers.len());
                 self.controllers[at].service = *service;
             }
-            LedgerMove::Reachable(at, reachable) => {
+            LedgerMove::SetReachable(at, reachable) => {
                 let at = at.index(self.controllers.len());
                 self.controllers[at].reachable = *reachable;
             }
-            LedgerMove::Time(millis) => self.now = self.now.plus(Duration::from_millis(*millis)),
+            LedgerMove::Advance(millis) => self.now = self.now.plus(Duration::from_millis(*millis)),
         }
     }
 
-    fn ask(&mut self, request: &Request) {
+    fn request_partition(&mut self, request: &Request) {
         let step = self
             .state
             .request(request, &self.world(), &self.rules, self.window());
         self.take(step);
     }
 
-    /// The controller of an intent does what it was asked for, or says that it has no room.
-    fn answer(&mut self, id: &PartitionId) {
+    /// Executes the intent on its controller, or rejects it for lack of capacity.
+    fn execute(&mut self, id: &PartitionId) {
         let Some(entry) = self.state.get(id).cloned() else {
             return;
         };
@@ -349,8 +349,8 @@ impl LedgerCase {
         if !controller.reachable {
             return;
         }
-        let there = controller.inventory.block_of(id).is_some();
-        if there || (operation == Operation::Create && controller.make(id, &entry.spec, &entry.places)) {
+        let exists = controller.inventory.block_of(id).is_some();
+        if exists || (operation == Operation::Create && controller.make(id, &entry.spec, &entry.places)) {
             let location = Location::default();
             let step = self
                 .state
@@ -360,7 +360,7 @@ impl LedgerCase {
             let view = controller.view();
             let refused = ControllerRejection {
                 controller: controller.name.clone(),
-                message: "no room".into(),
+                message: "insufficient capacity".into(),
                 fingerprint: view.listing.map_or(0, |listing| listing.fingerprint()),
                 at: now,
             };
@@ -369,8 +369,8 @@ impl LedgerCase {
         }
     }
 
-    /// The controller of a release has removed the partition.
-    fn removed(&mut self, id: &PartitionId) {
+    /// Removes the released partition from its controller.
+    fn remove_released(&mut self, id: &PartitionId) {
         let Some(entry) = self.state.get(id).cloned() else {
             return;
         };
@@ -386,15 +386,19 @@ impl LedgerCase {
         }
     }
 
-    /// The ledger is compared with the controllers and with what is known of these owners.
+    /// Repairs the ledger from the controllers and the liveness of these owners.
     fn repair(&mut self, dead: &[Index], live: &[Index]) {
-        let known = |which: &[Index], life: OwnerLiveness| {
+        let with_liveness = |which: &[Index], liveness: OwnerLiveness| {
             let ids = which.iter().map(|which| which.get(&self.requests).id.clone());
-            ids.map(|id| (id, life)).collect::<Vec<_>>()
+            ids.map(|id| (id, liveness)).collect::<Vec<_>>()
         };
-        let lives = [known(dead, OwnerLiveness::Dead), known(live, OwnerLiveness::Live)].concat();
+        let liveness = [
+            with_liveness(dead, OwnerLiveness::Dead),
+            with_liveness(live, OwnerLiveness::Live),
+        ]
+        .concat();
         let owners = Owners {
-            liveness: lives.into_iter().collect(),
+            liveness: liveness.into_iter().collect(),
             claims: BTreeMap::new(),
         };
         let world = self.world();

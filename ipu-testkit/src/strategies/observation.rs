@@ -1,5 +1,5 @@
-//! Observations: anything that could be reported of a job, contradictions included. No world would lead to most of these;
-//! a planner has an answer to all of them.
+//! Arbitrary observations of a job, contradictions included. Most of them never occur in practice; a planner
+//! must still return a plan for each.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Any observation, contradictions included: instances that are reported twice, processes that the job does not have,
-/// attempts that the record never heard of. All times lie within the first 1,000 seconds, the last of which is `now`.
+/// Returns any observation, contradictions included: duplicate instances, processes that the job does not
+/// have, attempts missing from the status. All times lie within the first 1,000 seconds; `now` is the last.
 pub fn observations() -> impl Strategy<Value = Observation> {
     let deleted = prop_oneof![4 => Just(false), 1 => Just(true)];
-    (moments(), deleted, statuses(), vec(instance_facts(), 0..5)).prop_map(
+    (timestamps(), deleted, statuses(), vec(instance_facts(), 0..5)).prop_map(
         |(now, deleted, status, instances)| Observation {
             deleted,
-            timestamp_resolution: blur(now),
+            timestamp_resolution: resolution(now),
             status,
             instances,
             ..Observation::for_new_job(now)
@@ -28,26 +28,26 @@ pub fn observations() -> impl Strategy<Value = Observation> {
     )
 }
 
-/// Observations that a world could show: every instance, and every process of it, is reported once.
+/// Returns observations in which every instance and each of its processes appears once.
 pub fn consistent_observations() -> impl Strategy<Value = Observation> {
-    observations().prop_map(without_doubles)
+    observations().prop_map(without_duplicates)
 }
 
-/// A world has one of everything.
-fn without_doubles(mut seen: Observation) -> Observation {
-    seen.instances.sort_by_key(|facts| facts.index);
-    seen.instances.dedup_by_key(|facts| facts.index);
-    for facts in &mut seen.instances {
+/// Removes duplicate instances and processes.
+fn without_duplicates(mut observation: Observation) -> Observation {
+    observation.instances.sort_by_key(|facts| facts.index);
+    observation.instances.dedup_by_key(|facts| facts.index);
+    for facts in &mut observation.instances {
         facts.workers.sort_by_key(|worker| worker.index);
         facts.workers.dedup_by_key(|worker| worker.index);
         if let Some(launcher) = &mut facts.launcher {
             launcher.index = 0;
         }
     }
-    seen
+    observation
 }
 
-/// What is recorded of a job: any phase, up to three instances.
+/// Returns job statuses: any phase, up to three instances.
 pub fn statuses() -> impl Strategy<Value = JobStatus> {
     let phase = select(vec![
         JobPhase::Pending,
@@ -57,7 +57,7 @@ pub fn statuses() -> impl Strategy<Value = JobStatus> {
         JobPhase::Completed,
         JobPhase::Failed,
     ]);
-    let failure = moments().prop_map(|at| FirstFailure {
+    let failure = timestamps().prop_map(|at| FirstFailure {
         instance: 0,
         culprit: FailedComponent::Worker { worker: 1 },
         attempt: 0,
@@ -68,10 +68,10 @@ pub fn statuses() -> impl Strategy<Value = JobStatus> {
     });
     (
         phase,
-        vec(memories(), 0..4),
+        vec(instance_statuses(), 0..4),
         0_u32..4,
-        option::of(moments()),
-        moments(),
+        option::of(timestamps()),
+        timestamps(),
         option::of(failure),
     )
         .prop_map(
@@ -86,14 +86,14 @@ pub fn statuses() -> impl Strategy<Value = JobStatus> {
                 exit_code: phase.is_finished().then_some(u8::from(phase == JobPhase::Failed)),
                 conclusion: phase
                     .is_finished()
-                    .then(|| Reason::new("Completed", "it is done")),
+                    .then(|| Reason::new("Completed", "the job completed")),
                 ..JobStatus::default()
             },
         )
 }
 
-/// What is recorded of one of five instances.
-fn memories() -> impl Strategy<Value = InstanceStatus> {
+/// Returns the status of one of five instances.
+fn instance_statuses() -> impl Strategy<Value = InstanceStatus> {
     let outcome = option::weighted(
         0.3,
         select(vec![
@@ -103,9 +103,9 @@ fn memories() -> impl Strategy<Value = InstanceStatus> {
         ]),
     );
     let times = (
-        option::of(moments()),
-        option::of(moments()),
-        option::of(moments()),
+        option::of(timestamps()),
+        option::of(timestamps()),
+        option::of(timestamps()),
     );
     (
         0_u32..5,
@@ -116,17 +116,17 @@ fn memories() -> impl Strategy<Value = InstanceStatus> {
         0_u32..2,
     )
         .prop_map(
-            |(index, attempt, outcome, (retry_at, running_since, launched), done, given_back)| {
-                let mut memory = InstanceStatus::new(index);
-                memory.attempt = attempt;
-                memory.outcome = outcome;
-                memory.retry_at = retry_at;
-                memory.running_since = running_since;
-                memory.launched = launched;
-                memory.done = done;
-                memory.unused_releases = given_back;
-                memory.unused_release_reason = (given_back > 0 && attempt != 1).then(late);
-                memory
+            |(index, attempt, outcome, (retry_at, running_since, launched), done, unused_releases)| {
+                let mut status = InstanceStatus::new(index);
+                status.attempt = attempt;
+                status.outcome = outcome;
+                status.retry_at = retry_at;
+                status.running_since = running_since;
+                status.launched = launched;
+                status.done = done;
+                status.unused_releases = unused_releases;
+                status.unused_release_reason = (unused_releases > 0 && attempt != 1).then(late);
+                status
             },
         )
 }
@@ -135,32 +135,32 @@ fn late() -> Reason {
     Reason::new("WorkersUnschedulable", "only 0 of 1 workers of it started")
 }
 
-/// What exists of one of five instances.
+/// Returns facts about one of five instances.
 pub fn instance_facts() -> impl Strategy<Value = InstanceFacts> {
     (
         0_u32..5,
         partition_facts(),
         option::of(process_facts()),
         vec(process_facts(), 0..4),
-        prop_oneof![3 => Just(vec![]), 1 => vec(gone(), 1..3)],
+        prop_oneof![3 => Just(vec![]), 1 => vec(missing(), 1..3)],
     )
-        .prop_map(|(index, partition, launcher, workers, gone)| InstanceFacts {
+        .prop_map(|(index, partition, launcher, workers, missing)| InstanceFacts {
             index,
             partition,
             launcher,
             workers,
-            missing: gone,
+            missing,
         })
 }
 
-/// One of four workers that was taken away.
-fn gone() -> impl Strategy<Value = MissingProcess> {
+/// Returns one of four missing workers.
+fn missing() -> impl Strategy<Value = MissingProcess> {
     (option::of(0_u32..4), attempts()).prop_map(|(worker, attempt)| MissingProcess { worker, attempt })
 }
 
-/// What is known of a partition: any state, mostly active.
+/// Returns facts about a partition: any state, mostly active.
 pub fn partition_facts() -> impl Strategy<Value = PartitionFacts> {
-    let controller = ControllerName::new("vipu:8090").expect("this is a controller's name");
+    let controller = ControllerName::new("vipu:8090").expect("a valid controller name");
     prop_oneof![
         1 => Just(PartitionFacts::Absent),
         1 => attempts().prop_map(|attempt| PartitionFacts::Waiting {
@@ -168,7 +168,7 @@ pub fn partition_facts() -> impl Strategy<Value = PartitionFacts> {
             attempt,
         }),
         1 => attempts().prop_map(|attempt| PartitionFacts::Pending { attempt }),
-        4 => (attempts(), moments()).prop_map(move |(attempt, since)| PartitionFacts::Active {
+        4 => (attempts(), timestamps()).prop_map(move |(attempt, since)| PartitionFacts::Active {
             attempt,
             since,
             controller: controller.clone(),
@@ -178,16 +178,16 @@ pub fn partition_facts() -> impl Strategy<Value = PartitionFacts> {
     ]
 }
 
-/// What is known of a process: any phase, of one of three numbers and attempts.
+/// Returns facts about a process: any phase, one of three indexes and attempts.
 pub fn process_facts() -> impl Strategy<Value = ProcessFacts> {
     let phase = prop_oneof![
-        moments().prop_map(|since| ProcessPhase::Starting {
+        timestamps().prop_map(|since| ProcessPhase::Starting {
             since,
             cause: if one_in(2, since) { "" } else { "no node fits" }.into(),
         }),
-        moments().prop_map(|since| ProcessPhase::Running { since }),
+        timestamps().prop_map(|since| ProcessPhase::Running { since }),
         Just(ProcessPhase::Stopping),
-        (exits(), moments()).prop_map(|(exit, at)| ProcessPhase::Exited {
+        (exits(), timestamps()).prop_map(|(exit, at)| ProcessPhase::Exited {
             exit,
             at,
             last_lines: if one_in(5, at) { "" } else { "the end" }.into(),
@@ -198,7 +198,7 @@ pub fn process_facts() -> impl Strategy<Value = ProcessFacts> {
             }
             .into(),
         }),
-        moments().prop_map(|at| ProcessPhase::Lost {
+        timestamps().prop_map(|at| ProcessPhase::Lost {
             at,
             cause: "evicted".into()
         }),
@@ -210,7 +210,7 @@ pub fn process_facts() -> impl Strategy<Value = ProcessFacts> {
     })
 }
 
-/// How a process ended: well, by any code, or by any signal.
+/// Returns process exits: success, any code, or any signal.
 pub fn exits() -> impl Strategy<Value = Exit> {
     prop_oneof![
         3 => Just(Exit::Code(0)),
@@ -223,17 +223,17 @@ fn attempts() -> impl Strategy<Value = u32> {
     prop_oneof![3 => Just(0_u32), 3 => Just(1), 1 => Just(2)]
 }
 
-fn moments() -> impl Strategy<Value = Timestamp> {
+fn timestamps() -> impl Strategy<Value = Timestamp> {
     (0_u64..1000).prop_map(|seconds| Timestamp::from_millis(seconds * 1000))
 }
 
-/// As random as the moment.
+/// Returns true for one in `n` times; as random as `at`.
 const fn one_in(n: u64, at: Timestamp) -> bool {
     (at.as_millis() / 1000).is_multiple_of(n)
 }
 
-/// How far apart times must be to be told apart: as random as the moment, too.
-const fn blur(now: Timestamp) -> Duration {
+/// Returns the timestamp resolution; as random as `now`.
+const fn resolution(now: Timestamp) -> Duration {
     match now.as_millis() / 1000 % 3 {
         0 => Duration::ZERO,
         1 => Duration::from_secs(1),

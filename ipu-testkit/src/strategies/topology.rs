@@ -1,11 +1,11 @@
-//! Random hardware.
+//! Random hardware topologies.
 
 use ipu_core::{AgentId, Allocation, Cluster, LinkDomain, Topology};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-/// Small topologies: up to two clusters of up to four link domains, some of them whole, some with gaps, with the
-/// allocations that clusters come with or any others: none at all, apart, nested, overlapping.
+/// Returns small topologies: up to two clusters of up to four link domains, some whole, some with gaps.
+/// Allocations are those of the clusters or any others: none, disjoint, nested or overlapping.
 pub fn topologies() -> impl Strategy<Value = Topology> {
     let domain = prop_oneof![
         2 => (1..=4_usize).prop_map(|machines| vec![true; machines]),
@@ -20,7 +20,8 @@ pub fn topologies() -> impl Strategy<Value = Topology> {
     })
 }
 
-/// Up to three clusters of 2 to 16 whole link domains, for partitions of up to 1,024 IPUs, with any allocations.
+/// Returns up to three clusters of 2 to 16 whole link domains, for partitions of up to 1,024 IPUs, with any
+/// allocations.
 pub fn wide_topologies() -> impl Strategy<Value = Topology> {
     let shapes: [&[usize]; 7] = [&[2, 2], &[4], &[3, 4], &[2, 4, 2], &[8], &[10], &[16]];
     select(shapes.map(<[usize]>::to_vec).to_vec()).prop_flat_map(|domains| {
@@ -32,31 +33,29 @@ pub fn wide_topologies() -> impl Strategy<Value = Topology> {
     })
 }
 
-/// One cluster of 8, 10 or 16 whole link domains, all one allocation.
+/// Returns one cluster of 8, 10 or 16 whole link domains, all one allocation.
 pub(crate) fn vast_topologies() -> impl Strategy<Value = Topology> {
     select(vec![8_usize, 10, 16]).prop_map(|domains| {
         let clusters = clusters_of(&[vec![vec![true; 16]; domains]]);
-        Topology::new(clusters, None).expect("what is generated is within the limits")
+        Topology::new(clusters, None).expect("the generated topology is within the limits")
     })
 }
 
-/// Clusters whose link domains have machines where it says so. Ids are those that the text form gives.
+/// Builds clusters from machine presence by link domain. Ids match those of the text form.
 fn clusters_of(shape: &[Vec<Vec<bool>>]) -> Vec<Cluster> {
     let mut agents = 0;
-    let mut machine = |there: bool| {
-        agents += i32::from(there);
-        there.then(|| AgentId::new(format!("a{agents}")).expect("a letter and digits are an id"))
+    let mut machine = |present: bool| {
+        agents += i32::from(present);
+        present.then(|| AgentId::new(format!("a{agents}")).expect("a valid agent id"))
     };
     (1..)
         .zip(shape)
         .map(|(number, domains)| Cluster {
-            id: format!("cl{number}")
-                .parse()
-                .expect("letters and digits are an id"),
+            id: format!("cl{number}").parse().expect("a valid id"),
             link_domains: domains
                 .iter()
                 .map(|domain| LinkDomain {
-                    machines: domain.iter().map(|there| machine(*there)).collect(),
+                    machines: domain.iter().map(|present| machine(*present)).collect(),
                 })
                 .collect(),
         })
@@ -66,11 +65,11 @@ fn clusters_of(shape: &[Vec<Vec<bool>>]) -> Vec<Cluster> {
 fn with_allocations(clusters: Vec<Cluster>) -> impl Strategy<Value = Topology> {
     let allocations = prop_oneof![1 => Just(None), 2 => allocations(&clusters).prop_map(Some)];
     (Just(clusters), allocations).prop_map(|(clusters, allocations)| {
-        Topology::new(clusters, allocations).expect("what is generated is within the limits")
+        Topology::new(clusters, allocations).expect("the generated topology is within the limits")
     })
 }
 
-/// Any sets of agents of each cluster, mostly of whole link domains.
+/// Returns any sets of agents of each cluster, mostly of whole link domains.
 fn allocations(clusters: &[Cluster]) -> impl Strategy<Value = Vec<Allocation>> + use<> {
     let mut all = Vec::new();
     for cluster in clusters {
@@ -83,9 +82,9 @@ fn allocations(clusters: &[Cluster]) -> impl Strategy<Value = Vec<Allocation>> +
         if agents.is_empty() {
             continue;
         }
-        let (most, len) = (domains.len(), agents.len());
+        let (count, len) = (domains.len(), agents.len());
         let set = prop_oneof![
-            2 => subsequence(domains, 1..=most).prop_map(|domains| domains.concat()),
+            2 => subsequence(domains, 1..=count).prop_map(|domains| domains.concat()),
             1 => subsequence(agents, 1..=len),
         ];
         let set = (Just(cluster.id.clone()), set);
@@ -101,9 +100,7 @@ fn allocations(clusters: &[Cluster]) -> impl Strategy<Value = Vec<Allocation>> +
             .filter(|(_, agents)| !agents.is_empty());
         sets.enumerate()
             .map(|(number, (cluster, agents))| Allocation {
-                id: format!("al{number}")
-                    .parse()
-                    .expect("letters and digits are an id"),
+                id: format!("al{number}").parse().expect("a valid id"),
                 cluster,
                 agents: agents.into_iter().collect(),
             })

@@ -1,4 +1,4 @@
-//! The conformance suite of controllers: the fake one passes it, and every broken one is caught.
+//! Conformance suite of controllers: the fake one passes, and every mutant is detected.
 
 mod broken;
 mod caught;
@@ -14,7 +14,7 @@ use ipu_testkit::{
 };
 use ipu_vipu_client::VipuController;
 
-/// What the guide shows: the least that a bench is.
+/// The example of the guide: a minimal fixture.
 mod least {
     use super::*;
 
@@ -34,16 +34,16 @@ mod least {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bench_of_two_methods_runs_all_cases_that_need_no_more() {
+    async fn a_fixture_with_two_methods_runs_all_cases_that_need_no_more() {
         let report = controller_suite::<Mine>().await;
         let skipped = names_of_skipped(&report);
         assert_eq!(skipped.len(), 15, "{report}");
         assert!(report.ran.len() > 40, "{report}");
-        assert!(report.skipped.iter().all(|one| one.reason.contains("bench")));
+        assert!(report.skipped.iter().all(|one| one.reason.contains("fixture")));
     }
 }
 
-/// A fake controller with all that a bench can do to it.
+/// Fake controller with every capability of a fixture.
 struct Fake(FakeController);
 
 fn names_of_skipped(report: &SuiteReport) -> Vec<&'static str> {
@@ -101,12 +101,12 @@ impl ControllerBench for Fake {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fake_controller_is_a_controller() {
+async fn the_fake_controller_conforms() {
     let report = controller_suite::<Fake>().await;
-    // It is called without a transport, so that nothing ends a call but its answer.
+    // The suite calls it without a transport, so only its reply ends a call.
     let deadlines = [
-        "silence_is_a_timeout_that_may_have_happened",
-        "a_late_answer_is_a_timeout_that_may_have_happened",
+        "silence_is_an_ambiguous_timeout",
+        "a_late_reply_is_an_ambiguous_timeout",
     ];
     assert_eq!(names_of_skipped(&report), deadlines, "{report}");
 }

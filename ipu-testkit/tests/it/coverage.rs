@@ -1,4 +1,4 @@
-//! Which rules the random lives and the simulations reached: every verdict of every rule, or something is not tested.
+//! Rule coverage of the planner check and the simulations: both must reach every verdict of every rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,15 +18,19 @@ fn every_rule_and_every_verdict_is_reached_by_the_default_number_of_cases() {
     println!("{report}");
     assert_eq!(report.unreached(), [], "{report}");
     let simulated = simulated_rules();
-    let missed: Vec<(&str, &str)> = rule_verdicts()
+    let unreached: Vec<(&str, &str)> = rule_verdicts()
         .filter(|(verdict, _)| !simulated.contains_key(verdict))
-        .map(|(missed, _)| (missed.rule, missed.verdict))
+        .map(|(unreached, _)| (unreached.rule, unreached.verdict))
         .collect();
-    assert_eq!(missed, [], "what the default simulations do not reach");
+    assert_eq!(
+        unreached,
+        [],
+        "verdicts that the default simulations do not reach"
+    );
     compare_with_the_document(&report.rules, simulated);
 }
 
-/// Rows are compared, counts are not: these are written when `UPDATE=1` is set.
+/// Compares rows, not counts: `UPDATE=1` writes the counts.
 fn compare_with_the_document(counts: &Counts, simulated: &Counts) {
     const BEGIN: &str = "<!-- rules: begin -->\n";
     const END: &str = "<!-- rules: end -->";
@@ -57,7 +61,7 @@ fn compare_with_the_document(counts: &Counts, simulated: &Counts) {
     }
 }
 
-/// How often a verdict was reached, rounded down to a power of ten.
+/// Returns the number of times a verdict was reached, rounded down to a power of ten.
 fn magnitude(counts: &Counts, verdict: RuleVerdict) -> String {
     let count = counts.get(&verdict).copied().unwrap_or_default();
     match count.checked_ilog10() {
@@ -69,7 +73,7 @@ fn magnitude(counts: &Counts, verdict: RuleVerdict) -> String {
 
 #[test]
 fn every_documented_rule_and_every_verdict_in_its_source_has_an_entry() {
-    let known: BTreeSet<(&str, &str)> = rule_verdicts()
+    let entries: BTreeSet<(&str, &str)> = rule_verdicts()
         .map(|(verdict, _)| (verdict.rule, verdict.verdict))
         .collect();
     let index = fs::read_to_string(root().join("ipu-core/src/rules.rs")).unwrap();
@@ -85,30 +89,44 @@ fn every_documented_rule_and_every_verdict_in_its_source_has_an_entry() {
             "{rule}"
         );
         assert!(
-            known.iter().any(|(other, _)| *other == rule),
+            entries.iter().any(|(other, _)| *other == rule),
             "the rule {rule} has no entry in rules_reached"
         );
         let source = fs::read_to_string(root().join(format!("ipu-core/src/rules/{rule}.rs"))).unwrap();
         for verdict in verdicts(&source) {
             assert!(
-                known.contains(&(rule, verdict)),
+                entries.contains(&(rule, verdict)),
                 "the verdict {verdict} of the rule {rule} has no entry in rules_reached"
             );
         }
     }
     let described: BTreeSet<&str> = rule_verdicts().map(|(_, shown_by)| shown_by).collect();
     assert!(
-        described.len() + 1 >= known.len(),
-        "two verdicts are shown by the same"
+        described.len() + 1 >= entries.len(),
+        "two verdicts have the same evidence"
     );
 }
 
-/// The variants of the enums that a rule answers with.
+/// Returns the variants of the result enums of a rule.
 fn verdicts(source: &str) -> Vec<&str> {
-    const ANSWERS: [&str; 5] = ["Verdict", "Step", "Session", "GiveUp", "Retention"];
+    const RESULT_TYPES: [&str; 13] = [
+        "CleanupDecision",
+        "Retention",
+        "DeadlineStatus",
+        "FinalizeStep",
+        "Session",
+        "OrphanDecision",
+        "RequestDecision",
+        "ResetDecision",
+        "RestartDecision",
+        "GiveUp",
+        "ScaleDecision",
+        "StartDeadlineStatus",
+        "SuspendDecision",
+    ];
     let mut found = Vec::new();
-    for answer in ANSWERS {
-        let Some((_, rest)) = source.split_once(&format!("pub(crate) enum {answer} {{\n")) else {
+    for result_type in RESULT_TYPES {
+        let Some((_, rest)) = source.split_once(&format!("pub(crate) enum {result_type} {{\n")) else {
             continue;
         };
         let (body, _) = rest.split_once("\n}").unwrap();
@@ -120,8 +138,8 @@ fn verdicts(source: &str) -> Vec<&str> {
 
 #[test]
 fn the_verdicts_of_a_rule_are_found_in_its_source() {
-    let source = "/// A.\npub(crate) enum Verdict {\n    /// It does.\n    GoOn,\n    /// Until.\n    Until(Timestamp),\n}\n";
-    assert_eq!(verdicts(source), ["GoOn", "Until"]);
+    let source = "/// A.\npub(crate) enum DeadlineStatus {\n    /// None.\n    Unlimited,\n    /// Until.\n    Until(Timestamp),\n}\n";
+    assert_eq!(verdicts(source), ["Unlimited", "Until"]);
 }
 
 fn root() -> PathBuf {

@@ -1,4 +1,4 @@
-//! What a fake controller does with calls that fail.
+//! Effects of failed calls on a fake controller.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn with(fault: Fault) -> (FakeController, Result<PartitionId, VipuError>) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_breaks_or_fails_does_nothing() {
+async fn a_broken_or_failed_call_has_no_effect() {
     for fault in [Fault::Broken, Fault::Failed] {
         let (controller, answer) = with(fault).await;
         assert!(answer.unwrap_err().may_have_happened());
@@ -35,7 +35,7 @@ async fn a_call_that_breaks_or_fails_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_reply_is_lost_is_done() {
+async fn a_call_with_a_lost_reply_takes_effect() {
     let (controller, answer) = with(Fault::LostReply).await;
     assert!(answer.is_err());
     assert_eq!(controller.state_of(&id()), Some(PartitionState::Creating));
@@ -44,14 +44,14 @@ async fn a_call_whose_reply_is_lost_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_arrives_twice_is_answered_as_the_second() {
+async fn a_duplicate_call_gets_the_second_reply() {
     let (controller, answer) = with(Fault::Duplicate).await;
     assert_eq!(answer, Err(VipuError::AlreadyExists { id: id() }));
     assert_eq!(controller.ids(), [id()]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_call_is_done_after_its_caller_has_given_up() {
+async fn a_late_call_takes_effect_after_its_caller_timed_out() {
     let (controller, answer) = with(Fault::Late(Duration::from_secs(15))).await;
     assert!(answer.is_err());
     tokio::time::sleep(Duration::from_secs(14)).await;
@@ -61,7 +61,7 @@ async fn a_late_call_is_done_after_its_caller_has_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_under_workers_is_told() {
+async fn a_reset_under_workers_is_recorded() {
     let controller = FakeController::new(&Topology::pod16(), 1);
     controller.create_partition(create(4)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -74,7 +74,7 @@ async fn a_reset_under_workers_is_told() {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "granted again without a reset")]
-async fn a_second_use_without_a_reset_is_told() {
+async fn a_second_use_without_a_reset_panics() {
     let controller = FakeController::new(&Topology::pod16(), 1);
     controller.create_partition(create(4)).await.unwrap();
     controller.use_it(&id());

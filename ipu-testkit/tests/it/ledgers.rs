@@ -1,4 +1,4 @@
-//! The ledgers that the strategy makes.
+//! Ledgers of the proptest strategy.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use ipu_testkit::strategies::ledgers;
 use proptest::test_runner::{Config, TestRunner};
 
 #[test]
-fn ledgers_are_reached_in_every_state_and_what_is_active_exists_once() {
+fn the_strategy_reaches_every_entry_state_and_active_partitions_exist_once() {
     let states = RefCell::new(BTreeSet::new());
     let config = Config {
         cases: 256,

@@ -1,4 +1,4 @@
-//! The test kit, tested.
+//! Tests of the test kit.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod controller;

@@ -1,4 +1,4 @@
-//! `check_planner` proves the planner of the core, and catches planners that break one rule each: the tests of the test.
+//! `check_planner` accepts the planner of the core, and detects mutants that break one rule each.
 
 mod broken;
 
@@ -11,36 +11,43 @@ use ipu_testkit::{
     try_check_planner,
 };
 
-use broken::BROKEN;
+use broken::MUTANTS;
 
-/// Enough to catch each of the broken planners, most of them in the first dozen.
+/// Enough to detect each mutant, most of them in the first dozen.
 const CASES: u32 = 200;
-/// The tests look at what is broken, not at how small the case is.
+/// The tests check the violated property, not the size of the case.
 const SHRINKS: u32 = 10;
 
 #[test]
-fn every_broken_planner_is_caught_by_the_property_that_is_meant_for_it() {
-    let mut missed = Vec::new();
-    for case in &BROKEN {
+fn every_planner_mutant_is_detected_by_the_intended_property() {
+    let mut undetected = Vec::new();
+    for case in &MUTANTS {
         let options = PlannerOptions::default().with_cases(CASES).with_shrinks(SHRINKS);
         match try_check_planner(case.planner, options) {
-            Ok(report) => missed.push(format!("{}: {} is not caught\n{report}", case.rule, case.what)),
+            Ok(report) => undetected.push(format!(
+                "{}: {} is not detected\n{report}",
+                case.rule, case.mutation
+            )),
             Err(failure) => {
-                let told = failure.to_string();
-                if !case.told.split('|').any(|meant| told.contains(meant)) {
-                    missed.push(format!(
-                        "{}: {} is caught otherwise:\n{told}",
-                        case.rule, case.what
+                let message = failure.to_string();
+                if !case
+                    .expected
+                    .split('|')
+                    .any(|expected| message.contains(expected))
+                {
+                    undetected.push(format!(
+                        "{}: {} is detected with another message:\n{message}",
+                        case.rule, case.mutation
                     ));
                 }
             }
         }
     }
-    assert!(missed.is_empty(), "{}", missed.join("\n"));
+    assert!(undetected.is_empty(), "{}", undetected.join("\n"));
 }
 
 #[test]
-fn there_is_a_broken_planner_for_every_rule() {
+fn every_rule_has_a_planner_mutant() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let documented = std::fs::read_to_string(root.join("docs/rules.md")).unwrap();
     let documented: BTreeSet<&str> = documented
@@ -52,42 +59,42 @@ fn there_is_a_broken_planner_for_every_rule() {
         .map(|(rule, _)| rule)
         .collect();
     assert!(documented.len() >= 12, "{documented:?}");
-    let broken: BTreeSet<&str> = BROKEN.iter().map(|case| case.rule).collect();
+    let broken: BTreeSet<&str> = MUTANTS.iter().map(|case| case.rule).collect();
     let missing: Vec<_> = documented.difference(&broken).collect();
-    assert!(missing.is_empty(), "no broken planner for {missing:?}");
+    assert!(missing.is_empty(), "no planner mutant for {missing:?}");
 }
 
 #[test]
-fn a_failure_tells_its_story_and_can_be_asked_again() {
-    fn never_asks(job: &JobSpec, seen: &Observation) -> Plan {
-        let mut plan = plan(job, seen);
+fn a_failure_contains_a_script_and_a_repeatable_request() {
+    fn never_requests(job: &JobSpec, observation: &Observation) -> Plan {
+        let mut plan = plan(job, observation);
         plan.effects
             .retain(|effect| !matches!(effect, ipu_core::Effect::StartWorker { .. }));
         plan
     }
     let options = PlannerOptions::default().with_shrinks(60);
-    let failure = try_check_planner(never_asks, options).unwrap_err();
-    assert_eq!(failure.property, PlannerProperty::ComesToRest);
+    let failure = try_check_planner(never_requests, options).unwrap_err();
+    assert_eq!(failure.property, PlannerProperty::Quiesces);
     let request: serde_json::Value = serde_json::from_str(&failure.request()).unwrap();
     assert!(request["job"]["spec"].is_object() && request["observation"]["now"].is_u64());
-    let story = failure.story.clone().unwrap();
-    assert!(story[0].starts_with("job "), "{failure}");
-    assert!(story.len() < 10, "{failure}");
+    let script = failure.script.clone().unwrap();
+    assert!(script[0].starts_with("job "), "{failure}");
+    assert!(script.len() < 10, "{failure}");
 }
 
 #[test]
-fn the_same_seed_makes_the_same_failure() {
-    let late = BROKEN.iter().find(|case| case.rule == "start_deadline").unwrap();
-    let told = |seed| {
+fn a_seed_determines_the_failure() {
+    let late = MUTANTS.iter().find(|case| case.rule == "start_deadline").unwrap();
+    let message = |seed| {
         let options = PlannerOptions::default().with_seed(seed).with_shrinks(SHRINKS);
         try_check_planner(late.planner, options).unwrap_err().to_string()
     };
-    assert_eq!(told(1), told(1));
-    assert_ne!(told(1), told(2));
+    assert_eq!(message(1), message(1));
+    assert_ne!(message(1), message(2));
 }
 
 #[test]
-fn what_happens_is_written_as_it_is_read() {
+fn job_events_survive_a_round_trip_through_text() {
     let lines = [
         "progress",
         "ready",
@@ -105,8 +112,8 @@ fn what_happens_is_written_as_it_is_read() {
         "worker 0/0 runs",
     ];
     for line in lines {
-        let happening: JobEvent = line.parse().unwrap();
-        assert_eq!(happening.to_string(), line);
+        let event: JobEvent = line.parse().unwrap();
+        assert_eq!(event.to_string(), line);
     }
     for wrong in [
         "",
@@ -120,7 +127,7 @@ fn what_happens_is_written_as_it_is_read() {
 }
 
 #[test]
-fn a_world_refuses_to_share_a_device() {
+fn the_job_model_rejects_effects_that_share_a_device() {
     let mut world = JobWorld::new(["workers=1"]).unwrap();
     world.capacity = CapacityState::Full;
     for _ in 0..3 {
@@ -129,7 +136,7 @@ fn a_world_refuses_to_share_a_device() {
     }
     assert!(
         world.process(0, ProcessRole::Worker(0)).is_none(),
-        "there is no room"
+        "no capacity is available"
     );
     let ends = JobEvent::Process(0, ProcessRole::Worker(0), ProcessEnd::Vanishes);
     assert_eq!(ends.inject(&mut world), Ok(EventEffect::Found));
@@ -145,10 +152,10 @@ fn a_world_refuses_to_share_a_device() {
         attempt: 0,
         partition: world.job.partition_id(0),
     };
-    let refused = world.apply(&release).unwrap_err().to_string();
+    let rejected = world.apply(&release).unwrap_err().to_string();
     assert!(
-        refused.contains("processes of the instance are alive"),
-        "{refused}"
+        rejected.contains("processes of the instance are alive"),
+        "{rejected}"
     );
     assert_eq!(world.seen, before);
 }

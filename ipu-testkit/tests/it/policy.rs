@@ -1,4 +1,4 @@
-//! `check_policy`: ours pass it, and every broken one is caught for what is broken about it.
+//! `check_policy` accepts the built-in policies and detects every mutant by the intended property.
 
 mod mutants;
 mod mutants_detected;
@@ -10,30 +10,27 @@ use ipu_testkit::{PolicyCheck, PolicyProperty, check_policy, check_policy_with};
 
 use mutants::{Declines, GivesUpEarly, Spread};
 
-/// Asserts that the page on placement shows this text.
+/// Asserts that the placement page contains this text.
 #[track_caller]
-fn assert_shown(text: &str) {
+fn assert_documented(text: &str) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/placement.md");
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(
-        page.contains(text),
-        "docs/placement.md does not show this:\n{text}"
-    );
+    assert!(page.contains(text), "docs/placement.md must contain:\n{text}");
 }
 
 #[test]
-fn the_policy_of_the_guide_passes_and_the_guide_shows_what_was_covered() {
+fn the_policy_of_the_guide_passes_with_the_documented_coverage() {
     let report = PolicyCheck::new().seed(0).cases(256).check(Spread::default);
-    assert_shown(&report.to_string());
+    assert_documented(&report.to_string());
 }
 
 #[test]
-fn the_guide_shows_what_is_said_of_a_broken_policy() {
+fn the_guide_shows_the_failure_of_a_mutant() {
     let check = PolicyCheck::new()
         .seed(0)
         .cases(256)
         .with_constructor("GivesUpEarly::default()");
-    assert_shown(&check.run(GivesUpEarly::default).unwrap_err().to_string());
+    assert_documented(&check.run(GivesUpEarly::default).unwrap_err().to_string());
 }
 
 #[test]
@@ -63,14 +60,14 @@ fn a_policy_with_parameters_passes() {
 
 #[test]
 #[should_panic(
-    expected = "the policy GivesUpEarly is broken; this does not hold: it finds a place whenever there is one"
+    expected = "the policy GivesUpEarly violates a property: it finds a block whenever one exists"
 )]
-fn a_broken_policy_panics_with_the_property_that_does_not_hold() {
+fn a_mutant_panics_with_the_violated_property() {
     check_policy::<GivesUpEarly>();
 }
 
 #[test]
-fn a_policy_that_never_places_anything_is_not_well_covered() {
+fn a_policy_that_never_places_has_insufficient_coverage() {
     let failure = PolicyCheck::new()
         .allow_declining()
         .seed(0)
@@ -78,18 +75,18 @@ fn a_policy_that_never_places_anything_is_not_well_covered() {
         .run(Declines::default)
         .unwrap_err();
     assert_eq!(failure.property, PolicyProperty::WellCovered);
-    assert!(failure.what.contains("answer: fits"), "{failure}");
+    assert!(failure.detail.contains("result: fits"), "{failure}");
     assert_eq!(failure.reproduction, None);
 }
 
 #[test]
-fn a_policy_may_decline_if_it_says_so() {
+fn a_policy_may_decline_if_the_check_allows_it() {
     let failure = PolicyCheck::new().seed(0).run(Declines::default).unwrap_err();
     assert_eq!(failure.property, PolicyProperty::FindsWhatFits);
 }
 
 #[test]
-fn the_same_seed_gives_the_same_answer() {
+fn a_seed_determines_the_report() {
     let one = || PolicyCheck::new().seed(7).cases(48).run(Spread::default);
     assert_eq!(one(), one());
 }

@@ -1,5 +1,5 @@
-//! Replays of traces: laws that hold whatever the policy, comparison with the ledger's own line, scores known by other
-//! ways, traces from files and made up.
+//! Replays of traces: invariants for every policy, comparison with the ledger's queue, scores from
+//! independent calculations, traces from files and synthetic ones.
 
 mod audit;
 mod known_scores;

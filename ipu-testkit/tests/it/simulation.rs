@@ -1,4 +1,4 @@
-//! The simulator: many seeds, the same twice, and broken schedulers that are caught.
+//! The simulator: many seeds, determinism, and detection of defective schedulers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,64 +9,66 @@ use ipu_testkit::{
     simulate_many,
 };
 
-/// How many simulations are run by default: some seconds without optimisation.
+/// Default number of simulations: some seconds without optimization.
 const CASES: u64 = 200;
 
-/// Seeds that once failed.
+/// Seeds of earlier failures.
 const SEEDS: &str = include_str!("../../testdata/sim-seeds.txt");
 
 fn cases() -> u64 {
     std::env::var("IPU_SIM_CASES").map_or(CASES, |text| text.parse().unwrap())
 }
 
-/// The seeds that once failed, and then those that `IPU_SIM_CASES` asks for.
+/// Returns the seeds of earlier failures, then those of `IPU_SIM_CASES`.
 fn seeds() -> impl Iterator<Item = u64> {
     let lines = SEEDS.lines().filter(|line| !line.starts_with('#'));
-    let known = lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap());
-    known.chain(0..cases())
+    let earlier = lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap());
+    earlier.chain(0..cases())
 }
 
-/// What the default simulations cover.
-struct Covered {
+/// Coverage of the default simulations.
+struct Coverage {
     report: SimReport,
-    /// How many plans showed each verdict of the rules.
+    /// Number of plans that reached each rule verdict.
     rules: BTreeMap<RuleVerdict, u64>,
 }
 
-/// The default simulations: run once for all tests that ask.
-fn covered() -> &'static Covered {
-    static COVERED: OnceLock<Covered> = OnceLock::new();
-    COVERED.get_or_init(|| {
+/// Returns the coverage of the default simulations, which run once for all tests.
+fn coverage() -> &'static Coverage {
+    static COVERAGE: OnceLock<Coverage> = OnceLock::new();
+    COVERAGE.get_or_init(|| {
         let rules: Arc<Mutex<BTreeMap<RuleVerdict, u64>>> = Arc::default();
         let counts = Arc::clone(&rules);
         let mut options = SimOptions::default();
-        options.on_plan = Some(Arc::new(move |job: &JobSpec, seen: &Observation, plan: &Plan| {
-            let reached = rules_reached(job, seen, plan);
-            let mut counts = counts.lock().unwrap();
-            for verdict in reached {
-                *counts.entry(verdict).or_default() += 1;
-            }
-        }));
+        options.on_plan = Some(Arc::new(
+            move |job: &JobSpec, observation: &Observation, plan: &Plan| {
+                let reached = rules_reached(job, observation, plan);
+                let mut counts = counts.lock().unwrap();
+                for verdict in reached {
+                    *counts.entry(verdict).or_default() += 1;
+                }
+            },
+        ));
         let report = match simulate_many(seeds(), &options) {
             Ok(report) => report,
             Err(failure) => panic!("{failure}"),
         };
         let rules = rules.lock().unwrap().clone();
-        Covered { report, rules }
+        Coverage { report, rules }
     })
 }
 
 fn default_report() -> &'static SimReport {
-    &covered().report
+    &coverage().report
 }
 
-/// How many plans of the default simulations showed each verdict of the rules.
+/// Returns the number of plans of the default simulations that reached each rule verdict.
 pub(crate) fn simulated_rules() -> &'static BTreeMap<RuleVerdict, u64> {
-    &covered().rules
+    &coverage().rules
 }
 
 #[test]
-fn simulated_schedulers_share_nothing_and_leak_nothing() {
+fn simulated_schedulers_never_double_book_or_leak() {
     if let Ok(seed) = std::env::var("IPU_SIM_SEED") {
         let replay = replay_simulation(seed.parse().unwrap(), &SimOptions::default());
         println!("{}", replay.log);
@@ -80,13 +82,13 @@ fn simulated_schedulers_share_nothing_and_leak_nothing() {
 }
 
 #[test]
-fn every_hold_of_many_lives_is_compared_with_its_record() {
+fn every_hold_of_many_simulations_matches_its_record() {
     let report = default_report();
     assert!(report.holds > 2 * report.cases, "{} holds", report.holds);
 }
 
 #[test]
-fn a_simulation_of_the_same_seed_is_the_same_to_the_byte() {
+fn a_seed_determines_the_log_of_a_simulation() {
     for seed in 0..6 {
         let options = SimOptions::default();
         let (one, other) = (
@@ -98,21 +100,21 @@ fn a_simulation_of_the_same_seed_is_the_same_to_the_byte() {
     }
 }
 
-/// Where the table of what is covered stands, between these two lines.
+/// Document with the coverage table, between these two lines.
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/dev/simulation.md");
 const BEGIN: &str = "<!-- coverage: UPDATE=1 cargo test -p ipu-testkit --test it simulat -->\n";
 const END: &str = "<!-- end of coverage -->\n";
 
-/// A count by its order of magnitude, so that the table does not change with every line of the simulator.
-fn about(count: u64) -> String {
+/// Returns the order of magnitude of a count, so that small changes of the simulator do not change the table.
+fn magnitude(count: u64) -> String {
     format!("~{}", 10_u64.pow(count.max(1).ilog10()))
 }
 
-/// The table, and what of it was never reached.
+/// Returns the table, and its unreached cells.
 fn table(report: &SimReport) -> (String, Vec<String>) {
     let mut missing = Vec::new();
     let mut cell = |name: String, count: Option<&u64>| match count {
-        Some(count) => about(*count),
+        Some(count) => magnitude(*count),
         None => {
             missing.push(name);
             "never".to_owned()
@@ -123,9 +125,9 @@ fn table(report: &SimReport) -> (String, Vec<String>) {
         let count = cell(format!("{from} to {to}"), report.transitions.get(&(from, to)));
         text += &format!("| {from} → {to} | {count} |\n");
     }
-    let head = |what: &str, faults: &[&str]| {
+    let head = |title: &str, faults: &[&str]| {
         format!(
-            "\n| {what} | {} |\n|---|{}\n",
+            "\n| {title} | {} |\n|---|{}\n",
             faults.join(" | "),
             "---|".repeat(faults.len())
         )
@@ -154,44 +156,45 @@ fn table(report: &SimReport) -> (String, Vec<String>) {
     (text, missing)
 }
 
-/// The table without its numbers, which are not compared.
+/// Returns the table without its numbers, which are not compared.
 fn rows(table: &str) -> String {
     let digits = |c: &char| !c.is_ascii_digit();
     table.chars().filter(digits).collect()
 }
 
 #[test]
-fn simulations_reach_every_move_of_the_ledger_and_every_fault_everywhere() {
+fn simulations_reach_every_ledger_transition_and_every_fault() {
     let (table, missing) = table(default_report());
     assert_eq!(missing, Vec::<String>::new(), "never reached");
     let docs = std::fs::read_to_string(DOCS).unwrap();
     let (before, rest) = docs.split_once(BEGIN).unwrap();
-    let (stands, after) = rest.split_once(END).unwrap();
+    let (current, after) = rest.split_once(END).unwrap();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(DOCS, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
         return;
     }
-    assert_eq!(rows(stands), rows(&table), "UPDATE=1 writes it");
+    assert_eq!(rows(current), rows(&table), "UPDATE=1 writes the table");
 }
 
-/// The invariant that breaks if `options` are used, within the default seeds.
-fn found_with(options: &SimOptions) -> &'static str {
+/// Returns the invariant that `options` violate within the default seeds.
+fn violated_invariant(options: &SimOptions) -> &'static str {
     match simulate_many(0..CASES, options) {
-        Ok(report) => panic!("nothing was found: {report}"),
+        Ok(report) => panic!("no invariant is violated: {report}"),
         Err(failure) => failure.invariant,
     }
 }
 
-/// Drivers that trust a planner, which sees and does what `see` and `change` make of the truth.
-fn trusting(
-    see: impl Fn(&mut Observation) + Send + Sync + 'static,
+/// Returns drivers that do not check plans, with a planner whose observations and plans `observe` and `change`
+/// modify.
+fn unchecked_planner(
+    observe: impl Fn(&mut Observation) + Send + Sync + 'static,
     change: impl Fn(&JobSpec, &mut Plan) + Send + Sync + 'static,
 ) -> SimOptions {
     let mut options = SimOptions::default();
     options.plan_check = PlanCheck::Trust;
-    options.planner = Arc::new(move |job: &JobSpec, seen: &Observation| {
-        let mut own = seen.clone();
-        see(&mut own);
+    options.planner = Arc::new(move |job: &JobSpec, observation: &Observation| {
+        let mut own = observation.clone();
+        observe(&mut own);
         let mut plan = plan(job, &own);
         change(job, &mut plan);
         plan
@@ -199,21 +202,24 @@ fn trusting(
     options
 }
 
-/// The partitions of `seen`, each with the attempt that is recorded of its instance.
-fn each_partition(seen: &mut Observation, change: impl Fn(u32, &mut PartitionFacts)) {
-    for facts in &mut seen.instances {
-        let recorded = seen
+/// Modifies the partitions of `observation`, each with the recorded attempt of its instance.
+fn each_partition(observation: &mut Observation, change: impl Fn(u32, &mut PartitionFacts)) {
+    for facts in &mut observation.instances {
+        let recorded = observation
             .status
             .instances
             .iter()
-            .find(|known| known.index == facts.index);
-        change(recorded.map_or(0, |known| known.attempt), &mut facts.partition);
+            .find(|earlier| earlier.index == facts.index);
+        change(
+            recorded.map_or(0, |earlier| earlier.attempt),
+            &mut facts.partition,
+        );
     }
 }
 
 #[test]
-fn a_scheduler_that_releases_before_its_workers_are_gone_is_caught() {
-    let options = trusting(
+fn a_scheduler_that_releases_before_its_workers_end_is_detected() {
+    let options = unchecked_planner(
         |_| {},
         |job, plan| {
             let stopped = plan.effects.iter().find_map(|effect| match effect {
@@ -230,27 +236,30 @@ fn a_scheduler_that_releases_before_its_workers_are_gone_is_caught() {
             plan.effects.extend(release);
         },
     );
-    assert_eq!(found_with(&options), "nothing_is_taken_from_under_workers");
+    assert_eq!(
+        violated_invariant(&options),
+        "no_partition_is_disturbed_under_workers"
+    );
 }
 
 #[test]
-fn a_scheduler_that_never_repairs_is_caught() {
+fn a_scheduler_that_never_repairs_is_detected() {
     let mut options = SimOptions::default();
     options.repair = RepairPolicy::Never;
-    let found = found_with(&options);
+    let found = violated_invariant(&options);
     let named = [
         "nothing_is_leaked",
         "every_job_settles",
-        "nobody_waits_for_nothing",
+        "no_request_waits_needlessly",
     ];
     assert!(named.contains(&found), "{found}");
 }
 
 #[test]
-fn a_scheduler_that_takes_a_used_partition_for_a_fresh_one_is_caught() {
-    let options = trusting(
-        |seen| {
-            each_partition(seen, |attempt, partition| {
+fn a_scheduler_that_reuses_a_partition_without_a_reset_is_detected() {
+    let options = unchecked_planner(
+        |observation| {
+            each_partition(observation, |attempt, partition| {
                 if let PartitionFacts::Active {
                     attempt: made_for, ..
                 } = partition
@@ -261,15 +270,18 @@ fn a_scheduler_that_takes_a_used_partition_for_a_fresh_one_is_caught() {
         },
         |_, _| {},
     );
-    assert_eq!(found_with(&options), "granted_partitions_are_active_and_fresh");
+    assert_eq!(
+        violated_invariant(&options),
+        "granted_partitions_are_active_and_fresh"
+    );
 }
 
 #[test]
-fn a_scheduler_that_starts_before_the_partition_is_ready_is_caught() {
-    let options = trusting(
-        |seen| {
-            let since = seen.now;
-            each_partition(seen, |_, partition| {
+fn a_scheduler_that_starts_before_the_partition_is_ready_is_detected() {
+    let options = unchecked_planner(
+        |observation| {
+            let since = observation.now;
+            each_partition(observation, |_, partition| {
                 if let PartitionFacts::Pending { attempt } = *partition {
                     *partition = PartitionFacts::Active {
                         attempt,
@@ -281,14 +293,17 @@ fn a_scheduler_that_starts_before_the_partition_is_ready_is_caught() {
         },
         |_, _| {},
     );
-    assert_eq!(found_with(&options), "granted_partitions_are_active_and_fresh");
+    assert_eq!(
+        violated_invariant(&options),
+        "granted_partitions_are_active_and_fresh"
+    );
 }
 
 #[test]
-fn a_scheduler_that_takes_what_is_stopping_for_gone_is_caught() {
-    let options = trusting(
-        |seen| {
-            for facts in &mut seen.instances {
+fn a_scheduler_that_ignores_stopping_processes_is_detected() {
+    let options = unchecked_planner(
+        |observation| {
+            for facts in &mut observation.instances {
                 facts
                     .workers
                     .retain(|worker| worker.phase != ProcessPhase::Stopping);
@@ -299,65 +314,68 @@ fn a_scheduler_that_takes_what_is_stopping_for_gone_is_caught() {
         },
         |_, _| {},
     );
-    assert_eq!(found_with(&options), "nothing_is_taken_from_under_workers");
+    assert_eq!(
+        violated_invariant(&options),
+        "no_partition_is_disturbed_under_workers"
+    );
 }
 
 #[test]
-fn a_scheduler_that_never_gives_back_is_caught() {
+fn a_scheduler_that_never_releases_is_detected() {
     let keeps = |effect: &Effect| !matches!(effect, Effect::ReleasePartition { .. });
-    let options = trusting(|_| {}, move |_, plan| plan.effects.retain(keeps));
-    assert_eq!(found_with(&options), "every_job_settles");
+    let options = unchecked_planner(|_| {}, move |_, plan| plan.effects.retain(keeps));
+    assert_eq!(violated_invariant(&options), "every_job_settles");
 }
 
 #[test]
-fn a_scheduler_that_gives_no_reasons_is_caught() {
-    let options = trusting(|_| {}, |_, plan| plan.reasons.clear());
-    assert_eq!(found_with(&options), "everybody_is_told_why");
+fn a_scheduler_without_reasons_is_detected() {
+    let options = unchecked_planner(|_| {}, |_, plan| plan.reasons.clear());
+    assert_eq!(violated_invariant(&options), "every_plan_and_wait_has_a_reason");
 }
 
 #[test]
 fn a_plan_that_breaks_its_own_invariants_is_not_applied() {
-    let mut options = trusting(|_| {}, |_, plan| plan.effects.reverse());
+    let mut options = unchecked_planner(|_| {}, |_, plan| plan.effects.reverse());
     options.plan_check = PlanCheck::Check;
-    assert_eq!(found_with(&options), "plans_are_legal");
+    assert_eq!(violated_invariant(&options), "plans_are_legal");
 }
 
-/// The invariants that break when the ledger records other IPUs than a partition has. Which breaks first is a matter of the
-/// seed.
+/// Invariants that break when the ledger records other IPUs than a partition has. The first one depends on
+/// the seed.
 const WRONG_IPUS: [&str; 3] = [
-    "recorded_ipus_are_true",
+    "recorded_ipus_are_correct",
     "no_ipu_has_two_owners",
     "cordons_name_every_holder",
 ];
 
-/// A copy of the defect that assumed the owners of unknown IPUs at a free block of the ledger's choice.
+/// Reproduces a defect that assumed the owners of unknown IPUs at a free block chosen by the ledger.
 #[test]
-fn a_ledger_that_guesses_the_ipus_of_its_owners_is_caught() {
+fn a_ledger_that_guesses_the_ipus_of_its_owners_is_detected() {
     let mut options = SimOptions::default();
     options.on_create = Some(Arc::new(|request, _| request.ipus.clear()));
-    let found = found_with(&options);
+    let found = violated_invariant(&options);
     assert!(WRONG_IPUS.contains(&found), "{found}");
 }
 
-/// A copy of the defect that repeated an outstanding create without regard to what others use by now.
+/// Reproduces a defect that repeated an outstanding create without checking current users of the IPUs.
 #[test]
-fn a_ledger_that_leaves_the_ipus_of_a_repeated_create_to_the_controller_is_caught() {
+fn a_ledger_that_leaves_the_ipus_of_a_repeated_create_to_the_controller_is_detected() {
     let mut options = SimOptions::default();
     options.on_create = Some(Arc::new(|request, before| {
         if before > 0 {
             request.ipus.clear();
         }
     }));
-    let found = found_with(&options);
+    let found = violated_invariant(&options);
     assert!(WRONG_IPUS.contains(&found), "{found}");
 }
 
-/// A copy of the defect that reported a machine as drained while a create call was under way there.
+/// Reproduces a defect that reported a machine as drained while a create call was in flight there.
 #[test]
-fn a_cordon_that_names_only_the_owners_of_listed_partitions_is_caught() {
+fn a_cordon_that_names_only_the_owners_of_listed_partitions_is_detected() {
     let mut options = SimOptions::default();
     options.on_cordoned = Some(Arc::new(|answer, listed| {
         answer.holders.retain(|holder| listed.contains(&holder.id));
     }));
-    assert_eq!(found_with(&options), "cordons_name_every_holder");
+    assert_eq!(violated_invariant(&options), "cordons_name_every_holder");
 }

@@ -1,4 +1,4 @@
-//! Stores with one fault each, around the store in memory.
+//! Mutants of the memory store with one fault each.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -12,30 +12,30 @@ use ipu_testkit::StoreFactory;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
-/// What is wrong with a store.
+/// Fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// Every commit is taken, whatever it is based on.
+    /// Every commit is accepted, whatever its basis.
     NoCheck,
-    /// The basis is checked, and somebody else may write before the changes are.
+    /// The basis is checked, but another writer may commit before the changes are written.
     CheckThenAct,
-    /// An old basis is refused only if one of the very entries was changed since.
+    /// An old basis conflicts only if one of the same entries was changed since.
     ChecksEntriesOnly,
-    /// A revision is made of the content, so that it comes back with it.
+    /// A revision is derived from the content, so that it repeats with the content.
     RevisionOfContent,
-    /// A conflict is answered and the changes are written.
+    /// A conflict is returned and the changes are written.
     ConflictAfterWriting,
-    /// Half of the changes are written if the caller goes away.
+    /// Half of the changes are written if the caller is dropped.
     HalfWhenDropped,
-    /// What the caller gave up is written later, without regard to who wrote since.
+    /// The changes of a dropped caller are written later, over newer commits.
     LateWhenDropped,
-    /// A large commit is refused with a half of it written.
+    /// A large commit is rejected with half of it written.
     FullAfterHalf,
     /// Entries are not removed.
     LosesRemovals,
-    /// Cordons are not kept.
+    /// Cordons are not stored.
     IgnoresCordons,
     /// Cordons are not lifted.
     LosesLifts,
@@ -43,45 +43,45 @@ pub(crate) enum Fault {
     DropsPassedOver,
     /// `unsettled` is not stored.
     DropsUnsettled,
-    /// A snapshot has an entry twice.
+    /// A snapshot contains an entry twice.
     EntryTwice,
-    /// Only own commits count as news.
-    OnlyOwnNews,
-    /// What did not change is answered again.
-    AlwaysNews,
-    /// The commit is answered before it is written.
-    AnswersEarly,
-    /// A commit is seen by others one entry after the other.
+    /// Only own commits count as newer.
+    OnlyOwnCommits,
+    /// Unchanged contents are returned again.
+    AlwaysNewer,
+    /// The commit returns before it is written.
+    ReturnsEarly,
+    /// Other processes see a commit entry by entry.
     EntryByEntry,
-    /// All is forgotten when the last who has it open goes.
+    /// The contents are lost when the last opening is dropped.
     ForgetsOnClosing,
-    /// A turn that was given is never given again.
-    TurnNeverEnds,
-    /// A commit waits for the turn.
-    CommitWaitsForTurn,
-    /// A commit panics if there is something to remove.
+    /// A write lock is never released.
+    LockNeverReleased,
+    /// A commit waits for the write lock.
+    CommitWaitsForLock,
+    /// A commit with removals panics.
     Panics,
 }
 
-/// What all openings of a home share.
+/// Shared state of all openings of a store factory.
 #[derive(Clone)]
 struct Common {
     ledger: MemoryStore,
-    /// By which commit each entry was written last.
+    /// Last commit of each entry.
     written: Arc<Mutex<BTreeMap<ChangeKey, u64>>>,
     turns: Arc<Semaphore>,
 }
 
-/// A store with a fault.
-pub(crate) struct Broken {
+/// Store with a fault.
+pub(crate) struct StoreMutant {
     fault: Fault,
     common: Arc<Common>,
-    /// The newest revision that this opening made or told.
-    known: Mutex<Option<Revision>>,
+    /// Newest revision that this opening committed or returned.
+    newest: Mutex<Option<Revision>>,
 }
 
-impl Broken {
-    pub(crate) fn open(home: &StoreFactory, fault: Fault) -> Self {
+impl StoreMutant {
+    pub(crate) fn open(factory: &StoreFactory, fault: Fault) -> Self {
         let make = || {
             Arc::new(Common {
                 ledger: MemoryStore::new(),
@@ -90,7 +90,7 @@ impl Broken {
             })
         };
         let common = if fault == Fault::ForgetsOnClosing {
-            let slot = home.shared(|| Arc::new(Mutex::new(Weak::new())));
+            let slot = factory.shared(|| Arc::new(Mutex::new(Weak::new())));
             let mut slot = slot.lock().unwrap();
             slot.upgrade().unwrap_or_else(|| {
                 let common = make();
@@ -98,12 +98,12 @@ impl Broken {
                 common
             })
         } else {
-            home.shared(make)
+            factory.shared(make)
         };
         Self {
             fault,
             common,
-            known: Mutex::default(),
+            newest: Mutex::default(),
         }
     }
 
@@ -111,14 +111,14 @@ impl Broken {
         self.common.ledger.load(None).await.unwrap().unwrap()
     }
 
-    /// Writes on whatever is there.
+    /// Writes over any contents.
     async fn force(&self, changes: &[Change]) -> Result<Revision, StoreError> {
         let now = self.now().await.revision;
         self.common.ledger.commit(&now, changes).await
     }
 
-    /// What the fault leaves of the changes.
-    fn kept(&self, changes: &[Change]) -> Vec<Change> {
+    /// Returns the changes without those that the fault loses.
+    fn remaining(&self, changes: &[Change]) -> Vec<Change> {
         let keep = |change: &Change| match (self.fault, change) {
             (Fault::LosesRemovals, Change::Remove(_))
             | (Fault::IgnoresCordons, Change::Cordon(_))
@@ -138,7 +138,7 @@ impl Broken {
         changes.iter().filter_map(keep).collect()
     }
 
-    /// Whether one of the entries was written after `basis`.
+    /// Returns whether one of the entries was written after `basis`.
     fn touched_since(&self, basis: &Revision, changes: &[Change]) -> bool {
         let Ok(basis) = basis.as_str().parse::<u64>() else {
             return true;
@@ -174,11 +174,11 @@ impl Broken {
                     self.force(changes).await?;
                     Err(conflict)
                 }
-                taken => taken,
+                result => result,
             },
             Fault::FullAfterHalf if changes.len() > 100 => {
                 ledger.commit(basis, &changes[..50]).await?;
-                let detail = "100 changes are too many".into();
+                let detail = "100 changes exceed the limit".into();
                 Err(StoreError::Full { detail })
             }
             Fault::EntryByEntry => {
@@ -189,8 +189,8 @@ impl Broken {
                 }
                 Ok(revision)
             }
-            Fault::AnswersEarly => {
-                // The revision that it will have is made first.
+            Fault::ReturnsEarly => {
+                // Computes its revision in advance.
                 let revision = ledger.commit(basis, &[]).await?;
                 let (ledger, changes) = (ledger.clone(), changes.to_vec());
                 let basis = revision.clone();
@@ -212,7 +212,7 @@ fn of_content(now: &Snapshot) -> Revision {
     Revision::new(format!("{:?} {:?}", now.entries, now.cordons))
 }
 
-/// Does what the fault does when the caller has gone away.
+/// Executes the fault of a dropped caller.
 struct Dropped {
     fault: Fault,
     ledger: MemoryStore,
@@ -227,7 +227,7 @@ impl Drop for Dropped {
             Fault::HalfWhenDropped => {
                 let half = &self.changes[..self.changes.len() / 2];
                 let write = pin!(ledger.commit(&self.basis, half));
-                // It is in memory, so the first poll does it; a conflict is fine.
+                // The store is in memory, so the first poll completes; a conflict is fine.
                 let _ = write.poll(&mut Context::from_waker(Waker::noop()));
             }
             Fault::LateWhenDropped => {
@@ -244,18 +244,18 @@ impl Drop for Dropped {
 }
 
 #[async_trait]
-impl LedgerStore for Broken {
+impl LedgerStore for StoreMutant {
     async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
-        let known = self.known.lock().unwrap().clone();
-        if self.fault == Fault::OnlyOwnNews && newer_than.is_some() && newer_than == known.as_ref() {
+        let newest = self.newest.lock().unwrap().clone();
+        if self.fault == Fault::OnlyOwnCommits && newer_than.is_some() && newer_than == newest.as_ref() {
             return Ok(None);
         }
         let mut now = self.now().await;
         if self.fault == Fault::RevisionOfContent {
             now.revision = of_content(&now);
         }
-        *self.known.lock().unwrap() = Some(now.revision.clone());
-        if newer_than == Some(&now.revision) && self.fault != Fault::AlwaysNews {
+        *self.newest.lock().unwrap() = Some(now.revision.clone());
+        if newer_than == Some(&now.revision) && self.fault != Fault::AlwaysNewer {
             return Ok(None);
         }
         if self.fault == Fault::EntryTwice {
@@ -265,9 +265,9 @@ impl LedgerStore for Broken {
     }
 
     async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
-        let changes = self.kept(changes);
+        let changes = self.remaining(changes);
         let _turn = match self.fault {
-            Fault::CommitWaitsForTurn => Some(self.turn().await?),
+            Fault::CommitWaitsForLock => Some(self.turn().await?),
             _ => None,
         };
         let mut dropped = Dropped {
@@ -279,7 +279,7 @@ impl LedgerStore for Broken {
         yield_now().await;
         dropped.fault = Fault::None;
         let revision = self.write(basis, &changes).await?;
-        *self.known.lock().unwrap() = Some(revision.clone());
+        *self.newest.lock().unwrap() = Some(revision.clone());
         if let Ok(number) = revision.as_str().parse() {
             let mut written = self.common.written.lock().unwrap();
             for change in &changes {
@@ -292,11 +292,11 @@ impl LedgerStore for Broken {
     async fn turn(&self) -> Result<WriteLock, StoreError> {
         let turn = Arc::clone(&self.common.turns).acquire_owned().await.unwrap();
         match self.fault {
-            Fault::TurnNeverEnds => {
+            Fault::LockNeverReleased => {
                 turn.forget();
                 Ok(WriteLock::default())
             }
-            Fault::CommitWaitsForTurn => Ok(WriteLock::held_by(turn)),
+            Fault::CommitWaitsForLock => Ok(WriteLock::held_by(turn)),
             _ => Ok(WriteLock::default()),
         }
     }

@@ -1,29 +1,29 @@
-//! Stores that are broken on purpose: the case that is meant for a fault has to find it.
+//! Store mutants: the intended case must detect each fault.
 
 use ipu_ledger::MemoryStore;
 use ipu_testkit::{SuiteFailure, ledger_store_suite, try_ledger_store_suite};
 
-use crate::store_mutants::{Broken, Fault};
+use crate::store_mutants::{Fault, StoreMutant};
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_keeps_the_contract_passes_every_case() {
-    let report = ledger_store_suite(async |home| home.shared(MemoryStore::new)).await;
+async fn a_conforming_store_passes_every_case() {
+    let report = ledger_store_suite(async |factory| factory.shared(MemoryStore::new)).await;
     assert_eq!(report.skipped, []);
-    ledger_store_suite(async |home| Broken::open(home, Fault::None)).await;
+    ledger_store_suite(async |factory| StoreMutant::open(factory, Fault::None)).await;
 }
 
-async fn broken(fault: Fault) -> SuiteFailure {
-    match try_ledger_store_suite(async |home| Broken::open(home, fault)).await {
-        Ok(report) => panic!("{fault:?} was not found: {report}"),
+async fn failure_of(fault: Fault) -> SuiteFailure {
+    match try_ledger_store_suite(async |factory| StoreMutant::open(factory, fault)).await {
+        Ok(report) => panic!("{fault:?} was not detected: {report}"),
         Err(failure) => failure,
     }
 }
 
-/// The faults, and the case that is meant for each.
-const MEANT: [(Fault, &str); 22] = [
+/// Faults, and the case that must detect each.
+const INTENDED_CASES: [(Fault, &str); 22] = [
     (
         Fault::NoCheck,
-        "a_commit_on_an_old_revision_is_refused_and_changes_nothing",
+        "a_commit_on_an_old_revision_conflicts_without_effect",
     ),
     (
         Fault::CheckThenAct,
@@ -31,101 +31,95 @@ const MEANT: [(Fault, &str); 22] = [
     ),
     (
         Fault::ChecksEntriesOnly,
-        "a_commit_on_an_old_revision_is_refused_and_changes_nothing",
+        "a_commit_on_an_old_revision_conflicts_without_effect",
     ),
-    (Fault::RevisionOfContent, "a_revision_never_comes_back"),
+    (Fault::RevisionOfContent, "a_revision_is_never_reused"),
     (
         Fault::ConflictAfterWriting,
-        "a_commit_on_an_old_revision_is_refused_and_changes_nothing",
+        "a_commit_on_an_old_revision_conflicts_without_effect",
     ),
+    (Fault::HalfWhenDropped, "an_interrupted_commit_is_atomic"),
+    (Fault::LateWhenDropped, "an_interrupted_commit_is_atomic"),
     (
-        Fault::HalfWhenDropped,
-        "a_commit_that_is_given_up_is_whole_or_absent",
+        Fault::FullAfterHalf,
+        "a_large_ledger_is_stored_or_rejected_as_a_whole",
     ),
+    (Fault::LosesRemovals, "changes_are_applied_in_order"),
+    (Fault::IgnoresCordons, "cordons_are_stored_until_lifted"),
+    (Fault::LosesLifts, "cordons_are_stored_until_lifted"),
+    (Fault::DropsPassedOver, "every_field_of_every_entry_is_stored"),
+    (Fault::DropsUnsettled, "every_field_of_every_entry_is_stored"),
+    (Fault::EntryTwice, "every_field_of_every_entry_is_stored"),
     (
-        Fault::LateWhenDropped,
-        "a_commit_that_is_given_up_is_whole_or_absent",
+        Fault::OnlyOwnCommits,
+        "a_commit_is_visible_to_other_processes_immediately",
     ),
-    (Fault::FullAfterHalf, "a_large_ledger_is_kept_or_refused_whole"),
-    (Fault::LosesRemovals, "changes_are_taken_in_their_order"),
+    (Fault::AlwaysNewer, "load_returns_none_only_without_a_new_commit"),
     (
-        Fault::IgnoresCordons,
-        "exclusions_come_back_until_they_are_lifted",
+        Fault::ReturnsEarly,
+        "a_commit_is_visible_to_other_processes_immediately",
     ),
-    (Fault::LosesLifts, "exclusions_come_back_until_they_are_lifted"),
-    (Fault::DropsPassedOver, "every_field_of_every_entry_comes_back"),
-    (Fault::DropsUnsettled, "every_field_of_every_entry_comes_back"),
-    (Fault::EntryTwice, "every_field_of_every_entry_comes_back"),
-    (Fault::OnlyOwnNews, "what_is_committed_is_seen_by_others_at_once"),
-    (
-        Fault::AlwaysNews,
-        "load_answers_none_exactly_if_nothing_was_committed",
-    ),
-    (Fault::AnswersEarly, "what_is_committed_is_seen_by_others_at_once"),
-    (Fault::EntryByEntry, "readers_see_whole_commits_and_never_go_back"),
-    (
-        Fault::ForgetsOnClosing,
-        "what_is_committed_is_there_after_reopening",
-    ),
-    (Fault::TurnNeverEnds, "a_turn_ends_when_it_is_dropped"),
-    (Fault::CommitWaitsForTurn, "a_commit_needs_no_turn"),
-    (Fault::Panics, "changes_are_taken_in_their_order"),
+    (Fault::EntryByEntry, "readers_see_atomic_commits_in_order"),
+    (Fault::ForgetsOnClosing, "a_commit_survives_reopening"),
+    (Fault::LockNeverReleased, "the_write_lock_is_released_on_drop"),
+    (Fault::CommitWaitsForLock, "a_commit_needs_no_write_lock"),
+    (Fault::Panics, "changes_are_applied_in_order"),
 ];
 
 #[tokio::test(start_paused = true)]
-async fn every_broken_store_is_found_by_the_case_that_is_meant_for_it() {
-    for (fault, case) in MEANT {
-        let failure = broken(fault).await;
+async fn every_store_mutant_is_detected_by_the_intended_case() {
+    for (fault, case) in INTENDED_CASES {
+        let failure = failure_of(fault).await;
         assert!(
             failure.is_broken(case),
-            "{fault:?} is not found by {case}: {failure}"
+            "{fault:?} is not detected by {case}: {failure}"
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn drivers_on_a_store_that_keeps_what_is_over_come_to_harm() {
-    let case = "drivers_that_share_the_store_hold_nothing_twice_and_leak_nothing";
-    let failure = broken(Fault::LosesRemovals).await;
+async fn drivers_detect_a_store_that_keeps_deleted_records() {
+    let case = "drivers_sharing_a_store_never_double_book_or_leak";
+    let failure = failure_of(Fault::LosesRemovals).await;
     assert!(failure.is_broken(case), "{failure}");
-    let case = "nothing_new_is_placed_on_what_another_process_excluded";
+    let case = "cordons_of_another_process_prevent_placement";
     for fault in [Fault::IgnoresCordons, Fault::LosesLifts] {
-        let failure = broken(fault).await;
+        let failure = failure_of(fault).await;
         assert!(failure.is_broken(case), "{fault:?}: {failure}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_that_shows_in_one_place_fails_no_other_case() {
-    // So that whoever reads the report looks at the right place.
+async fn a_local_fault_fails_no_other_case() {
+    // A report must point to the right place.
     for fault in [
         Fault::HalfWhenDropped,
         Fault::FullAfterHalf,
         Fault::DropsPassedOver,
-        Fault::AlwaysNews,
+        Fault::AlwaysNewer,
     ] {
-        let failure = broken(fault).await;
+        let failure = failure_of(fault).await;
         assert_eq!(failure.broken.len(), 1, "{fault:?}: {failure}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_store_is_reported_with_case_rule_expectation_and_what_was_seen() {
-    let text = broken(Fault::DropsUnsettled).await.to_string();
-    for words in [
-        "broken: every_field_of_every_entry_comes_back",
-        "rule:     an entry comes back exactly as it was put",
+async fn a_store_mutant_is_reported_with_case_rule_and_both_values() {
+    let text = failure_of(Fault::DropsUnsettled).await.to_string();
+    for part in [
+        "broken: every_field_of_every_entry_is_stored",
+        "rule:     an entry is stored exactly as it was put",
         "unsettled = 1",
         "unsettled = nothing",
     ] {
-        assert!(text.contains(words), "{words:?} is not in {text}");
+        assert!(text.contains(part), "{part:?} is not in {text}");
     }
-    let text = broken(Fault::Panics).await.to_string();
+    let text = failure_of(Fault::Panics).await.to_string();
     assert!(text.contains("panic: no removals here"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
-#[should_panic(expected = "a revision that is not the newest is refused")]
-async fn the_suite_panics_with_what_is_broken() {
-    ledger_store_suite(async |home| Broken::open(home, Fault::NoCheck)).await;
+#[should_panic(expected = "a commit on an outdated revision is rejected")]
+async fn the_suite_panics_with_the_broken_rule() {
+    ledger_store_suite(async |factory| StoreMutant::open(factory, Fault::NoCheck)).await;
 }

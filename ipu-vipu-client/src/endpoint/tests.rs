@@ -1,4 +1,4 @@
-//! Addresses of controllers: what parses, what is refused, and that parsing and printing are inverse.
+//! Addresses of controllers: valid and invalid texts, and round trips.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn check(text: &str, host: &str, port: u16, label: Option<(&str, &str)>) {
 }
 
 #[test]
-fn port_and_label_may_be_missing() {
+fn port_and_label_are_optional() {
     check(
         "pod001:8090:ipunode=node1",
         "pod001",
@@ -55,7 +55,7 @@ fn port_and_label_may_be_missing() {
 }
 
 #[test]
-fn an_ipv6_address_stands_in_brackets() {
+fn an_ipv6_address_is_in_brackets() {
     check("[fe80::1]:9000:a=b", "fe80::1", 9000, Some(("a", "b")));
     check("[::1]", "::1", 8090, None);
     check("[::1]:a=b", "::1", 8090, Some(("a", "b")));
@@ -66,13 +66,13 @@ fn an_ipv6_address_stands_in_brackets() {
 #[track_caller]
 fn refused(text: &str) -> EndpointError {
     match text.parse::<ControllerEndpoint>() {
-        Ok(endpoint) => panic!("{text:?} was taken for {endpoint:?}"),
+        Ok(endpoint) => panic!("{text:?} was parsed as {endpoint:?}"),
         Err(error) => error,
     }
 }
 
 #[test]
-fn what_is_no_address_is_refused_with_the_part_that_is_wrong() {
+fn an_invalid_address_is_refused_with_the_invalid_part() {
     for text in ["", "  ", ":8090", ":8090:a=b", ":a=b"] {
         assert!(matches!(refused(text), EndpointError::NoHost { .. }), "{text:?}");
     }
@@ -131,16 +131,16 @@ fn what_is_no_address_is_refused_with_the_part_that_is_wrong() {
 }
 
 #[test]
-fn lists_of_the_documents_parse() {
+fn the_lists_in_the_documents_parse() {
     for text in [
         "pod001:8090:ipunode=node1,pod002:8091:ipunode=node2",
         r"pod001:8090:ipunode=node1\,pod002:8091:ipunode=node2",
         "pod001:8090:ipunode=node1, pod002:8091:ipunode=node2 ",
     ] {
         let list = parse_controllers(text).unwrap();
-        let shown: Vec<_> = list.iter().map(ToString::to_string).collect();
+        let printed: Vec<_> = list.iter().map(ToString::to_string).collect();
         assert_eq!(
-            shown,
+            printed,
             ["pod001:8090:ipunode=node1", "pod002:8091:ipunode=node2"],
             "{text}"
         );
@@ -148,7 +148,7 @@ fn lists_of_the_documents_parse() {
 }
 
 #[test]
-fn a_list_is_refused_with_the_position() {
+fn an_invalid_list_is_refused_with_the_position() {
     assert_eq!(parse_controllers(" "), Err(ControllerListError::Empty));
     for (text, at) in [("pod1,", 2), (",pod1", 1), ("a,,b", 2), ("a,b:0,c", 2)] {
         match parse_controllers(text) {
@@ -159,7 +159,7 @@ fn a_list_is_refused_with_the_position() {
 }
 
 #[test]
-fn one_controller_twice_is_refused_whatever_its_label_or_spelling() {
+fn a_duplicate_controller_is_refused_for_any_label_or_spelling() {
     for text in ["a,b,a", "a:8090:x=y,b,A:8090:x=z", r"a:8090\,b\,a:x=y"] {
         let name = ControllerName::new("a:8090").unwrap();
         assert_eq!(
@@ -176,7 +176,7 @@ fn one_controller_twice_is_refused_whatever_its_label_or_spelling() {
 }
 
 #[test]
-fn a_socket_address_is_an_endpoint_unless_its_port_is_open() {
+fn a_socket_address_is_an_endpoint_unless_its_port_is_zero() {
     let endpoint = ControllerEndpoint::try_from(SocketAddr::from(([127, 0, 0, 1], 7))).unwrap();
     assert_eq!(endpoint.to_string(), "127.0.0.1:7");
     assert!(ControllerEndpoint::try_from(SocketAddr::from(([127, 0, 0, 1], 0))).is_err());
@@ -184,7 +184,7 @@ fn a_socket_address_is_an_endpoint_unless_its_port_is_open() {
 
 proptest! {
     #[test]
-    fn what_is_printed_parses_to_the_same(
+    fn a_printed_endpoint_parses_to_itself(
         host in "[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?(\\.[a-z0-9]{1,9}){0,3}",
         port in 1_u16..,
         label in proptest::option::of(("([a-z]{1,9}\\.[a-z]{2}/)?[A-Za-z0-9]{1,20}", "[A-Za-z0-9._-]{0,20}")),
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(text in "\\PC{0,40}") {
+    fn the_parser_never_panics(text in "\\PC{0,40}") {
         let _ = parse_controllers(&text);
     }
 }

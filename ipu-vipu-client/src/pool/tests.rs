@@ -1,4 +1,4 @@
-//! The list of controllers and their health, with a text for a controller.
+//! The list of controllers and their health, with texts in place of controllers.
 
 use super::*;
 use crate::endpoint::parse_controllers;
@@ -9,13 +9,13 @@ fn name(text: &str) -> ControllerName {
 
 fn pool(list: &str) -> ControllerPool<String> {
     let pool = ControllerPool::new([]);
-    set(&pool, list);
+    replace(&pool, list);
     pool
 }
 
-fn set(pool: &ControllerPool<String>, list: &str) {
+fn replace(pool: &ControllerPool<String>, list: &str) {
     let endpoints = parse_controllers(list).unwrap();
-    let connect = |endpoint: &ControllerEndpoint| Ok::<_, ()>(format!("made as {endpoint}"));
+    let connect = |endpoint: &ControllerEndpoint| Ok::<_, ()>(format!("connected as {endpoint}"));
     pool.replace(&endpoints, connect).unwrap();
 }
 
@@ -31,7 +31,7 @@ fn lost() -> Result<(), VipuError> {
 }
 
 #[test]
-fn members_stand_in_the_order_of_the_list() {
+fn members_are_in_the_order_of_the_list() {
     let pool = pool("c,a:1,b:k=v");
     assert_eq!(names(pool.members()), ["c:8090", "a:1", "b:8090"]);
     let endpoint = pool.member(&name("b:8090")).unwrap().endpoint.unwrap();
@@ -46,33 +46,33 @@ fn a_single_controller_needs_no_address() {
 }
 
 #[tokio::test]
-async fn a_controller_that_stays_keeps_its_connection_and_health_and_takes_its_new_label() {
+async fn a_controller_on_both_lists_keeps_connection_and_health_and_takes_its_new_label() {
     let pool = pool("a:k=v");
     pool.record(&name("a:8090"), &lost());
-    set(&pool, "b,a:k=w");
+    replace(&pool, "b,a:k=w");
     let member = pool.member(&name("a:8090")).unwrap();
-    assert_eq!(member.controller.as_str(), "made as a:8090:k=v");
+    assert_eq!(member.controller.as_str(), "connected as a:8090:k=v");
     assert_eq!(member.health.failures_in_a_row, 1);
     assert_eq!(member.endpoint.unwrap().label().unwrap().value(), "w");
     assert_eq!(names(pool.members()), ["b:8090", "a:8090"]);
 }
 
 #[test]
-fn a_controller_that_goes_is_drained_until_it_is_forgotten() {
+fn a_controller_that_is_no_longer_listed_drains_until_it_is_forgotten() {
     let pool = pool("a,b");
     pool.forget(&name("a:8090"));
-    set(&pool, "b");
+    replace(&pool, "b");
     assert_eq!(
         names(pool.members()),
         ["b:8090"],
-        "forgetting a listed one does nothing"
+        "forget has no effect on a listed controller"
     );
     assert_eq!(names(pool.draining()), ["a:8090"]);
     assert!(pool.get(&name("a:8090")).is_some());
 
-    set(&pool, "b,a");
+    replace(&pool, "b,a");
     assert!(pool.draining().is_empty());
-    set(&pool, "b");
+    replace(&pool, "b");
     pool.forget(&name("a:8090"));
     assert!(pool.get(&name("a:8090")).is_none());
 }
@@ -89,7 +89,7 @@ fn a_list_that_cannot_be_connected_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_is_left_alone_after_three_failures_and_tried_again_later() {
+async fn a_controller_is_unavailable_after_three_failures_and_retried_later() {
     let pool = pool("a");
     let a = name("a:8090");
     let available = || pool.member(&a).unwrap().health.is_available(Instant::now());
@@ -112,7 +112,7 @@ async fn a_controller_is_left_alone_after_three_failures_and_tried_again_later()
 }
 
 #[tokio::test]
-async fn a_refusal_is_an_answer() {
+async fn a_refusal_does_not_count_as_a_failure() {
     let pool = pool("a");
     let a = name("a:8090");
     let full = Err::<(), _>(VipuError::NoCapacity {
@@ -127,14 +127,14 @@ async fn a_refusal_is_an_answer() {
 }
 
 #[test]
-fn of_two_controllers_of_one_name_the_first_stays() {
+fn the_first_of_two_controllers_with_one_name_is_kept() {
     let pool = ControllerPool::new([(name("x"), Arc::new(1)), (name("x"), Arc::new(2))]);
     assert_eq!(pool.get(&name("x")).as_deref(), Some(&1));
     assert_eq!(pool.members().len(), 1);
 }
 
 #[test]
-fn a_controller_that_only_the_ledger_remembers_gives_back_and_is_listed_once_a_list_names_it() {
+fn an_unlisted_controller_of_the_ledger_drains_until_a_list_names_it() {
     let pool = pool("a");
     let connect = |endpoint: &ControllerEndpoint| Ok::<_, ()>(format!("drained as {endpoint}"));
     for name in ["old:1", "a:8090"] {
@@ -144,20 +144,20 @@ fn a_controller_that_only_the_ledger_remembers_gives_back_and_is_listed_once_a_l
         (names(pool.members()), names(pool.draining())),
         (vec!["a:8090".into()], vec!["old:1".into()])
     );
-    set(&pool, "a,old:1");
+    replace(&pool, "a,old:1");
     assert_eq!(names(pool.members()), ["a:8090", "old:1"]);
     assert_eq!(*pool.get(&name("old:1")).unwrap(), "drained as old:1");
 }
 
 #[tokio::test]
-async fn another_way_to_talk_to_a_controller_begins_with_a_clean_record() {
+async fn a_new_client_of_a_controller_resets_its_health() {
     let pool = pool("a");
     pool.record(&name("a:8090"), &lost());
-    pool.reconnect(&name("a:8090"), Arc::new("anew".into()));
+    pool.reconnect(&name("a:8090"), Arc::new("new".into()));
     pool.reconnect(&name("unknown"), Arc::new("never".into()));
     let member = pool.member(&name("a:8090")).unwrap();
     assert_eq!(
         (member.controller.as_str(), member.health),
-        ("anew", CircuitBreaker::default())
+        ("new", CircuitBreaker::default())
     );
 }

@@ -1,4 +1,4 @@
-//! Replies, understood or refused, without a server.
+//! Valid and invalid replies, without a server.
 
 use ipu_core::PartitionState;
 
@@ -78,14 +78,14 @@ fn every_field_of_a_listed_partition_is_read() {
 }
 
 #[test]
-fn replicas_that_are_not_given_are_as_many_as_gcds() {
+fn missing_replicas_default_to_the_number_of_gcds() {
     let mut partition_ = listed(vec![ipu(0, 0, 0, 0), ipu(0, 0, 1, 1)]);
     partition_.spec.as_mut().unwrap().num_gcds = 2;
     assert_eq!(partition(partition_).unwrap().spec.replicas, 2);
 }
 
 #[test]
-fn routing_order_holds_whether_ids_count_through_the_partition_or_the_link_domain() {
+fn routing_order_is_correct_for_ids_per_partition_and_per_link_domain() {
     let global = vec![ipu(9, 1, 0, 2), ipu(4, 0, 1, 1), ipu(9, 1, 1, 3), ipu(4, 0, 0, 0)];
     let local = vec![ipu(9, 1, 0, 0), ipu(4, 0, 1, 1), ipu(9, 1, 1, 1), ipu(4, 0, 0, 0)];
     let places_of = |ipus| -> Vec<_> {
@@ -99,7 +99,7 @@ fn routing_order_holds_whether_ids_count_through_the_partition_or_the_link_domai
 }
 
 #[test]
-fn a_number_of_ipus_that_no_partition_has_counts_as_the_next_size_and_spoils_nothing() {
+fn an_odd_number_of_ipus_is_rounded_up_and_keeps_the_listing_valid() {
     for (count, size) in [(0, 1), (3, 4), (6, 8), (12, 16)] {
         let reply = wire::ListPartitionsReply {
             partitions: vec![
@@ -114,7 +114,7 @@ fn a_number_of_ipus_that_no_partition_has_counts_as_the_next_size_and_spoils_not
 }
 
 #[test]
-fn an_id_that_cannot_be_ours_gets_a_name_that_is_not_ours() {
+fn an_invalid_foreign_id_is_replaced_by_a_foreign_name() {
     let long = "p-a-0-".to_owned() + &"a".repeat(60);
     for name in ["two words", "täglich", &long] {
         let mut foreign = listed(vec![ipu(0, 0, 0, 0)]);
@@ -126,7 +126,7 @@ fn an_id_that_cannot_be_ours_gets_a_name_that_is_not_ours() {
 }
 
 #[test]
-fn a_listing_without_a_specification_or_with_an_impossible_name_is_no_answer() {
+fn a_listing_without_a_specification_or_with_an_invalid_name_is_a_bad_reply() {
     let mut bare = listed(Vec::new());
     bare.spec = None;
     assert_eq!(
@@ -134,9 +134,9 @@ fn a_listing_without_a_specification_or_with_an_impossible_name_is_no_answer() {
         "listed partition p1: it has no specification"
     );
 
-    let mut nameless = listed(vec![ipu(0, 0, 0, 0)]);
-    nameless.id = String::new();
-    assert!(detail(partition(nameless)).contains("partition id"));
+    let mut unnamed = listed(vec![ipu(0, 0, 0, 0)]);
+    unnamed.id = String::new();
+    assert!(detail(partition(unnamed)).contains("partition id"));
 
     let mut odd = listed(vec![ipu(0, 0, 0, 0)]);
     odd.spec.as_mut().unwrap().allocation_id = "two words".into();
@@ -148,7 +148,7 @@ fn a_listing_without_a_specification_or_with_an_impossible_name_is_no_answer() {
 }
 
 #[test]
-fn an_empty_listing_is_an_answer() {
+fn an_empty_listing_is_valid() {
     assert_eq!(partitions(wire::ListPartitionsReply::default()), Ok(Vec::new()));
     assert_eq!(
         attributes(wire::ListIpuAttributesReply::default()),
@@ -157,7 +157,7 @@ fn an_empty_listing_is_an_answer() {
 }
 
 #[test]
-fn a_reply_about_another_partition_is_no_answer() {
+fn a_reply_about_another_partition_is_a_bad_reply() {
     let reply = |id: &str| wire::CreatePartitionReply {
         partition_id: id.into(),
     };
@@ -178,7 +178,7 @@ fn a_reply_about_another_partition_is_no_answer() {
 }
 
 #[test]
-fn a_status_is_read_whole() {
+fn every_field_of_a_status_is_read() {
     let time = |seconds, nanos| Some(::pbjson_types::Timestamp { seconds, nanos });
     let reply = |last_auto_reset_time| wire::GetPartitionStatusReply {
         status: Some(wire::PartitionStatus {
@@ -209,14 +209,14 @@ fn a_status_is_read_whole() {
 }
 
 #[test]
-fn a_reply_without_its_content_is_no_answer() {
+fn a_reply_without_its_content_is_a_bad_reply() {
     assert!(detail(status(wire::GetPartitionStatusReply::default(), &id())).contains("without a status"));
     assert!(detail(ipuof_config(wire::GetPartitionIpuofConfigReply::default())).contains("without one"));
     assert!(detail(version(wire::VersionReply::default())).contains("empty version"));
 }
 
 #[test]
-fn a_version_is_passed_on_as_it_is() {
+fn a_version_is_returned_verbatim() {
     let reply = wire::VersionReply {
         version: "1.18.0".into(),
     };
@@ -224,7 +224,7 @@ fn a_version_is_passed_on_as_it_is() {
 }
 
 #[test]
-fn devices_come_in_order_of_their_id_with_every_field() {
+fn devices_are_sorted_by_id_with_every_field() {
     let first = wire::IpuofDevice {
         ip: "10.1.5.1".into(),
         server_port: 1,

@@ -1,4 +1,4 @@
-//! Answers as HTTP status and body: pure.
+//! Decodes HTTP replies from status and body: pure.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::error::VipuError;
 use crate::status_code::{self, RpcMethod};
 
-/// `google.rpc.Status` as JSON; details are not used by the interface.
+/// `google.rpc.Status` as JSON; the API does not use its details.
 #[derive(Deserialize)]
 struct RpcStatus {
     code: i32,
@@ -15,7 +15,7 @@ struct RpcStatus {
     message: String,
 }
 
-/// The answer to `call` as `T`, or the error that it is.
+/// Decodes the reply to `call` as `T`, or as its error.
 pub(crate) fn parse<T: DeserializeOwned>(
     status: StatusCode,
     body: &[u8],
@@ -23,11 +23,11 @@ pub(crate) fn parse<T: DeserializeOwned>(
 ) -> Result<T, VipuError> {
     if status.is_success() {
         return serde_json::from_slice(body).map_err(|error| VipuError::BadReply {
-            detail: format!("HTTP {}, and {error}", status.as_u16()),
+            detail: format!("HTTP {}: {error}", status.as_u16()),
         });
     }
     match serde_json::from_slice::<RpcStatus>(body) {
-        Ok(answer) => Err(status_code::error(answer.code, &answer.message, call)),
+        Ok(status) => Err(status_code::error(status.code, &status.message, call)),
         Err(_) => Err(status_code::error(
             code_of(status),
             &format!("HTTP {status} without a google.rpc.Status: {}", excerpt(body)),
@@ -36,9 +36,9 @@ pub(crate) fn parse<T: DeserializeOwned>(
     }
 }
 
-/// The code of an answer that does not come from a controller but from something in between, or from another server: gRPC's
-/// own mapping. A 404 is "no such call" there, and never "no such partition": a wrong address must not make partitions
-/// pass for gone.
+/// Returns the gRPC code of a reply that comes from an intermediary or another server: gRPC's own mapping. A
+/// 404 maps to "no such call" and never to "no such partition". A wrong address must not make partitions look
+/// removed.
 fn code_of(status: StatusCode) -> i32 {
     match status.as_u16() {
         400 => 13,
@@ -50,16 +50,16 @@ fn code_of(status: StatusCode) -> i32 {
     }
 }
 
-/// The most characters of a foreign answer that an error shows: enough to recognise the server.
-const EXCERPT_MAX: usize = 120;
+/// Maximum length of a foreign reply in an error, in characters: enough to identify the server.
+const MAX_EXCERPT: usize = 120;
 
 fn excerpt(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&body[..body.len().min(4 * EXCERPT_MAX)]);
+    let text = String::from_utf8_lossy(&body[..body.len().min(4 * MAX_EXCERPT)]);
     text.split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")
         .chars()
-        .take(EXCERPT_MAX)
+        .take(MAX_EXCERPT)
         .collect()
 }
 
@@ -81,7 +81,7 @@ mod tests {
         StatusCode::from_u16(status).unwrap()
     }
 
-    fn answer<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, VipuError> {
+    fn parse_reply<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, VipuError> {
         let id = id();
         let call = RpcMethod {
             endpoint: "pod1:8090",
@@ -93,15 +93,15 @@ mod tests {
 
     #[track_caller]
     fn label(status: u16, body: &str) -> &'static str {
-        match answer::<wire::VersionReply>(status, body) {
+        match parse_reply::<wire::VersionReply>(status, body) {
             Ok(_) => "ok",
             Err(error) => error.label(),
         }
     }
 
     #[test]
-    fn an_answer_is_canonical_json_of_the_message() {
-        let reply: wire::GetPartitionStatusReply = answer(
+    fn a_reply_is_canonical_json_of_the_message() {
+        let reply: wire::GetPartitionStatusReply = parse_reply(
             200,
             r#"{"status":{"partitionId":"p1","readyState":"PS_ERROR","operationState":5,"errors":["e"],
                 "lastAutoResetTime":"2023-11-14T22:13:20.123Z","added later":[1]}}"#,
@@ -114,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_message_is_no_answer() {
+    fn a_body_that_is_not_the_message_is_a_bad_reply() {
         for body in ["", "[]", "null", "{} {}", r#"{"version":1}"#, "<html>"] {
             assert_eq!(label(200, body), "bad_reply", "{body:?}");
         }
     }
 
     #[test]
-    fn the_code_in_the_body_decides() {
+    fn the_code_in_the_body_determines_the_error() {
         assert_eq!(
             label(404, r#"{"code":5,"message":"no partition p1","details":[]}"#),
             "not_found"
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_error_page_is_never_taken_for_a_missing_partition() {
+    fn a_foreign_error_page_never_means_a_missing_partition() {
         for (status, expected) in [
             (301, "failed"),
             (400, "failed"),
@@ -151,7 +151,7 @@ mod tests {
                 assert_eq!(label(status, body), expected, "{status} {body}");
             }
         }
-        let error = answer::<wire::VersionReply>(404, "404 page\n not found").unwrap_err();
+        let error = parse_reply::<wire::VersionReply>(404, "404 page\n not found").unwrap_err();
         assert_eq!(
             error.to_string(),
             "the controller refuses the request: \

@@ -1,4 +1,4 @@
-//! Requests as method, path and body: pure.
+//! Encodes requests as method, path and body: pure.
 
 use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::error::VipuError;
 use crate::wire;
 
-/// One request, without the address of the controller.
+/// A request without the address of the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RestRequest {
     pub(crate) method: Method,
@@ -26,7 +26,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 
 const PARTITIONS: &str = "/v1/partitions";
 
-fn bare(method: Method, path: impl Into<String>) -> RestRequest {
+fn without_body(method: Method, path: impl Into<String>) -> RestRequest {
     RestRequest {
         method,
         path: path.into(),
@@ -45,11 +45,12 @@ fn with_body(path: impl Into<String>, message: &impl Serialize) -> Result<RestRe
     })
 }
 
-/// The path of one partition. The ids `.` and `..` are directions in a URL and would address something else.
+/// Returns the path of one partition. The ids `.` and `..` are relative path segments and would address
+/// another resource.
 fn partition(id: &str) -> Result<String, VipuError> {
     if matches!(id, "." | "..") {
         return Err(VipuError::Refused {
-            detail: format!("partition id {id:?} cannot stand in a URL; use gRPC"),
+            detail: format!("partition id {id:?} is not allowed in a URL; use gRPC"),
         });
     }
     Ok(format!("{PARTITIONS}/{}", encoded(id)))
@@ -69,7 +70,7 @@ fn with_query(path: String, pairs: &[(&str, &str)]) -> String {
 }
 
 pub(crate) fn version() -> RestRequest {
-    bare(Method::GET, "/v1/version")
+    without_body(Method::GET, "/v1/version")
 }
 
 pub(crate) fn list(message: &wire::ListPartitionsRequest) -> RestRequest {
@@ -79,29 +80,29 @@ pub(crate) fn list(message: &wire::ListPartitionsRequest) -> RestRequest {
     } else {
         &[("allocationId", id)]
     };
-    bare(Method::GET, with_query(PARTITIONS.into(), pairs))
+    without_body(Method::GET, with_query(PARTITIONS.into(), pairs))
 }
 
 pub(crate) fn create(message: &wire::CreatePartitionRequest) -> Result<RestRequest, VipuError> {
-    // An id that no later call could name must not be made either.
+    // An id that no later call could address must not be created.
     let id = message
         .requirements
         .as_ref()
-        .map_or("", |wanted| wanted.id.as_str());
+        .map_or("", |requirements| requirements.id.as_str());
     partition(id)?;
     with_body(PARTITIONS, message)
 }
 
 pub(crate) fn status(message: &wire::GetPartitionStatusRequest) -> Result<RestRequest, VipuError> {
     let path = partition(&message.partition_id)?;
-    Ok(bare(Method::GET, format!("{path}/status")))
+    Ok(without_body(Method::GET, format!("{path}/status")))
 }
 
 pub(crate) fn ipuof_config(message: &wire::GetPartitionIpuofConfigRequest) -> Result<RestRequest, VipuError> {
     let path = format!("{}/ipuof-config", partition(&message.partition_id)?);
     let gcd = message.gcd_id.map(|gcd| gcd.id.to_string());
     let pairs: Vec<_> = gcd.iter().map(|gcd| ("gcdId", gcd.as_str())).collect();
-    Ok(bare(Method::GET, with_query(path, &pairs)))
+    Ok(without_body(Method::GET, with_query(path, &pairs)))
 }
 
 pub(crate) fn reset(message: &wire::ResetPartitionRequest) -> Result<RestRequest, VipuError> {
@@ -111,17 +112,17 @@ pub(crate) fn reset(message: &wire::ResetPartitionRequest) -> Result<RestRequest
 pub(crate) fn remove(message: &wire::RemovePartitionRequest) -> Result<RestRequest, VipuError> {
     let pairs: &[_] = if message.force { &[("force", "true")] } else { &[] };
     let path = partition(&message.partition_id)?;
-    Ok(bare(Method::DELETE, with_query(path, pairs)))
+    Ok(without_body(Method::DELETE, with_query(path, pairs)))
 }
 
-/// A filter of several agents repeats the key, as the HTTP mapping of repeated proto3 fields does.
+/// Encodes a filter. Several agents repeat the key, as the HTTP mapping of repeated proto3 fields does.
 pub(crate) fn attributes(message: &wire::ListIpuAttributesRequest) -> RestRequest {
     let pairs: Vec<_> = message
         .agents
         .iter()
         .map(|agent| ("agents", agent.as_str()))
         .collect();
-    bare(Method::GET, with_query("/v1/ipu-attributes".into(), &pairs))
+    without_body(Method::GET, with_query("/v1/ipu-attributes".into(), &pairs))
 }
 
 #[cfg(test)]
@@ -130,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::controller::CreatePartition;
-    use crate::request as ask;
+    use crate::request as message;
 
     fn id(text: &str) -> PartitionId {
         PartitionId::new(text).unwrap()
@@ -139,49 +140,49 @@ mod tests {
     #[track_caller]
     fn check(request: &RestRequest, expected: &str) {
         let body = request.body.clone().unwrap_or_default();
-        let line = format!(
+        let text = format!(
             "{} {} {}",
             request.method,
             request.path,
             String::from_utf8(body).unwrap()
         );
-        assert_eq!(line.trim_end(), expected);
+        assert_eq!(text.trim_end(), expected);
     }
 
     #[test]
-    fn every_call_has_its_route() {
+    fn every_call_maps_to_its_route() {
         let p1 = id("p-1_a.b");
         check(&version(), "GET /v1/version");
-        check(&list(&ask::list(None)), "GET /v1/partitions");
+        check(&list(&message::list(None)), "GET /v1/partitions");
         check(
-            &status(&ask::status(&p1)).unwrap(),
+            &status(&message::status(&p1)).unwrap(),
             "GET /v1/partitions/p-1_a.b/status",
         );
         check(
-            &ipuof_config(&ask::ipuof_config(&p1, None)).unwrap(),
+            &ipuof_config(&message::ipuof_config(&p1, None)).unwrap(),
             "GET /v1/partitions/p-1_a.b/ipuof-config",
         );
         check(
-            &ipuof_config(&ask::ipuof_config(&p1, Some(0))).unwrap(),
+            &ipuof_config(&message::ipuof_config(&p1, Some(0))).unwrap(),
             "GET /v1/partitions/p-1_a.b/ipuof-config?gcdId=0",
         );
         check(
-            &reset(&ask::reset(&p1)).unwrap(),
+            &reset(&message::reset(&p1)).unwrap(),
             r#"POST /v1/partitions/p-1_a.b/reset {"partitionId":"p-1_a.b"}"#,
         );
         check(
-            &remove(&ask::remove(&p1, false)).unwrap(),
+            &remove(&message::remove(&p1, false)).unwrap(),
             "DELETE /v1/partitions/p-1_a.b",
         );
         check(
-            &remove(&ask::remove(&p1, true)).unwrap(),
+            &remove(&message::remove(&p1, true)).unwrap(),
             "DELETE /v1/partitions/p-1_a.b?force=true",
         );
-        check(&attributes(&ask::attributes(&[])), "GET /v1/ipu-attributes");
+        check(&attributes(&message::attributes(&[])), "GET /v1/ipu-attributes");
     }
 
     #[test]
-    fn a_partition_is_asked_for_in_canonical_json() {
+    fn a_creation_is_encoded_as_canonical_json() {
         let request = CreatePartition {
             id: id("p1"),
             spec: PartitionSpec::of_size(IpuCount::try_from(2).unwrap()),
@@ -197,40 +198,43 @@ mod tests {
             ],
         };
         check(
-            &create(&ask::create(&request)).unwrap(),
+            &create(&message::create(&request)).unwrap(),
             r#"POST /v1/partitions {"requirements":{"id":"p1","size":2,"numIpulinkSegments":1,"numGcds":1,"numReplicas":1,"ipus":[{"topologyId":2},{"topologyId":3,"routingId":1}]}}"#,
         );
     }
 
     #[test]
-    fn names_cannot_break_out_of_their_place() {
+    fn names_are_percent_encoded() {
         let odd = AllocationId::new("a/b?c&d=e#f%20+!").unwrap();
         check(
-            &list(&ask::list(Some(&odd))),
+            &list(&message::list(Some(&odd))),
             "GET /v1/partitions?allocationId=a%2Fb%3Fc%26d%3De%23f%2520%2B%21",
         );
         let agents = ["ag1", "a&b"].map(|agent| AgentId::new(agent).unwrap());
         check(
-            &attributes(&ask::attributes(&agents)),
+            &attributes(&message::attributes(&agents)),
             "GET /v1/ipu-attributes?agents=ag1&agents=a%26b",
         );
     }
 
     #[test]
-    fn ids_that_are_directions_in_a_url_are_refused() {
+    fn ids_that_are_relative_path_segments_are_refused() {
         for text in [".", ".."] {
             assert!(
                 matches!(
-                    remove(&ask::remove(&id(text), true)),
+                    remove(&message::remove(&id(text), true)),
                     Err(VipuError::Refused { .. })
                 ),
                 "{text}"
             );
             assert!(
-                matches!(status(&ask::status(&id(text))), Err(VipuError::Refused { .. })),
+                matches!(
+                    status(&message::status(&id(text))),
+                    Err(VipuError::Refused { .. })
+                ),
                 "{text}"
             );
         }
-        assert!(status(&ask::status(&id("..."))).is_ok());
+        assert!(status(&message::status(&id("..."))).is_ok());
     }
 }

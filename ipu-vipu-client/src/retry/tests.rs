@@ -1,4 +1,4 @@
-//! Which calls are tried again, how often and after which pause, against a mock and paused time.
+//! Which calls are retried, how often and after which pause, with a mock and paused time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -25,7 +25,7 @@ fn full() -> VipuError {
     }
 }
 
-/// Jitter that always takes the longest pause.
+/// Options whose jitter always selects the upper bound.
 fn longest() -> RetryOptions {
     RetryOptions {
         random: Arc::new(|| u64::MAX),
@@ -33,7 +33,7 @@ fn longest() -> RetryOptions {
     }
 }
 
-/// Fails `failures` times with what `error` makes, then succeeds.
+/// Returns a function that fails `failures` times with `error`, and then succeeds.
 fn after<T: Clone>(failures: u32, error: fn() -> VipuError, value: T) -> impl Fn() -> Result<T, VipuError> {
     let calls = AtomicU32::new(0);
     move || {
@@ -46,10 +46,10 @@ fn after<T: Clone>(failures: u32, error: fn() -> VipuError, value: T) -> impl Fn
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_is_tried_again_until_it_succeeds() {
+async fn a_read_is_retried_until_it_succeeds() {
     let mut controller = MockVipuController::new();
-    let answer = after(3, lost, "1.18.0".to_owned());
-    controller.expect_version().times(4).returning(answer);
+    let reply = after(3, lost, "1.18.0".to_owned());
+    controller.expect_version().times(4).returning(reply);
     let version = RetryLayer::new(controller, RetryOptions::default())
         .version()
         .await;
@@ -57,7 +57,7 @@ async fn a_read_is_tried_again_until_it_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_are_bounded_and_the_last_error_is_answered() {
+async fn attempts_are_bounded_and_the_last_error_is_returned() {
     let mut controller = MockVipuController::new();
     controller.expect_version().times(4).returning(|| Err(lost()));
     let error = RetryLayer::new(controller, RetryOptions::default())
@@ -67,7 +67,7 @@ async fn attempts_are_bounded_and_the_last_error_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_trying_again_cannot_help_is_told_at_once() {
+async fn an_error_that_a_retry_cannot_help_is_returned_at_once() {
     let mut controller = MockVipuController::new();
     controller
         .expect_partition_status()
@@ -82,7 +82,7 @@ async fn what_trying_again_cannot_help_is_told_at_once() {
 }
 
 #[test]
-fn pauses_are_a_random_part_of_a_length_that_doubles() {
+fn pauses_are_a_random_part_of_a_doubling_limit() {
     let options = RetryOptions {
         attempts: 9,
         ..RetryOptions::default()
@@ -106,7 +106,7 @@ fn the_default_jitter_differs_from_draw_to_draw() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_that_was_lost_and_is_then_unknown_has_succeeded() {
+async fn a_removal_with_a_lost_reply_succeeds_if_the_partition_is_unknown() {
     let mut controller = MockVipuController::new();
     let calls = AtomicU32::new(0);
     controller.expect_remove_partition().returning(move |id, _| {
@@ -132,7 +132,7 @@ fn status(state: PartitionState) -> PartitionStatus {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_that_was_lost_is_not_repeated_while_it_runs() {
+async fn a_reset_with_a_lost_reply_is_not_repeated_while_it_runs() {
     let mut controller = MockVipuController::new();
     controller
         .expect_reset_partition()
@@ -164,7 +164,7 @@ fn listing(_: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_existed_before_is_never_taken_for_a_new_one() {
+async fn a_partition_that_existed_before_is_not_adopted() {
     let mut controller = MockVipuController::new();
     controller
         .expect_create_partition()
@@ -176,7 +176,7 @@ async fn a_partition_that_existed_before_is_never_taken_for_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_was_lost_is_found_and_not_repeated() {
+async fn a_creation_with_a_lost_reply_is_found_and_not_repeated() {
     let mut controller = MockVipuController::new();
     controller
         .expect_create_partition()
@@ -193,11 +193,11 @@ async fn a_creation_that_was_lost_is_found_and_not_repeated() {
 #[tokio::test(start_paused = true)]
 async fn a_creation_that_never_arrived_is_repeated() {
     let mut controller = MockVipuController::new();
-    let answer = after(2, lost, id());
+    let reply = after(2, lost, id());
     controller
         .expect_create_partition()
         .times(3)
-        .returning(move |_| answer());
+        .returning(move |_| reply());
     controller
         .expect_partition_status()
         .times(2)
@@ -207,7 +207,7 @@ async fn a_creation_that_never_arrived_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unclear_creation_stays_unclear_if_nobody_can_be_asked() {
+async fn an_uncertain_creation_stays_uncertain_if_the_status_query_fails() {
     let mut controller = MockVipuController::new();
     controller.expect_create_partition().returning(|_| Err(lost()));
     controller
@@ -219,7 +219,7 @@ async fn an_unclear_creation_stays_unclear_if_nobody_can_be_asked() {
 }
 
 #[tokio::test]
-async fn a_controller_behind_a_pointer_is_a_controller() {
+async fn a_shared_controller_can_be_wrapped() {
     let mut controller = MockVipuController::new();
     controller.expect_version().returning(|| Ok("1".into()));
     let shared: Arc<dyn VipuController> = Arc::new(controller);

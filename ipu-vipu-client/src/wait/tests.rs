@@ -1,4 +1,4 @@
-//! Seeing operations through, against a scripted controller and paused time.
+//! Waits for operations, with a scripted controller and paused time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -8,19 +8,19 @@ use ipu_core::{IpuCount, PartitionSpec};
 use super::*;
 use crate::controller::MockVipuController;
 
-/// Answers that come one after the other; the last one stays.
+/// Scripted replies, in order; the last one repeats.
 struct Script<T>(Arc<Mutex<VecDeque<T>>>);
 
 impl<T: Clone> Script<T> {
-    fn new(answers: impl IntoIterator<Item = T>) -> Self {
-        Self(Arc::new(Mutex::new(answers.into_iter().collect())))
+    fn new(replies: impl IntoIterator<Item = T>) -> Self {
+        Self(Arc::new(Mutex::new(replies.into_iter().collect())))
     }
 
     fn next(&self) -> T {
-        let mut answers = self.0.lock().unwrap();
-        let first = answers.front().cloned().expect("a script has an answer");
-        if answers.len() > 1 {
-            answers.pop_front();
+        let mut replies = self.0.lock().unwrap();
+        let first = replies.front().cloned().expect("a script has a reply");
+        if replies.len() > 1 {
+            replies.pop_front();
         }
         first
     }
@@ -40,7 +40,7 @@ fn in_state(state: PartitionState) -> Result<PartitionStatus, VipuError> {
     })
 }
 
-fn gone<T>() -> Result<T, VipuError> {
+fn unknown<T>() -> Result<T, VipuError> {
     Err(VipuError::NotFound { id: id() })
 }
 
@@ -79,13 +79,13 @@ async fn activate(statuses: Statuses) -> (Result<PartitionState, &'static str>, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_poll_is_at_once() {
+async fn the_first_poll_is_immediate() {
     let (result, waited) = activate(vec![in_state(PartitionState::Active)]).await;
     assert_eq!((result, waited), (Ok(PartitionState::Active), Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
-async fn pauses_double_up_to_the_longest() {
+async fn pauses_double_up_to_the_maximum() {
     let mut statuses = vec![in_state(PartitionState::Creating); 9];
     statuses.push(in_state(PartitionState::Active));
     let (result, waited) = activate(statuses).await;
@@ -95,7 +95,7 @@ async fn pauses_double_up_to_the_longest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_is_away_for_a_while_is_asked_again() {
+async fn an_unreachable_controller_is_polled_again() {
     let statuses = vec![
         in_state(PartitionState::Creating),
         lost(),
@@ -106,7 +106,7 @@ async fn a_controller_that_is_away_for_a_while_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_in_error_is_a_failure_at_once() {
+async fn a_partition_in_error_ends_the_wait_at_once() {
     let errors = vec!["link 3 down".to_owned()];
     let failed = in_state(PartitionState::Failed {
         errors: errors.clone(),
@@ -119,17 +119,17 @@ async fn a_partition_in_error_is_a_failure_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_vanishes_is_not_waited_for() {
+async fn a_partition_that_disappears_ends_the_wait() {
     let statuses = vec![
         in_state(PartitionState::Creating),
         in_state(PartitionState::Removing),
-        gone(),
+        unknown(),
     ];
     assert_eq!(activate(statuses).await.0, Err("not_found"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_ends_at_the_deadline_with_the_last_state() {
+async fn a_wait_ends_at_the_deadline_with_the_last_state() {
     let controller = with_status(vec![in_state(PartitionState::Resetting)]);
     let started = Instant::now();
     let wait = WaitOptions::at_most(Duration::from_millis(1700));
@@ -141,7 +141,7 @@ async fn waiting_ends_at_the_deadline_with_the_last_state() {
     assert_eq!((result, waited), (Err("unreachable"), Duration::from_secs(10)));
 }
 
-/// A controller that removes with these answers and then has these statuses; counts the removals.
+/// Returns a controller with these replies to removals and to status queries; expects `times` removals.
 fn removing(removals: Vec<Result<(), VipuError>>, statuses: Statuses, times: usize) -> MockVipuController {
     let mut controller = with_status(statuses);
     let script = Script::new(removals);
@@ -161,30 +161,30 @@ async fn remove(controller: &MockVipuController) -> Result<(), &'static str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_gone_already_is_absent() {
-    assert_eq!(remove(&removing(vec![gone()], vec![lost()], 1)).await, Ok(()));
+async fn an_unknown_partition_is_absent() {
+    assert_eq!(remove(&removing(vec![unknown()], vec![lost()], 1)).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_is_polled_until_the_controller_does_not_know_the_partition() {
+async fn a_removal_is_polled_until_the_partition_is_unknown() {
     let statuses = vec![
         in_state(PartitionState::Removing),
         in_state(PartitionState::Removing),
-        gone(),
+        unknown(),
     ];
     assert_eq!(remove(&removing(vec![Ok(())], statuses, 1)).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_whose_reply_is_lost_is_settled_by_asking() {
-    assert_eq!(remove(&removing(vec![lost()], vec![gone()], 1)).await, Ok(()));
-    let statuses = vec![in_state(PartitionState::Active), gone()];
+async fn a_removal_with_a_lost_reply_is_verified_by_its_status() {
+    assert_eq!(remove(&removing(vec![lost()], vec![unknown()], 1)).await, Ok(()));
+    let statuses = vec![in_state(PartitionState::Active), unknown()];
     assert_eq!(remove(&removing(vec![lost(), Ok(())], statuses, 2)).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_is_being_removed_already_may_refuse_a_second_removal() {
-    let statuses = vec![in_state(PartitionState::Removing), gone()];
+    let statuses = vec![in_state(PartitionState::Removing), unknown()];
     assert_eq!(remove(&removing(vec![refused()], statuses, 1)).await, Ok(()));
     let statuses = vec![in_state(PartitionState::Active)];
     assert_eq!(
@@ -194,9 +194,9 @@ async fn a_partition_that_is_being_removed_already_may_refuse_a_second_removal()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_that_is_refused_while_something_else_is_under_way_is_tried_again() {
+async fn a_removal_that_is_refused_during_another_operation_is_retried() {
     for busy in [PartitionState::Creating, PartitionState::Resetting] {
-        let statuses = vec![in_state(busy.clone()), in_state(busy.clone()), gone()];
+        let statuses = vec![in_state(busy.clone()), in_state(busy.clone()), unknown()];
         let removals = vec![refused(), refused(), Ok(())];
         assert_eq!(remove(&removing(removals, statuses, 3)).await, Ok(()));
     }
@@ -205,12 +205,12 @@ async fn a_removal_that_is_refused_while_something_else_is_under_way_is_tried_ag
 #[tokio::test(start_paused = true)]
 async fn a_partition_whose_removal_failed_is_removed_again() {
     let failed = in_state(PartitionState::Failed { errors: Vec::new() });
-    let statuses = vec![in_state(PartitionState::Removing), failed, gone()];
+    let statuses = vec![in_state(PartitionState::Removing), failed, unknown()];
     assert_eq!(remove(&removing(vec![Ok(())], statuses, 2)).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_stays_is_an_error_at_the_deadline() {
+async fn a_partition_that_is_not_removed_is_an_error_at_the_deadline() {
     let controller = removing(vec![Ok(())], vec![in_state(PartitionState::Removing)], 1);
     assert_eq!(remove(&controller).await, Err("slow"));
 }
@@ -233,7 +233,7 @@ fn listed(size: u32) -> Partition {
     }
 }
 
-/// Makes a partition at a controller that answers so, and lists one of `size` IPUs.
+/// Creates a partition at a controller with these replies, which lists one of `size` IPUs.
 async fn present(
     creations: Vec<Result<(), VipuError>>,
     statuses: Statuses,
@@ -265,56 +265,62 @@ fn full() -> Result<(), VipuError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_made_is_not_asked_for() {
-    assert_eq!(present(vec![Ok(())], vec![gone()], 64).await, Ok(()));
+async fn a_successful_creation_needs_no_status_query() {
+    assert_eq!(present(vec![Ok(())], vec![unknown()], 64).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_exists_is_fine_if_it_is_what_was_asked_for() {
-    let there = || vec![in_state(PartitionState::Active)];
-    assert_eq!(present(vec![exists()], there(), 4).await, Ok(()));
-    assert_eq!(present(vec![exists()], there(), 8).await, Err("already_exists"));
-    let going = vec![in_state(PartitionState::Removing)];
-    assert_eq!(present(vec![exists()], going, 4).await, Err("already_exists"));
+async fn an_existing_partition_is_accepted_if_it_matches_the_request() {
+    let existing = || vec![in_state(PartitionState::Active)];
+    assert_eq!(present(vec![exists()], existing(), 4).await, Ok(()));
+    assert_eq!(
+        present(vec![exists()], existing(), 8).await,
+        Err("already_exists")
+    );
+    let removing_status = vec![in_state(PartitionState::Removing)];
+    assert_eq!(
+        present(vec![exists()], removing_status, 4).await,
+        Err("already_exists")
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_is_settled_by_asking_before_anything_is_made_again() {
-    let there = vec![in_state(PartitionState::Creating)];
-    assert_eq!(present(vec![lost()], there, 4).await, Ok(()));
-    assert_eq!(present(vec![lost(), Ok(())], vec![gone()], 4).await, Ok(()));
+async fn a_creation_with_a_lost_reply_is_verified_before_a_retry() {
+    let existing = vec![in_state(PartitionState::Creating)];
+    assert_eq!(present(vec![lost()], existing, 4).await, Ok(()));
+    assert_eq!(present(vec![lost(), Ok(())], vec![unknown()], 4).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_room_after_a_lost_reply_is_not_believed_unasked() {
-    // The first attempt arrives late, after the first question, and takes the last room.
-    let statuses = vec![gone(), in_state(PartitionState::Creating)];
+async fn no_capacity_after_a_lost_reply_is_verified_by_the_status() {
+    // The first attempt arrives late, after the first status query, and takes the last capacity.
+    let statuses = vec![unknown(), in_state(PartitionState::Creating)];
     assert_eq!(present(vec![lost(), full()], statuses, 4).await, Ok(()));
-    // Asked and still unknown: it may arrive even later.
-    let statuses = vec![gone(), lost(), in_state(PartitionState::Creating)];
+    // Queried and still unknown: the attempt may arrive even later.
+    let statuses = vec![unknown(), lost(), in_state(PartitionState::Creating)];
     assert_eq!(present(vec![lost(), full(), exists()], statuses, 4).await, Ok(()));
     assert_eq!(
-        present(vec![lost(), full()], vec![gone()], 4).await,
+        present(vec![lost(), full()], vec![unknown()], 4).await,
         Err("no_capacity")
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_room_at_first_is_told_without_another_call() {
+async fn no_capacity_at_the_first_attempt_is_returned_without_another_call() {
     assert_eq!(present(vec![full()], vec![lost()], 4).await, Err("no_capacity"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_goes_while_it_is_asked_for_is_made_again() {
-    assert_eq!(present(vec![exists(), Ok(())], vec![gone()], 4).await, Ok(()));
+async fn a_partition_that_disappears_during_verification_is_created_again() {
+    assert_eq!(present(vec![exists(), Ok(())], vec![unknown()], 4).await, Ok(()));
 }
 
 #[test]
-fn what_the_request_leaves_open_is_as_asked() {
+fn unspecified_fields_of_a_request_match_any_value() {
     let partition = |change: fn(&mut Partition)| {
         let mut partition = listed(4);
         change(&mut partition);
-        is_as_asked(&partition, &request())
+        matches_request(&partition, &request())
     };
     assert!(partition(|_| {}));
     assert!(partition(

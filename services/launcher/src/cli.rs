@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 const EXIT_CODES: &str = "\
 Exit codes of `wait`:
   0    all workers are ready
-  1    cannot begin: no configuration of a cluster, no hostfile, no folder to install in
+  1    cannot start: no cluster configuration, no hostfile, or no folder to install in
   2    wrong usage
   3    a worker can never be ready
   4    the deadline has passed
@@ -15,13 +15,13 @@ Exit codes of `wait`:
 Exit codes of `exec` and `agent`:
   that of the remote command; 128 plus the number of the signal that ended it
   254  the command was not started
-  255  the connection broke: nobody knows whether the command has ended";
+  255  the connection broke: the command may still be running";
 
 /// Waits for the workers of a job, and runs commands in them through the API server.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// The namespace of the workers; otherwise that of the service account, or of KUBECONFIG.
+    /// Namespace of the workers [default: that of the service account, or of KUBECONFIG]
     #[arg(short, long, global = true, env = "IPU_LAUNCHER_NAMESPACE")]
     pub(crate) namespace: Option<String>,
     #[command(subcommand)]
@@ -32,15 +32,15 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Waits until all workers of the hostfile are running and ready.
     Wait(WaitArgs),
-    /// Runs a command in a Kubernetes Pod.
+    /// Runs a command in a Pod.
     Exec(Exec),
-    /// Runs words by the shell of a worker: what `mpirun` is given as its remote agent.
+    /// Runs a command line in the shell of a worker, as the remote agent of `mpirun`.
     Agent(Agent),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct WaitArgs {
-    /// The file that lists the workers, one a line, as mpirun reads it.
+    /// File that lists the workers, one per line, in the format of mpirun.
     #[arg(
         long,
         env = "IPU_LAUNCHER_HOSTFILE",
@@ -48,51 +48,51 @@ pub(crate) struct WaitArgs {
         value_name = "FILE"
     )]
     pub(crate) hostfile: PathBuf,
-    /// Copies this program into a folder first, for a container whose image does not have it.
+    /// Copies this program into a folder first, for a container whose image lacks it.
     #[arg(long, env = "IPU_LAUNCHER_INSTALL", value_name = "FOLDER")]
     pub(crate) install: Option<PathBuf>,
-    /// Gives up after so many seconds; otherwise never, as long as the workers can still become ready.
+    /// Gives up after this many seconds [default: no limit while the workers can still become ready]
     #[arg(long, env = "IPU_LAUNCHER_DEADLINE", value_name = "SECONDS")]
     pub(crate) deadline: Option<u64>,
-    /// Takes a Kubernetes Pod for a worker only if it has these labels besides its name.
+    /// Accepts a Pod as a worker only if it has these labels besides its name.
     #[arg(long, env = "IPU_LAUNCHER_SELECTOR", value_name = "LABELS")]
     pub(crate) selector: Option<String>,
-    /// How many seconds a worker that was deleted may take to be made again.
+    /// Seconds within which a deleted worker must be created again.
     #[arg(
-        long,
+        long = "gone-grace",
         env = "IPU_LAUNCHER_GONE_GRACE",
         default_value_t = 30,
         value_name = "SECONDS"
     )]
-    pub(crate) gone_grace: u64,
-    /// Where the reason of giving up is written to, if that file exists.
+    pub(crate) recreation_timeout: u64,
+    /// File for the reason of giving up; written only if the file exists.
     #[arg(long, default_value = "/dev/termination-log", value_name = "FILE")]
     pub(crate) termination_log: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
-    /// The Kubernetes Pod.
+    /// Name of the Pod.
     pub(crate) pod: String,
-    /// The container; otherwise the one that the Kubernetes Pod's annotation names, or the first.
+    /// Container [default: the one in the Pod's default-container annotation, or the first]
     #[arg(short, long)]
     pub(crate) container: Option<String>,
-    /// Starts the command as it is, without a shell that marks it: signals are then not passed on.
+    /// Starts the command without the wrapping shell; signals are then not forwarded.
     #[arg(long)]
     pub(crate) plain: bool,
-    /// The command.
+    /// Command and arguments.
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
-    /// The container; otherwise the one that the Kubernetes Pod's annotation names, or the first.
+    /// Container [default: the one in the Pod's default-container annotation, or the first]
     #[arg(long, env = "IPU_LAUNCHER_CONTAINER")]
     pub(crate) container: Option<String>,
-    /// The worker, as the hostfile names it.
+    /// Worker, as named in the hostfile.
     pub(crate) host: String,
-    /// What its shell runs.
+    /// Command line for the worker's shell; arguments are joined with spaces.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
-    pub(crate) words: Vec<String>,
+    pub(crate) command: Vec<String>,
 }

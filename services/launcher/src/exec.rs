@@ -1,4 +1,4 @@
-//! Starts a command in a Kubernetes Pod, again if it certainly has not begun.
+//! Starts a command in a Pod, and retries only while it certainly has not started.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{AttachParams, AttachedProcess};
 
-/// How often a start is tried.
-const TRIES: u32 = 8;
+/// Maximum number of attempts to start a command.
+const MAX_ATTEMPTS: u32 = 8;
 
-/// The first pause between two of them; each is twice as long as the one before: half a minute in all.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Delay before the second attempt; it doubles after each attempt, up to half a minute in total.
+const INITIAL_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How much is on its way in each direction.
-const BUFFER: usize = 64 * 1024;
+/// Buffer size of each stream, in bytes.
+const BUFFER_BYTES: usize = 64 * 1024;
 
-/// The annotation that names the container that is meant if none is named.
+/// Annotation that names the default container of a Pod.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// Which streams a command has.
+/// Streams attached to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Streams {
-    /// All three.
+    /// Standard input, output and error.
     All,
-    /// What it writes.
+    /// Standard output and error.
     Output,
 }
 
-/// Starts `command`.
+/// Starts `command` in a container; retries as long as the API server has not accepted the request.
 pub(crate) async fn start(
     pods: &Api<Pod>,
     pod: &str,
@@ -42,16 +42,16 @@ pub(crate) async fn start(
         .stdin(streams == Streams::All)
         .stdout(true)
         .stderr(true)
-        .max_stdin_buf_size(BUFFER)
-        .max_stdout_buf_size(BUFFER)
-        .max_stderr_buf_size(BUFFER);
-    again(|| pods.exec(pod, command.to_vec(), &params)).await
+        .max_stdin_buf_size(BUFFER_BYTES)
+        .max_stdout_buf_size(BUFFER_BYTES)
+        .max_stderr_buf_size(BUFFER_BYTES);
+    retry(|| pods.exec(pod, command.to_vec(), &params)).await
 }
 
-/// The container that is meant if none is named.
+/// Returns the default container of a Pod: the one in its annotation, or the first.
 pub(crate) async fn default_container(pods: &Api<Pod>, pod: &str) -> Result<String, kube::Error> {
-    let pod = again(|| pods.get(pod)).await?;
-    let named = pod
+    let pod = retry(|| pods.get(pod)).await?;
+    let annotated = pod
         .metadata
         .annotations
         .as_ref()
@@ -62,27 +62,28 @@ pub(crate) async fn default_container(pods: &Api<Pod>, pod: &str) -> Result<Stri
             .and_then(|spec| spec.containers.first())
             .map(|first| &first.name)
     };
-    Ok(named.or_else(first).cloned().unwrap_or_default())
+    Ok(annotated.or_else(first).cloned().unwrap_or_default())
 }
 
-/// Asks again while nobody has heard.
-async fn again<T, F>(mut ask: impl FnMut() -> F) -> Result<T, kube::Error>
+/// Repeats `request` while it fails with a retryable error, up to [`MAX_ATTEMPTS`] times.
+async fn retry<T, F>(mut request: impl FnMut() -> F) -> Result<T, kube::Error>
 where
     F: Future<Output = Result<T, kube::Error>>,
 {
-    let mut pause = PAUSE;
-    for _ in 1..TRIES {
-        match ask().await {
-            Err(error) if is_unheard(&error) => tokio::time::sleep(pause).await,
-            done => return done,
+    let mut interval = INITIAL_RETRY_INTERVAL;
+    for _ in 1..MAX_ATTEMPTS {
+        match request().await {
+            Err(error) if is_retryable(&error) => tokio::time::sleep(interval).await,
+            result => return result,
         }
-        pause *= 2;
+        interval *= 2;
     }
-    ask().await
+    request().await
 }
 
-/// Whether this certainly was before anything was begun: nobody was reached, or the answer is a refusal for now.
-fn is_unheard(error: &kube::Error) -> bool {
+/// Returns whether the command certainly has not started: the connection failed, or the API server returned
+/// 429 or a retryable 5xx status.
+fn is_retryable(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 429 | 500 | 502 | 503 | 504),
         kube::Error::Service(error) => {

@@ -1,49 +1,49 @@
-//! How this program ends.
+//! Exit codes of this program.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 
-/// Why it ends without having done what was asked.
+/// Failure that ends this program with a non-zero exit code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    #[error("no configuration of a Kubernetes cluster: {0}")]
+    #[error("no Kubernetes cluster configuration: {0}")]
     Configuration(String),
     #[error("cannot read the hostfile {path}: {detail}")]
     Hostfile { path: String, detail: String },
     #[error("cannot install into {folder}: {detail}")]
     Install { folder: String, detail: String },
     #[error("{0}")]
-    Never(String),
+    NeverReady(String),
     #[error("the deadline has passed: {0}")]
-    Deadline(String),
+    DeadlineExceeded(String),
     #[error("the command was not started in {pod}: {detail}")]
     NotStarted { pod: String, detail: String },
-    #[error("the connection to {pod} broke, and nobody knows whether the command has ended: {detail}")]
-    Broken { pod: String, detail: String },
+    #[error("the connection to {pod} broke; the command may still be running: {detail}")]
+    ConnectionLost { pod: String, detail: String },
 }
 
 impl Failure {
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Configuration(_) | Self::Hostfile { .. } | Self::Install { .. } => 1,
-            Self::Never(_) => 3,
-            Self::Deadline(_) => 4,
+            Self::NeverReady(_) => 3,
+            Self::DeadlineExceeded(_) => 4,
             Self::NotStarted { .. } => 254,
-            Self::Broken { .. } => 255,
+            Self::ConnectionLost { .. } => 255,
         }
     }
 }
 
-/// What the API server says of the end of a remote command.
+/// Result of a remote command, as reported by the API server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ExecEnd {
-    /// With this code.
+    /// Exit code of the command.
     Code(u8),
-    /// It was not started, for this reason.
+    /// The command was not started; carries the reason.
     NotStarted(String),
 }
 
-/// Reads the last word of the API server about a command.
-pub(crate) fn ended(status: &Status) -> ExecEnd {
+/// Converts the final status that the API server sends for a command.
+pub(crate) fn exec_end(status: &Status) -> ExecEnd {
     if status.status.as_deref() == Some("Success") {
         return ExecEnd::Code(0);
     }
@@ -57,7 +57,7 @@ pub(crate) fn ended(status: &Status) -> ExecEnd {
         .find(|cause| cause.reason.as_deref() == Some("ExitCode"))
         .and_then(|cause| cause.message.as_deref()?.parse::<i32>().ok());
     match code {
-        // A code is one byte to whoever asks; one that does not fit is a failure still.
+        // An exit code has one byte; a code that does not fit still reports a failure.
         Some(code) => ExecEnd::Code(
             u8::try_from(code & 0xff)
                 .ok()
@@ -68,7 +68,7 @@ pub(crate) fn ended(status: &Status) -> ExecEnd {
             status
                 .message
                 .clone()
-                .unwrap_or_else(|| "no reason was told".into()),
+                .unwrap_or_else(|| "the API server gave no reason".into()),
         ),
     }
 }
@@ -101,16 +101,16 @@ mod tests {
             status: Some("Success".into()),
             ..Status::default()
         };
-        assert_eq!(ended(&success), ExecEnd::Code(0));
-        assert_eq!(ended(&failure("ExitCode", "3")), ExecEnd::Code(3));
-        assert_eq!(ended(&failure("ExitCode", "137")), ExecEnd::Code(137));
-        assert_eq!(ended(&failure("ExitCode", "256")), ExecEnd::Code(1));
+        assert_eq!(exec_end(&success), ExecEnd::Code(0));
+        assert_eq!(exec_end(&failure("ExitCode", "3")), ExecEnd::Code(3));
+        assert_eq!(exec_end(&failure("ExitCode", "137")), ExecEnd::Code(137));
+        assert_eq!(exec_end(&failure("ExitCode", "256")), ExecEnd::Code(1));
     }
 
     #[test]
     fn a_failure_without_an_exit_code_was_no_start() {
         for status in [failure("Other", "3"), failure("ExitCode", "many")] {
-            assert_eq!(ended(&status), ExecEnd::NotStarted("it did not work".into()));
+            assert_eq!(exec_end(&status), ExecEnd::NotStarted("it did not work".into()));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::exit::Failure;
 
-/// The workers that a hostfile names, each once, in its order.
+/// Reads the workers of a hostfile in their order, each once.
 pub(crate) fn read(path: &Path) -> Result<Vec<String>, Failure> {
     let failed = |detail: String| Failure::Hostfile {
         path: path.display().to_string(),
@@ -13,18 +13,18 @@ pub(crate) fn read(path: &Path) -> Result<Vec<String>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     let workers = parse(&text);
     if workers.is_empty() {
-        return Err(failed("it names no worker".into()));
+        return Err(failed("the file names no worker".into()));
     }
     Ok(workers)
 }
 
-/// A line is a name, words that are not ours such as `slots=1`, and a comment.
+/// Parses lines of the form `NAME [slots=1 …] [# comment]`; only the name is used.
 fn parse(text: &str) -> Vec<String> {
     let mut workers: Vec<String> = Vec::new();
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default();
         if let Some(name) = line.split_whitespace().next()
-            && !workers.iter().any(|known| known == name)
+            && !workers.iter().any(|worker| worker == name)
         {
             workers.push(name.to_owned());
         }

@@ -26,11 +26,11 @@ async fn main() -> ExitCode {
     let code = match run(Arguments::parse()).await {
         Ok(code) => code,
         Err(failure) => {
-            report(&failure.to_string());
+            print_error(&failure.to_string());
             failure.code()
         }
     };
-    // A thread may still read from standard input, and nobody is to wait for it.
+    // A thread may still block on standard input; `exit` does not wait for it.
     std::process::exit(code.into())
 }
 
@@ -45,18 +45,20 @@ async fn run(arguments: Arguments) -> Result<u8, Failure> {
         }
         Command::Exec(options) => {
             let (client, namespace) = connect(arguments.namespace).await?;
-            let wanted = ExecRequest::command(options.pod, options.container, options.command, options.plain);
-            remote_exec::run(&client, &namespace, wanted).await
+            let request =
+                ExecRequest::command(options.pod, options.container, options.command, options.plain);
+            remote_exec::run(&client, &namespace, request).await
         }
         Command::Agent(options) => {
             let (client, namespace) = connect(arguments.namespace).await?;
-            let wanted = ExecRequest::shell(options.host, options.container, &options.words.join(" "));
-            remote_exec::run(&client, &namespace, wanted).await
+            let request = ExecRequest::shell(options.host, options.container, &options.command.join(" "));
+            remote_exec::run(&client, &namespace, request).await
         }
     }
 }
 
-/// A client of the cluster that this runs in, or of `KUBECONFIG`, and the namespace to work in.
+/// Creates a client of the cluster this process runs in, or of `KUBECONFIG`, and returns the namespace to
+/// use.
 async fn connect(namespace: Option<String>) -> Result<(Client, String), Failure> {
     let config = Config::infer()
         .await
@@ -66,17 +68,20 @@ async fn connect(namespace: Option<String>) -> Result<(Client, String), Failure>
     Ok((client, namespace))
 }
 
-/// Tells what happens, one line each.
+/// Prints a progress line to standard output.
 #[expect(
     clippy::print_stdout,
-    reason = "a command-line tool answers on standard output"
+    reason = "a command-line tool writes results to standard output"
 )]
-pub(crate) fn say(text: &str) {
+pub(crate) fn print_progress(text: &str) {
     println!("{text}");
 }
 
-/// Tells what went wrong: standard output belongs to the remote command.
-#[expect(clippy::print_stderr, reason = "a command-line tool talks on standard error")]
-pub(crate) fn report(text: &str) {
+/// Prints an error to standard error; standard output belongs to the remote command.
+#[expect(
+    clippy::print_stderr,
+    reason = "a command-line tool writes errors to standard error"
+)]
+pub(crate) fn print_error(text: &str) {
     eprintln!("ipu-launcher: {text}");
 }

@@ -1,62 +1,68 @@
-//! Joins the streams of this process with those of a remote command.
+//! Connects the streams of this process with those of a remote command.
 
 use kube::api::AttachedProcess;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 
-/// What the remote command writes, on its way.
+/// Tasks that copy the output of the remote command.
 pub(crate) struct Pipes {
     stdout: JoinHandle<std::io::Result<()>>,
     stderr: JoinHandle<std::io::Result<()>>,
 }
 
 impl Pipes {
-    /// Begins to pass everything on. What is read from standard input may be left over at the end.
+    /// Starts copying all streams. Bytes already read from standard input may remain unsent at the end.
     pub(crate) fn join(process: &mut AttachedProcess) -> Self {
         if let Some(remote) = process.stdin() {
             tokio::spawn(async {
-                // When it cannot be passed on any more, the command has ended.
+                // A failed write means that the command has ended.
                 let _ = copy(tokio::io::stdin(), remote).await;
             });
         }
         let (stdout, stderr) = (process.stdout(), process.stderr());
         Self {
-            stdout: tokio::spawn(async { pass(stdout, tokio::io::stdout()).await }),
-            stderr: tokio::spawn(async { pass(stderr, tokio::io::stderr()).await }),
+            stdout: tokio::spawn(async { forward(stdout, tokio::io::stdout()).await }),
+            stderr: tokio::spawn(async { forward(stderr, tokio::io::stderr()).await }),
         }
     }
 
-    /// Waits until everything was passed on.
+    /// Waits until all output is copied.
     pub(crate) async fn drain(self) {
-        // Whoever closed the other end does not want to hear it.
+        // An error means that the local reader closed its end, so there is no stream to report it on.
         let _ = self.stdout.await;
         let _ = self.stderr.await;
     }
 }
 
-async fn pass(from: Option<impl AsyncRead + Unpin>, to: impl AsyncWrite + Unpin) -> std::io::Result<()> {
-    match from {
-        Some(from) => copy(from, to).await,
+async fn forward(
+    reader: Option<impl AsyncRead + Unpin>,
+    writer: impl AsyncWrite + Unpin,
+) -> std::io::Result<()> {
+    match reader {
+        Some(reader) => copy(reader, writer).await,
         None => Ok(()),
     }
 }
 
-/// Copies until the end, and passes on at once what there is.
-async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> std::io::Result<()> {
+/// Copies until end of file, and flushes after each read.
+async fn copy(
+    mut reader: impl AsyncRead + Unpin,
+    mut writer: impl AsyncWrite + Unpin,
+) -> std::io::Result<()> {
     let mut buffer = vec![0; 32 * 1024];
-    let mut wanted = true;
+    let mut writable = true;
     loop {
-        let count = from.read(&mut buffer).await?;
+        let count = reader.read(&mut buffer).await?;
         if count == 0 {
-            return to.shutdown().await;
+            return writer.shutdown().await;
         }
-        // Once nobody listens the rest is read all the same, so that the command is not held up.
-        if wanted {
+        // After a write error the rest is still read, so that the command does not block.
+        if writable {
             let written = async {
-                to.write_all(&buffer[..count]).await?;
-                to.flush().await
+                writer.write_all(&buffer[..count]).await?;
+                writer.flush().await
             };
-            wanted = written.await.is_ok();
+            writable = written.await.is_ok();
         }
     }
 }

@@ -1,66 +1,67 @@
-//! What the state of one Kubernetes Pod means to a job that wants to begin on it.
+//! Readiness of one worker Pod for the launcher.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
-/// What one worker is.
+/// Readiness of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PodReadiness {
     /// Running and ready.
     Ready,
-    /// Not yet, for this reason.
+    /// Not ready yet; carries the reason.
     Waiting(String),
-    /// Never, for this reason.
+    /// Can never become ready; carries the reason.
     Failed(String),
 }
 
-/// Why a container waits that will never stop waiting: the name of its image is not one.
+/// Waiting reason of a container that can never start: the image name is invalid.
 const TERMINAL_REASON: &str = "InvalidImageName";
 
-/// Judges a Kubernetes Pod by what its status says.
+/// Derives the readiness of a Pod from its status.
 pub(crate) fn readiness_of(pod: &Pod) -> PodReadiness {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
-    // Before its phase: what is deleted while it runs ends `Failed` or `Succeeded`, and the operator makes it again. If it had
-    // ended by itself, the operator judges that, and stops this launcher; if nobody does, the worker is gone for too long.
+    // Deletion takes precedence over the phase: a Pod deleted while running ends `Failed` or `Succeeded`,
+    // and the operator recreates it. If the Pod ended by itself, the operator stops this launcher;
+    // otherwise the worker stays missing until the timeout.
     if pod.metadata.deletion_timestamp.is_some() {
         return PodReadiness::Waiting("is being deleted".into());
     }
     match status.phase.as_deref() {
-        Some("Failed") => return PodReadiness::Failed(format!("has failed{}", how_it_ended(status))),
+        Some("Failed") => return PodReadiness::Failed(format!("has failed{}", failure_details(status))),
         Some("Succeeded") => return PodReadiness::Failed("has ended before the launcher began".into()),
         _ => {}
     }
     for container in containers(status) {
-        if let Some((reason, message)) = waits(container)
+        if let Some((reason, message)) = waiting_state(container)
             && reason == TERMINAL_REASON
         {
-            return PodReadiness::Failed(format!("{}: {reason}{}", container.name, after(message)));
+            return PodReadiness::Failed(format!("{}: {reason}{}", container.name, suffix(message)));
         }
     }
     if status.phase.as_deref() == Some("Running") && condition(status, "Ready").is_some_and(|(met, ..)| met) {
         return PodReadiness::Ready;
     }
-    PodReadiness::Waiting(why(status))
+    PodReadiness::Waiting(waiting_reason(status))
 }
 
-/// Why it is not ready, as exactly as its status tells.
-fn why(status: &PodStatus) -> String {
+/// Returns the most specific reason in the status for a worker that is not ready.
+fn waiting_reason(status: &PodStatus) -> String {
     if let Some((false, reason, message)) = condition(status, "PodScheduled") {
-        return format!("is not scheduled: {reason}{}", after(&message));
+        return format!("is not scheduled: {reason}{}", suffix(&message));
     }
     for container in containers(status) {
-        if let Some((reason, message)) = waits(container) {
-            // What every container says while it is made ready.
+        if let Some((reason, message)) = waiting_state(container) {
+            // Every container has these reasons while it starts.
             if reason == "PodInitializing" || reason == "ContainerCreating" {
                 continue;
             }
-            return format!("{}: {reason}{}", container.name, after(message));
+            return format!("{}: {reason}{}", container.name, suffix(message));
         }
     }
     match status.phase.as_deref() {
         Some("Running") => match condition(status, "Ready") {
             Some((_, reason, message)) if !reason.is_empty() => {
-                format!("runs and is not ready: {reason}{}", after(&message))
+                format!("runs and is not ready: {reason}{}", suffix(&message))
             }
             _ => "runs and is not ready".into(),
         },
@@ -72,9 +73,9 @@ fn why(status: &PodStatus) -> String {
     }
 }
 
-fn how_it_ended(status: &PodStatus) -> String {
+fn failure_details(status: &PodStatus) -> String {
     let mut text = match (&status.reason, &status.message) {
-        (Some(reason), message) => format!(": {reason}{}", after(message.as_deref().unwrap_or_default())),
+        (Some(reason), message) => format!(": {reason}{}", suffix(message.as_deref().unwrap_or_default())),
         (None, Some(message)) => format!(": {message}"),
         (None, None) => String::new(),
     };
@@ -101,8 +102,8 @@ fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     first.chain(status.container_statuses.iter().flatten())
 }
 
-/// The reason and the message of a container that waits.
-fn waits(container: &ContainerStatus) -> Option<(&str, &str)> {
+/// Returns the reason and the message of a waiting container.
+fn waiting_state(container: &ContainerStatus) -> Option<(&str, &str)> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     Some((
         waiting.reason.as_deref().unwrap_or("waits"),
@@ -110,7 +111,7 @@ fn waits(container: &ContainerStatus) -> Option<(&str, &str)> {
     ))
 }
 
-/// Whether a condition is met, its reason and its message; none if nothing is said of it.
+/// Returns whether a condition is true, its reason and its message; `None` if the condition is missing.
 fn condition(status: &PodStatus, kind: &str) -> Option<(bool, String, String)> {
     let all = status.conditions.iter().flatten();
     all.filter(|condition| condition.type_ == kind)
@@ -124,7 +125,7 @@ fn condition(status: &PodStatus, kind: &str) -> Option<(bool, String, String)> {
         .next()
 }
 
-fn after(message: &str) -> String {
+fn suffix(message: &str) -> String {
     if message.is_empty() {
         String::new()
     } else {
@@ -136,7 +137,7 @@ fn after(message: &str) -> String {
 mod tests {
     use super::*;
 
-    fn judged(status: serde_json::Value) -> PodReadiness {
+    fn readiness(status: serde_json::Value) -> PodReadiness {
         readiness_of(&serde_json::from_value(serde_json::json!({"status": status})).unwrap())
     }
 
@@ -145,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_ready_when_it_runs_and_says_so() {
+    fn a_worker_is_ready_if_it_runs_and_its_ready_condition_is_true() {
         let ready = serde_json::json!([{"type": "Ready", "status": "True"}]);
         assert_eq!(
-            judged(serde_json::json!({"phase": "Running", "conditions": ready})),
+            readiness(serde_json::json!({"phase": "Running", "conditions": ready})),
             PodReadiness::Ready
         );
         assert_eq!(
-            judged(serde_json::json!({"phase": "Running"})),
+            readiness(serde_json::json!({"phase": "Running"})),
             waiting("runs and is not ready")
         );
     }
@@ -162,7 +163,7 @@ mod tests {
         let unschedulable = serde_json::json!({"phase": "Pending", "conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node fits"}]});
         assert_eq!(
-            judged(unschedulable),
+            readiness(unschedulable),
             waiting("is not scheduled: Unschedulable: no node fits")
         );
         for reason in [
@@ -174,9 +175,9 @@ mod tests {
             let status = serde_json::json!({"phase": "Pending", "containerStatuses": [
                 {"name": "main", "state": {"waiting": {"reason": reason, "message": "m"}},
                  "image": "", "imageID": "", "ready": false, "restartCount": 0}]});
-            assert_eq!(judged(status), waiting(&format!("main: {reason}: m")));
+            assert_eq!(readiness(status), waiting(&format!("main: {reason}: m")));
         }
-        assert_eq!(judged(serde_json::json!({})), waiting("waits for a node"));
+        assert_eq!(readiness(serde_json::json!({})), waiting("waits for a node"));
     }
 
     #[test]
@@ -189,8 +190,8 @@ mod tests {
                 "metadata": {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30},
                 "status": {"phase": phase, "containerStatuses": killed},
             });
-            let judged = readiness_of(&serde_json::from_value(pod).unwrap());
-            assert_eq!(judged, waiting("is being deleted"), "{phase}");
+            let readiness = readiness_of(&serde_json::from_value(pod).unwrap());
+            assert_eq!(readiness, waiting("is being deleted"), "{phase}");
         }
     }
 
@@ -200,10 +201,10 @@ mod tests {
             {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
              "image": "", "imageID": "", "ready": false, "restartCount": 0}]});
         assert_eq!(
-            judged(failed),
+            readiness(failed),
             PodReadiness::Failed("has failed: Evicted: no memory; main: exit code 137 (OOMKilled)".into())
         );
-        let ended = judged(serde_json::json!({"phase": "Succeeded"}));
+        let ended = readiness(serde_json::json!({"phase": "Succeeded"}));
         assert_eq!(
             ended,
             PodReadiness::Failed("has ended before the launcher began".into())
@@ -212,7 +213,7 @@ mod tests {
             {"name": "main", "state": {"waiting": {"reason": "InvalidImageName"}},
              "image": "", "imageID": "", "ready": false, "restartCount": 0}]});
         assert_eq!(
-            judged(nameless),
+            readiness(nameless),
             PodReadiness::Failed("main: InvalidImageName".into())
         );
     }

@@ -1,41 +1,41 @@
-//! All workers of a job, as the watch tells of them.
+//! Readiness of all workers of a job, updated by watch events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::pod_readiness::PodReadiness;
 
-/// What is known of one worker.
+/// Last observed state of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WorkerState {
-    /// Nothing: it was not made yet.
+    /// Not created yet.
     Absent,
-    There(PodReadiness),
-    /// It was there until then.
-    Gone(Instant),
+    Present(PodReadiness),
+    /// Deleted at this time.
+    Deleted(Instant),
 }
 
-/// What is known of all of them.
+/// Last observed states of all workers.
 #[derive(Debug)]
 pub(crate) struct Workers {
     all: BTreeMap<String, WorkerState>,
     grace: Duration,
-    /// Those whose list has begun, and that were not in it so far.
+    /// Workers whose initial list has started and has not contained them so far.
     unlisted: BTreeSet<String>,
 }
 
-/// What that means.
+/// Outcome of the wait so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WaitStatus {
     Ready,
-    /// It is to be looked at again then, if nothing happens before.
+    /// Not all workers are ready; check again at this time even without an event.
     Wait(Option<Instant>),
-    /// This worker can never be ready.
-    Never(String),
+    /// A worker can never become ready; carries its name and the reason.
+    NeverReady(String),
 }
 
 impl Workers {
-    /// Those of these names; one that was deleted has so long to be made again.
+    /// Tracks the workers `names`; a deleted worker must be created again within `grace`.
     pub(crate) fn new(names: &[String], grace: Duration) -> Self {
         Self {
             all: names
@@ -51,97 +51,98 @@ impl Workers {
         self.all.len()
     }
 
-    /// The list of this one begins.
-    pub(crate) fn list_begins(&mut self, name: &str) {
+    /// Starts the initial list of a worker.
+    pub(crate) fn start_list(&mut self, name: &str) {
         self.unlisted.insert(name.to_owned());
     }
 
-    /// The list of this one is complete: if it was not in it, it does not exist. Returns what there is to say, if that is new.
-    pub(crate) fn list_ends(&mut self, name: &str, now: Instant) -> Option<String> {
+    /// Finishes the initial list of a worker: a worker missing from it does not exist. Returns a progress
+    /// line if the state changed.
+    pub(crate) fn finish_list(&mut self, name: &str, now: Instant) -> Option<String> {
         if !self.unlisted.remove(name) {
             return None;
         }
         if self.all.get(name) == Some(&WorkerState::Absent) {
             return Some(format!("{name} does not exist yet"));
         }
-        self.deleted(name, now)
+        self.mark_deleted(name, now)
     }
 
-    /// One was seen. Answers what there is to say, if that is new.
-    pub(crate) fn seen(&mut self, name: &str, worker: PodReadiness) -> Option<String> {
+    /// Updates a worker. Returns a progress line if the state changed.
+    pub(crate) fn update(&mut self, name: &str, worker: PodReadiness) -> Option<String> {
         self.unlisted.remove(name);
-        let known = self.all.get_mut(name)?;
-        let now = WorkerState::There(worker);
-        if *known == now {
+        let state = self.all.get_mut(name)?;
+        let now = WorkerState::Present(worker);
+        if *state == now {
             return None;
         }
-        *known = now;
-        let WorkerState::There(worker) = &self.all[name] else {
+        *state = now;
+        let WorkerState::Present(worker) = &self.all[name] else {
             return None;
         };
         Some(match worker {
-            PodReadiness::Ready => format!("{name} is ready ({} of {})", self.ready(), self.all.len()),
-            PodReadiness::Waiting(why) => format!("waiting for {name}: {why}"),
-            PodReadiness::Failed(why) => format!("{name} {why}"),
+            PodReadiness::Ready => format!("{name} is ready ({} of {})", self.ready_count(), self.all.len()),
+            PodReadiness::Waiting(reason) => format!("waiting for {name}: {reason}"),
+            PodReadiness::Failed(reason) => format!("{name} {reason}"),
         })
     }
 
-    /// One is no more. Answers what there is to say, if that is new.
-    pub(crate) fn deleted(&mut self, name: &str, now: Instant) -> Option<String> {
-        let known = self.all.get_mut(name)?;
-        if !matches!(known, WorkerState::There(_)) {
+    /// Marks a worker as deleted. Returns a progress line if the state changed.
+    pub(crate) fn mark_deleted(&mut self, name: &str, now: Instant) -> Option<String> {
+        let state = self.all.get_mut(name)?;
+        if !matches!(state, WorkerState::Present(_)) {
             return None;
         }
-        *known = WorkerState::Gone(now);
+        *state = WorkerState::Deleted(now);
         Some(format!(
-            "waiting for {name}: was deleted, and is to be made again"
+            "waiting for {name}: was deleted, and must be created again"
         ))
     }
 
-    /// One sentence about each that is not ready.
+    /// Returns one sentence for each worker that is not ready.
     pub(crate) fn unready(&self) -> Vec<String> {
         let all = self.all.iter();
-        all.filter_map(|(name, known)| match known {
-            WorkerState::There(PodReadiness::Ready) => None,
-            WorkerState::There(PodReadiness::Waiting(why) | PodReadiness::Failed(why)) => {
-                Some(format!("{name} {why}"))
+        all.filter_map(|(name, state)| match state {
+            WorkerState::Present(PodReadiness::Ready) => None,
+            WorkerState::Present(PodReadiness::Waiting(reason) | PodReadiness::Failed(reason)) => {
+                Some(format!("{name} {reason}"))
             }
             WorkerState::Absent => Some(format!("{name} does not exist yet")),
-            WorkerState::Gone(_) => Some(format!("{name} was deleted")),
+            WorkerState::Deleted(_) => Some(format!("{name} was deleted")),
         })
         .collect()
     }
 
-    pub(crate) fn verdict(&self, now: Instant) -> WaitStatus {
-        let mut again: Option<Instant> = None;
-        for (name, known) in &self.all {
-            match known {
-                WorkerState::There(PodReadiness::Failed(why)) => {
-                    return WaitStatus::Never(format!("{name} {why}"));
+    pub(crate) fn status(&self, now: Instant) -> WaitStatus {
+        let mut retry_at: Option<Instant> = None;
+        for (name, state) in &self.all {
+            match state {
+                WorkerState::Present(PodReadiness::Failed(reason)) => {
+                    return WaitStatus::NeverReady(format!("{name} {reason}"));
                 }
-                WorkerState::Gone(since) => {
+                WorkerState::Deleted(since) => {
                     let until = *since + self.grace;
                     if now >= until {
-                        let why = format!(
-                            "{name} was deleted and not made again in {} s",
+                        let reason = format!(
+                            "{name} was deleted and not created again within {} s",
                             self.grace.as_secs()
                         );
-                        return WaitStatus::Never(why);
+                        return WaitStatus::NeverReady(reason);
                     }
-                    again = Some(again.map_or(until, |other| other.min(until)));
+                    retry_at = Some(retry_at.map_or(until, |other| other.min(until)));
                 }
-                WorkerState::Absent | WorkerState::There(_) => {}
+                WorkerState::Absent | WorkerState::Present(_) => {}
             }
         }
-        if self.ready() == self.all.len() {
+        if self.ready_count() == self.all.len() {
             return WaitStatus::Ready;
         }
-        WaitStatus::Wait(again)
+        WaitStatus::Wait(retry_at)
     }
 
-    fn ready(&self) -> usize {
+    fn ready_count(&self) -> usize {
         let all = self.all.values();
-        all.filter(|known| **known == WorkerState::There(PodReadiness::Ready))
+        all.filter(|state| **state == WorkerState::Present(PodReadiness::Ready))
             .count()
     }
 }
@@ -152,64 +153,72 @@ mod tests {
 
     const MISSING_POD_GRACE: Duration = Duration::from_secs(30);
 
-    fn two() -> Workers {
+    fn two_workers() -> Workers {
         Workers::new(&["a".to_owned(), "b".to_owned()], MISSING_POD_GRACE)
     }
 
     #[test]
-    fn all_have_to_be_ready_at_once() {
-        let (mut workers, now) = (two(), Instant::now());
-        assert_eq!(workers.verdict(now), WaitStatus::Wait(None));
+    fn the_wait_ends_once_all_workers_are_ready_at_the_same_time() {
+        let (mut workers, now) = (two_workers(), Instant::now());
+        assert_eq!(workers.status(now), WaitStatus::Wait(None));
         assert_eq!(
-            workers.seen("a", PodReadiness::Ready).unwrap(),
+            workers.update("a", PodReadiness::Ready).unwrap(),
             "a is ready (1 of 2)"
         );
-        assert_eq!(workers.seen("a", PodReadiness::Ready), None, "nothing new");
         assert_eq!(
-            workers.seen("other", PodReadiness::Ready),
+            workers.update("a", PodReadiness::Ready),
+            None,
+            "the state is unchanged"
+        );
+        assert_eq!(
+            workers.update("other", PodReadiness::Ready),
             None,
             "not of this job"
         );
-        assert!(workers.seen("a", PodReadiness::Waiting("rests".into())).is_some());
-        workers.seen("b", PodReadiness::Ready);
-        assert_eq!(workers.verdict(now), WaitStatus::Wait(None));
-        assert_eq!(workers.unready(), ["a rests"]);
-        workers.seen("a", PodReadiness::Ready);
-        assert_eq!(workers.verdict(now), WaitStatus::Ready);
+        assert!(
+            workers
+                .update("a", PodReadiness::Waiting("is paused".into()))
+                .is_some()
+        );
+        workers.update("b", PodReadiness::Ready);
+        assert_eq!(workers.status(now), WaitStatus::Wait(None));
+        assert_eq!(workers.unready(), ["a is paused"]);
+        workers.update("a", PodReadiness::Ready);
+        assert_eq!(workers.status(now), WaitStatus::Ready);
     }
 
     #[test]
-    fn a_worker_that_was_deleted_has_a_while_to_be_made_again() {
-        let (mut workers, now) = (two(), Instant::now());
-        assert_eq!(workers.deleted("a", now), None, "it never was");
-        workers.seen("a", PodReadiness::Ready);
-        assert!(workers.deleted("a", now).is_some());
+    fn a_deleted_worker_must_be_created_again_within_the_grace_period() {
+        let (mut workers, now) = (two_workers(), Instant::now());
+        assert_eq!(workers.mark_deleted("a", now), None, "the worker did not exist");
+        workers.update("a", PodReadiness::Ready);
+        assert!(workers.mark_deleted("a", now).is_some());
         assert_eq!(
-            workers.verdict(now),
+            workers.status(now),
             WaitStatus::Wait(Some(now + MISSING_POD_GRACE))
         );
         assert!(matches!(
-            workers.verdict(now + MISSING_POD_GRACE),
-            WaitStatus::Never(_)
+            workers.status(now + MISSING_POD_GRACE),
+            WaitStatus::NeverReady(_)
         ));
-        workers.seen("a", PodReadiness::Ready);
-        assert_eq!(workers.verdict(now + MISSING_POD_GRACE), WaitStatus::Wait(None));
+        workers.update("a", PodReadiness::Ready);
+        assert_eq!(workers.status(now + MISSING_POD_GRACE), WaitStatus::Wait(None));
     }
 
     #[test]
-    fn a_worker_that_its_complete_list_lacks_was_deleted_while_nobody_watched() {
-        let (mut workers, now) = (two(), Instant::now());
+    fn a_worker_missing_from_its_complete_list_is_marked_deleted() {
+        let (mut workers, now) = (two_workers(), Instant::now());
         for name in ["a", "b"] {
-            workers.seen(name, PodReadiness::Ready);
+            workers.update(name, PodReadiness::Ready);
         }
         for name in ["a", "b"] {
-            workers.list_begins(name);
+            workers.start_list(name);
         }
-        workers.seen("b", PodReadiness::Ready);
-        assert_eq!(workers.list_ends("b", now), None);
-        assert!(workers.list_ends("a", now).is_some());
+        workers.update("b", PodReadiness::Ready);
+        assert_eq!(workers.finish_list("b", now), None);
+        assert!(workers.finish_list("a", now).is_some());
         assert_eq!(
-            workers.verdict(now),
+            workers.status(now),
             WaitStatus::Wait(Some(now + MISSING_POD_GRACE))
         );
         assert_eq!(workers.unready(), ["a was deleted"]);

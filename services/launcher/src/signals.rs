@@ -1,8 +1,8 @@
-//! The signals that end a program politely.
+//! Termination signals of this process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// One of them.
+/// Signal that asks a process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TerminationSignal {
     Hangup,
@@ -11,7 +11,7 @@ pub(crate) enum TerminationSignal {
 }
 
 impl TerminationSignal {
-    /// Its name as `kill -s` takes it.
+    /// Returns the name for `kill -s`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Hangup => "HUP",
@@ -20,7 +20,7 @@ impl TerminationSignal {
         }
     }
 
-    /// The exit code of who was ended by it.
+    /// Returns the exit code of a process that the signal ended: 128 plus its number.
     pub(crate) const fn exit_code(self) -> u8 {
         128 + match self {
             Self::Hangup => 1,
@@ -30,7 +30,7 @@ impl TerminationSignal {
     }
 }
 
-/// Hears them. The first process of a container has to: it is spared otherwise.
+/// Receiver of termination signals. PID 1 of a container ignores them without a handler.
 pub(crate) struct Signals {
     hangup: Signal,
     interrupt: Signal,

@@ -1,5 +1,5 @@
-//! The certificates that the operator makes itself: made, kept in a Secret that all operators share, told to the API server,
-//! and renewed so that no request ever meets one that it does not trust.
+//! Certificates that the operator manages: created, stored in a Secret shared by all operators, published
+//! to the API server, and renewed so that every certificate in use is trusted.
 
 mod dns_names;
 mod issue;
@@ -10,6 +10,6 @@ mod secret;
 
 pub(crate) use self::dns_names::is_name_or_address;
 pub(crate) use self::issue::CertBundle;
-pub(crate) use self::proxy::ProxyKeeper;
+pub(crate) use self::proxy::ProxyCertRotator;
 pub use self::rotation::Rotation;
 pub(crate) use self::rotator::CertRotator;

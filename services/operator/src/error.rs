@@ -1,54 +1,54 @@
-//! Why the operator cannot start, and errors in words.
+//! Errors of the operator.
 
 use ipu_serve::TlsError;
 
-/// Why the operator does not run.
+/// Fatal error of the operator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperatorError {
-    /// No client of the API server can be made.
-    #[error("make a client of the API server: {detail}")]
+    /// The client of the API server cannot be created.
+    #[error("cannot create a client of the API server: {detail}")]
     Client {
-        /// Why.
+        /// Cause.
         detail: String,
     },
-    /// No client of the proxy can be made.
-    #[error("make a client of the proxy: {detail}")]
+    /// The client of the proxy cannot be created.
+    #[error("cannot create a client of the proxy: {detail}")]
     Proxy {
-        /// Why.
+        /// Cause.
         detail: String,
     },
-    /// An address cannot be listened on.
-    #[error("listen on {address}")]
+    /// The operator cannot listen on an address.
+    #[error("cannot listen on {address}")]
     Listen {
-        /// Which one.
+        /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// Given certificates cannot be used.
-    #[error("use the certificates of {name}")]
+    /// The provided certificates cannot be used.
+    #[error("cannot use the certificates of {name}")]
     Certificates {
-        /// The setting that names their directory.
+        /// Setting with the directory.
         name: &'static str,
-        /// Why.
+        /// Cause.
         source: TlsError,
     },
-    /// A certificate cannot be made.
-    #[error("make a certificate: {detail}")]
-    Make {
-        /// Why.
+    /// A certificate cannot be created.
+    #[error("cannot create a certificate: {detail}")]
+    CreateCertificate {
+        /// Cause.
         detail: String,
     },
-    /// What works on jobs has ended, which it never should.
-    #[error("the work on jobs ended: {detail}")]
+    /// The controller has stopped unexpectedly.
+    #[error("the controller has stopped: {detail}")]
     Controller {
-        /// Why.
+        /// Cause.
         detail: String,
     },
 }
 
-/// An error with its sources.
+/// Formats an error with its sources.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Whether the operator goes on: by the progress of what runs in it, not by whether it answers.
+//! Health of the operator, derived from the progress of its tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,93 +6,94 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long one piece of work may take unless told otherwise: a call to the API server or the proxy is given up after seconds,
-/// and a pass over a job makes dozens of them at most.
-pub const WORK_BOUND: Duration = Duration::from_secs(180);
+/// Default timeout of one work item: each call to the API server or the proxy times out after seconds, and
+/// a reconciliation makes a few dozen calls.
+pub const WORK_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A watch that was not said to fail for so long works, and there is nothing to tell: it would be tried again after a minute at
-/// most, and a try takes half a minute at most.
+/// A watch without a reported failure for this long counts as healthy: retries start within a minute, and
+/// one attempt takes at most half a minute.
 const STALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is under way, what has to be heard of, and what has to be there before the operator is ready. Clones share it.
+/// Registry of running work, heartbeats, watches and readiness conditions. Clones share one state.
 ///
 /// ```
-/// use ipu_operator::Progress;
+/// use ipu_operator::HealthRegistry;
 ///
-/// let progress = Progress::default();
-/// progress.await_ready("ipujobs");
-/// assert!(progress.waits_for().contains("ipujobs"));
-/// progress.ready("ipujobs");
+/// let health = HealthRegistry::default();
+/// health.require("ipujobs");
+/// assert!(health.pending().contains("ipujobs"));
+/// health.mark_ready("ipujobs");
 ///
-/// let working = progress.begin("default/mnist");
-/// assert_eq!(progress.stuck(), None);
-/// drop(working); // The pass over the job ended, whichever way.
+/// let work = health.begin_work("default/mnist");
+/// assert_eq!(health.overdue(), None);
+/// drop(work); // The reconciliation has ended.
 /// ```
 #[derive(Clone, Debug)]
 pub struct HealthRegistry(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    bound: Duration,
+    timeout: Duration,
     state: Mutex<HealthState>,
 }
 
 #[derive(Debug, Default)]
 struct HealthState {
-    next: u64,
-    /// What is under way: what, and until when it has to end.
-    working: BTreeMap<u64, (String, Instant)>,
-    /// Until when each loop has to say that it goes on.
+    next_id: u64,
+    /// Running work by id: its name and its deadline.
+    work_items: BTreeMap<u64, (String, Instant)>,
+    /// Deadline of the next heartbeat of each loop.
     loops: BTreeMap<&'static str, Instant>,
-    /// Watches that cannot be had: since when, and when that was last tried.
+    /// Failing watches: time of the first and of the last failure.
     failing: BTreeMap<String, (Instant, Instant)>,
-    waits_for: BTreeSet<String>,
+    pending: BTreeSet<String>,
 }
 
 impl Default for HealthRegistry {
-    /// Work may take [`WORK_BOUND`].
+    /// Creates a registry with [`WORK_TIMEOUT`].
     fn default() -> Self {
-        Self::new(WORK_BOUND)
+        Self::new(WORK_TIMEOUT)
     }
 }
 
 impl HealthRegistry {
-    /// Work that takes longer than `bound` is stuck.
+    /// Creates a registry in which work is overdue after `timeout`.
     #[must_use]
-    pub fn new(bound: Duration) -> Self {
+    pub fn new(timeout: Duration) -> Self {
         Self(Arc::new(Inner {
-            bound,
+            timeout,
             state: Mutex::default(),
         }))
     }
 
-    /// Work on `what` begins; it ends when the answer is dropped.
-    #[must_use = "the work ends when this is dropped"]
-    pub fn begin(&self, what: impl Into<String>) -> WorkGuard {
-        let due = Instant::now() + self.0.bound;
+    /// Registers running work; dropping the guard ends it.
+    #[must_use = "the work ends when the guard is dropped"]
+    pub fn begin_work(&self, name: impl Into<String>) -> WorkGuard {
+        let due = Instant::now() + self.0.timeout;
         let mut state = self.state();
-        let number = state.next;
-        state.next += 1;
-        state.working.insert(number, (what.into(), due));
+        let id = state.next_id;
+        state.next_id += 1;
+        state.work_items.insert(id, (name.into(), due));
         WorkGuard {
-            progress: self.clone(),
-            number,
+            health: self.clone(),
+            id,
         }
     }
 
-    /// The loop `name` goes on, and says so again after at most `pause` and the bound of a piece of work.
-    pub fn beat(&self, name: &'static str, pause: Duration) {
+    /// Records a heartbeat of loop `name`; the next one is due within `pause` plus the work timeout.
+    pub fn heartbeat(&self, name: &'static str, pause: Duration) {
         self.state()
             .loops
-            .insert(name, Instant::now() + pause + self.0.bound);
+            .insert(name, Instant::now() + pause + self.0.timeout);
     }
 
-    /// The loop `name` has ended, and that is right.
-    pub fn end(&self, name: &'static str) {
+    /// Removes loop `name` after its regular end.
+    pub fn stop_loop(&self, name: &'static str) {
         self.state().loops.remove(name);
     }
 
-    /// The watch `name` cannot be had. It is stuck if that goes on for longer than work may take.
+    /// Records a failure of watch `name`; the watch is overdue if failures continue for longer than the
+    /// work timeout.
     pub fn watch_failed(&self, name: &str) {
         let now = Instant::now();
         let mut state = self.state();
@@ -104,66 +105,66 @@ impl HealthRegistry {
         }
     }
 
-    /// The watch `name` hears something.
+    /// Records an event on watch `name`, which ends its failure.
     pub fn watch_ok(&self, name: &str) {
         self.state().failing.remove(name);
     }
 
-    /// Nothing is watched any more, and that is right.
+    /// Removes all watches after their regular end.
     pub fn clear_watches(&self) {
         self.state().failing.clear();
     }
 
-    /// The operator is not ready before `what` is.
-    pub fn await_ready(&self, what: impl Into<String>) {
-        self.state().waits_for.insert(what.into());
+    /// Adds a readiness condition: the operator is not ready before `condition` is.
+    pub fn require(&self, condition: impl Into<String>) {
+        self.state().pending.insert(condition.into());
     }
 
-    /// `what` is there.
-    pub fn ready(&self, what: &str) {
-        self.state().waits_for.remove(what);
+    /// Marks a readiness condition as met.
+    pub fn mark_ready(&self, condition: &str) {
+        self.state().pending.remove(condition);
     }
 
-    /// What is not there yet.
+    /// Returns the readiness conditions that are not met yet.
     #[must_use]
-    pub fn waits_for(&self) -> BTreeSet<String> {
-        self.state().waits_for.clone()
+    pub fn pending(&self) -> BTreeSet<String> {
+        self.state().pending.clone()
     }
 
-    /// What should have ended or gone on, and by how much it is late; none if all goes on.
+    /// Returns the most overdue work, loop or watch and its delay; `None` if the operator is healthy.
     #[must_use]
-    pub fn stuck(&self) -> Option<(String, Duration)> {
+    pub fn overdue(&self) -> Option<(String, Duration)> {
         let now = Instant::now();
         let state = self.state();
-        let work = state.working.values().map(|(what, due)| (what.as_str(), *due));
+        let work = state.work_items.values().map(|(name, due)| (name.as_str(), *due));
         let loops = state.loops.iter().map(|(name, due)| (*name, *due));
-        let (bound, fresh) = (self.0.bound, |last: Instant| now < last + STALL_TIMEOUT);
+        let (timeout, is_recent) = (self.0.timeout, |last: Instant| now < last + STALL_TIMEOUT);
         let failing = state.failing.iter();
-        let watches = failing.map(|(name, (since, last))| (name.as_str(), *since + bound, *last));
+        let watches = failing.map(|(name, (since, last))| (name.as_str(), *since + timeout, *last));
         let watches = watches
-            .filter(|(_, due, last)| due < last && fresh(*last))
+            .filter(|(_, due, last)| due < last && is_recent(*last))
             .map(|(name, due, _)| (name, due));
-        let late = work.chain(loops).chain(watches).filter(|(_, due)| *due < now);
-        let (what, due) = late.min_by_key(|(_, due)| *due)?;
-        Some((what.to_owned(), now - due))
+        let overdue_items = work.chain(loops).chain(watches).filter(|(_, due)| *due < now);
+        let (name, due) = overdue_items.min_by_key(|(_, due)| *due)?;
+        Some((name.to_owned(), now - due))
     }
 
-    // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+    // No code panics while it holds the lock, so the data of a poisoned lock is consistent.
     fn state(&self) -> MutexGuard<'_, HealthState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Work that is under way, until this is dropped.
+/// Guard of running work; the work ends when the guard is dropped.
 #[derive(Debug)]
 pub struct WorkGuard {
-    progress: HealthRegistry,
-    number: u64,
+    health: HealthRegistry,
+    id: u64,
 }
 
 impl Drop for WorkGuard {
     fn drop(&mut self) {
-        self.progress.state().working.remove(&self.number);
+        self.health.state().work_items.remove(&self.id);
     }
 }
 
@@ -172,57 +173,57 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn work_that_does_not_end_is_stuck_and_other_work_on_the_same_thing_does_not_hide_it() {
-        let progress = HealthRegistry::new(Duration::from_secs(60));
-        let first = progress.begin("default/mnist");
+    async fn endless_work_is_overdue_despite_finished_work_of_the_same_name() {
+        let health = HealthRegistry::new(Duration::from_secs(60));
+        let first = health.begin_work("default/mnist");
         tokio::time::advance(Duration::from_secs(50)).await;
-        let second = progress.begin("default/mnist");
+        let second = health.begin_work("default/mnist");
         drop(second);
         tokio::time::advance(Duration::from_secs(20)).await;
-        let stuck = progress.stuck().unwrap();
-        assert_eq!(stuck, ("default/mnist".to_owned(), Duration::from_secs(10)));
+        let overdue = health.overdue().unwrap();
+        assert_eq!(overdue, ("default/mnist".to_owned(), Duration::from_secs(10)));
         drop(first);
-        assert_eq!(progress.stuck(), None);
+        assert_eq!(health.overdue(), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_fails_again_and_again_is_stuck_until_it_hears_or_is_quiet() {
-        let progress = HealthRegistry::new(Duration::from_secs(60));
+    async fn a_repeatedly_failing_watch_is_overdue_until_an_event_or_silence() {
+        let health = HealthRegistry::new(Duration::from_secs(60));
         let fail_for = async |seconds: u64| {
             for _ in 0..seconds / 10 {
-                progress.watch_failed("the watch");
+                health.watch_failed("the watch");
                 tokio::time::advance(Duration::from_secs(10)).await;
             }
         };
         fail_for(60).await;
-        // It was mended, and has nothing to tell.
+        // The watch has recovered and is idle.
         tokio::time::advance(Duration::from_secs(20)).await;
-        assert_eq!(progress.stuck(), None);
+        assert_eq!(health.overdue(), None);
         tokio::time::advance(STALL_TIMEOUT).await;
         fail_for(60).await;
-        assert_eq!(progress.stuck(), None, "that was long ago");
+        assert_eq!(health.overdue(), None, "the failures are not consecutive");
         fail_for(30).await;
-        assert_eq!(progress.stuck().unwrap().0, "the watch");
-        progress.watch_ok("the watch");
-        assert_eq!(progress.stuck(), None);
+        assert_eq!(health.overdue().unwrap().0, "the watch");
+        health.watch_ok("the watch");
+        assert_eq!(health.overdue(), None);
         fail_for(90).await;
-        assert!(progress.stuck().is_some());
+        assert!(health.overdue().is_some());
         tokio::time::advance(STALL_TIMEOUT).await;
-        assert_eq!(progress.stuck(), None);
+        assert_eq!(health.overdue(), None);
         fail_for(90).await;
-        progress.clear_watches();
-        assert_eq!(progress.stuck(), None);
+        health.clear_watches();
+        assert_eq!(health.overdue(), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_loop_that_is_silent_is_stuck_and_one_that_ended_is_not() {
-        let progress = HealthRegistry::new(Duration::from_secs(60));
-        progress.beat("certificates", Duration::from_secs(10));
+    async fn a_loop_without_heartbeat_is_overdue_unless_it_has_stopped() {
+        let health = HealthRegistry::new(Duration::from_secs(60));
+        health.heartbeat("certificates", Duration::from_secs(10));
         tokio::time::advance(Duration::from_secs(69)).await;
-        assert_eq!(progress.stuck(), None);
+        assert_eq!(health.overdue(), None);
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(progress.stuck().is_some());
-        progress.end("certificates");
-        assert_eq!(progress.stuck(), None);
+        assert!(health.overdue().is_some());
+        health.stop_loop("certificates");
+        assert_eq!(health.overdue(), None);
     }
 }

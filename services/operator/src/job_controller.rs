@@ -1,4 +1,4 @@
-//! Where the work on jobs begins: the loop of `ipu-k8s`, with what this process was told of proxy and images.
+//! Runs the controller of `ipu-k8s` with the settings of this process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,35 +17,35 @@ use crate::health::{HealthRegistry, WorkGuard};
 use crate::metrics::Metrics;
 use crate::settings::Config;
 
-/// What `/readyz` waits for, of every place where jobs are worked on.
-const KNOWN: &str = "IPUJobs and their Kubernetes Pods";
+/// Readiness condition of each watched scope.
+const CACHE_CONDITION: &str = "IPUJobs and their Kubernetes Pods";
 
-/// Works on jobs as long as this operator is the leader: the future is dropped when it no longer is, or is to stop, and called
-/// again when it is once more.
+/// Runs the controller while this operator leads. The caller drops the future when the leadership is lost
+/// or the operator stops, and calls again after the next election.
 ///
 /// # Errors
 ///
-/// [`OperatorError`] ends the operator; what may pass is tried again within.
+/// [`OperatorError`] is fatal; transient errors are retried internally.
 pub async fn run_controller(
     kube: kube::Config,
     config: Arc<Config>,
     metrics: Metrics,
-    progress: HealthRegistry,
+    health: HealthRegistry,
 ) -> Result<(), OperatorError> {
     let failed = |error: &dyn std::error::Error| OperatorError::Controller { detail: chain(error) };
-    let proxy = client_of_proxy(&config)?;
+    let proxy = proxy_client(&config)?;
     let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "ipu-operator".to_owned());
     let namespaces: Vec<Option<String>> = if config.watch_namespaces.is_empty() {
         vec![None]
     } else {
         config.watch_namespaces.iter().cloned().map(Some).collect()
     };
-    info!(proxy = %config.proxy_url, "works on IPUJobs");
-    let place = |namespace: &Option<String>| {
-        let place = namespace.as_deref().map(|name| format!(" in {name}"));
-        place.unwrap_or_default()
+    info!(proxy = %config.proxy_url, "reconciling IPUJobs");
+    let scope = |namespace: &Option<String>| {
+        let scope = namespace.as_deref().map(|name| format!(" in {name}"));
+        scope.unwrap_or_default()
     };
-    let _leads = LeaderGuard::begin(metrics.clone(), progress.clone(), namespaces.iter().map(place));
+    let _leader_guard = LeaderGuard::begin(metrics.clone(), health.clone(), namespaces.iter().map(scope));
     let mut loops = Vec::new();
     for namespace in namespaces {
         let api = KubeApi::new(kube.clone(), &instance).map_err(|error| failed(&error))?;
@@ -59,9 +59,9 @@ pub async fn run_controller(
             Arc::new(now),
         );
         let mut options = RunOptions::default();
-        options.observer = Arc::new(MetricsObserver::new(&metrics, &progress, place(&namespace)));
+        options.observer = Arc::new(MetricsObserver::new(&metrics, &health, scope(&namespace)));
         options.namespace = namespace;
-        // It is stopped by being dropped.
+        // The controller stops when the future is dropped.
         let never = std::future::pending();
         loops.push(run(client, operator, cache, proxy.clone(), options, never));
     }
@@ -69,42 +69,44 @@ pub async fn run_controller(
     Ok(())
 }
 
-/// Whoever leads no longer hears of no job, counts none, and waits for none.
+/// Clears metrics, readiness conditions and watches when the leadership ends.
 struct LeaderGuard {
     metrics: Metrics,
-    progress: HealthRegistry,
-    /// What it waits for.
-    known: Vec<String>,
+    health: HealthRegistry,
+    /// Readiness conditions of the watched scopes.
+    conditions: Vec<String>,
 }
 
 impl LeaderGuard {
-    /// Jobs of these places are worked on.
-    fn begin(metrics: Metrics, progress: HealthRegistry, places: impl Iterator<Item = String>) -> Self {
-        let known: Vec<String> = places.map(|place| known(&place)).collect();
-        known.iter().for_each(|known| progress.await_ready(known));
+    /// Registers the readiness conditions of `scopes`.
+    fn begin(metrics: Metrics, health: HealthRegistry, scopes: impl Iterator<Item = String>) -> Self {
+        let conditions: Vec<String> = scopes.map(|scope| readiness_condition(&scope)).collect();
+        conditions.iter().for_each(|condition| health.require(condition));
         Self {
             metrics,
-            progress,
-            known,
+            health,
+            conditions,
         }
     }
 }
 
-/// What is waited for in a place.
-fn known(place: &str) -> String {
-    format!("{KNOWN}{place}")
+/// Returns the readiness condition of a scope.
+fn readiness_condition(scope: &str) -> String {
+    format!("{CACHE_CONDITION}{scope}")
 }
 
 impl Drop for LeaderGuard {
     fn drop(&mut self) {
-        self.metrics.jobs().forget();
-        self.known.iter().for_each(|known| self.progress.ready(known));
-        self.progress.clear_watches();
+        self.metrics.jobs().clear();
+        self.conditions
+            .iter()
+            .for_each(|condition| self.health.mark_ready(condition));
+        self.health.clear_watches();
     }
 }
 
-/// A client of the proxy that the settings name.
-pub(crate) fn client_of_proxy(config: &Config) -> Result<ProxyClient, OperatorError> {
+/// Creates the client of the proxy.
+pub(crate) fn proxy_client(config: &Config) -> Result<ProxyClient, OperatorError> {
     let mut options = ClientOptions::default();
     options.token = config.proxy_token_file.clone().map(Token::File);
     options.tls = config.proxy_ca_file.clone().map(TlsFiles::new);
@@ -136,36 +138,36 @@ fn now() -> Timestamp {
     Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Tells probes and metrics what the loop does.
+/// Reports the progress of a controller to probes and metrics.
 struct MetricsObserver {
     metrics: Metrics,
-    progress: HealthRegistry,
-    /// What is under way, and since when.
-    working: std::sync::Mutex<HashMap<String, (WorkGuard, Instant)>>,
-    /// How many jobs wait in this loop.
+    health: HealthRegistry,
+    /// Running reconciliations by job, with their start.
+    running: std::sync::Mutex<HashMap<String, (WorkGuard, Instant)>>,
+    /// Number of queued jobs of this controller.
     waiting: AtomicUsize,
-    /// Where it watches, in words, if that is not everywhere.
-    place: String,
+    /// Suffix that names the watched namespace; empty for all namespaces.
+    scope: String,
 }
 
 impl MetricsObserver {
-    fn new(metrics: &Metrics, progress: &HealthRegistry, place: String) -> Self {
+    fn new(metrics: &Metrics, health: &HealthRegistry, scope: String) -> Self {
         Self {
             metrics: metrics.clone(),
-            progress: progress.clone(),
-            working: std::sync::Mutex::default(),
+            health: health.clone(),
+            running: std::sync::Mutex::default(),
             waiting: AtomicUsize::default(),
-            place,
+            scope,
         }
     }
 
-    /// What probes call a watch.
+    /// Returns the name of a watch in probe messages.
     fn watch(&self, objects: &str) -> String {
-        format!("the watch of {objects}{}", self.place)
+        format!("the watch of {objects}{}", self.scope)
     }
 
-    fn working(&self) -> std::sync::MutexGuard<'_, HashMap<String, (WorkGuard, Instant)>> {
-        self.working
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, (WorkGuard, Instant)>> {
+        self.running
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -173,16 +175,16 @@ impl MetricsObserver {
 
 impl Observer for MetricsObserver {
     fn ready(&self) {
-        self.progress.ready(&known(&self.place));
+        self.health.mark_ready(&readiness_condition(&self.scope));
     }
 
     fn began(&self, job: &str) {
-        let working = self.progress.begin(job);
-        self.working().insert(job.to_owned(), (working, Instant::now()));
+        let running = self.health.begin_work(job);
+        self.running().insert(job.to_owned(), (running, Instant::now()));
     }
 
     fn ended(&self, job: &str, outcome: Result<(), &PortError>) {
-        let Some((_, since)) = self.working().remove(job) else {
+        let Some((_, since)) = self.running().remove(job) else {
             return;
         };
         let outcome = match outcome {
@@ -190,29 +192,29 @@ impl Observer for MetricsObserver {
             Err(PortError::Conflict(_) | PortError::NotFound(_)) => "changed meanwhile",
             Err(_) => "failed",
         };
-        self.metrics.jobs().passed(outcome, since.elapsed());
+        self.metrics.jobs().record_reconcile(outcome, since.elapsed());
     }
 
     fn hears(&self, objects: &'static str) {
-        self.progress.watch_ok(&self.watch(objects));
+        self.health.watch_ok(&self.watch(objects));
     }
 
     fn interrupted(&self, objects: &'static str) {
-        self.progress.watch_failed(&self.watch(objects));
-        self.metrics.jobs().interrupted(objects);
+        self.health.watch_failed(&self.watch(objects));
+        self.metrics.jobs().record_interruption(objects);
     }
 
     fn waiting(&self, jobs: usize) {
         let before = self.waiting.swap(jobs, Ordering::Relaxed);
-        self.metrics.jobs().waiting(before, jobs);
+        self.metrics.jobs().update_queued(before, jobs);
     }
 
     fn watch_connected(&self, job: &serde_json::Value) {
-        self.metrics.jobs().heard(job);
+        self.metrics.jobs().observe_job(job);
     }
 
     fn job_deleted(&self, job: &serde_json::Value) {
-        self.metrics.jobs().gone(job);
+        self.metrics.jobs().remove_job(job);
     }
 }
 
@@ -226,30 +228,30 @@ mod tests {
     use crate::settings::Settings;
 
     #[test]
-    fn whoever_lost_the_lead_before_everything_was_known_waits_for_nothing() {
-        let progress = HealthRegistry::default();
-        let everywhere = std::iter::once(String::new());
-        let leads = LeaderGuard::begin(Metrics::default(), progress.clone(), everywhere);
-        assert!(progress.waits_for().contains(KNOWN));
-        drop(leads);
-        assert!(progress.waits_for().is_empty());
+    fn a_former_leader_has_no_pending_readiness_conditions() {
+        let health = HealthRegistry::default();
+        let all_namespaces = std::iter::once(String::new());
+        let leader_guard = LeaderGuard::begin(Metrics::default(), health.clone(), all_namespaces);
+        assert!(health.pending().contains(CACHE_CONDITION));
+        drop(leader_guard);
+        assert!(health.pending().is_empty());
     }
 
     #[test]
-    fn whoever_works_in_several_namespaces_is_ready_when_all_of_them_are_known() {
-        let (metrics, progress) = (Metrics::default(), HealthRegistry::default());
-        let places = [" in one", " in two"].map(str::to_owned);
-        let _leads = LeaderGuard::begin(metrics.clone(), progress.clone(), places.iter().cloned());
-        let [one, two] = places.map(|place| MetricsObserver::new(&metrics, &progress, place));
+    fn an_operator_of_several_namespaces_is_ready_once_all_caches_are_filled() {
+        let (metrics, health) = (Metrics::default(), HealthRegistry::default());
+        let scopes = [" in one", " in two"].map(str::to_owned);
+        let _leader_guard = LeaderGuard::begin(metrics.clone(), health.clone(), scopes.iter().cloned());
+        let [one, two] = scopes.map(|scope| MetricsObserver::new(&metrics, &health, scope));
         one.ready();
-        let waits_for = progress.waits_for().into_iter().collect::<Vec<_>>();
-        assert_eq!(waits_for, ["IPUJobs and their Kubernetes Pods in two"]);
+        let pending = health.pending().into_iter().collect::<Vec<_>>();
+        assert_eq!(pending, ["IPUJobs and their Kubernetes Pods in two"]);
         two.ready();
-        assert!(progress.waits_for().is_empty());
+        assert!(health.pending().is_empty());
     }
 
     #[tokio::test]
-    async fn a_proxy_at_https_is_reached_by_whoever_is_told_whom_to_trust() {
+    async fn a_client_with_the_ca_file_reaches_an_https_proxy() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: String| {
             let path = folder.path().join(name);
@@ -260,17 +262,19 @@ mod tests {
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
-        let own = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-        let own = own.signed_by(&key, &authority).unwrap();
+        let server = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let server = server.signed_by(&key, &authority).unwrap();
 
-        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut of_proxy = vipu_proxy::Settings::default();
-        of_proxy.sim = Some("1x8".into());
-        of_proxy.sim_listen = Some(anywhere);
-        of_proxy.listen = Some(anywhere);
-        of_proxy.tls_cert = Some(file("own.crt", own.pem()));
-        of_proxy.tls_key = Some(file("own.key", key.serialize_pem()));
-        let proxy = vipu_proxy::Proxy::start(of_proxy.check().unwrap()).await.unwrap();
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut proxy_settings = vipu_proxy::Settings::default();
+        proxy_settings.sim = Some("1x8".into());
+        proxy_settings.sim_listen = Some(any_port);
+        proxy_settings.listen = Some(any_port);
+        proxy_settings.tls_cert = Some(file("own.crt", server.pem()));
+        proxy_settings.tls_key = Some(file("own.key", key.serialize_pem()));
+        let proxy = vipu_proxy::Proxy::start(proxy_settings.check().unwrap())
+            .await
+            .unwrap();
 
         let settings = Settings {
             vipu_proxy_svc: Some(format!("https://{}", proxy.addr())),
@@ -278,10 +282,10 @@ mod tests {
             ..Settings::default()
         };
         let mut config = settings.check("n").unwrap();
-        client_of_proxy(&config).unwrap().stats().await.unwrap();
+        proxy_client(&config).unwrap().stats().await.unwrap();
         let missing = folder.path().join("missing");
         config.proxy_ca_file = Some(missing.clone());
-        let error = client_of_proxy(&config).unwrap_err().to_string();
+        let error = proxy_client(&config).unwrap_err().to_string();
         assert!(error.contains(&missing.display().to_string()), "{error}");
         proxy.shutdown().await;
     }

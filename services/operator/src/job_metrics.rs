@@ -1,4 +1,4 @@
-//! What is measured of IPUJobs: how many there are in which phase and why, how long they took to run, and how they ended.
+//! Metrics of IPUJobs: counts by phase and reason, start times and outcomes.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicI64;
@@ -16,46 +16,46 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct JobMetricsState {
+struct JobLabels {
     phase: String,
     reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct JobPartition {
+struct PhaseLabels {
     phase: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct JobOutcomeLabels {
+struct OutcomeLabels {
     outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Watch {
+struct WatchLabels {
     watch: &'static str,
 }
 
-type Times<Labels> = Family<Labels, Histogram, fn() -> Histogram>;
+type DurationFamily<Labels> = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// The metrics of IPUJobs.
+/// Metrics of IPUJobs.
 #[derive(Debug)]
 pub(crate) struct JobMetrics {
-    jobs: Family<JobMetricsState, Gauge>,
-    finished: Family<JobMetricsState, Counter>,
+    jobs: Family<JobLabels, Gauge>,
+    finished: Family<JobLabels, Counter>,
     restarts: Counter,
-    seconds: Times<JobPartition>,
-    passes: Times<JobOutcomeLabels>,
-    waiting: Gauge<i64, AtomicI64>,
-    interruptions: Family<Watch, Counter>,
-    /// What each job was last, by its uid.
-    known: Mutex<HashMap<String, CachedJob>>,
+    seconds: DurationFamily<PhaseLabels>,
+    reconciliations: DurationFamily<OutcomeLabels>,
+    queued: Gauge<i64, AtomicI64>,
+    interruptions: Family<WatchLabels, Counter>,
+    /// Last observed state of each job, by uid.
+    cached: Mutex<HashMap<String, CachedJob>>,
 }
 
-/// What was last heard of a job.
+/// Last observed state of a job.
 #[derive(Debug)]
 struct CachedJob {
-    state: JobMetricsState,
+    state: JobLabels,
     finished: bool,
     timed: bool,
     restarts: u32,
@@ -67,13 +67,17 @@ impl JobMetrics {
             jobs: Family::default(),
             finished: Family::default(),
             restarts: Counter::default(),
-            // From a tenth of a second to a day and more.
-            seconds: Times::new_with_constructor(|| Histogram::new(exponential_buckets(0.1, 2.5, 16))),
-            // From a millisecond to half a minute.
-            passes: Times::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 16))),
-            waiting: Gauge::default(),
+            // Buckets from 0.1 s to more than a day.
+            seconds: DurationFamily::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.1, 2.5, 16))
+            }),
+            // Buckets from 1 ms to about half a minute.
+            reconciliations: DurationFamily::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.001, 2.0, 16))
+            }),
+            queued: Gauge::default(),
             interruptions: Family::default(),
-            known: Mutex::default(),
+            cached: Mutex::default(),
         };
         registry.register("ipujobs", "IPUJobs, by phase and reason", metrics.jobs.clone());
         registry.register(
@@ -88,42 +92,43 @@ impl JobMetrics {
         );
         registry.register(
             "ipujob_phase_seconds",
-            "Seconds that IPUJobs spent on their way to running, by part of it",
+            "Seconds that IPUJobs spent before running, by phase",
             metrics.seconds.clone(),
         );
         registry.register(
             "ipu_operator_pass_seconds",
-            "Time that passes over IPUJobs took, by outcome",
-            metrics.passes.clone(),
+            "Duration of reconciliations of IPUJobs, by outcome",
+            metrics.reconciliations.clone(),
         );
         registry.register(
             "ipu_operator_waiting_jobs",
-            "IPUJobs that wait until the operator has time for a pass over them",
-            metrics.waiting.clone(),
+            "IPUJobs queued for reconciliation",
+            metrics.queued.clone(),
         );
         registry.register(
             "ipu_operator_watch_interruptions",
-            "Times that a watch broke or could not be had, by what is watched",
+            "Watch interruptions, by watched resource",
             metrics.interruptions.clone(),
         );
         metrics
     }
 
-    /// The watch of these objects broke, or could not be had.
-    pub(crate) fn interrupted(&self, watch: &'static str) {
-        self.interruptions.get_or_create(&Watch { watch }).inc();
+    /// Counts an interruption of the watch of these objects.
+    pub(crate) fn record_interruption(&self, watch: &'static str) {
+        self.interruptions.get_or_create(&WatchLabels { watch }).inc();
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, CachedJob>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cached(&self) -> MutexGuard<'_, HashMap<String, CachedJob>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A job is as this object says. What happened to it before this process first heard of it was counted by an earlier one.
-    pub(crate) fn heard(&self, job: &Value) {
+    /// Updates the metrics with the current state of a job. Events before this process first observed the
+    /// job were counted by an earlier process.
+    pub(crate) fn observe_job(&self, job: &Value) {
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
         let status: IpuJobStatus = serde_json::from_value(job["status"].clone()).unwrap_or_default();
         let now = CachedJob {
-            state: JobMetricsState {
+            state: JobLabels {
                 phase: status
                     .phase
                     .map_or_else(|| "New".to_owned(), |phase| format!("{phase:?}")),
@@ -134,8 +139,8 @@ impl JobMetrics {
             restarts: status.restart_count,
         };
         self.jobs.get_or_create(&now.state).inc();
-        let mut known = self.known();
-        if let Some(before) = known.get(uid) {
+        let mut cached = self.cached();
+        if let Some(before) = cached.get(uid) {
             self.jobs.get_or_create(&before.state).dec();
             if now.finished && !before.finished {
                 self.finished.get_or_create(&now.state).inc();
@@ -146,34 +151,36 @@ impl JobMetrics {
                 self.observe(seconds);
             }
         }
-        known.insert(uid.to_owned(), now);
+        cached.insert(uid.to_owned(), now);
     }
 
-    /// A job is gone.
-    pub(crate) fn gone(&self, job: &Value) {
+    /// Removes a deleted job.
+    pub(crate) fn remove_job(&self, job: &Value) {
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
-        if let Some(was) = self.known().remove(uid) {
-            self.jobs.get_or_create(&was.state).dec();
+        if let Some(removed) = self.cached().remove(uid) {
+            self.jobs.get_or_create(&removed.state).dec();
         }
     }
 
-    /// This operator works on jobs no longer, and hears of none.
-    pub(crate) fn forget(&self) {
-        self.known().clear();
+    /// Clears all gauges when this operator is no longer the leader.
+    pub(crate) fn clear(&self) {
+        self.cached().clear();
         self.jobs.clear();
-        self.waiting.set(0);
+        self.queued.set(0);
     }
 
-    /// A pass has ended.
-    pub(crate) fn passed(&self, outcome: &'static str, took: Duration) {
-        let outcome = JobOutcomeLabels { outcome };
-        self.passes.get_or_create(&outcome).observe(took.as_secs_f64());
+    /// Records the duration of a reconciliation.
+    pub(crate) fn record_reconcile(&self, outcome: &'static str, took: Duration) {
+        let outcome = OutcomeLabels { outcome };
+        self.reconciliations
+            .get_or_create(&outcome)
+            .observe(took.as_secs_f64());
     }
 
-    /// So many jobs waited in one of the loops, and so many do now.
-    pub(crate) fn waiting(&self, before: usize, now: usize) {
+    /// Updates the gauge of queued jobs by the change in one controller.
+    pub(crate) fn update_queued(&self, before: usize, now: usize) {
         let number = |jobs| i64::try_from(jobs).unwrap_or(i64::MAX);
-        self.waiting.inc_by(number(now) - number(before));
+        self.queued.inc_by(number(now) - number(before));
     }
 
     fn observe(&self, seconds: PhaseSeconds) {
@@ -185,22 +192,23 @@ impl JobMetrics {
         ];
         for (phase, seconds) in parts {
             self.seconds
-                .get_or_create(&JobPartition { phase })
+                .get_or_create(&PhaseLabels { phase })
                 .observe(seconds);
         }
     }
 }
 
-/// The code of why a job is what it is: of its end, or of what its first instance waits for. There are few of them.
+/// Returns the reason code of a job: of its conclusion, or of the first instance that waits. The set of
+/// codes is small.
 fn reason_of(status: &IpuJobStatus) -> String {
     if let Some(conclusion) = &status.conclusion {
         return conclusion.code.clone();
     }
-    let waits = status
+    let waiting = status
         .instances
         .iter()
         .find_map(|instance| instance.reason.as_deref());
-    let code = waits
+    let code = waiting
         .and_then(|reason| reason.split(':').next())
         .unwrap_or_default();
     code.to_owned()
@@ -214,14 +222,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_counted_in_the_phase_that_they_are_in_and_their_times_once() {
+    fn jobs_are_counted_by_phase_and_their_durations_once() {
         let mut registry = Registry::default();
         let metrics = JobMetrics::new(&mut registry);
         let job = |status: Value| json!({"metadata": {"uid": "u"}, "status": status});
-        let waits = json!({"phase": "Pending", "instances": [{"reason": "NotEnoughFree: 4 of 8"}]});
+        let waiting = json!({"phase": "Pending", "instances": [{"reason": "NotEnoughFree: 4 of 8"}]});
         let runs = json!({"phase": "Running", "phaseSeconds": {"queue": 1.5, "partition": 2.0, "schedule": 0.1, "start": 1.0}});
-        for status in [waits, runs.clone(), runs.clone()] {
-            metrics.heard(&job(status));
+        for status in [waiting, runs.clone(), runs.clone()] {
+            metrics.observe_job(&job(status));
         }
         let text = rendered(&registry);
         assert!(
@@ -242,14 +250,14 @@ mod tests {
         failed["phase"] = "Failed".into();
         failed["conclusion"] = json!({"code": "BackoffLimitExceeded", "message": ""});
         for status in [again.clone(), again, failed.clone(), failed] {
-            metrics.heard(&job(status));
+            metrics.observe_job(&job(status));
         }
         let text = rendered(&registry);
         let finished = "ipujobs_finished_total{phase=\"Failed\",reason=\"BackoffLimitExceeded\"} 1";
         for line in ["ipujob_restarts_total 2", finished] {
             assert!(text.contains(line), "{text}");
         }
-        metrics.gone(&job(json!({})));
+        metrics.remove_job(&job(json!({})));
         let text = rendered(&registry);
         assert!(
             text.contains("ipujobs{phase=\"Failed\",reason=\"BackoffLimitExceeded\"} 0"),
@@ -258,22 +266,22 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_wait_in_several_loops_are_added_up() {
+    fn queued_jobs_of_several_controllers_are_summed() {
         let mut registry = Registry::default();
         let metrics = JobMetrics::new(&mut registry);
-        metrics.waiting(0, 5);
-        metrics.waiting(0, 2);
-        metrics.waiting(5, 4);
+        metrics.update_queued(0, 5);
+        metrics.update_queued(0, 2);
+        metrics.update_queued(5, 4);
         let text = rendered(&registry);
         assert!(text.contains("ipu_operator_waiting_jobs 6"), "{text}");
-        metrics.forget();
+        metrics.clear();
         let text = rendered(&registry);
         assert!(text.contains("ipu_operator_waiting_jobs 0"), "{text}");
     }
 
     fn rendered(registry: &Registry) -> String {
         let mut text = String::new();
-        encode(&mut text, registry).expect("a text takes everything");
+        encode(&mut text, registry).expect("writing to a String does not fail");
         text
     }
 }

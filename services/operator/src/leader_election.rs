@@ -1,7 +1,8 @@
-//! Who of several operators works on jobs: who holds a Lease, renewed every second and gone after three.
+//! Leader election among operators with a Lease: renewed every second, expired after three.
 //!
-//! Leases make things fast and never safe: what two leaders at a time would do is kept apart by the ledger. Time is measured
-//! by this process's own monotonic clock, from when a change of the Lease was seen; what other clocks wrote is not looked at.
+//! The Lease is only an optimisation: the ledger keeps two simultaneous leaders consistent. Expiry is
+//! measured with the monotonic clock of this process, from the observed change of the Lease. Timestamps of
+//! other clocks are ignored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,44 +20,51 @@ use tracing::{debug, info, warn};
 use crate::error::chain;
 use crate::object_watch::wake_on_changes;
 
-/// How long a Lease counts that is not renewed.
-const DURATION: Duration = Duration::from_secs(3);
-/// How often it is renewed.
-const RENEW: Duration = Duration::from_secs(1);
-/// When a leader that could not renew it stops to lead: well before others may begin.
-const GIVE_UP: Duration = Duration::from_secs(2);
-/// How long one call may take.
-const CALL: Duration = Duration::from_secs(1);
-/// The pause after somebody else was faster, or a call failed.
+/// Time after which an unrenewed Lease expires.
+const LEASE_DURATION: Duration = Duration::from_secs(3);
+/// Interval between renewals.
+const RENEW_INTERVAL: Duration = Duration::from_secs(1);
+/// Time without a renewal after which the leader steps down: shorter than the Lease duration.
+const RENEW_DEADLINE: Duration = Duration::from_secs(2);
+/// Timeout of one API call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Delay after a conflict or a failed call.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// How often whoever waits looks, whatever the watch tells: a renewal that was noticed late would be counted from too late.
+/// Interval at which a follower reads the Lease regardless of the watch: a late observation would start the
+/// expiry too late.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Within this another operator leads after the leader was killed.
-const HAND_OVER: Duration = Duration::from_secs(5);
-// The last renewal is noticed, ends, and somebody else is faster once; what is left is for calls.
+/// Maximum time until another operator leads after the leader was killed.
+const MAX_FAILOVER_TIME: Duration = Duration::from_secs(5);
+// Observation, expiry, and one lost conflict; the remainder is for calls.
 const _: () = assert!(
-    POLL_INTERVAL.as_millis() + DURATION.as_millis() + RETRY_INTERVAL.as_millis() + CALL.as_millis()
-        < HAND_OVER.as_millis()
+    POLL_INTERVAL.as_millis()
+        + LEASE_DURATION.as_millis()
+        + RETRY_INTERVAL.as_millis()
+        + CALL_TIMEOUT.as_millis()
+        < MAX_FAILOVER_TIME.as_millis()
 );
-// Whoever leads stops before anybody else begins, and has tried to renew it by then.
-const _: () = assert!(RENEW.as_millis() < GIVE_UP.as_millis() && GIVE_UP.as_millis() < DURATION.as_millis());
-/// The longest that another holder's duration is waited for, whatever the Lease says.
-const MAX_BACKOFF: Duration = Duration::from_secs(60);
+// The leader steps down before another operator can acquire the Lease, and has tried to renew it by then.
+const _: () = assert!(
+    RENEW_INTERVAL.as_millis() < RENEW_DEADLINE.as_millis()
+        && RENEW_DEADLINE.as_millis() < LEASE_DURATION.as_millis()
+);
+/// Upper limit for the duration in another holder's Lease.
+const MAX_OBSERVED_LEASE_DURATION: Duration = Duration::from_secs(60);
 
-/// Which Lease is competed for, and by whom.
+/// Lease and identity of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseOptions {
-    /// Its namespace.
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Lease.
     pub name: String,
-    /// Who competes; no two may call themselves the same.
+    /// Identity of the candidate; must be unique.
     pub identity: String,
 }
 
 impl LeaseOptions {
-    /// The Lease `name` in `namespace`, for `identity`.
+    /// Creates options for the Lease `name` in `namespace`.
     #[must_use]
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
@@ -67,55 +75,63 @@ impl LeaseOptions {
     }
 }
 
-/// Takes part in the election, until it is [released](Leadership::release) or dropped. Dropped without a release, the Lease
-/// lasts for its three seconds, as after a crash.
+/// Participation in the election, until [released](Leadership::release) or dropped. After a drop the Lease
+/// remains for its three seconds, as after a crash.
 #[derive(Debug)]
 pub struct Leadership {
-    leads: watch::Receiver<bool>,
+    is_leader: watch::Receiver<bool>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 impl Leadership {
-    /// Competes for a Lease from now on.
+    /// Joins the election for a Lease.
     #[must_use]
     pub fn join(client: Client, options: LeaseOptions) -> Self {
-        let (told, leads) = watch::channel(false);
+        let (sender, is_leader) = watch::channel(false);
         let (stop, stopped) = watch::channel(false);
         let elector = Elector {
             leases: Api::namespaced(client, &options.namespace),
             options,
-            seen: None,
-            held: None,
-            is_leader: told,
+            observed: None,
+            renewed_at: None,
+            is_leader: sender,
         };
         let task = tokio::spawn(elector.run(stopped));
-        Self { leads, stop, task }
+        Self {
+            is_leader,
+            stop,
+            task,
+        }
     }
 
-    /// Leads without asking anybody: for an operator that is alone.
+    /// Leads without an election, for a single operator.
     #[must_use]
-    pub fn alone() -> Self {
-        let (told, leads) = watch::channel(true);
+    pub fn without_election() -> Self {
+        let (sender, is_leader) = watch::channel(true);
         let (stop, mut stopped) = watch::channel(false);
         let task = tokio::spawn(async move {
-            // A dropped sender is the end too.
+            // A dropped sender stops the task as well.
             let _ = stopped.wait_for(|stop| *stop).await;
-            told.send_replace(false);
+            sender.send_replace(false);
         });
-        Self { leads, stop, task }
+        Self {
+            is_leader,
+            stop,
+            task,
+        }
     }
 
-    /// Whether this process leads, from now on.
+    /// Returns a receiver that tracks whether this process is the leader.
     #[must_use]
-    pub fn leads(&self) -> watch::Receiver<bool> {
-        self.leads.clone()
+    pub fn is_leader(&self) -> watch::Receiver<bool> {
+        self.is_leader.clone()
     }
 
-    /// Leaves the election, and gives the Lease to whoever waits for it. To be called when the work has stopped.
+    /// Leaves the election and releases the Lease. Call it after the controller has stopped.
     pub async fn release(mut self) {
         self.stop.send_replace(true);
-        // It ends by itself, after one call at most.
+        // The task ends after at most one call.
         let _ = (&mut self.task).await;
     }
 }
@@ -126,7 +142,7 @@ impl Drop for Leadership {
     }
 }
 
-/// The Lease as it was when it was seen to be different.
+/// Version of the Lease and the time at which it was first observed.
 struct ObservedLease {
     version: Option<String>,
     at: Instant,
@@ -135,19 +151,19 @@ struct ObservedLease {
 struct Elector {
     leases: Api<Lease>,
     options: LeaseOptions,
-    seen: Option<ObservedLease>,
-    /// Since when the Lease is known to be ours: the beginning of the last call that renewed it.
-    held: Option<Instant>,
+    observed: Option<ObservedLease>,
+    /// Start of the last call that acquired or renewed the Lease; `None` for a follower.
+    renewed_at: Option<Instant>,
     is_leader: watch::Sender<bool>,
 }
 
-/// How an attempt ended.
+/// Outcome of one attempt.
 enum ElectionResult {
-    Ours,
-    /// Somebody else's, if it is not renewed before that time.
-    Until(Instant),
-    /// Somebody else wrote at the same time.
-    Contested,
+    Acquired,
+    /// Another operator holds the Lease until this time unless it renews it.
+    HeldUntil(Instant),
+    /// Another operator wrote the Lease at the same time (409).
+    Conflict,
 }
 
 impl Elector {
@@ -157,53 +173,55 @@ impl Elector {
         let mut watching = std::pin::pin!(watching);
         loop {
             let next = self.try_acquire().await;
-            let leads = *self.is_leader.borrow();
+            let is_leader = *self.is_leader.borrow();
             tokio::select! {
-                // A dropped sender is the end too.
+                // A dropped sender stops the task as well.
                 _ = stop.wait_for(|stop| *stop) => break,
                 () = &mut watching => {}
                 () = tokio::time::sleep_until(next) => {}
-                () = wake.notified(), if !leads => {}
+                () = wake.notified(), if !is_leader => {}
             }
         }
-        let held = self.held.is_some();
-        self.tell(false);
-        if held {
-            self.give_back().await;
+        let renewed_at = self.renewed_at.is_some();
+        self.set_leader(false);
+        if renewed_at {
+            self.release_lease().await;
         }
     }
 
-    /// One attempt, and when the next one is due.
+    /// Makes one attempt and returns the time of the next one.
     async fn try_acquire(&mut self) -> Instant {
-        let begun = Instant::now();
-        let give_up = self.held.map(|held| held + GIVE_UP);
-        let patience = give_up.map_or(CALL, |at| CALL.min(at.saturating_duration_since(begun)));
-        let next = match tokio::time::timeout(patience, self.attempt()).await {
-            Ok(Ok(ElectionResult::Ours)) => {
-                self.held = Some(begun);
-                self.tell(true);
-                return begun + RENEW;
+        let started = Instant::now();
+        let renew_deadline = self.renewed_at.map(|renewed_at| renewed_at + RENEW_DEADLINE);
+        let timeout = renew_deadline.map_or(CALL_TIMEOUT, |at| {
+            CALL_TIMEOUT.min(at.saturating_duration_since(started))
+        });
+        let next = match tokio::time::timeout(timeout, self.attempt()).await {
+            Ok(Ok(ElectionResult::Acquired)) => {
+                self.renewed_at = Some(started);
+                self.set_leader(true);
+                return started + RENEW_INTERVAL;
             }
-            Ok(Ok(ElectionResult::Until(expiry))) => {
-                self.held = None;
-                self.tell(false);
-                return expiry.min(begun + POLL_INTERVAL);
+            Ok(Ok(ElectionResult::HeldUntil(expiry))) => {
+                self.renewed_at = None;
+                self.set_leader(false);
+                return expiry.min(started + POLL_INTERVAL);
             }
-            Ok(Ok(ElectionResult::Contested)) => begun + RETRY_INTERVAL,
+            Ok(Ok(ElectionResult::Conflict)) => started + RETRY_INTERVAL,
             Ok(Err(error)) => {
-                debug!(error = %chain(&error), "the Lease cannot be looked at");
+                debug!(error = %chain(&error), "cannot read or write the Lease");
                 Instant::now() + RETRY_INTERVAL
             }
             Err(_) => {
-                debug!("the API server did not answer about the Lease in time");
+                debug!("a request for the Lease timed out");
                 Instant::now() + RETRY_INTERVAL
             }
         };
-        match give_up {
+        match renew_deadline {
             Some(at) if Instant::now() >= at => {
                 warn!("the Lease could not be renewed in time");
-                self.held = None;
-                self.tell(false);
+                self.renewed_at = None;
+                self.set_leader(false);
                 next
             }
             Some(at) => next.min(at),
@@ -213,16 +231,16 @@ impl Elector {
 
     async fn attempt(&mut self) -> Result<ElectionResult, kube::Error> {
         let Some(lease) = self.leases.get_opt(&self.options.name).await? else {
-            let fresh = self.ours(None);
-            let created = self.leases.create(&PostParams::default(), &fresh).await;
-            return contested(created);
+            let new_lease = self.held_lease(None);
+            let created = self.leases.create(&PostParams::default(), &new_lease).await;
+            return election_result(created);
         };
         let now = Instant::now();
         let version = lease.metadata.resource_version.clone();
-        let seen = match &self.seen {
-            Some(seen) if seen.version == version => seen.at,
+        let observed = match &self.observed {
+            Some(observed) if observed.version == version => observed.at,
             _ => {
-                self.seen = Some(ObservedLease { version, at: now });
+                self.observed = Some(ObservedLease { version, at: now });
                 now
             }
         };
@@ -230,19 +248,20 @@ impl Elector {
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if !holder.is_empty() && holder != self.options.identity {
             let seconds = spec.lease_duration_seconds.unwrap_or_default();
-            let lasts = Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).min(MAX_BACKOFF);
-            if now < seen + lasts {
-                return Ok(ElectionResult::Until(seen + lasts));
+            let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+                .min(MAX_OBSERVED_LEASE_DURATION);
+            if now < observed + duration {
+                return Ok(ElectionResult::HeldUntil(observed + duration));
             }
-            info!(holder, "the Lease was not renewed in time");
+            info!(holder, "the Lease of the holder has expired");
         }
-        let renewed = self.ours(Some(lease));
+        let renewed = self.held_lease(Some(lease));
         let params = PostParams::default();
-        contested(self.leases.replace(&self.options.name, &params, &renewed).await)
+        election_result(self.leases.replace(&self.options.name, &params, &renewed).await)
     }
 
-    /// The Lease as it is when it is ours from now on.
-    fn ours(&self, lease: Option<Lease>) -> Lease {
+    /// Returns the Lease with this operator as its holder and a new renewal time.
+    fn held_lease(&self, lease: Option<Lease>) -> Lease {
         let now = MicroTime(Timestamp::now());
         let mut lease = lease.unwrap_or_else(|| Lease {
             metadata: ObjectMeta {
@@ -260,14 +279,14 @@ impl Elector {
                 ..LeaseSpec::default()
             };
         }
-        spec.lease_duration_seconds = i32::try_from(DURATION.as_secs()).ok();
+        spec.lease_duration_seconds = i32::try_from(LEASE_DURATION.as_secs()).ok();
         spec.renew_time = Some(now);
         lease
     }
 
-    /// Takes our name from the Lease, so that nobody waits for its end.
-    async fn give_back(&self) {
-        let give = async {
+    /// Removes this operator as the holder, so that a follower can acquire the Lease at once.
+    async fn release_lease(&self) {
+        let release = async {
             let Some(mut lease) = self.leases.get_opt(&self.options.name).await? else {
                 return Ok(());
             };
@@ -279,32 +298,32 @@ impl Elector {
             }
             Ok::<_, kube::Error>(())
         };
-        match tokio::time::timeout(CALL, give).await {
-            Ok(Ok(())) => info!("gave the Lease back"),
-            Ok(Err(error)) => warn!(error = %chain(&error), "the Lease ends by itself"),
-            Err(_) => warn!("the Lease ends by itself"),
+        match tokio::time::timeout(CALL_TIMEOUT, release).await {
+            Ok(Ok(())) => info!("released the Lease"),
+            Ok(Err(error)) => warn!(error = %chain(&error), "cannot release the Lease; it will expire"),
+            Err(_) => warn!("cannot release the Lease; it will expire"),
         }
     }
 
-    fn tell(&self, leads: bool) {
+    fn set_leader(&self, is_leader: bool) {
         let changed = self
             .is_leader
-            .send_if_modified(|told| std::mem::replace(told, leads) != leads);
+            .send_if_modified(|current| std::mem::replace(current, is_leader) != is_leader);
         if changed {
             info!(
-                leads,
+                leads = is_leader,
                 identity = self.options.identity,
-                "the election has changed"
+                "the leadership has changed"
             );
         }
     }
 }
 
-/// What a write came to that others may have been faster with.
-fn contested(written: Result<Lease, kube::Error>) -> Result<ElectionResult, kube::Error> {
+/// Converts the result of a write; a 409 means that another operator was first.
+fn election_result(written: Result<Lease, kube::Error>) -> Result<ElectionResult, kube::Error> {
     match written {
-        Ok(_) => Ok(ElectionResult::Ours),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(ElectionResult::Contested),
+        Ok(_) => Ok(ElectionResult::Acquired),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(ElectionResult::Conflict),
         Err(error) => Err(error),
     }
 }

@@ -1,9 +1,9 @@
-//! The Kubernetes operator of IPUJobs, as a library: what the binary `ipu-operator` runs, and tests run in their own process.
+//! Kubernetes operator for IPUJobs, as a library: the binary `ipu-operator` and the tests run it.
 //!
-//! [`Operator::start`] serves the admission webhooks, metrics and probes, keeps the webhooks' certificates, and takes part in
-//! the election of the one operator that works on jobs. [`Settings`] are what can be set, [`Config`] what they come to.
-//! What the leader does is [`run_controller`]: it registers what it measures with [`Metrics`], and says that it goes on to
-//! [`Progress`].
+//! [`Operator::start`] serves the admission webhooks, metrics and probes. It rotates the webhooks'
+//! certificates and takes part in the leader election. [`Settings`] are the configurable settings,
+//! [`Config`] is their checked form. The leader runs [`run_controller`], which registers its metrics with
+//! [`Metrics`] and reports its progress to [`HealthRegistry`].
 
 mod certificates;
 mod error;
@@ -22,9 +22,9 @@ mod webhooks;
 
 pub use certificates::Rotation;
 pub use error::OperatorError;
-pub use health::{HealthRegistry, WORK_BOUND, WorkGuard};
+pub use health::{HealthRegistry, WORK_TIMEOUT, WorkGuard};
 pub use job_controller::run_controller;
 pub use leader_election::{Leadership, LeaseOptions};
 pub use metrics::Metrics;
 pub use operator::Operator;
-pub use settings::{Certificates, Config, Keeping, PullPolicy, SettingError, Settings};
+pub use settings::{Certificates, Config, ManagedCertificates, PullPolicy, SettingError, Settings};

@@ -1,6 +1,7 @@
-//! The binary `ipu-operator`: the Kubernetes operator of IPUJobs from the command line.
+//! The binary `ipu-operator`: command line of the Kubernetes operator for IPUJobs.
 //!
-//! Exit codes: 0 stopped by SIGTERM or Ctrl-C; 1 could not start, or could not go on; 2 wrong usage or configuration.
+//! Exit codes: 0 stopped by SIGTERM or Ctrl-C; 1 cannot start or continue; 2 invalid usage or
+//! configuration.
 
 use std::process::ExitCode;
 
@@ -12,21 +13,21 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-const EXAMPLES: &str = "\
+const EXIT_CODES: &str = "\
 Exit codes:
   0  stopped by SIGTERM or Ctrl-C
-  1  could not start, or could not go on; the log says why
-  2  wrong usage or configuration";
+  1  cannot start or continue; the log has the reason
+  2  invalid usage or configuration";
 
-/// The Kubernetes operator of IPUJobs.
+/// Kubernetes operator for IPUJobs.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXAMPLES)]
+#[command(version, after_help = EXIT_CODES)]
 struct Arguments {
-    /// How much is logged: 1 warnings, 2 what happens, 3 and more what is done for it.
+    /// Log level: 1 warnings, 2 events, 3 and above details.
     #[arg(short = 'v', long = "verbosity", env = "IPU_OPERATOR_VERBOSITY", value_name = "1..6", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=6))]
     verbosity: u8,
-    /// A file of settings (YAML). Keys are the names of the flags without the dashes before them; flags and the environment
-    /// win over it.
+    /// Settings file (YAML). Keys are the flag names without leading dashes; flags and environment
+    /// variables take precedence.
     #[arg(long, env = "IPU_OPERATOR_CONFIG", value_name = "FILE")]
     config: Option<std::path::PathBuf>,
     #[command(flatten)]
@@ -36,37 +37,37 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let lines = tracing_subscriber::fmt::layer()
+    let stderr_layer = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     tracing_subscriber::registry()
-        .with(lines)
+        .with(stderr_layer)
         .with(filter(arguments.verbosity))
         .init();
     let kube = match kube::Config::infer().await {
         Ok(kube) => kube,
         Err(failure) => {
-            error!(error = %chain(&failure), "no cluster is known: set KUBECONFIG, or run in one");
+            error!(error = %chain(&failure), "no cluster configuration: set KUBECONFIG, or run inside a cluster");
             return ExitCode::FAILURE;
         }
     };
     let config = match configure(arguments, &kube.default_namespace) {
         Ok(config) => config,
-        Err(wrong) => {
-            error!("{wrong}");
+        Err(invalid) => {
+            error!("{invalid}");
             return ExitCode::from(2);
         }
     };
     match run(config, kube).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            error!(error = %chain(&*failure), "the operator does not run");
+            error!(error = %chain(&*failure), "the operator has failed");
             ExitCode::FAILURE
         }
     }
 }
 
-/// What flags, environment and file come to.
+/// Merges flags, environment and file, and checks the result.
 fn configure(arguments: Arguments, namespace: &str) -> Result<Config, SettingError> {
     let settings = match &arguments.config {
         None => arguments.settings,
@@ -75,9 +76,10 @@ fn configure(arguments: Arguments, namespace: &str) -> Result<Config, SettingErr
     settings.check(namespace)
 }
 
-/// Runs until a signal says to stop, or it cannot go on.
+/// Runs until a termination signal or a fatal error.
 async fn run(config: Config, kube: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
-    // Before the addresses are told: whoever reads them may send a signal at once.
+    // Handlers are installed before the addresses are printed: a reader of the line may send a signal at
+    // once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut operator = Operator::start(config, kube).await?;
@@ -93,16 +95,16 @@ async fn run(config: Config, kube: kube::Config) -> Result<(), Box<dyn std::erro
     let failed = tokio::select! {
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
-        failure = operator.failed() => Some(failure),
+        failure = operator.wait_for_failure() => Some(failure),
     };
-    info!("stops");
+    info!("shutting down");
     operator.shutdown().await;
     failed.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// Ours first, then those of the libraries that it is built on.
+/// Maps the verbosity to log levels: first for the crates of this project, then for their libraries.
 fn filter(verbosity: u8) -> Targets {
-    let (ours, others) = match verbosity {
+    let (ours, libraries) = match verbosity {
         0 | 1 => (LevelFilter::WARN, LevelFilter::WARN),
         2 => (LevelFilter::INFO, LevelFilter::WARN),
         3 => (LevelFilter::DEBUG, LevelFilter::INFO),
@@ -110,13 +112,13 @@ fn filter(verbosity: u8) -> Targets {
         5 => (LevelFilter::TRACE, LevelFilter::DEBUG),
         _ => (LevelFilter::TRACE, LevelFilter::TRACE),
     };
-    let all = ["ipu_operator", "ipu_serve", "ipu_k8s", "ipu_proxy_client"];
+    let crates = ["ipu_operator", "ipu_serve", "ipu_k8s", "ipu_proxy_client"];
     Targets::new()
-        .with_default(others)
-        .with_targets(all.map(|name| (name, ours)))
+        .with_default(libraries)
+        .with_targets(crates.map(|name| (name, ours)))
 }
 
-/// An error with its sources.
+/// Formats an error with its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! `/metrics`, in the text format of OpenMetrics: what happened is counted as it happens.
+//! `/metrics` in the OpenMetrics text format; events are counted as they happen.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +14,10 @@ use prometheus_client::registry::Registry;
 use warp::{Filter as _, Reply as _};
 
 use crate::job_metrics::JobMetrics;
-use crate::metrics_auth::{Access, Refusal};
+use crate::metrics_auth::{AuthRejection, MetricsAuthorizer};
 use crate::webhook_server::{Routes, text};
 
-/// The media type of the answer.
+/// Media type of the response.
 const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -26,21 +26,21 @@ struct ReviewLabels {
     outcome: &'static str,
 }
 
-type Times = Family<ReviewLabels, Histogram, fn() -> Histogram>;
+type DurationFamily = Family<ReviewLabels, Histogram, fn() -> Histogram>;
 
-/// What is measured. Clones share it.
+/// Metrics registry; clones share one state.
 ///
-/// Whoever has something to measure registers it once, and keeps its own handle of it:
+/// A component registers its metric once and keeps a handle:
 ///
 /// ```
 /// use ipu_operator::Metrics;
 /// use prometheus_client::metrics::counter::Counter;
 ///
 /// let metrics = Metrics::default();
-/// let passes = Counter::<u64>::default();
-/// metrics.register(|registry| registry.register("ipu_operator_passes", "Passes over jobs", passes.clone()));
-/// passes.inc();
-/// assert!(metrics.render().contains("ipu_operator_passes_total 1"));
+/// let retries = Counter::<u64>::default();
+/// metrics.register(|registry| registry.register("ipu_operator_retries", "Retries", retries.clone()));
+/// retries.inc();
+/// assert!(metrics.render().contains("ipu_operator_retries_total 1"));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
@@ -48,7 +48,7 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     registry: Mutex<Registry>,
-    reviews: Times,
+    reviews: DurationFamily,
     leader: Gauge<i64, AtomicI64>,
     expiry: Gauge<i64, AtomicI64>,
     jobs: JobMetrics,
@@ -57,23 +57,24 @@ struct Inner {
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
-        // From a tenth of a millisecond to seconds.
-        let reviews = Times::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 2.0, 16)));
+        // Buckets from 0.1 ms to some seconds.
+        let reviews =
+            DurationFamily::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 2.0, 16)));
         let leader = Gauge::default();
         let expiry = Gauge::default();
         registry.register(
             "ipu_operator_admission_seconds",
-            "Time that admission reviews took, by webhook and outcome",
+            "Duration of admission reviews, by webhook and outcome",
             reviews.clone(),
         );
         registry.register(
             "ipu_operator_leader",
-            "Whether this operator is the one that works on jobs",
+            "1 if this operator is the leader, else 0",
             leader.clone(),
         );
         registry.register(
             "ipu_operator_certificate_expiry_timestamp_seconds",
-            "When the certificate that the operator made ends, in seconds since 1970; 0 if it was given",
+            "Expiry of the certificate that the operator manages, in seconds since 1970; 0 if the certificate was provided",
             expiry.clone(),
         );
         let jobs = JobMetrics::new(&mut registry);
@@ -88,70 +89,70 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Adds metrics, by their whole names.
+    /// Registers metrics with their full names.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.0.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Everything, as text.
+    /// Renders all metrics as text.
     #[must_use]
     pub fn render(&self) -> String {
         let mut all = String::new();
         let registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        // A text takes everything.
+        // Writing to a String does not fail.
         let _ = encode(&mut all, &registry);
         all
     }
 
-    pub(crate) fn reviewed(&self, webhook: &'static str, outcome: &'static str, took: Duration) {
+    pub(crate) fn record_review(&self, webhook: &'static str, outcome: &'static str, took: Duration) {
         let labels = ReviewLabels { webhook, outcome };
         self.0.reviews.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// What is measured of jobs.
+    /// Returns the metrics of jobs.
     pub(crate) fn jobs(&self) -> &JobMetrics {
         &self.0.jobs
     }
 
-    pub(crate) fn leads(&self, leads: bool) {
-        self.0.leader.set(leads.into());
+    pub(crate) fn set_leader(&self, is_leader: bool) {
+        self.0.leader.set(is_leader.into());
     }
 
-    pub(crate) fn certificate_ends(&self, at: u64) {
+    pub(crate) fn set_certificate_expiry(&self, at: u64) {
         self.0.expiry.set(i64::try_from(at).unwrap_or(i64::MAX));
     }
 }
 
-/// The one route: whoever may get `/metrics` by the rules of the cluster is answered.
-pub(crate) fn routes(metrics: &Metrics, access: &Arc<Access>) -> Routes {
-    let (metrics, access) = (metrics.clone(), Arc::clone(access));
+/// Returns the `/metrics` route, which serves callers that RBAC permits.
+pub(crate) fn routes(metrics: &Metrics, authorizer: &Arc<MetricsAuthorizer>) -> Routes {
+    let (metrics, authorizer) = (metrics.clone(), Arc::clone(authorizer));
     warp::path!("metrics")
         .and(warp::get())
         .and(warp::header::optional::<String>("authorization"))
         .then(move |authorization: Option<String>| {
-            let (metrics, access) = (metrics.clone(), Arc::clone(&access));
+            let (metrics, authorizer) = (metrics.clone(), Arc::clone(&authorizer));
             async move {
-                match access.check(authorization.as_deref()).await {
+                match authorizer.check(authorization.as_deref()).await {
                     Ok(()) => warp::reply::with_header(metrics.render(), header::CONTENT_TYPE, FORMAT)
                         .into_response(),
-                    Err(refusal) => refuse(&refusal),
+                    Err(rejection) => reject(&rejection),
                 }
             }
         })
         .boxed()
 }
 
-fn refuse(refusal: &Refusal) -> warp::reply::Response {
-    let status = match refusal {
-        Refusal::Unknown { .. } => StatusCode::UNAUTHORIZED,
-        Refusal::Forbidden { .. } => StatusCode::FORBIDDEN,
-        Refusal::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+fn reject(rejection: &AuthRejection) -> warp::reply::Response {
+    let status = match rejection {
+        AuthRejection::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
+        AuthRejection::Forbidden { .. } => StatusCode::FORBIDDEN,
+        AuthRejection::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let answer = text(status, refusal.to_string());
+    let response = text(status, rejection.to_string());
     if status == StatusCode::UNAUTHORIZED {
-        return warp::reply::with_header(answer, header::WWW_AUTHENTICATE, "Bearer").into_response();
+        return warp::reply::with_header(response, header::WWW_AUTHENTICATE, "Bearer").into_response();
     }
-    answer
+    response
 }
 
 #[cfg(test)]
@@ -164,10 +165,10 @@ mod tests {
 
     const GUIDE: &str = include_str!("../../../docs/reference/operator-metrics.md");
 
-    /// A metric: its kind, its labels, and what it tells.
+    /// Metrics by name: type, labels and help text.
     type Described = BTreeMap<String, (String, BTreeSet<String>, String)>;
 
-    /// What the table of the guide says.
+    /// Parses the table of the guide.
     fn documented() -> Described {
         let cells = |line: &str| {
             line.split('|')
@@ -191,15 +192,15 @@ mod tests {
         metrics.collect()
     }
 
-    /// What `text` says of itself.
-    fn printed(text: &str) -> Described {
+    /// Parses the metadata and labels in `text`.
+    fn rendered(text: &str) -> Described {
         let mut all = Described::new();
         let mut last = String::new();
         for line in text.lines() {
             let words: Vec<&str> = line.splitn(4, ' ').collect();
             match words.as_slice() {
                 ["#", "HELP", name, help] => {
-                    // The library ends every sentence.
+                    // The library appends a full stop.
                     all.entry((*name).to_owned()).or_default().2 = help.trim_end_matches('.').to_owned();
                     (*name).clone_into(&mut last);
                 }
@@ -224,15 +225,15 @@ mod tests {
     #[test]
     fn the_guide_describes_every_metric_as_it_is_printed() {
         let metrics = Metrics::default();
-        metrics.reviewed("mutate", "allowed", Duration::ZERO);
+        metrics.record_review("mutate", "allowed", Duration::ZERO);
         let jobs = metrics.jobs();
-        jobs.passed("done", Duration::ZERO);
-        jobs.interrupted("IPUJobs");
+        jobs.record_reconcile("done", Duration::ZERO);
+        jobs.record_interruption("IPUJobs");
         let times = json!({"queue": 0.0, "partition": 0.0, "schedule": 0.0, "start": 0.0});
         for status in [json!({}), json!({"phase": "Completed", "phaseSeconds": times})] {
-            jobs.heard(&json!({"metadata": {"uid": "u"}, "status": status}));
+            jobs.observe_job(&json!({"metadata": {"uid": "u"}, "status": status}));
         }
         let text = metrics.render();
-        assert_eq!(documented(), printed(&text), "{text}");
+        assert_eq!(documented(), rendered(&text), "{text}");
     }
 }

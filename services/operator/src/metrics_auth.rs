@@ -1,5 +1,5 @@
-//! Who may read the metrics: whose the token is (TokenReview), and whether the cluster's rules let him get `/metrics`
-//! (SubjectAccessReview).
+//! Authorization of metric scrapes: a TokenReview authenticates the caller, a SubjectAccessReview checks
+//! that it may get `/metrics`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,49 +15,49 @@ use tokio::time::Instant;
 
 use crate::error::chain;
 
-/// How long a permission is used again: short, so that one that is taken back ends soon; long enough for a scraper.
-const CACHE: Duration = Duration::from_secs(15);
-/// How many are remembered: more than there are scrapers.
-const CACHED: usize = 256;
-/// How long a review may take.
+/// Lifetime of a cached permission: short enough for a revocation to apply soon, long enough for a scraper.
+const CACHE_TTL: Duration = Duration::from_secs(15);
+/// Maximum number of cached permissions; more than there are scrapers.
+const MAX_CACHED: usize = 256;
+/// Timeout of one review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why somebody is not answered.
+/// Reason for rejecting a scrape.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum AuthRejection {
     #[error("send the header `Authorization: Bearer <token>` with a token of this cluster: {detail}")]
-    Unknown { detail: String },
+    Unauthenticated { detail: String },
     #[error("{user} may not get /metrics: bind a ClusterRole with label component=metrics-reader to it")]
     Forbidden { user: String },
-    #[error("it cannot be found out who asks: {detail}")]
+    #[error("the caller cannot be authenticated now: {detail}")]
     Unavailable { detail: String },
 }
 
-impl From<AuthError> for Refusal {
+impl From<AuthError> for AuthRejection {
     fn from(error: AuthError) -> Self {
         match error {
             AuthError::NotAllowed { user } => Self::Forbidden { user },
             AuthError::Unavailable { detail } => Self::Unavailable { detail },
-            error => Self::Unknown {
+            error => Self::Unauthenticated {
                 detail: error.to_string(),
             },
         }
     }
 }
 
-pub(crate) struct Access {
+pub(crate) struct MetricsAuthorizer {
     tokens: TokenReviewer,
     client: Client,
-    /// By user and groups: until when the permission counts.
+    /// Expiry of each permission, by user and groups.
     allowed: Mutex<HashMap<(String, Vec<String>), Instant>>,
 }
 
-impl Access {
+impl MetricsAuthorizer {
     pub(crate) fn new(config: Config, client: Client) -> Result<Self, AuthError> {
         let mut options = TokenReviewOptions::new("", Callers::Anybody);
-        // The tokens that Prometheus has are for the API server.
+        // Tokens of Prometheus have the API server as their audience.
         options.audiences.clear();
-        options.cache = CACHE;
+        options.cache = CACHE_TTL;
         options.timeout = REVIEW_TIMEOUT;
         Ok(Self {
             tokens: TokenReviewer::new(config, options)?,
@@ -66,35 +66,35 @@ impl Access {
         })
     }
 
-    /// Lets whoever shows this header get `/metrics`, or says why not.
-    pub(crate) async fn check(&self, authorization: Option<&str>) -> Result<(), Refusal> {
+    /// Checks that the caller with this `Authorization` header may get `/metrics`.
+    pub(crate) async fn check(&self, authorization: Option<&str>) -> Result<(), AuthRejection> {
         let token = authorization
             .and_then(|text| text.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
             .map(|(_, token)| token.trim());
         let Some(token) = token else {
-            return Err(Refusal::Unknown {
-                detail: "there is none".to_owned(),
+            return Err(AuthRejection::Unauthenticated {
+                detail: "the header is missing".to_owned(),
             });
         };
         let identity = self.tokens.review(token).await?;
         let key = (identity.user.clone(), identity.groups.clone());
         let now = Instant::now();
-        if self.allowed().get(&key).is_some_and(|until| now < *until) {
+        if self.allowed().get(&key).is_some_and(|expiry| now < *expiry) {
             return Ok(());
         }
-        if !self.ask(identity).await? {
-            return Err(Refusal::Forbidden { user: key.0 });
+        if !self.review_access(identity).await? {
+            return Err(AuthRejection::Forbidden { user: key.0 });
         }
         let mut allowed = self.allowed();
-        allowed.retain(|_, until| now < *until);
-        if allowed.len() < CACHED {
-            allowed.insert(key, now + CACHE);
+        allowed.retain(|_, expiry| now < *expiry);
+        if allowed.len() < MAX_CACHED {
+            allowed.insert(key, now + CACHE_TTL);
         }
         Ok(())
     }
 
-    async fn ask(&self, identity: TokenIdentity) -> Result<bool, Refusal> {
+    async fn review_access(&self, identity: TokenIdentity) -> Result<bool, AuthRejection> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(identity.user),
@@ -111,15 +111,15 @@ impl Access {
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let params = PostParams::default();
         let answer = tokio::time::timeout(REVIEW_TIMEOUT, api.create(&params, &review)).await;
-        let unavailable = |detail: String| Refusal::Unavailable { detail };
+        let unavailable = |detail: String| AuthRejection::Unavailable { detail };
         match answer {
             Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),
             Ok(Err(error)) => Err(unavailable(chain(&error))),
-            Err(_) => Err(unavailable("the API server did not answer in time".to_owned())),
+            Err(_) => Err(unavailable("the request to the API server timed out".to_owned())),
         }
     }
 
-    // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+    // No code panics while it holds the lock, so the data of a poisoned lock is consistent.
     fn allowed(&self) -> MutexGuard<'_, HashMap<(String, Vec<String>), Instant>> {
         self.allowed.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Being told that an object has changed: a wake-up and no more, the facts are looked up afterwards.
+//! Wake-ups for changes of one object; the caller reads the object afterwards.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use tracing::debug;
 
 use crate::error::chain;
 
-/// How long one watch lasts; the API server takes at most 295 s.
-const WATCH_SECONDS: u32 = 290;
-/// The pause after a watch that failed.
-const PAUSE: Duration = Duration::from_secs(2);
+/// Timeout of one watch, in seconds; the API server permits at most 295 s.
+const WATCH_TIMEOUT_SECONDS: u32 = 290;
+/// Delay before a watch is restarted.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Wakes whenever the object `name` of `api` changes, and when that may have been missed. Never ends.
+/// Notifies `wake` whenever object `name` of `api` changes, and whenever a change may have been missed.
+/// Never ends.
 pub(crate) async fn wake_on_changes<K>(api: Api<K>, name: String, wake: Arc<Notify>)
 where
     K: Clone + Debug + DeserializeOwned,
 {
     let params = WatchParams::default()
         .fields(&format!("metadata.name={name}"))
-        .timeout(WATCH_SECONDS);
+        .timeout(WATCH_TIMEOUT_SECONDS);
     loop {
         match api.watch_metadata(&params, "0").await {
             Ok(events) => {
@@ -36,8 +37,8 @@ where
             }
             Err(error) => debug!(name, error = %chain(&error), "cannot watch"),
         }
-        // What happened between two watches is looked up.
+        // Changes between two watches may be missed, so the object is read again.
         wake.notify_one();
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The running operator: its listeners, the election, and the work of the leader.
+//! The running operator: listeners, leader election, and the controller of the leader.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -17,68 +17,70 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
 
-use crate::certificates::{CertBundle, CertRotator, ProxyKeeper, Rotation};
+use crate::certificates::{CertBundle, CertRotator, ProxyCertRotator, Rotation};
 use crate::error::{OperatorError, chain};
 use crate::health::HealthRegistry;
-use crate::job_controller::{client_of_proxy, run_controller};
+use crate::job_controller::{proxy_client, run_controller};
 use crate::leader_election::{Leadership, LeaseOptions};
 use crate::metrics::Metrics;
-use crate::metrics_auth::Access;
+use crate::metrics_auth::MetricsAuthorizer;
 use crate::settings::{Certificates, Config};
 use crate::webhook_server::{Routes, WebhookServer};
 use crate::{metrics, probes, webhooks};
 
-/// How long a certificate of the metrics alone lasts: longer than the process.
-const OWN_CERTIFICATE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// The largest body of a request that has none.
-const NO_BODY: usize = 1024;
+/// Validity of a certificate only for the metrics: longer than the process runs.
+const METRICS_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Maximum body size of requests that need no body, in bytes.
+const MAX_EMPTY_BODY: usize = 1024;
 
-/// A running operator. Dropped, it ends as after a crash.
+/// A running operator. Dropping it has the effect of a crash.
 #[derive(Debug)]
 pub struct Operator {
     webhooks: SocketAddr,
     metrics: SocketAddr,
     probes: SocketAddr,
-    progress: HealthRegistry,
+    health: HealthRegistry,
     leadership: Leadership,
     stop: watch::Sender<()>,
     servers: JoinSet<()>,
-    /// The loops that keep certificates.
-    keepers: Vec<JoinHandle<()>>,
+    /// Certificate rotation loops.
+    rotators: Vec<JoinHandle<()>>,
     work: JoinHandle<()>,
-    failed: mpsc::Receiver<OperatorError>,
+    failure: mpsc::Receiver<OperatorError>,
 }
 
 impl Operator {
-    /// Starts on the cluster of `kube`. Certificates and the election come after that: ask `/readyz`.
+    /// Starts on the cluster of `kube`. Certificates and the election follow later; `/readyz` reports when
+    /// they are done.
     ///
     /// # Errors
     ///
-    /// [`OperatorError`] if an address cannot be listened on, or given certificates cannot be used, those of the proxy's signers
-    /// included.
+    /// [`OperatorError`] if an address cannot be listened on, or if provided certificates or CA files
+    /// cannot be used.
     pub async fn start(config: Config, kube: kube::Config) -> Result<Self, OperatorError> {
         Self::start_with(config, kube, Rotation::default()).await
     }
 
-    /// The same with certificates that are renewed at other times.
+    /// Starts with another certificate rotation schedule.
     ///
     /// # Errors
     ///
-    /// Those of [`Operator::start`].
+    /// See [`Operator::start`].
     pub async fn start_with(
         config: Config,
         kube: kube::Config,
         rotation: Rotation,
     ) -> Result<Self, OperatorError> {
         let config = Arc::new(config);
-        // The leader makes a client of its own. A setting that cannot be used fails here, not when another leader is needed. The
-        // authorities of a certificate that the operator makes are not known yet.
+        // The leader creates its own client. This check reports an invalid setting at startup instead of at
+        // a failover. For an operator-managed certificate the CA file does not exist yet.
         if config.proxy_certificate.is_none() {
-            client_of_proxy(&config)?;
+            proxy_client(&config)?;
         }
-        let client = Client::try_from(kube.clone()).map_err(|error| unconnected(&error))?;
-        let access = Access::new(kube.clone(), client.clone()).map_err(|error| unconnected(&error))?;
-        let (progress, measured) = (HealthRegistry::default(), Metrics::default());
+        let client = Client::try_from(kube.clone()).map_err(|error| client_error(&error))?;
+        let access =
+            MetricsAuthorizer::new(kube.clone(), client.clone()).map_err(|error| client_error(&error))?;
+        let (health, recorded) = (HealthRegistry::default(), Metrics::default());
         let listeners = [
             bind(&config.webhooks).await?,
             bind(&config.metrics).await?,
@@ -89,141 +91,139 @@ impl Operator {
             local.unwrap_or_else(|_| (std::net::Ipv4Addr::UNSPECIFIED, 0).into())
         };
         let [webhooks, metrics, probes] = [0, 1, 2].map(|which| address(&listeners[which]));
-        let (tls, keeper) = serving_tls(&config, &client, rotation, &progress, &measured)?;
+        let (tls, rotator) = serving_tls(&config, &client, rotation, &health, &recorded)?;
         let metrics_tls = metrics_tls(&config, &tls)?;
-        let (trusts, proxy_keeper) = trust_in_proxy(&config, &client, rotation, &progress);
-        let keepers = [keeper, proxy_keeper].into_iter().flatten().collect();
+        let (trusts, proxy_rotator) = proxy_trust(&config, &client, rotation, &health);
+        let rotators = [rotator, proxy_rotator].into_iter().flatten().collect();
 
         let (stop, stopped) = watch::channel(());
         let mut servers = JoinSet::new();
         let [for_webhooks, for_metrics, for_probes] = listeners;
-        let admission = webhooks::routes(config.rules, &measured);
+        let webhook_routes = webhooks::routes(config.rules, &recorded);
         let max = MAX_REVIEW_BYTES;
-        servers.spawn(secured(for_webhooks, admission, max, tls, stopped.clone()));
-        let reading = metrics::routes(&measured, &Arc::new(access));
-        servers.spawn(secured(
+        servers.spawn(serve_tls(for_webhooks, webhook_routes, max, tls, stopped.clone()));
+        let metrics_routes = metrics::routes(&recorded, &Arc::new(access));
+        servers.spawn(serve_tls(
             for_metrics,
-            reading,
-            NO_BODY,
+            metrics_routes,
+            MAX_EMPTY_BODY,
             metrics_tls,
             stopped.clone(),
         ));
-        let door = Arc::new(WebhookServer::new(probes::routes(&progress), NO_BODY));
-        servers.spawn(serve(for_probes, door, ServeOptions::default(), stopped));
+        let probe_server = Arc::new(WebhookServer::new(probes::routes(&health), MAX_EMPTY_BODY));
+        servers.spawn(serve(for_probes, probe_server, ServeOptions::default(), stopped));
 
         let leadership = match &config.lease {
             Some(name) => {
                 let options = LeaseOptions::new(&config.namespace, name, identity());
                 Leadership::join(client.clone(), options)
             }
-            None => Leadership::alone(),
+            None => Leadership::without_election(),
         };
-        let (fails, failed) = mpsc::channel(1);
-        let leads = leadership.leads();
-        let work = lead(leads, trusts, kube, config, measured, progress.clone());
-        let work = tokio::spawn(report_exit(work, fails));
+        let (failure_sender, failure) = mpsc::channel(1);
+        let leads = leadership.is_leader();
+        let work = run_while_leader(leads, trusts, kube, config, recorded, health.clone());
+        let work = tokio::spawn(report_exit(work, failure_sender));
         Ok(Self {
             webhooks,
             metrics,
             probes,
-            progress,
+            health,
             leadership,
             stop,
             servers,
-            keepers,
+            rotators,
             work,
-            failed,
+            failure,
         })
     }
 
-    /// Where the webhooks listen.
+    /// Returns the address of the webhooks.
     #[must_use]
     pub const fn webhooks(&self) -> SocketAddr {
         self.webhooks
     }
 
-    /// Where metrics are served.
+    /// Returns the address of the metrics.
     #[must_use]
     pub const fn metrics(&self) -> SocketAddr {
         self.metrics
     }
 
-    /// Where probes are answered.
+    /// Returns the address of the probes.
     #[must_use]
     pub const fn probes(&self) -> SocketAddr {
         self.probes
     }
 
-    /// Whether it goes on, as `/healthz` tells it.
+    /// Returns the registry behind `/healthz` and `/readyz`.
     #[must_use]
-    pub const fn progress(&self) -> &HealthRegistry {
-        &self.progress
+    pub const fn health(&self) -> &HealthRegistry {
+        &self.health
     }
 
-    /// Whether it works on jobs, from now on.
+    /// Returns a receiver that tracks whether this operator is the leader.
     #[must_use]
-    pub fn leads(&self) -> watch::Receiver<bool> {
-        self.leadership.leads()
+    pub fn is_leader(&self) -> watch::Receiver<bool> {
+        self.leadership.is_leader()
     }
 
-    /// Waits for what ends the operator from within. Never ends if nothing does.
-    pub async fn failed(&mut self) -> OperatorError {
-        // It tells why before it ends, once.
-        let detail = || "it came to an end".to_owned();
-        let told = self.failed.recv().await;
-        told.unwrap_or_else(|| OperatorError::Controller { detail: detail() })
+    /// Waits for a fatal error inside the operator; without one it never returns.
+    pub async fn wait_for_failure(&mut self) -> OperatorError {
+        // The controller task sends one error before it ends.
+        let detail = || "it returned unexpectedly".to_owned();
+        let failure = self.failure.recv().await;
+        failure.unwrap_or_else(|| OperatorError::Controller { detail: detail() })
     }
 
-    /// Stops: first the work on jobs, then the Lease is given back, and then open requests end.
+    /// Shuts down: stops the controller, releases the Lease, then finishes open requests.
     pub async fn shutdown(mut self) {
         self.work.abort();
-        // It is at an end, one way or the other.
+        // The task has ended, with or without an error.
         let _ = (&mut self.work).await;
         self.leadership.release().await;
         self.stop.send_replace(());
         while self.servers.join_next().await.is_some() {}
-        for keeper in self.keepers {
-            keeper.abort();
+        for rotator in self.rotators {
+            rotator.abort();
         }
     }
 }
 
-/// Tells why `work` has ended, also if it panicked: an operator that holds the Lease and works on nothing is worse than none.
-async fn report_exit(work: impl Future<Output = OperatorError>, fails: mpsc::Sender<OperatorError>) {
-    let ended = AssertUnwindSafe(work).catch_unwind().await;
-    let error = ended.unwrap_or_else(|panic| {
+/// Reports why `work` has ended, including panics: an operator that holds the Lease without reconciling
+/// blocks the others.
+async fn report_exit(work: impl Future<Output = OperatorError>, failure_sender: mpsc::Sender<OperatorError>) {
+    let outcome = AssertUnwindSafe(work).catch_unwind().await;
+    let error = outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let detail = format!("it panicked: {}", text.unwrap_or("nothing was said"));
+        let detail = format!("it panicked: {}", text.unwrap_or("no message"));
         OperatorError::Controller { detail }
     });
-    // Whoever would be told is gone otherwise.
-    let _ = fails.send(error).await;
+    // A send error means that the operator was dropped.
+    let _ = failure_sender.send(error).await;
 }
 
-/// Works on jobs whenever this operator leads, until that cannot go on.
-async fn lead(
+/// Runs the controller whenever this operator leads, until a fatal error.
+async fn run_while_leader(
     mut leads: watch::Receiver<bool>,
     mut trusts: watch::Receiver<bool>,
     kube: kube::Config,
     config: Arc<Config>,
     metrics: Metrics,
-    progress: HealthRegistry,
+    health: HealthRegistry,
 ) -> OperatorError {
-    let ended = |detail: &str| OperatorError::Controller {
+    let stopped_because = |detail: &str| OperatorError::Controller {
         detail: detail.to_owned(),
     };
     while leads.wait_for(|leads| *leads).await.is_ok() {
-        metrics.leads(true);
-        let controller = run_controller(
-            kube.clone(),
-            Arc::clone(&config),
-            metrics.clone(),
-            progress.clone(),
-        );
+        metrics.set_leader(true);
+        let controller = run_controller(kube.clone(), Arc::clone(&config), metrics.clone(), health.clone());
         let work = async {
             if trusts.wait_for(|trusts| *trusts).await.is_err() {
-                return Err(ended("the proxy's certificate is not kept any more"));
+                return Err(stopped_because(
+                    "the rotation of the proxy's certificate has stopped",
+                ));
             }
             controller.await
         };
@@ -232,91 +232,95 @@ async fn lead(
                 Ok(_) => None,
                 Err(_) => break,
             },
-            done = work => Some(done.err().unwrap_or_else(|| ended("it came to an end"))),
+            done = work => Some(done.err().unwrap_or_else(|| stopped_because("it returned unexpectedly"))),
         };
-        metrics.leads(false);
+        metrics.set_leader(false);
         if let Some(error) = error {
             return error;
         }
-        warn!("stopped to work on jobs: another operator may lead");
+        warn!("lost the leadership: stopped reconciling");
     }
-    metrics.leads(false);
-    // Nobody renews the Lease any more, and it is never won again.
-    ended("the election has ended")
+    metrics.set_leader(false);
+    // The election task has stopped, so this operator cannot become leader again.
+    stopped_because("the election has ended")
 }
 
-/// Whether the file of the authorities that the proxy's certificate is checked with is there, now or later, and the loop that
-/// writes it if the operator makes that certificate.
-fn trust_in_proxy(
+/// Returns whether the CA file for the proxy's certificate is written, now or later. Also returns the loop
+/// that writes it if the operator manages that certificate.
+fn proxy_trust(
     config: &Config,
     client: &Client,
     rotation: Rotation,
-    progress: &HealthRegistry,
+    health: &HealthRegistry,
 ) -> (watch::Receiver<bool>, Option<JoinHandle<()>>) {
     let Some(certificate) = &config.proxy_certificate else {
         return (watch::channel(true).1, None);
     };
     let (trusts, trusted) = watch::channel(false);
-    let keeper = ProxyKeeper {
+    let rotator = ProxyCertRotator {
         client: client.clone(),
         namespace: config.namespace.clone(),
         certificate: certificate.clone(),
         rotation,
-        progress: progress.clone(),
+        health: health.clone(),
         trusts,
     };
-    (trusted, Some(tokio::spawn(keeper.run())))
+    (trusted, Some(tokio::spawn(rotator.run())))
 }
 
-type Awaited = watch::Receiver<Option<Tls>>;
+type PendingTls = watch::Receiver<Option<Tls>>;
 
-/// What the webhooks are served with, now or later, and what keeps it.
+/// Returns the TLS configuration of the webhooks, now or later, and the task that rotates it.
 fn serving_tls(
     config: &Config,
     client: &Client,
     rotation: Rotation,
-    progress: &HealthRegistry,
+    health: &HealthRegistry,
     metrics: &Metrics,
-) -> Result<(Awaited, Option<JoinHandle<()>>), OperatorError> {
+) -> Result<(PendingTls, Option<JoinHandle<()>>), OperatorError> {
     match &config.certificates {
-        Certificates::Given(directory) => {
-            let tls = given(directory, "webhook-cert-dir")?;
+        Certificates::Directory(directory) => {
+            let tls = tls_from_directory(directory, "webhook-cert-dir")?;
             Ok((watch::channel(Some(tls)).1, None))
         }
-        Certificates::Made(keeping) => {
-            let (tls, awaited) = watch::channel(None);
-            let keeper = CertRotator {
+        Certificates::Managed(managed) => {
+            let (tls, pending_tls) = watch::channel(None);
+            let rotator = CertRotator {
                 client: client.clone(),
                 namespace: config.namespace.clone(),
-                keeping: keeping.clone(),
+                managed: managed.clone(),
                 rotation,
-                progress: progress.clone(),
+                health: health.clone(),
                 metrics: metrics.clone(),
                 tls,
             };
-            Ok((awaited, Some(tokio::spawn(keeper.run()))))
+            Ok((pending_tls, Some(tokio::spawn(rotator.run()))))
         }
     }
 }
 
-/// What the metrics are served with: what was given for them, what is made for the webhooks, or one for this process alone.
-fn metrics_tls(config: &Config, webhooks: &Awaited) -> Result<Awaited, OperatorError> {
+/// Returns the TLS configuration of the metrics: from the provided directory, shared with the webhooks, or
+/// self-made for this process.
+fn metrics_tls(config: &Config, webhooks: &PendingTls) -> Result<PendingTls, OperatorError> {
     if let Some(directory) = &config.metrics_cert_dir {
-        let tls = given(directory, "metrics-cert-dir")?;
+        let tls = tls_from_directory(directory, "metrics-cert-dir")?;
         return Ok(watch::channel(Some(tls)).1);
     }
-    if let Certificates::Made(_) = config.certificates {
+    if let Certificates::Managed(_) = config.certificates {
         return Ok(webhooks.clone());
     }
-    let unmade = |error: &dyn std::error::Error| OperatorError::Make { detail: chain(error) };
+    let certificate_error =
+        |error: &dyn std::error::Error| OperatorError::CreateCertificate { detail: chain(error) };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let names = BTreeSet::from(["ipu-operator".to_owned()]);
-    let made = CertBundle::make(&names, now.as_secs(), OWN_CERTIFICATE).map_err(|error| unmade(&error))?;
-    let tls = Tls::of_pem(&TlsPem::new(made.certificate, made.key)).map_err(|error| unmade(&error))?;
+    let bundle = CertBundle::create(&names, now.as_secs(), METRICS_CERTIFICATE_VALIDITY)
+        .map_err(|error| certificate_error(&error))?;
+    let tls = Tls::of_pem(&TlsPem::new(bundle.certificate, bundle.key))
+        .map_err(|error| certificate_error(&error))?;
     Ok(watch::channel(Some(tls)).1)
 }
 
-fn given(directory: &Path, name: &'static str) -> Result<Tls, OperatorError> {
+fn tls_from_directory(directory: &Path, name: &'static str) -> Result<Tls, OperatorError> {
     let files = TlsFiles {
         certificate: directory.join("tls.crt"),
         key: directory.join("tls.key"),
@@ -325,16 +329,16 @@ fn given(directory: &Path, name: &'static str) -> Result<Tls, OperatorError> {
     Tls::of(files).map_err(|source| OperatorError::Certificates { name, source })
 }
 
-/// Serves as soon as there is a certificate.
-async fn secured(
+/// Serves once a certificate is available.
+async fn serve_tls(
     listener: TcpListener,
     routes: Routes,
     max_body: usize,
-    mut tls: Awaited,
+    mut tls: PendingTls,
     mut stop: watch::Receiver<()>,
 ) {
     let tls = tokio::select! {
-        // A dropped sender is the end too.
+        // A dropped sender stops the server as well.
         _ = stop.changed() => return,
         tls = tls.wait_for(Option::is_some) => match tls {
             Ok(tls) => tls.clone(),
@@ -352,35 +356,36 @@ async fn secured(
     .await;
 }
 
-/// Listens on the first of the addresses that can be had.
+/// Listens on the first available address.
 async fn bind(addresses: &[SocketAddr]) -> Result<TcpListener, OperatorError> {
-    let mut failed = None;
+    let mut failure = None;
     for &address in addresses {
         match TcpListener::bind(address).await {
             Ok(listener) => {
-                info!(%address, "listens");
+                info!(%address, "listening");
                 return Ok(listener);
             }
-            Err(source) => failed = Some(OperatorError::Listen { address, source }),
+            Err(source) => failure = Some(OperatorError::Listen { address, source }),
         }
     }
-    Err(failed.unwrap_or(OperatorError::Listen {
+    Err(failure.unwrap_or(OperatorError::Listen {
         address: (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
-        source: std::io::Error::other("no address is given"),
+        source: std::io::Error::other("no address is configured"),
     }))
 }
 
-/// Who this process is among those that compete: the Kubernetes Pod, and what tells it from an earlier container of it.
+/// Returns the identity for the election: the Pod name plus a random suffix that differs between
+/// containers.
 fn identity() -> String {
     let name = ["POD_NAME", "HOSTNAME"]
         .iter()
         .find_map(|variable| std::env::var(variable).ok());
-    // Seeded by the operating system for every process.
+    // The seed comes from the operating system and differs in every process.
     let random = std::hash::RandomState::new().build_hasher().finish();
     format!("{}_{random:016x}", name.as_deref().unwrap_or("ipu-operator"))
 }
 
-fn unconnected(error: &dyn std::error::Error) -> OperatorError {
+fn client_error(error: &dyn std::error::Error) -> OperatorError {
     OperatorError::Client { detail: chain(error) }
 }
 
@@ -390,21 +395,24 @@ mod tests {
     use crate::settings::Settings;
 
     #[tokio::test]
-    async fn work_that_panics_is_told_like_work_that_fails() {
-        let (fails, mut failed) = mpsc::channel(1);
+    async fn a_panic_of_the_controller_is_reported_as_a_failure() {
+        let (failure_sender, mut failure) = mpsc::channel(1);
         let work = async { panic!("no {}", "more") };
-        tokio::spawn(report_exit(work, fails)).await.unwrap();
-        let error = failed.recv().await.unwrap();
-        assert_eq!(error.to_string(), "the work on jobs ended: it panicked: no more");
+        tokio::spawn(report_exit(work, failure_sender)).await.unwrap();
+        let error = failure.recv().await.unwrap();
+        assert_eq!(
+            error.to_string(),
+            "the controller has stopped: it panicked: no more"
+        );
     }
 
     #[tokio::test]
-    async fn an_election_that_ends_by_itself_ends_the_work_whether_it_was_won_or_not() {
+    async fn the_controller_stops_with_an_error_once_the_election_task_ends() {
         for won in [false, true] {
-            let (told, leads) = watch::channel(won);
+            let (sender, leads) = watch::channel(won);
             let kube = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
             let config = Settings::default().check("n").unwrap();
-            let work = lead(
+            let work = run_while_leader(
                 leads,
                 watch::channel(true).1,
                 kube,
@@ -412,9 +420,9 @@ mod tests {
                 Metrics::default(),
                 HealthRegistry::default(),
             );
-            drop(told);
-            let ended = tokio::time::timeout(Duration::from_secs(30), work).await;
-            let error = ended.unwrap().to_string();
+            drop(sender);
+            let outcome = tokio::time::timeout(Duration::from_secs(30), work).await;
+            let error = outcome.unwrap().to_string();
             assert!(error.contains("the election has ended"), "{error}");
         }
     }

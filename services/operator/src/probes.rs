@@ -8,10 +8,10 @@ use warp::reply::Response;
 use crate::health::HealthRegistry;
 use crate::webhook_server::{Routes, text};
 
-pub(crate) fn routes(progress: &HealthRegistry) -> Routes {
-    let (alive, ready) = (progress.clone(), progress.clone());
-    let health = warp::path!("healthz").map(move || health(&alive));
-    let readiness = warp::path!("readyz").map(move || readiness(&ready));
+pub(crate) fn routes(registry: &HealthRegistry) -> Routes {
+    let (for_health, for_readiness) = (registry.clone(), registry.clone());
+    let health = warp::path!("healthz").map(move || health(&for_health));
+    let readiness = warp::path!("readyz").map(move || readiness(&for_readiness));
     warp::get()
         .or(warp::head())
         .unify()
@@ -19,23 +19,23 @@ pub(crate) fn routes(progress: &HealthRegistry) -> Routes {
         .boxed()
 }
 
-fn health(progress: &HealthRegistry) -> Response {
-    match progress.stuck() {
+fn health(registry: &HealthRegistry) -> Response {
+    match registry.overdue() {
         None => text(StatusCode::OK, "ok".into()),
-        Some((what, late)) => {
-            let words = format!("{what} should have gone on {} s ago", late.as_secs());
-            warn!(words, "not healthy");
-            text(StatusCode::SERVICE_UNAVAILABLE, words)
+        Some((name, delay)) => {
+            let message = format!("{name} is overdue by {} s", delay.as_secs());
+            warn!(message, "unhealthy");
+            text(StatusCode::SERVICE_UNAVAILABLE, message)
         }
     }
 }
 
-fn readiness(progress: &HealthRegistry) -> Response {
-    let waits_for = progress.waits_for();
-    if waits_for.is_empty() {
+fn readiness(registry: &HealthRegistry) -> Response {
+    let pending = registry.pending();
+    if pending.is_empty() {
         return text(StatusCode::OK, "ok".into());
     }
-    let names: Vec<_> = waits_for.into_iter().collect();
+    let names: Vec<_> = pending.into_iter().collect();
     text(
         StatusCode::SERVICE_UNAVAILABLE,
         format!("waits for {}", names.join(", ")),

@@ -1,4 +1,4 @@
-//! What can be set, and where from: flags, then the environment, then the file, then the default.
+//! Settings, in order of precedence: flags, environment, file, default.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,134 +10,144 @@ use serde::Deserialize;
 
 use crate::certificates::is_name_or_address;
 
-/// The names that the original chart gives to its objects.
-const PROXY: &str = "ipu-operator-vipu-proxy";
-/// The most instances of a job unless set: a status has room for some thousands, and so has the line of the proxy for all jobs together.
+/// Object names of the original chart.
+const PROXY_SERVICE: &str = "ipu-operator-vipu-proxy";
+/// Default maximum of instances per job: a status holds some thousands, and so does the proxy's queue for
+/// all jobs together.
 const MAX_INSTANCES: u32 = 1024;
 const WEBHOOK_SERVICE: &str = "ipu-operator-webhook-svc";
 const METRICS_SERVICE: &str = "ipu-operator-controller-manager-metrics";
-const ADMISSION: &str = "ipu-operator-admission";
-/// The lock of the original operator: it and this one never work at the same time.
-const LEASE: &str = "ee82fc7a.graphcore.ai";
+const ADMISSION_NAME: &str = "ipu-operator-admission";
+/// Lease of the original operator, so that the two never reconcile at the same time.
+const LEASE_NAME: &str = "ee82fc7a.graphcore.ai";
 const WEBHOOKS_PORT: u16 = 9443;
-const METRICS: &str = ":8443";
-const PROBES: &str = ":8081";
+const METRICS_ADDRESS: &str = ":8443";
+const PROBES_ADDRESS: &str = ":8081";
 
-/// Everything that can be set. In the file, keys are the names of the flags without the dashes before them.
+/// Settings of the operator. In the file, keys are the flag names without leading dashes.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The proxy: HOST, HOST:PORT or a URL [default: ipu-operator-vipu-proxy in the operator's namespace].
+    /// Address of the proxy: HOST, HOST:PORT or a URL [default: ipu-operator-vipu-proxy in the operator's
+    /// namespace].
     #[arg(long, env = "IPU_OPERATOR_VIPU_PROXY_SVC", value_name = "ADDRESS")]
     pub vipu_proxy_svc: Option<String>,
-    /// The token that the operator shows to the proxy; read again whenever it is shown.
+    /// File with the bearer token for the proxy; read for every request.
     #[arg(long, env = "IPU_OPERATOR_PROXY_TOKEN_FILE", value_name = "FILE")]
     pub proxy_token_file: Option<PathBuf>,
-    /// The certificates of those who may sign that of a proxy at https; read again for every connection.
+    /// File with the CA certificates that may sign the certificate of an HTTPS proxy; read for every
+    /// connection.
     #[arg(long, env = "IPU_OPERATOR_PROXY_CA_FILE", value_name = "FILE")]
     pub proxy_ca_file: Option<PathBuf>,
-    /// Make the certificate of the proxy and renew it: kept in this Secret of the operator's namespace (tls.crt, tls.key, ca.crt),
-    /// which the proxy mounts. The operator writes the authorities to --proxy-ca-file then [default: none is made].
+    /// Secret in the operator's namespace for the proxy's certificate (tls.crt, tls.key, ca.crt), which the
+    /// operator creates and renews and the proxy mounts. The operator writes the CA certificates to
+    /// --proxy-ca-file [default: no certificate is created].
     #[arg(long, env = "IPU_OPERATOR_PROXY_SECRET", value_name = "NAME")]
     pub proxy_secret: Option<String>,
-    /// The image of the launcher's init container.
+    /// Image of the launcher's init container.
     #[arg(long, env = "IPU_OPERATOR_LAUNCHER_IMAGE", value_name = "IMAGE")]
     pub launcher_image: Option<String>,
-    /// The tag of that image, if the image has none.
+    /// Tag of the launcher image, if the image has none.
     #[arg(long, env = "IPU_OPERATOR_LAUNCHER_IMAGE_TAG", value_name = "TAG")]
     pub launcher_image_tag: Option<String>,
-    /// When that image is pulled: Always, IfNotPresent or Never [default: IfNotPresent].
+    /// Pull policy of the launcher image: Always, IfNotPresent or Never [default: IfNotPresent].
     #[arg(long, env = "IPU_OPERATOR_LAUNCHER_IMAGE_PULL_POLICY", value_name = "POLICY")]
     pub launcher_image_pull_policy: Option<PullPolicy>,
-    /// Whether workers and launchers are on the host's network [default: true].
+    /// Use the host network for workers and launchers [default: true].
     #[arg(long, env = "IPU_OPERATOR_HOST_NETWORK", value_name = "true|false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub host_network: Option<bool>,
-    /// Where the webhooks listen [default: 9443].
+    /// Port of the webhooks [default: 9443].
     #[arg(long, env = "IPU_OPERATOR_WEBHOOKS_PORT", value_name = "PORT")]
     pub webhooks_port: Option<u16>,
-    /// Where metrics are served [default: :8443].
+    /// Listen address of the metrics [default: :8443].
     #[arg(long, env = "IPU_OPERATOR_METRICS_BIND_ADDRESS", value_name = "[HOST]:PORT")]
     pub metrics_bind_address: Option<String>,
-    /// Where /healthz and /readyz are served [default: :8081].
+    /// Listen address of /healthz and /readyz [default: :8081].
     #[arg(
         long,
         env = "IPU_OPERATOR_HEALTH_PROBE_BIND_ADDRESS",
         value_name = "[HOST]:PORT"
     )]
     pub health_probe_bind_address: Option<String>,
-    /// Whether of several operators one works on jobs at a time; all of them serve webhooks [default: true].
+    /// Elect a leader that reconciles jobs; all operators serve webhooks [default: true].
     #[arg(long, env = "IPU_OPERATOR_LEADER_ELECT", value_name = "true|false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub leader_elect: Option<bool>,
-    /// The Lease that they compete for [default: ee82fc7a.graphcore.ai, the lock of the original operator].
+    /// Name of the Lease for the election [default: ee82fc7a.graphcore.ai, the lock of the original
+    /// operator].
     #[arg(long, env = "IPU_OPERATOR_LEADER_ELECTION_ID", value_name = "NAME")]
     pub leader_election_id: Option<String>,
-    /// The namespace that the operator runs in [default: that of its service account, or of the kubeconfig].
+    /// Namespace of the operator [default: that of its service account, or of the kubeconfig].
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
-    /// The namespaces whose jobs are worked on: NAME[,...] [default: all].
+    /// Namespaces to watch: NAME[,...] [default: all].
     #[arg(long, env = "IPU_OPERATOR_WATCH_NAMESPACES", value_name = "LIST")]
     pub watch_namespaces: Option<String>,
-    /// The most IPUs of one instance of a new job, a power of two [default: 64].
+    /// Maximum IPUs per instance of a new job, a power of two [default: 64].
     #[arg(long, env = "IPU_OPERATOR_MAX_IPUS_PER_INSTANCE", value_name = "NUMBER")]
     pub max_ipus_per_instance: Option<u32>,
-    /// The most instances of a job [default: 1024].
+    /// Maximum instances per job [default: 1024].
     #[arg(long, env = "IPU_OPERATOR_MAX_INSTANCES", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_instances: Option<u32>,
-    /// The most instances of one job that are in the queue of the proxy, or have their partition made ready, at once [default: 64].
+    /// Maximum instances per job that are queued at the proxy or have their partition created at the same
+    /// time [default: 64].
     #[arg(long, env = "IPU_OPERATOR_MAX_REQUESTED_INSTANCES", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_requested_instances: Option<u32>,
-    /// The Service of the webhooks, whose names their certificate is for, beside those of the configurations [default: ipu-operator-webhook-svc].
+    /// Service of the webhooks; the certificate covers its names and those in the webhook configurations
+    /// [default: ipu-operator-webhook-svc].
     #[arg(long, env = "IPU_OPERATOR_WEBHOOK_SERVICE", value_name = "NAME")]
     pub webhook_service: Option<String>,
-    /// The Service of the metrics, likewise [default: ipu-operator-controller-manager-metrics].
+    /// Service of the metrics; the certificate covers its names [default:
+    /// ipu-operator-controller-manager-metrics].
     #[arg(long, env = "IPU_OPERATOR_METRICS_SERVICE", value_name = "NAME")]
     pub metrics_service: Option<String>,
-    /// Further names and addresses that the certificate is for: NAME[,...].
+    /// Additional names and addresses for the certificate: NAME[,...].
     #[arg(long, env = "IPU_OPERATOR_WEBHOOK_CERT_NAMES", value_name = "LIST")]
     pub webhook_cert_names: Option<String>,
-    /// The Secret that certificates are kept in [default: ipu-operator-admission].
+    /// Secret for the certificates [default: ipu-operator-admission].
     #[arg(long, env = "IPU_OPERATOR_WEBHOOK_SECRET", value_name = "NAME")]
     pub webhook_secret: Option<String>,
-    /// The MutatingWebhookConfiguration whose caBundle is kept right [default: ipu-operator-admission].
+    /// MutatingWebhookConfiguration whose caBundle the operator maintains [default:
+    /// ipu-operator-admission].
     #[arg(
         long,
         env = "IPU_OPERATOR_MUTATING_WEBHOOK_CONFIGURATION",
         value_name = "NAME"
     )]
     pub mutating_webhook_configuration: Option<String>,
-    /// The ValidatingWebhookConfiguration whose caBundle is kept right [default: ipu-operator-admission].
+    /// ValidatingWebhookConfiguration whose caBundle the operator maintains [default:
+    /// ipu-operator-admission].
     #[arg(
         long,
         env = "IPU_OPERATOR_VALIDATING_WEBHOOK_CONFIGURATION",
         value_name = "NAME"
     )]
     pub validating_webhook_configuration: Option<String>,
-    /// Instead of making certificates: tls.crt and tls.key of this directory; a change of them is applied within seconds, and
-    /// caBundle is up to whoever wrote them.
+    /// Directory with tls.crt and tls.key, used instead of managed certificates. Changes are applied within
+    /// seconds; the caBundle must be maintained externally.
     #[arg(long, env = "IPU_OPERATOR_WEBHOOK_CERT_DIR", value_name = "DIRECTORY")]
     pub webhook_cert_dir: Option<PathBuf>,
-    /// Likewise for the metrics [default: the certificate that the operator makes].
+    /// Directory with tls.crt and tls.key for the metrics [default: the managed certificate].
     #[arg(long, env = "IPU_OPERATOR_METRICS_CERT_DIR", value_name = "DIRECTORY")]
     pub metrics_cert_dir: Option<PathBuf>,
 }
 
-/// When an image is pulled.
+/// Image pull policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[clap(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub enum PullPolicy {
-    /// Whenever a container starts.
+    /// Pull at every container start.
     Always,
-    /// When the node does not have it.
+    /// Pull if the node lacks the image.
     #[default]
     IfNotPresent,
-    /// Never: the node has it.
+    /// Never pull; the node must have the image.
     Never,
 }
 
 impl PullPolicy {
-    /// As Kubernetes writes it.
+    /// Returns the Kubernetes spelling.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -148,111 +158,112 @@ impl PullPolicy {
     }
 }
 
-/// Why settings cannot be used.
+/// Invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} = {value:?}: {rule}")]
 #[non_exhaustive]
 pub struct SettingError {
-    /// The name of the flag, and of the key in the file.
+    /// Name of the flag and of the key in the file.
     pub name: &'static str,
-    /// What it is set to.
+    /// Configured value.
     pub value: String,
-    /// What is wrong with that, and what to do.
+    /// Violated rule and how to fix it.
     pub rule: String,
 }
 
-/// Settings that fit together.
+/// Checked settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The URL of the proxy, without a slash at its end.
+    /// URL of the proxy, without a trailing slash.
     pub proxy_url: String,
-    /// The token that is shown to the proxy.
+    /// File with the token for the proxy.
     pub proxy_token_file: Option<PathBuf>,
-    /// The certificates of those who may sign the proxy's; there if the URL is one of https, and only then.
+    /// File with the CA certificates for the proxy; set exactly if the URL is HTTPS.
     pub proxy_ca_file: Option<PathBuf>,
-    /// How the certificate of the proxy is made, if the operator makes it.
+    /// Certificate of the proxy, if the operator manages it.
     pub proxy_certificate: Option<ProxyCertificate>,
-    /// The image of the launcher's init container, with its tag.
+    /// Image of the launcher's init container, with its tag.
     pub launcher_image: Option<String>,
-    /// When that image is pulled.
+    /// Pull policy of the launcher image.
     pub launcher_image_pull_policy: PullPolicy,
-    /// Whether workers and launchers are on the host's network.
+    /// Use the host network for workers and launchers [default: true].
     pub host_network: bool,
-    /// The namespace that the operator runs in.
+    /// Namespace of the operator.
     pub namespace: String,
-    /// The namespaces whose jobs are worked on; empty for all.
+    /// Watched namespaces; empty for all.
     pub watch_namespaces: BTreeSet<String>,
-    /// What new jobs may ask for.
+    /// Limits for new jobs.
     pub rules: AdmissionRules,
-    /// The most instances of one job that are in the queue of the proxy, or have their partition made ready, at once.
+    /// Maximum instances per job that are queued at the proxy or have their partition created at the same
+    /// time.
     pub max_requested_instances: u32,
-    /// Where the webhooks listen; the first address that can be had.
+    /// Candidate addresses of the webhooks; the first available one is used.
     pub webhooks: Vec<SocketAddr>,
-    /// Where metrics are served, likewise.
+    /// Candidate addresses of the metrics.
     pub metrics: Vec<SocketAddr>,
-    /// Where probes are answered, likewise.
+    /// Candidate addresses of the probes.
     pub probes: Vec<SocketAddr>,
-    /// The Lease that operators compete for; none if there is one operator alone.
+    /// Name of the Lease; `None` without leader election.
     pub lease: Option<String>,
-    /// Where the certificates come from.
+    /// Source of the webhooks' certificates.
     pub certificates: Certificates,
-    /// The directory of the metrics' own certificate.
+    /// Directory of the metrics' own certificate.
     pub metrics_cert_dir: Option<PathBuf>,
 }
 
-/// Where the certificates of the webhooks come from.
+/// Source of the webhooks' certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Certificates {
-    /// `tls.crt` and `tls.key` of this directory.
-    Given(PathBuf),
-    /// They are made, and kept here.
-    Made(Keeping),
+    /// Directory with `tls.crt` and `tls.key`.
+    Directory(PathBuf),
+    /// The operator creates and renews the certificates.
+    Managed(ManagedCertificates),
 }
 
-/// Where certificates that are made are kept, and who is told of them.
+/// Objects of the certificates that the operator manages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Keeping {
-    /// The Secret.
+pub struct ManagedCertificates {
+    /// Secret that stores the certificates.
     pub secret: String,
-    /// The MutatingWebhookConfiguration.
+    /// MutatingWebhookConfiguration that receives the CA bundle.
     pub mutating: String,
-    /// The ValidatingWebhookConfiguration.
+    /// ValidatingWebhookConfiguration that receives the CA bundle.
     pub validating: String,
-    /// The names that the certificate is for.
+    /// DNS names and addresses of the certificate.
     pub names: BTreeSet<String>,
 }
 
-/// How the certificate of the proxy is made.
+/// Certificate of the proxy that the operator manages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProxyCertificate {
-    /// The Secret that it is kept in, for the proxy to mount.
+    /// Secret that the proxy mounts.
     pub secret: String,
-    /// The file that the operator writes the authorities to, for itself to trust.
+    /// File to which the operator writes the CA certificates for its own client.
     pub ca_file: PathBuf,
-    /// The names that the certificate is for.
+    /// DNS names and addresses of the certificate.
     pub names: BTreeSet<String>,
 }
 
 impl Settings {
-    /// The settings of a file.
+    /// Reads the settings of a file.
     ///
     /// # Errors
     ///
-    /// [`SettingError`] if it cannot be read or understood; keys that are none are errors.
+    /// [`SettingError`] if the file cannot be read or parsed, or has unknown keys.
     pub fn from_file(path: &Path) -> Result<Self, SettingError> {
-        let wrong = |rule: String| wrong("config", &path.display().to_string(), &rule);
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let invalid = |rule: String| invalid("config", &path.display().to_string(), &rule);
+        let text = std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        serde_saphyr::from_str(&text).map_err(|error| wrong(error.to_string()))
+        serde_saphyr::from_str(&text).map_err(|error| invalid(error.to_string()))
     }
 
-    /// These settings, and of `others` what is not set here.
+    /// Returns these settings; unset ones are taken from `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -293,19 +304,19 @@ impl Settings {
         }
     }
 
-    /// Checks that the settings fit together, and fills in the defaults. `namespace` is the operator's if none is set.
+    /// Checks the settings and fills in the defaults. `namespace` applies if none is set.
     ///
     /// # Errors
     ///
-    /// [`SettingError`] for the first that cannot be used.
+    /// [`SettingError`] for the first invalid setting.
     pub fn check(self, namespace: &str) -> Result<Config, SettingError> {
         let namespace = match &self.namespace {
             Some(name) if !name.is_empty() => name.clone(),
             _ => namespace.to_owned(),
         };
         let certificates = match &self.webhook_cert_dir {
-            Some(directory) => Certificates::Given(directory.clone()),
-            None => Certificates::Made(self.keeping(&namespace)?),
+            Some(directory) => Certificates::Directory(directory.clone()),
+            None => Certificates::Managed(self.managed_certificates(&namespace)?),
         };
         let proxy_url = proxy_url(self.vipu_proxy_svc.as_deref(), &namespace)?;
         check_trust(&proxy_url, self.proxy_ca_file.as_deref())?;
@@ -318,24 +329,24 @@ impl Settings {
             launcher_image: self.image()?,
             launcher_image_pull_policy: self.launcher_image_pull_policy.unwrap_or_default(),
             host_network: self.host_network.unwrap_or(true),
-            watch_namespaces: list(self.watch_namespaces.as_deref()),
+            watch_namespaces: parse_list(self.watch_namespaces.as_deref()),
             rules: self.rules()?,
-            max_requested_instances: self.requested()?,
-            webhooks: everywhere(self.webhooks_port.unwrap_or(WEBHOOKS_PORT)),
+            max_requested_instances: self.max_requested()?,
+            webhooks: all_interfaces(self.webhooks_port.unwrap_or(WEBHOOKS_PORT)),
             metrics: addresses(
                 "metrics-bind-address",
                 self.metrics_bind_address.as_deref(),
-                METRICS,
+                METRICS_ADDRESS,
             )?,
             probes: addresses(
                 "health-probe-bind-address",
                 self.health_probe_bind_address.as_deref(),
-                PROBES,
+                PROBES_ADDRESS,
             )?,
             lease: self
                 .leader_elect
                 .unwrap_or(true)
-                .then(|| or_default(&self.leader_election_id, LEASE)),
+                .then(|| or_default(&self.leader_election_id, LEASE_NAME)),
             certificates,
             metrics_cert_dir: self.metrics_cert_dir,
             namespace,
@@ -344,24 +355,25 @@ impl Settings {
 
     fn rules(&self) -> Result<AdmissionRules, SettingError> {
         let mut limits = Limits::default();
-        if let Some(most) = self.max_ipus_per_instance {
-            let count = IpuCount::try_from(most)
-                .map_err(|error| wrong("max-ipus-per-instance", &most.to_string(), &error.to_string()))?;
+        if let Some(maximum) = self.max_ipus_per_instance {
+            let count = IpuCount::try_from(maximum).map_err(|error| {
+                invalid("max-ipus-per-instance", &maximum.to_string(), &error.to_string())
+            })?;
             limits = limits.with_max_ipus(count);
         }
-        let most = self.max_instances.unwrap_or(MAX_INSTANCES);
-        Ok(AdmissionRules::new(limits).with_max_instances(most))
+        let maximum = self.max_instances.unwrap_or(MAX_INSTANCES);
+        Ok(AdmissionRules::new(limits).with_max_instances(maximum))
     }
 
-    /// A file is not held to the range of the flag.
-    fn requested(&self) -> Result<u32, SettingError> {
+    /// The range of the flag does not apply to the file.
+    fn max_requested(&self) -> Result<u32, SettingError> {
         match self.max_requested_instances.unwrap_or(Limits::MAX_REQUESTED) {
-            0 => Err(wrong(
+            0 => Err(invalid(
                 "max-requested-instances",
                 "0",
-                "must be at least 1: with 0 no job would ever have a partition",
+                "must be at least 1: with 0 no job gets a partition",
             )),
-            most => Ok(most),
+            maximum => Ok(maximum),
         }
     }
 
@@ -369,7 +381,7 @@ impl Settings {
         let Some(image) = self.launcher_image.clone().filter(|image| !image.is_empty()) else {
             return match &self.launcher_image_tag {
                 Some(tag) if !tag.is_empty() => {
-                    Err(wrong("launcher-image-tag", tag, "belongs to a launcher-image"))
+                    Err(invalid("launcher-image-tag", tag, "needs launcher-image"))
                 }
                 _ => Ok(None),
             };
@@ -392,14 +404,14 @@ impl Settings {
             return Ok(None);
         };
         let Some(ca_file) = self.proxy_ca_file.clone() else {
-            let rule = "the operator has to trust the certificate that it makes: set proxy-ca-file to a file that it may write, and \
+            let rule = "the operator must trust the certificate it creates: set proxy-ca-file to a writable file, and \
                         vipu-proxy-svc to https://";
-            return Err(wrong("proxy-secret", &secret, rule));
+            return Err(invalid("proxy-secret", &secret, rule));
         };
-        let mut names: BTreeSet<String> = service_names(PROXY, namespace).collect();
+        let mut names: BTreeSet<String> = service_names(PROXY_SERVICE, namespace).collect();
         let uri: Option<http::Uri> = url.parse().ok();
         let host = uri.as_ref().and_then(http::Uri::host);
-        // An address of version 6 has brackets in a URL.
+        // An IPv6 address has brackets in a URL.
         names.extend(host.map(|host| host.trim_matches(['[', ']']).to_owned()));
         Ok(Some(ProxyCertificate {
             secret,
@@ -408,13 +420,13 @@ impl Settings {
         }))
     }
 
-    fn keeping(&self, namespace: &str) -> Result<Keeping, SettingError> {
-        let mut names = list(self.webhook_cert_names.as_deref());
-        // One that stands for all of a domain is fine too.
+    fn managed_certificates(&self, namespace: &str) -> Result<ManagedCertificates, SettingError> {
+        let mut names = parse_list(self.webhook_cert_names.as_deref());
+        // Wildcard names are valid too.
         let is_name = |name: &&String| is_name_or_address(name.strip_prefix("*.").unwrap_or(name));
         if let Some(name) = names.iter().find(|name| !is_name(name)) {
-            let rule = "is neither an address nor a name as DNS has them: write names and addresses with commas between them";
-            return Err(wrong("webhook-cert-names", name, rule));
+            let rule = "is neither an IP address nor a DNS name: separate names and addresses with commas";
+            return Err(invalid("webhook-cert-names", name, rule));
         }
         let services = [
             (
@@ -428,45 +440,45 @@ impl Settings {
         ];
         for (setting, service) in services {
             if !is_name_or_address(&service) || service.contains(['.', ':']) {
-                return Err(wrong(
+                return Err(invalid(
                     setting,
                     &service,
-                    "is not the name of a Service: write it without its namespace",
+                    "is not a Service name: omit the namespace",
                 ));
             }
             names.extend(service_names(&service, namespace));
         }
-        Ok(Keeping {
-            secret: or_default(&self.webhook_secret, ADMISSION),
-            mutating: or_default(&self.mutating_webhook_configuration, ADMISSION),
-            validating: or_default(&self.validating_webhook_configuration, ADMISSION),
+        Ok(ManagedCertificates {
+            secret: or_default(&self.webhook_secret, ADMISSION_NAME),
+            mutating: or_default(&self.mutating_webhook_configuration, ADMISSION_NAME),
+            validating: or_default(&self.validating_webhook_configuration, ADMISSION_NAME),
             names,
         })
     }
 }
 
-/// The names of a Service within its cluster.
+/// Returns the cluster-internal names of a Service.
 fn service_names(service: &str, namespace: &str) -> impl Iterator<Item = String> + use<> {
-    let rest = [
+    let suffixes = [
         "",
         &format!(".{namespace}"),
         &format!(".{namespace}.svc"),
         &format!(".{namespace}.svc.cluster.local"),
     ];
-    rest.map(|rest| format!("{service}{rest}")).into_iter()
+    suffixes.map(|suffix| format!("{service}{suffix}")).into_iter()
 }
 
-fn or_default(given: &Option<String>, default: &str) -> String {
-    given.clone().unwrap_or_else(|| default.to_owned())
+fn or_default(value: &Option<String>, default: &str) -> String {
+    value.clone().unwrap_or_else(|| default.to_owned())
 }
 
-fn list(text: Option<&str>) -> BTreeSet<String> {
-    let words = text.unwrap_or_default().split(',').map(str::trim);
-    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+fn parse_list(text: Option<&str>) -> BTreeSet<String> {
+    let items = text.unwrap_or_default().split(',').map(str::trim);
+    items.filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-/// Every address of this host: of both families where the host has both.
-fn everywhere(port: u16) -> Vec<SocketAddr> {
+/// Returns the wildcard addresses of both families; IPv6 first.
+fn all_interfaces(port: u16) -> Vec<SocketAddr> {
     vec![
         (IpAddr::V6(Ipv6Addr::UNSPECIFIED), port).into(),
         (IpAddr::V4(Ipv4Addr::UNSPECIFIED), port).into(),
@@ -476,57 +488,57 @@ fn everywhere(port: u16) -> Vec<SocketAddr> {
 fn addresses(name: &'static str, text: Option<&str>, default: &str) -> Result<Vec<SocketAddr>, SettingError> {
     let text = text.unwrap_or(default);
     if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
-        return Ok(everywhere(port));
+        return Ok(all_interfaces(port));
     }
     text.parse().map(|address| vec![address]).map_err(|_| {
-        wrong(
+        invalid(
             name,
             text,
-            "must be :PORT, or ADDRESS:PORT with an address in digits",
+            "must be :PORT, or ADDRESS:PORT with a numeric IP address",
         )
     })
 }
 
-/// The proxy of the original operator is given without scheme or port.
-fn proxy_url(given: Option<&str>, namespace: &str) -> Result<String, SettingError> {
-    let Some(given) = given.filter(|given| !given.is_empty()) else {
-        return Ok(format!("http://{PROXY}.{namespace}.svc.cluster.local"));
+/// Returns the URL of the proxy; the original operator's setting has no scheme or port.
+fn proxy_url(value: Option<&str>, namespace: &str) -> Result<String, SettingError> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return Ok(format!("http://{PROXY_SERVICE}.{namespace}.svc.cluster.local"));
     };
     let rule = "must be HOST, HOST:PORT, or a URL of http or https without a path";
-    let refuse = || wrong("vipu-proxy-svc", given, rule);
-    let url = if given.contains("://") {
-        given.trim_end_matches('/').to_owned()
+    let error = || invalid("vipu-proxy-svc", value, rule);
+    let url = if value.contains("://") {
+        value.trim_end_matches('/').to_owned()
     } else {
-        format!("http://{given}")
+        format!("http://{value}")
     };
-    let uri: http::Uri = url.parse().map_err(|_| refuse())?;
-    let plain = matches!(uri.scheme_str(), Some("http" | "https"))
+    let uri: http::Uri = url.parse().map_err(|_| error())?;
+    let is_valid = matches!(uri.scheme_str(), Some("http" | "https"))
         && uri.host().is_some_and(|host| !host.is_empty())
         && uri.path().trim_matches('/').is_empty()
         && uri.query().is_none();
-    if plain { Ok(url) } else { Err(refuse()) }
+    if is_valid { Ok(url) } else { Err(error()) }
 }
 
-/// Nobody is trusted unless it is said who, and nobody has to be where nothing is proven.
+/// Requires a CA file for HTTPS, and rejects one for HTTP.
 fn check_trust(url: &str, ca: Option<&Path>) -> Result<(), SettingError> {
     let scheme = url.split("://").next().unwrap_or_default();
     match (scheme.eq_ignore_ascii_case("https"), ca) {
-        (true, None) => Err(wrong(
+        (true, None) => Err(invalid(
             "vipu-proxy-svc",
             url,
-            "a proxy at https has to be trusted: set proxy-ca-file to the certificates of those who may sign its own, or write http://",
+            "an HTTPS proxy needs trusted CA certificates: set proxy-ca-file, or write http://",
         )),
         (false, Some(file)) => {
             let rule = format!(
-                "is for a proxy at https, and vipu-proxy-svc comes to {url}: write https:// there, or leave proxy-ca-file out"
+                "requires an HTTPS proxy, but vipu-proxy-svc resolves to {url}: write https:// there, or unset proxy-ca-file"
             );
-            Err(wrong("proxy-ca-file", &file.display().to_string(), &rule))
+            Err(invalid("proxy-ca-file", &file.display().to_string(), &rule))
         }
         _ => Ok(()),
     }
 }
 
-fn wrong(name: &'static str, value: &str, rule: &str) -> SettingError {
+fn invalid(name: &'static str, value: &str, rule: &str) -> SettingError {
     SettingError {
         name,
         value: value.to_owned(),

@@ -1,4 +1,4 @@
-//! The door of every listener: bodies are bounded and read in time before a route sees them.
+//! Request handling of every listener: bodies are limited in size and time before a route receives them.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,36 +13,37 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tower::ServiceExt as _;
 use warp::Reply as _;
 use warp::filters::BoxedFilter;
-use warp::reply::Response as Answer;
+use warp::reply::Response as WarpResponse;
 
-/// The routes of a listener.
-pub(crate) type Routes = BoxedFilter<(Answer,)>;
+/// Routes of a listener.
+pub(crate) type Routes = BoxedFilter<(WarpResponse,)>;
 
-/// How long the body of a request may take; the API server gives up a webhook after at most 30 s.
-const READ: Duration = Duration::from_secs(10);
-/// How long an answer may take.
-const WRITE: Duration = Duration::from_secs(30);
-/// Most requests at a time that are read and worked on.
-const PLACES: usize = 64;
+/// Timeout for a request body; the API server abandons a webhook call after at most 30 s.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of concurrent requests.
+const MAX_CONCURRENT_REQUESTS: usize = 64;
 
-/// How much of bodies is held at a time, so that they do not fill the memory.
+/// Memory limits for request bodies.
 #[derive(Clone, Copy)]
 struct BodyBudget {
-    /// Up to so many bytes a body is small: as many of them as there are places are held in any case.
+    /// Maximum size of a small body, in bytes. Small bodies are limited only by the number of requests.
     small: usize,
-    /// The most bytes of larger ones, all together.
+    /// Maximum total size of all larger bodies, in bytes.
     large: usize,
-    /// How long a larger one waits for its bytes; less than the API server waits for a webhook (10 s as it is shipped).
-    patience: Duration,
+    /// Maximum wait of a larger body for its memory; shorter than the API server's default webhook timeout
+    /// (10 s).
+    timeout: Duration,
 }
 
 impl BodyBudget {
-    /// For bodies of at most `max_body` bytes: two of the largest at a time.
-    const fn of(max_body: usize) -> Self {
+    /// Creates limits for bodies of at most `max_body` bytes: two of the largest fit at a time.
+    const fn for_max_body(max_body: usize) -> Self {
         Self {
             small: 64 << 10,
             large: 2 * max_body,
-            patience: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
         }
     }
 }
@@ -50,93 +51,87 @@ impl BodyBudget {
 pub(crate) struct WebhookServer {
     routes: Routes,
     max_body: usize,
-    room: BodyBudget,
-    places: Semaphore,
+    budget: BodyBudget,
+    permits: Semaphore,
     bytes: Semaphore,
 }
 
 impl WebhookServer {
     pub(crate) fn new(routes: Routes, max_body: usize) -> Self {
-        Self::with_room(routes, max_body, BodyBudget::of(max_body))
+        Self::with_budget(routes, max_body, BodyBudget::for_max_body(max_body))
     }
 
-    fn with_room(routes: Routes, max_body: usize, room: BodyBudget) -> Self {
+    fn with_budget(routes: Routes, max_body: usize, budget: BodyBudget) -> Self {
         Self {
             routes,
             max_body,
-            room,
-            places: Semaphore::new(PLACES),
-            bytes: Semaphore::new(room.large),
+            budget,
+            permits: Semaphore::new(MAX_CONCURRENT_REQUESTS),
+            bytes: Semaphore::new(budget.large),
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
-        // Whoever waits for this keeps no place from small ones.
+    async fn respond(&self, request: Request<Incoming>) -> WarpResponse {
+        // Memory is reserved before a permit, so that waiting large bodies do not block small ones.
         let _bytes = match self.reserve(request.body()).await {
             Ok(bytes) => bytes,
-            Err(refusal) => return refusal,
+            Err(rejection) => return rejection,
         };
-        // Never closed.
-        let _place = self.places.acquire().await;
+        // The semaphore is never closed.
+        let _permit = self.permits.acquire().await;
         let request = match self.read(request).await {
             Ok(request) => request,
             Err((status, detail)) => return text(status, detail),
         };
-        let answer = warp::service(self.routes.clone()).oneshot(request);
-        match tokio::time::timeout(WRITE, answer).await {
-            Ok(answer) => answer.unwrap_or_else(|never| match never {}),
-            Err(_) => text(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "there is no answer in time".into(),
-            ),
+        let response = warp::service(self.routes.clone()).oneshot(request);
+        match tokio::time::timeout(RESPONSE_TIMEOUT, response).await {
+            Ok(response) => response.unwrap_or_else(|never| match never {}),
+            Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "the response timed out".into()),
         }
     }
 
-    /// The bytes of `body`, kept from others until its answer is there; none of a small one. What does not say how large it is counts
-    /// as the largest.
-    async fn reserve(&self, body: &Incoming) -> Result<Option<SemaphorePermit<'_>>, Answer> {
+    /// Reserves memory for `body` until its response is sent; small bodies need none. A body of unknown
+    /// size counts as the largest.
+    async fn reserve(&self, body: &Incoming) -> Result<Option<SemaphorePermit<'_>>, WarpResponse> {
         let size = body.size_hint();
-        // What says how large it is need not be sent.
+        // A declared size over the limit is rejected before the body is read.
         if size.lower() > self.max_body as u64 {
             return Err(text(StatusCode::PAYLOAD_TOO_LARGE, self.too_large()));
         }
-        let most = self.max_body as u64;
-        let bytes = size.upper().unwrap_or(most).min(most);
-        if bytes <= self.room.small as u64 {
+        let max = self.max_body as u64;
+        let bytes = size.upper().unwrap_or(max).min(max);
+        if bytes <= self.budget.small as u64 {
             return Ok(None);
         }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let reserved = tokio::time::timeout(self.room.patience, self.bytes.acquire_many(bytes)).await;
-        // Never closed.
+        let reserved = tokio::time::timeout(self.budget.timeout, self.bytes.acquire_many(bytes)).await;
+        // The semaphore is never closed.
         reserved.map(Result::ok).map_err(|_| {
-            let BodyBudget { small, large, patience } = self.room;
+            let BodyBudget { small, large, timeout } = self.budget;
             let detail = format!(
-                "bodies of more than {small} bytes have at most {large} bytes together, and within {} s there was no room for one of {bytes}; try again",
-                patience.as_secs()
+                "bodies over {small} bytes share {large} bytes; within {} s there was no capacity for one of {bytes}; try again",
+                timeout.as_secs()
             );
-            let refusal = text(StatusCode::SERVICE_UNAVAILABLE, detail);
-            // Clients of Kubernetes take it for an invitation to try again.
-            warp::reply::with_header(refusal, header::RETRY_AFTER, "1").into_response()
+            let rejection = text(StatusCode::SERVICE_UNAVAILABLE, detail);
+            // Kubernetes clients retry on this header.
+            warp::reply::with_header(rejection, header::RETRY_AFTER, "1").into_response()
         })
     }
 
     fn too_large(&self) -> String {
-        format!("a body has at most {} bytes", self.max_body)
+        format!("the body exceeds {} bytes", self.max_body)
     }
 
     async fn read(&self, request: Request<Incoming>) -> Result<Request<Full<Bytes>>, (StatusCode, String)> {
         let (head, body) = request.into_parts();
-        let read = tokio::time::timeout(READ, Limited::new(body, self.max_body).collect());
+        let read = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, self.max_body).collect());
         match read.await {
             Ok(Ok(body)) => Ok(Request::from_parts(head, Full::new(body.to_bytes()))),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 Err((StatusCode::PAYLOAD_TOO_LARGE, self.too_large()))
             }
             Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the body ended early".into())),
-            Err(_) => Err((
-                StatusCode::REQUEST_TIMEOUT,
-                "the body did not come in time".into(),
-            )),
+            Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body timed out".into())),
         }
     }
 }
@@ -146,15 +141,15 @@ impl Handler for WebhookServer {
     type Error = Infallible;
 
     async fn handle(&self, request: Request<Incoming>) -> Result<Response<Self::Body>, Infallible> {
-        let answer = self.answer(request).await;
-        Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()))
+        let response = self.respond(request).await;
+        Ok(response.map(|body| body.map_err(BoxError::from).boxed_unsync()))
     }
 }
 
-/// An answer in words.
-pub(crate) fn text(status: StatusCode, mut words: String) -> Answer {
-    words.push('\n');
-    warp::reply::with_status(words, status).into_response()
+/// Returns a plain-text response.
+pub(crate) fn text(status: StatusCode, mut message: String) -> WarpResponse {
+    message.push('\n');
+    warp::reply::with_status(message, status).into_response()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The routes of the admission webhooks: parse, ask the library, print, count.
+//! Routes of the admission webhooks: parse, review, respond, count.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::webhook_server::{Routes, text};
 const MUTATE: &str = "mutate-graphcore-ai-v1alpha1-ipujob";
 const VALIDATE: &str = "validate-graphcore-ai-v1alpha1-ipujob";
 
-/// Most reviews that are worked on at a time, each on a processor of its own: the largest takes some 60 MiB while it is, and most
+/// Maximum number of concurrent reviews, each on its own core. The largest review takes about 60 MiB; most
 /// take a fraction of a millisecond.
-const WORKED_ON: usize = 2;
+const MAX_CONCURRENT_REVIEWS: usize = 2;
 
 pub(crate) fn routes(rules: AdmissionRules, metrics: &Metrics) -> Routes {
-    let places = Arc::new(Semaphore::new(WORKED_ON));
-    let mutating = route(MUTATE, "mutate", metrics.clone(), &places, mutate);
-    let validating = route(VALIDATE, "validate", metrics.clone(), &places, move |review| {
+    let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_REVIEWS));
+    let mutating = route(MUTATE, "mutate", metrics.clone(), &permits, mutate);
+    let validating = route(VALIDATE, "validate", metrics.clone(), &permits, move |review| {
         validate(review, &rules)
     });
     mutating.or(validating).unify().boxed()
@@ -33,60 +33,60 @@ fn route(
     path: &'static str,
     webhook: &'static str,
     metrics: Metrics,
-    places: &Arc<Semaphore>,
-    ask: impl Fn(&[u8]) -> Result<ReviewResponse, ReviewError> + Clone + Send + Sync + 'static,
+    permits: &Arc<Semaphore>,
+    review_fn: impl Fn(&[u8]) -> Result<ReviewResponse, ReviewError> + Clone + Send + Sync + 'static,
 ) -> Routes {
-    let places = Arc::clone(places);
+    let permits = Arc::clone(permits);
     warp::path(path)
         .and(warp::path::end())
         .and(warp::post())
         .and(warp::body::bytes())
         .then(move |review: Bytes| {
-            let (places, metrics, ask) = (Arc::clone(&places), metrics.clone(), ask.clone());
+            let (permits, metrics, review_fn) = (Arc::clone(&permits), metrics.clone(), review_fn.clone());
             async move {
-                // Never closed.
-                let _place = places.acquire().await;
-                answer(webhook, &review, &metrics, ask)
+                // The semaphore is never closed.
+                let _permit = permits.acquire().await;
+                respond(webhook, &review, &metrics, review_fn)
             }
         })
         .boxed()
 }
 
-fn answer(
+fn respond(
     webhook: &'static str,
     review: &[u8],
     metrics: &Metrics,
-    ask: impl Fn(&[u8]) -> Result<ReviewResponse, ReviewError>,
+    review_fn: impl Fn(&[u8]) -> Result<ReviewResponse, ReviewError>,
 ) -> warp::reply::Response {
-    let began = Instant::now();
-    let answer = ask(review);
-    let outcome = match &answer {
-        Ok(answer) if answer.allowed() => "allowed",
+    let started = Instant::now();
+    let response = review_fn(review);
+    let outcome = match &response {
+        Ok(response) if response.allowed() => "allowed",
         Ok(_) => "refused",
         Err(_) => "malformed",
     };
-    metrics.reviewed(webhook, outcome, began.elapsed());
-    match answer {
-        Ok(answer) => {
-            tell(webhook, &answer);
-            warp::reply::json(&answer.to_review()).into_response()
+    metrics.record_review(webhook, outcome, started.elapsed());
+    match response {
+        Ok(response) => {
+            log_outcome(webhook, &response);
+            warp::reply::json(&response.to_review()).into_response()
         }
         Err(error) => {
-            warn!(webhook, %error, "a review is refused");
+            warn!(webhook, %error, "malformed review");
             text(StatusCode::BAD_REQUEST, error.to_string())
         }
     }
 }
 
-fn tell(webhook: &'static str, answer: &ReviewResponse) {
-    if answer.allowed() {
+fn log_outcome(webhook: &'static str, response: &ReviewResponse) {
+    if response.allowed() {
         debug!(
             webhook,
-            changes = answer.patch().len(),
-            warnings = answer.warnings().len(),
+            changes = response.patch().len(),
+            warnings = response.warnings().len(),
             "admitted"
         );
     } else {
-        info!(webhook, message = answer.message(), "refused");
+        info!(webhook, message = response.message(), "refused");
     }
 }

@@ -1,4 +1,5 @@
-//! Answers that are being sent: each must reach its client within a bounded time.
+//! Response bodies that are being sent: each reaches its client within a bounded time, or its connection
+//! closes.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,15 +14,17 @@ use tokio::time::Instant;
 
 use crate::server::BoxError;
 
-/// Marks an answer without an end of its own, such as an event stream: an extension of the response. The deadline of
-/// [`ServeOptions::answer`](crate::ServeOptions::answer) applies to each of its frames instead of to the whole.
-#[derive(Clone, Copy, Debug)]
-pub struct Endless;
-
-/// A body that keeps a guard until the connection has written the last byte or is closed.
+/// Response extension that marks an unbounded body, such as an event stream.
 ///
-/// A server drops a body once it has taken the data, which may lie in a buffer long after that. Therefore the data
-/// keep the guard, too.
+/// The deadline of [`ServeOptions::answer`](crate::ServeOptions::answer) then applies to each frame instead
+/// of the whole body.
+#[derive(Clone, Copy, Debug)]
+pub struct UnboundedBody;
+
+/// Body that keeps a guard until the connection has written the last byte or is closed.
+///
+/// hyper drops a body as soon as it has read the data, which may stay in a buffer long after that. Therefore
+/// each data frame keeps the guard, too.
 pub struct GuardedBody<B> {
     body: Pin<Box<B>>,
     guard: Guard,
@@ -30,34 +33,36 @@ pub struct GuardedBody<B> {
 type AnyGuard = Arc<dyn Any + Send + Sync>;
 
 enum Guard {
-    Whole(AnyGuard),
-    /// A guard for a frame of this many bytes.
-    Frames(Box<dyn FnMut(usize) -> Result<AnyGuard, BoxError> + Send>),
+    Body(AnyGuard),
+    /// Creates the guard of a frame from its size in bytes.
+    PerFrame(Box<dyn FnMut(usize) -> Result<AnyGuard, BoxError> + Send>),
 }
 
 impl<B> std::fmt::Debug for GuardedBody<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held").finish_non_exhaustive()
+        f.debug_struct("GuardedBody").finish_non_exhaustive()
     }
 }
 
 impl<B> GuardedBody<B> {
-    /// Returns `body` with a guard.
+    /// Creates a body that keeps `guard` until all of it is sent.
     pub fn new(body: B, guard: impl Send + Sync + 'static) -> Self {
         Self {
             body: Box::pin(body),
-            guard: Guard::Whole(Arc::new(guard)),
+            guard: Guard::Body(Arc::new(guard)),
         }
     }
 
-    /// Returns `body` with a guard for each frame, by its size in bytes. The body ends with the error of `guard`.
-    pub fn each_frame<G: Send + Sync + 'static>(
+    /// Creates a body that keeps a guard for each frame, which `guard` creates from its size in bytes.
+    ///
+    /// An error of `guard` ends the body.
+    pub fn with_frame_guards<G: Send + Sync + 'static>(
         body: B,
         mut guard: impl FnMut(usize) -> Result<G, BoxError> + Send + 'static,
     ) -> Self {
         Self {
             body: Box::pin(body),
-            guard: Guard::Frames(Box::new(move |size| Ok(Arc::new(guard(size)?)))),
+            guard: Guard::PerFrame(Box::new(move |size| Ok(Arc::new(guard(size)?)))),
         }
     }
 }
@@ -77,10 +82,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for GuardedBody<B> {
             Err(other) => other,
             Ok(data) => {
                 let guard = match &mut self.guard {
-                    Guard::Whole(guard) => Arc::clone(guard),
-                    Guard::Frames(guard) => guard(data.len())?,
+                    Guard::Body(guard) => Arc::clone(guard),
+                    Guard::PerFrame(guard) => guard(data.len())?,
                 };
-                Frame::data(Bytes::from_owner(HeldData { data, _guard: guard }))
+                Frame::data(Bytes::from_owner(GuardedData { data, _guard: guard }))
             }
         };
         Poll::Ready(Some(Ok(frame)))
@@ -95,72 +100,75 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for GuardedBody<B> {
     }
 }
 
-struct HeldData {
+struct GuardedData {
     data: Bytes,
     _guard: AnyGuard,
 }
 
-impl AsRef<[u8]> for HeldData {
+impl AsRef<[u8]> for GuardedData {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }
 
-/// The answers that one connection is sending.
+/// Responses that one connection is sending.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<Open>);
+pub(crate) struct PendingResponses(Mutex<StartTimes>);
 
 #[derive(Debug, Default)]
-struct Open {
-    next: u64,
-    /// Start times; a later answer has a greater number.
-    began: BTreeMap<u64, Instant>,
+struct StartTimes {
+    next_number: u64,
+    /// Start times by number; a later response has a greater number.
+    by_number: BTreeMap<u64, Instant>,
 }
 
-/// An answer, or a frame of one, until it is sent.
+/// Guard of a response, or of one of its frames, until it is sent.
 #[derive(Debug)]
-pub(crate) struct Sending {
+pub(crate) struct ResponseGuard {
     number: u64,
-    answers: Arc<Answers>,
+    responses: Arc<PendingResponses>,
 }
 
-impl Answers {
-    /// Starts the clock of an answer.
-    pub(crate) fn begin(self: &Arc<Self>) -> Sending {
-        let mut open = self.open();
-        let number = open.next;
-        open.next += 1;
-        open.began.insert(number, Instant::now());
-        Sending {
+impl PendingResponses {
+    /// Starts the timer of a response.
+    pub(crate) fn start(self: &Arc<Self>) -> ResponseGuard {
+        let mut started = self.lock();
+        let number = started.next_number;
+        started.next_number += 1;
+        started.by_number.insert(number, Instant::now());
+        ResponseGuard {
             number,
-            answers: Arc::clone(self),
+            responses: Arc::clone(self),
         }
     }
 
-    /// Returns as soon as an answer has been under way for `deadline`.
-    pub(crate) async fn overdue(&self, deadline: Duration) {
+    /// Returns as soon as a response has been pending for `deadline`.
+    pub(crate) async fn until_overdue(&self, deadline: Duration) {
         loop {
-            let began = self.oldest().unwrap_or_else(Instant::now);
-            tokio::time::sleep_until(began + deadline).await;
-            if self.oldest().is_some_and(|began| began.elapsed() >= deadline) {
+            let started = self.oldest_start().unwrap_or_else(Instant::now);
+            tokio::time::sleep_until(started + deadline).await;
+            if self
+                .oldest_start()
+                .is_some_and(|started| started.elapsed() >= deadline)
+            {
                 return;
             }
         }
     }
 
-    fn oldest(&self) -> Option<Instant> {
-        self.open().began.values().next().copied()
+    fn oldest_start(&self) -> Option<Instant> {
+        self.lock().by_number.values().next().copied()
     }
 
-    // Nothing panics while it is locked.
-    fn open(&self) -> MutexGuard<'_, Open> {
+    // No code panics while it holds the lock.
+    fn lock(&self) -> MutexGuard<'_, StartTimes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Sending {
+impl Drop for ResponseGuard {
     fn drop(&mut self) {
-        self.answers.open().began.remove(&self.number);
+        self.responses.lock().by_number.remove(&self.number);
     }
 }
 
@@ -171,22 +179,22 @@ mod tests {
     const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_overdue_at_its_deadline_however_many_others_were_sent() {
-        let answers = Arc::new(Answers::default());
-        let began = Instant::now();
+    async fn a_response_is_overdue_at_its_deadline_regardless_of_later_responses() {
+        let responses = Arc::new(PendingResponses::default());
+        let started = Instant::now();
         let overdue = tokio::spawn({
-            let answers = Arc::clone(&answers);
-            async move { answers.overdue(RESPONSE_TIMEOUT).await }
+            let responses = Arc::clone(&responses);
+            async move { responses.until_overdue(RESPONSE_TIMEOUT).await }
         });
         tokio::time::sleep(RESPONSE_TIMEOUT / 2).await;
-        let stuck = answers.begin();
+        let stuck = responses.start();
         for _ in 0..8 {
-            drop(answers.begin());
+            drop(responses.start());
             tokio::time::sleep(RESPONSE_TIMEOUT / 16).await;
         }
         overdue.await.unwrap();
         assert_eq!(
-            began.elapsed().as_secs(),
+            started.elapsed().as_secs(),
             (RESPONSE_TIMEOUT + RESPONSE_TIMEOUT / 2).as_secs()
         );
         drop(stuck);

@@ -1,11 +1,12 @@
-//! The shell of HTTP services: one listener for HTTP/1.1 and HTTP/2, TLS, limits, graceful shutdown.
+//! HTTP server library: one listener for HTTP/1.1 and HTTP/2, TLS, limits, graceful shutdown.
 //!
-//! [`serve`] accepts connections and hands each request to a [`Handler`], with the [`Peer`] who asks among its extensions,
-//! until it is told to stop; then it lets open calls end for a bounded time. [`Tls`] is TLS from PEM files, which may change
-//! meanwhile, or from PEM in memory.
-//! [`ServeOptions`] bound what a peer may cost: connections, the time for a handshake, for the headers of a request and
-//! between requests, the time that an answer may wait to be taken, and the time until all of it is sent. Connections of
-//! clients that no request has identified have limits of their own ([`UnidentifiedLimits`]).
+//! [`serve`] accepts connections and passes each request to a [`Handler`], with the client as a [`Peer`]
+//! among the request extensions. After the stop signal it waits a bounded time for open requests. [`Tls`]
+//! loads PEM files and reloads them when they change, or takes PEM from memory.
+//!
+//! [`ServeOptions`] limits the resources of a client: the number of connections, and the time for a
+//! handshake, for the headers of a request, between requests, between two writes and until a response is
+//! sent. Connections of clients that no request has identified have separate limits ([`UnidentifiedLimits`]).
 
 mod answers;
 mod peer;
@@ -14,7 +15,7 @@ mod tls;
 mod unidentified;
 mod write_timeout;
 
-pub use answers::{Endless, GuardedBody};
+pub use answers::{GuardedBody, UnboundedBody};
 pub use peer::Peer;
 pub use server::{BoxError, Handler, ServeOptions, serve};
 pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles, TlsPem};

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The client end of a connection.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use rustls::pki_types::CertificateDer;
 
 use crate::unidentified::Connection;
 
-/// The bits of an IPv6 address that name a network: a client has all addresses of a /64.
+/// Prefix length of an IPv6 network in bits: one client can use all addresses of a /64.
 const NETWORK_BITS: u32 = 64;
 
-/// Who asks: among the extensions of every request that [`serve`](crate::serve) hands on.
+/// Client of a request, an extension of every request that [`serve`](crate::serve) passes to the handler.
 #[derive(Clone, Debug)]
 pub struct Peer {
     address: SocketAddr,
@@ -20,9 +20,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A peer without a certificate.
+    /// Creates a peer without a certificate.
     #[must_use]
-    pub fn at(address: SocketAddr) -> Self {
+    pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
             local: None,
@@ -31,13 +31,13 @@ impl Peer {
         }
     }
 
-    /// The peer, with its connection.
-    pub(crate) fn on(mut self, connection: Connection) -> Self {
+    /// Sets the connection of the peer.
+    pub(crate) fn with_connection(mut self, connection: Connection) -> Self {
         self.connection = connection;
         self
     }
 
-    /// The peer, which proved to have the key of `certificate`. A certificate that cannot be read has no names.
+    /// Sets the names of the verified client `certificate`. An unreadable certificate has no names.
     pub(crate) fn with_certificate(mut self, certificate: &CertificateDer<'_>) -> Self {
         self.names = webpki::EndEntityCert::try_from(certificate)
             .map(|certificate| {
@@ -49,26 +49,26 @@ impl Peer {
         self
     }
 
-    /// The peer of a connection whose address here is `local`.
+    /// Sets the local address of the connection.
     #[must_use]
-    pub const fn reached_at(mut self, local: Option<SocketAddr>) -> Self {
+    pub const fn with_local_address(mut self, local: Option<SocketAddr>) -> Self {
         self.local = local;
         self
     }
 
-    /// The address of this end, if it is known.
+    /// Local address of the connection, if available.
     #[must_use]
     pub const fn local_address(&self) -> Option<SocketAddr> {
         self.local
     }
 
-    /// The address of the other end.
+    /// Remote address of the connection.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address without its port; of an IPv6 address the /64 network, all of which one client may have.
+    /// Remote address without its port. For IPv6 it is the /64 network, all of which one client can use.
     #[must_use]
     pub fn network(&self) -> IpAddr {
         match self.address.ip().to_canonical() {
@@ -80,14 +80,15 @@ impl Peer {
         }
     }
 
-    /// Exempts the connection from [`UnidentifiedLimits`](crate::UnidentifiedLimits): the handler has identified its
-    /// client.
+    /// Exempts the connection from [`UnidentifiedLimits`](crate::UnidentifiedLimits), because the handler has
+    /// identified its client.
     pub fn identify(&self) {
-        self.connection.leave();
+        self.connection.release();
     }
 
-    /// The names that the peer's certificate was issued for, those in the form of a URI (SPIFFE ids) before DNS names.
-    /// Empty without a certificate; one that is not signed by a trusted issuer never comes this far.
+    /// Subject alternative names of the client certificate, URIs (SPIFFE ids) before DNS names.
+    ///
+    /// Empty without a certificate. The TLS handshake has already refused certificates of untrusted issuers.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
@@ -106,7 +107,7 @@ mod tests {
             ("[2001:db8:1:2:3:4:5:6]:80", "2001:db8:1:2::"),
             ("[::1]:80", "::"),
         ] {
-            let peer = Peer::at(address.parse().unwrap());
+            let peer = Peer::new(address.parse().unwrap());
             assert_eq!(peer.network(), network.parse::<IpAddr>().unwrap(), "{address}");
         }
     }

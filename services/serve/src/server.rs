@@ -1,4 +1,4 @@
-//! Connections: accepted, bounded, spoken to, and ended.
+//! Accept loop, connection limits and graceful shutdown.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,64 +17,64 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use crate::answers::{Answers, Endless, GuardedBody};
+use crate::answers::{GuardedBody, PendingResponses, UnboundedBody};
 use crate::peer::Peer;
 use crate::tls::Tls;
 use crate::unidentified::{Connection, UnidentifiedClients, UnidentifiedLimits};
-use crate::write_timeout::Stall;
+use crate::write_timeout::WriteTimeout;
 
-/// The pause after a failed accept, such as for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Pause after a failed `accept`, for example because the process has no free file descriptor.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// An error of any kind.
+/// Boxed error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What answers requests.
+/// Handler of HTTP requests.
 pub trait Handler: Send + Sync + 'static {
-    /// The body of its answers.
+    /// Body of the responses.
     type Body: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
-    /// Why there is no answer; the connection ends then.
+    /// Reason for a missing response; the connection closes then.
     type Error: Into<BoxError>;
 
-    /// One request and its answer. [`Peer`] is among the request's extensions. It is dropped when the peer goes away.
+    /// Handles one request. [`Peer`] is among its extensions. The server drops the future when the client
+    /// disconnects.
     fn handle(
         &self,
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Self::Body>, Self::Error>> + Send;
 
-    /// Whether a connection that has come in is spoken to; otherwise it is closed at once.
+    /// Returns whether new connections are accepted; otherwise the server closes them at once.
     fn accepts(&self) -> bool {
         true
     }
 }
 
-/// What a peer may cost.
+/// Limits and timeouts of [`serve`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ServeOptions {
-    /// Speak TLS only.
+    /// TLS of the listener; none serves plain HTTP.
     pub tls: Option<Tls>,
-    /// Most connections at a time; further ones wait to be accepted. The default, 1024, is what a process may have open
-    /// on most systems unless told otherwise.
+    /// Maximum number of open connections; further ones wait to be accepted. The default, 1024, is the
+    /// default limit of open files of a process on most systems.
     pub connections: usize,
-    /// Limits of connections on which no request has identified its client. None by default: the handler then need not
-    /// call [`Peer::identify`].
+    /// Limits of connections on which no request has identified its client. None by default: the handler then
+    /// need not call [`Peer::identify`].
     pub unidentified: Option<UnidentifiedLimits>,
-    /// How long a TLS handshake may take.
+    /// Timeout of a TLS handshake.
     pub handshake: Duration,
-    /// How long the head of the first request may take to arrive, after the handshake.
+    /// Timeout of the head of the first request, measured from the end of the handshake.
     pub first_request: Duration,
-    /// How long the headers of a request may take, from the beginning of the connection or the end of the request before on: a
-    /// connection of HTTP/1.1 on which nothing is asked for so long is closed. One of HTTP/2 is closed when its peer does not
-    /// answer a ping after that time.
+    /// Timeout of the headers of a request, measured from the start of the connection or the end of the
+    /// previous request. It closes idle HTTP/1.1 connections. An HTTP/2 connection closes when its peer does
+    /// not answer a ping after that time.
     pub idle: Duration,
-    /// How long an answer may wait for the peer to take more of it. The time in which there is nothing to take does not
-    /// count.
+    /// Timeout of a write to a peer that reads nothing. Time without a pending write does not count.
     pub stall: Duration,
-    /// How long an answer may take from its beginning until its last byte is sent; then its connection is closed. For an
-    /// [`Endless`] answer it is how long each frame may take.
+    /// Timeout of a response from its start until its last byte is sent; then its connection is closed. For
+    /// an [`UnboundedBody`] it is the timeout of each frame.
     pub answer: Duration,
-    /// How long open calls may go on when the server is told to stop.
+    /// Time that open requests have to finish after the stop signal.
     pub grace: Duration,
 }
 
@@ -110,7 +110,8 @@ impl std::fmt::Debug for ServeOptions {
     }
 }
 
-/// Serves until `stop` changes or its sender is dropped, then lets open calls end for the grace of the options.
+/// Serves until `stop` changes or its sender is dropped, then waits up to the grace of the options for open
+/// requests.
 pub async fn serve<H: Handler>(
     listener: TcpListener,
     handler: Arc<H>,
@@ -118,46 +119,46 @@ pub async fn serve<H: Handler>(
     mut stop: watch::Receiver<()>,
 ) {
     let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(options.connections));
+    let permits = Arc::new(Semaphore::new(options.connections));
     let unidentified = options
         .unidentified
         .map(|limits| Arc::new(UnidentifiedClients::new(limits)));
     let mut connections = JoinSet::new();
     let mut reloads = JoinSet::new();
     if let Some(tls) = options.tls.clone() {
-        reloads.spawn(tls.follow());
+        reloads.spawn(tls.watch_files());
     }
     loop {
         let accepted = async {
-            // It is never closed.
-            let place = Arc::clone(&places).acquire_owned().await.ok();
-            (place, listener.accept().await)
+            // The semaphore is never closed.
+            let permit = Arc::clone(&permits).acquire_owned().await.ok();
+            (permit, listener.accept().await)
         };
         tokio::select! {
-            // A dropped sender is the end too.
+            // A dropped sender stops the server, too.
             _ = stop.changed() => break,
             Some(_) = connections.join_next() => {}
-            (place, accepted) = accepted => match accepted {
+            (permit, accepted) = accepted => match accepted {
                 Ok((stream, _)) if !handler.accepts() => drop(stream),
                 Ok((stream, address)) => {
                     debug!(%address, "connected");
                     let (handler, watcher) = (Arc::clone(&handler), graceful.watcher());
                     let options = options.clone();
-                    let network = Peer::at(address).network();
-                    let connection = unidentified.as_ref().map(|all| all.admit(network)).unwrap_or_default();
+                    let network = Peer::new(address).network();
+                    let connection = unidentified.as_ref().map(|clients| clients.admit(network)).unwrap_or_default();
                     connections.spawn(async move {
-                        let peer = Peer::at(address).on(connection.clone());
-                        let _counted = ConnectionCount(connection.clone());
+                        let peer = Peer::new(address).with_connection(connection.clone());
+                        let _guard = UnidentifiedGuard(connection.clone());
                         tokio::select! {
-                            () = connect(stream, peer, handler, &options, watcher) => {}
+                            () = handle_connection(stream, peer, handler, &options, watcher) => {}
                             () = connection.closed() => debug!(%address, "closed for a newer connection"),
                         }
-                        drop(place);
+                        drop(permit);
                     });
                 }
                 Err(error) => {
                     warn!(%error, "accept");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 }
             },
         }
@@ -168,31 +169,31 @@ pub async fn serve<H: Handler>(
         .is_err()
     {
         warn!(
-            calls = connections.len(),
-            "ended connections that did not end by themselves"
+            connections = connections.len(),
+            "closed connections that did not finish within the grace period"
         );
     }
     connections.shutdown().await;
 }
 
 /// Counts a connection until it ends.
-struct ConnectionCount(Connection);
+struct UnidentifiedGuard(Connection);
 
-impl Drop for ConnectionCount {
+impl Drop for UnidentifiedGuard {
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.release();
     }
 }
 
-/// Most requests of a connection of HTTP/2 at a time: the least that RFC 9113 recommends.
-const STREAMS: u32 = 100;
-/// The most bytes of an answer that HTTP/2 takes before the client asks for them.
-const UNSENT: usize = 64 << 10;
-/// The most bytes of bodies that a connection of HTTP/2 holds before anybody reads them.
+/// Maximum number of concurrent HTTP/2 requests of a connection: the minimum that RFC 9113 recommends.
+const MAX_CONCURRENT_STREAMS: u32 = 100;
+/// Maximum bytes of a response that HTTP/2 buffers beyond the window of the client.
+const MAX_SEND_BUFFER_BYTES: usize = 64 << 10;
+/// Maximum bytes of request bodies that an HTTP/2 connection buffers before the handler reads them.
 const MAX_UNREAD_BYTES: u32 = 256 << 10;
 
-/// One connection, from its handshake to its end.
-async fn connect<H: Handler>(
+/// Serves one connection, from its handshake to its end.
+async fn handle_connection<H: Handler>(
     stream: TcpStream,
     peer: Peer,
     handler: Arc<H>,
@@ -202,7 +203,7 @@ async fn connect<H: Handler>(
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "set nodelay");
     }
-    let peer = peer.reached_at(stream.local_addr().ok());
+    let peer = peer.with_local_address(stream.local_addr().ok());
     let Some(tls) = &options.tls else {
         return serve_connection(stream, peer, handler, options, watcher).await;
     };
@@ -217,7 +218,7 @@ async fn connect<H: Handler>(
             serve_connection(stream, peer, handler, options, watcher).await;
         }
         Ok(Err(error)) => info!(%error, %address, "TLS handshake"),
-        Err(_) => info!(%address, "TLS handshake took too long"),
+        Err(_) => info!(%address, "TLS handshake timed out"),
     }
 }
 
@@ -230,21 +231,21 @@ async fn serve_connection<S, H: Handler>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (answers, first) = (Arc::new(Answers::default()), Arc::new(Notify::new()));
+    let (pending, first_request) = (Arc::new(PendingResponses::default()), Arc::new(Notify::new()));
     let service = service_fn({
-        let (answers, first) = (Arc::clone(&answers), Arc::clone(&first));
+        let (pending, first_request) = (Arc::clone(&pending), Arc::clone(&first_request));
         move |mut request: Request<Incoming>| {
-            first.notify_one();
-            let (handler, answers) = (Arc::clone(&handler), Arc::clone(&answers));
+            first_request.notify_one();
+            let (handler, pending) = (Arc::clone(&handler), Arc::clone(&pending));
             request.extensions_mut().insert(peer.clone());
             async move {
-                let answer = handler.handle(request).await?;
-                let endless = answer.extensions().get::<Endless>().is_some();
-                Ok::<_, H::Error>(answer.map(|body| {
-                    if endless {
-                        GuardedBody::each_frame(body, move |_| Ok(answers.begin()))
+                let response = handler.handle(request).await?;
+                let is_unbounded = response.extensions().get::<UnboundedBody>().is_some();
+                Ok::<_, H::Error>(response.map(|body| {
+                    if is_unbounded {
+                        GuardedBody::with_frame_guards(body, move |_| Ok(pending.start()))
                     } else {
-                        GuardedBody::new(body, answers.begin())
+                        GuardedBody::new(body, pending.start())
                     }
                 }))
             }
@@ -257,18 +258,18 @@ async fn serve_connection<S, H: Handler>(
         .header_read_timeout(options.idle);
     builder
         .http2()
-        .max_concurrent_streams(STREAMS)
-        .max_send_buf_size(UNSENT)
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
         .initial_connection_window_size(MAX_UNREAD_BYTES)
         .initial_stream_window_size(MAX_UNREAD_BYTES)
         .timer(TokioTimer::new())
         .keep_alive_interval(options.idle);
-    let stream = Stall::new(stream, options.stall);
+    let stream = WriteTimeout::new(stream, options.stall);
     let connection = builder
         .serve_connection(TokioIo::new(stream), service)
         .into_owned();
-    let no_request = async {
-        let request = tokio::time::timeout(options.first_request, first.notified());
+    let request_timeout = async {
+        let request = tokio::time::timeout(options.first_request, first_request.notified());
         if request.await.is_ok() {
             std::future::pending::<()>().await;
         }
@@ -277,12 +278,12 @@ async fn serve_connection<S, H: Handler>(
         ended = watcher.watch(connection) => if let Err(error) = ended {
             debug!(error = %Chain(&*error), "connection ended");
         },
-        () = answers.overdue(options.answer) => debug!("connection closed: an answer was not sent in time"),
-        () = no_request => debug!("connection closed: no request arrived in time"),
+        () = pending.until_overdue(options.answer) => debug!("connection closed: a response was not sent in time"),
+        () = request_timeout => debug!("connection closed: no request arrived in time"),
     }
 }
 
-/// An error with its sources, for the log.
+/// Displays an error with its sources, for the log.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn std::error::Error + 'static));
 
 impl std::fmt::Display for Chain<'_> {

@@ -1,4 +1,4 @@
-//! TLS: the server shows its certificate and, if told to, asks clients for one.
+//! TLS of a server, with optional client certificates.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,51 +15,51 @@ use tracing::{error, info};
 
 use crate::server::Chain;
 
-/// Whether clients show certificates. Those that do have to show one of the named issuers.
+/// Client authentication by certificate. The server refuses a certificate of any other issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientCertificates {
-    /// They are not asked for any.
+    /// The server requests no client certificate.
     NotAsked,
-    /// They may show one; the file has the certificates of those who may issue them.
-    Welcome(PathBuf),
-    /// Who shows none is not connected; the file has the certificates of those who may issue them.
+    /// A client can send a certificate; the PEM file has the trusted issuers.
+    Optional(PathBuf),
+    /// The server refuses clients without a certificate; the PEM file has the trusted issuers.
     Required(PathBuf),
 }
 
 impl ClientCertificates {
-    /// The file of the issuers.
+    /// Returns the file of the trusted issuers.
     fn issuers(&self) -> Option<&Path> {
         match self {
             Self::NotAsked => None,
-            Self::Welcome(path) | Self::Required(path) => Some(path),
+            Self::Optional(path) | Self::Required(path) => Some(path),
         }
     }
 }
 
-/// The PEM files of a server.
+/// PEM files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The server's certificate, with its chain behind it.
+    /// Server certificate, followed by its chain.
     pub certificate: PathBuf,
-    /// The private key of that certificate.
+    /// Private key of that certificate.
     pub key: PathBuf,
-    /// Whether clients prove themselves too.
+    /// Client authentication.
     pub clients: ClientCertificates,
 }
 
-/// Certificate and key of a server, in PEM, for one that has them in memory alone. The key is never shown.
+/// Certificate and key of a server, as PEM in memory. `Debug` omits the key.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsPem {
-    /// The server's certificate, with its chain behind it.
+    /// Server certificate, followed by its chain.
     pub certificate: String,
-    /// The private key of that certificate.
+    /// Private key of that certificate.
     pub key: String,
 }
 
 impl TlsPem {
-    /// This certificate with its key.
+    /// Creates a pair of certificate and key.
     #[must_use]
     pub fn new(certificate: impl Into<String>, key: impl Into<String>) -> Self {
         Self {
@@ -85,56 +85,59 @@ impl fmt::Debug for TlsPem {
     }
 }
 
-/// Why TLS cannot be offered.
+/// Error of the TLS configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A PEM file cannot be read.
     #[error("read {}", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Cause.
         source: pem::Error,
     },
-    /// The certificates of issuers cannot be used.
+    /// The certificates of the issuers are unusable.
     #[error("use {} to check clients", path.display())]
     ClientCa {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Cause.
         source: VerifierBuilderError,
     },
-    /// Certificate and key cannot be used, or do not belong together.
+    /// Certificate and key are unusable, or do not match.
     #[error("use {} with its key", path.display())]
     Certificate {
-        /// The file of the certificate.
+        /// Path of the certificate.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Cause.
         source: rustls::Error,
     },
 }
 
-/// How often the files are looked at. What mounts them may need most of the minute within which changes are promised.
+/// Interval between two reads of the files. Changes apply within a minute, of which a volume mount may need
+/// the most.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A TLS server of PEM files or of PEM in memory, which speaks HTTP/2 and HTTP/1.1. Clones share it. As long as it
-/// [serves](crate::serve), it looks for other content of its files every two seconds, and what is in memory is
-/// [replaced](Tls::replace): new connections are made with that, open ones go on.
+/// TLS configuration of a server for HTTP/2 and HTTP/1.1, from PEM files or from PEM in memory. Clones share
+/// it.
+///
+/// While [`serve`](crate::serve) runs, it reloads changed files every two seconds. [`Tls::replace`] exchanges
+/// PEM in memory. New connections use the new certificate; open ones continue.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 
 struct Inner {
     files: TlsFiles,
-    kept: PemSource,
+    source: PemSource,
     current: RwLock<LoadedPem>,
 }
 
-/// Where the content comes from.
+/// Source of certificate and key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PemSource {
-    InFiles,
-    InMemory,
+    Files,
+    Memory,
 }
 
 struct LoadedPem {
@@ -142,7 +145,7 @@ struct LoadedPem {
     content: Content,
 }
 
-/// What was in the files.
+/// PEM content of the files.
 #[derive(PartialEq, Eq)]
 struct Content {
     certificate: Vec<u8>,
@@ -168,11 +171,11 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// A server of these files.
+    /// Loads the TLS configuration from `files`.
     ///
     /// # Errors
     ///
-    /// [`TlsError`] names the file that cannot be used.
+    /// [`TlsError`] names the unusable file.
     pub fn of(files: TlsFiles) -> Result<Self, TlsError> {
         let content = Content::read(&files)?;
         let current = LoadedPem {
@@ -181,18 +184,18 @@ impl Tls {
         };
         Ok(Self(Arc::new(Inner {
             files,
-            kept: PemSource::InFiles,
+            source: PemSource::Files,
             current: RwLock::new(current),
         })))
     }
 
-    /// A server of a certificate in memory, which asks clients for none.
+    /// Loads the TLS configuration from memory, without client certificates.
     ///
     /// # Errors
     ///
-    /// [`TlsError`] if certificate and key cannot be used.
+    /// [`TlsError`] if certificate and key are unusable.
     pub fn of_pem(pem: &TlsPem) -> Result<Self, TlsError> {
-        // What errors name instead of a file.
+        // Errors name these instead of a file.
         let files = TlsFiles {
             certificate: "the certificate in memory".into(),
             key: "the key in memory".into(),
@@ -205,34 +208,35 @@ impl Tls {
         };
         Ok(Self(Arc::new(Inner {
             files,
-            kept: PemSource::InMemory,
+            source: PemSource::Memory,
             current: RwLock::new(current),
         })))
     }
 
-    /// Makes new connections with another certificate from now on; open ones go on. One of files looks at them again.
+    /// Replaces the certificate of new connections; open ones continue. A configuration from files reloads
+    /// them later.
     ///
     /// # Errors
     ///
-    /// [`TlsError`] if certificate and key cannot be used; what was there before stays.
+    /// [`TlsError`] if certificate and key are unusable; the previous ones stay in use.
     pub fn replace(&self, pem: &TlsPem) -> Result<(), TlsError> {
         self.install(pem.content())
     }
 
     fn install(&self, content: Content) -> Result<(), TlsError> {
         let acceptor = acceptor(&self.0.files, &content)?;
-        // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
+        // No code panics while it holds the lock, so that a poisoned lock still has a complete value.
         *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = LoadedPem { acceptor, content };
         Ok(())
     }
 
-    /// Looks at the files now, and answers whether they have other content, which is then used. That need not be waited for.
+    /// Reloads the files now, without waiting for the interval; returns whether their content has changed.
     ///
     /// # Errors
     ///
-    /// [`TlsError`] names the file that cannot be used; what was there before stays.
+    /// [`TlsError`] names the unusable file; the previous content stays in use.
     pub fn reload(&self) -> Result<bool, TlsError> {
-        if self.0.kept == PemSource::InMemory {
+        if self.0.source == PemSource::Memory {
             return Ok(false);
         }
         let content = Content::read(&self.0.files)?;
@@ -249,29 +253,32 @@ impl Tls {
         current.acceptor.clone()
     }
 
-    /// Looks at the files again and again.
-    pub(crate) async fn follow(self) {
-        if self.0.kept == PemSource::InMemory {
+    /// Reloads the files at every [`RELOAD_INTERVAL`].
+    pub(crate) async fn watch_files(self) {
+        if self.0.source == PemSource::Memory {
             return;
         }
-        let mut told = String::new();
+        let mut logged = String::new();
         loop {
             tokio::time::sleep(RELOAD_INTERVAL).await;
             let tls = self.clone();
             let error = match tokio::task::spawn_blocking(move || tls.reload()).await {
                 Ok(Ok(false)) => continue,
                 Ok(Ok(true)) => {
-                    info!(certificate = %self.0.files.certificate.display(), "certificates were changed and are used");
-                    told.clear();
+                    info!(certificate = %self.0.files.certificate.display(), "reloaded changed certificates");
+                    logged.clear();
                     continue;
                 }
                 Ok(Err(error)) => Chain(&error).to_string(),
                 Err(error) => error.to_string(),
             };
-            // Certificate and key may be seen in the middle of their exchange: then the next look finds both.
-            if error != told {
-                error!(error, "changed certificates are not used; those before stay");
-                told = error;
+            // A read between the writes of certificate and key fails; the next one finds both.
+            if error != logged {
+                error!(
+                    error,
+                    "cannot use changed certificates; keeping the previous ones"
+                );
+                logged = error;
             }
         }
     }
@@ -298,14 +305,14 @@ fn acceptor(files: &TlsFiles, content: &Content) -> Result<TlsAcceptor, TlsError
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Asks for certificates of these issuers.
+/// Builds a verifier for client certificates of these issuers.
 fn verifier(clients: &ClientCertificates, issuers: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let path = clients.issuers().unwrap_or(Path::new(""));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates(path, issuers)?);
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    if matches!(clients, ClientCertificates::Welcome(_)) {
+    if matches!(clients, ClientCertificates::Optional(_)) {
         builder = builder.allow_unauthenticated();
     }
     builder.build().map_err(|source| TlsError::ClientCa {

@@ -1,4 +1,5 @@
-//! Connections on which no request has identified its client yet: bounded, and the oldest is closed for a new one.
+//! Limits of connections on which no request has identified its client: a new connection closes the oldest
+//! one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,39 +7,44 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Limits of connections on which no request has identified its client with [`Peer::identify`](crate::Peer::identify).
+/// Limits of connections on which no request has identified its client with
+/// [`Peer::identify`](crate::Peer::identify).
 ///
-/// A connection beyond a limit is accepted and an older one closed, because a connection shows only later whether it
-/// is of an identified client.
+/// Beyond a limit the server accepts the new connection and closes an older one, because only a later request
+/// can identify the client of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnidentifiedLimits {
-    /// Most connections. Beyond it the network with the most connections loses its oldest.
+    /// Maximum number of connections. Beyond it the network with the most connections loses its oldest one.
     pub total: usize,
-    /// Most connections of one [network](crate::Peer::network). Beyond it the network loses its oldest.
+    /// Maximum number of connections of one [network](crate::Peer::network). Beyond it the network loses its
+    /// oldest one.
     pub per_network: usize,
 }
 
-/// All of them.
+/// Unidentified connections of one server.
 #[derive(Debug)]
 pub(crate) struct UnidentifiedClients {
     limits: UnidentifiedLimits,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
-    next: u64,
-    /// An older connection has a smaller number.
+struct OpenConnections {
+    next_number: u64,
+    /// Connections by number; an older connection has a smaller number.
     connections: BTreeMap<u64, (IpAddr, Arc<Notify>)>,
 }
 
-impl Open {
-    fn of(&self, network: IpAddr) -> usize {
-        self.connections.values().filter(|(of, _)| *of == network).count()
+impl OpenConnections {
+    fn count_of(&self, network: IpAddr) -> usize {
+        self.connections
+            .values()
+            .filter(|(other, _)| *other == network)
+            .count()
     }
 
-    /// The network with the most connections.
-    fn largest(&self) -> Option<IpAddr> {
+    /// Returns the network with the most connections.
+    fn largest_network(&self) -> Option<IpAddr> {
         let mut counts = BTreeMap::<IpAddr, usize>::new();
         for (network, _) in self.connections.values() {
             *counts.entry(*network).or_default() += 1;
@@ -50,8 +56,8 @@ impl Open {
     }
 
     /// Closes the oldest connection of `network`.
-    fn close(&mut self, network: IpAddr) {
-        let oldest = self.connections.iter().find(|(_, (of, _))| *of == network);
+    fn close_oldest(&mut self, network: IpAddr) {
+        let oldest = self.connections.iter().find(|(_, (other, _))| *other == network);
         if let Some(number) = oldest.map(|(number, _)| *number)
             && let Some((_, close)) = self.connections.remove(&number)
         {
@@ -68,36 +74,36 @@ impl UnidentifiedClients {
         }
     }
 
-    /// Counts a new connection from `network`, and closes an older one if there are too many.
+    /// Records a new connection from `network`, and closes an older one if a limit is reached.
     pub(crate) fn admit(self: &Arc<Self>, network: IpAddr) -> Connection {
-        let mut open = self.open();
-        let full = if open.of(network) >= self.limits.per_network {
+        let mut open = self.lock();
+        let full = if open.count_of(network) >= self.limits.per_network {
             Some(network)
         } else if open.connections.len() >= self.limits.total {
-            open.largest()
+            open.largest_network()
         } else {
             None
         };
         if let Some(network) = full {
-            open.close(network);
+            open.close_oldest(network);
         }
-        let (number, close) = (open.next, Arc::new(Notify::new()));
-        open.next += 1;
+        let (number, close) = (open.next_number, Arc::new(Notify::new()));
+        open.next_number += 1;
         open.connections.insert(number, (network, Arc::clone(&close)));
         Connection(Some(ConnectionGuard {
             number,
             close,
-            all: Arc::clone(self),
+            clients: Arc::clone(self),
         }))
     }
 
-    // Nothing panics while it is locked.
-    fn open(&self) -> MutexGuard<'_, Open> {
+    // No code panics while it holds the lock.
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One connection; without limits it is not counted. Clones are the same connection.
+/// Handle of one connection, which is counted only if there are limits. Clones refer to the same connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connection(Option<ConnectionGuard>);
 
@@ -105,21 +111,21 @@ pub(crate) struct Connection(Option<ConnectionGuard>);
 struct ConnectionGuard {
     number: u64,
     close: Arc<Notify>,
-    all: Arc<UnidentifiedClients>,
+    clients: Arc<UnidentifiedClients>,
 }
 
 impl Connection {
-    /// Counts it no longer: it is of an identified client, or over.
-    pub(crate) fn leave(&self) {
-        if let Some(counted) = &self.0 {
-            counted.all.open().connections.remove(&counted.number);
+    /// Stops counting the connection, because its client is identified or it has ended.
+    pub(crate) fn release(&self) {
+        if let Some(guard) = &self.0 {
+            guard.clients.lock().connections.remove(&guard.number);
         }
     }
 
-    /// Returns when the connection must make room for another one.
+    /// Returns when the connection must close in favour of a newer one.
     pub(crate) async fn closed(&self) {
         match &self.0 {
-            Some(counted) => counted.close.notified().await,
+            Some(guard) => guard.close.notified().await,
             None => std::future::pending().await,
         }
     }
@@ -141,21 +147,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_network_with_the_most_connections_loses_its_oldest() {
-        let all = Arc::new(UnidentifiedClients::new(UnidentifiedLimits {
+        let clients = Arc::new(UnidentifiedClients::new(UnidentifiedLimits {
             total: 4,
             per_network: 3,
         }));
-        let one: Vec<_> = (0..3).map(|_| all.admit(network(1))).collect();
-        let other = all.admit(network(2));
-        one[0].leave();
-        let newer = all.admit(network(1));
-        let newest = all.admit(network(1));
-        let third = all.admit(network(3));
+        let one: Vec<_> = (0..3).map(|_| clients.admit(network(1))).collect();
+        let other = clients.admit(network(2));
+        one[0].release();
+        let newer = clients.admit(network(1));
+        let newest = clients.admit(network(1));
+        let third = clients.admit(network(3));
         let mut closed = Vec::new();
         for connection in [&one[0], &one[1], &one[2], &other, &newer, &newest, &third] {
             closed.push(is_closed(connection).await);
         }
-        // The first is identified. The limit of its network closes the second, the limit of all the third.
+        // The first is identified. The limit of its network closes the second, the total limit closes the
+        // third.
         assert_eq!(closed, [false, true, true, false, false, false, false]);
     }
 }

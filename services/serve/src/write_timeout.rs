@@ -1,4 +1,4 @@
-//! A connection whose peer must take what is written to it within a bounded time.
+//! Write timeout of a connection whose peer does not read.
 
 use std::future::Future as _;
 use std::io;
@@ -9,40 +9,45 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A stream that fails when a write makes no progress for `patience`. Time in which nothing is written does not count.
-pub(crate) struct Stall<S> {
+/// Stream that fails when a write makes no progress for `timeout`. Time without a pending write does not
+/// count.
+pub(crate) struct WriteTimeout<S> {
     stream: S,
-    patience: Duration,
-    waiting: Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Stall<S> {
-    pub(crate) const fn new(stream: S, patience: Duration) -> Self {
+impl<S> WriteTimeout<S> {
+    pub(crate) const fn new(stream: S, timeout: Duration) -> Self {
         Self {
             stream,
-            patience,
-            waiting: None,
+            timeout,
+            timer: None,
         }
     }
 
-    fn judge<T>(&mut self, context: &mut Context<'_>, progress: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check_progress<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        progress: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if progress.is_ready() {
-            self.waiting = None;
+            self.timer = None;
             return progress;
         }
-        let patience = self.patience;
-        let waiting = self
-            .waiting
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(waiting.as_mut().poll(context));
+        let timeout = self.timeout;
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(timer.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            "the peer does not take the answer",
+            "the peer does not read the response",
         )))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Stall<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -52,14 +57,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stall<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Stall<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.judge(context, progress)
+        self.check_progress(context, progress)
     }
 
     fn poll_write_vectored(
@@ -68,7 +73,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stall<S> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
-        self.judge(context, progress)
+        self.check_progress(context, progress)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -77,12 +82,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stall<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let progress = Pin::new(&mut self.stream).poll_flush(context);
-        self.judge(context, progress)
+        self.check_progress(context, progress)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let progress = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.judge(context, progress)
+        self.check_progress(context, progress)
     }
 }
 
@@ -93,21 +98,21 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_who_takes_nothing_is_given_up_and_one_who_is_slow_is_not() {
-        let patience = Duration::from_secs(60);
+    async fn a_peer_that_reads_nothing_times_out_and_a_slow_peer_does_not() {
+        let timeout = Duration::from_secs(60);
         let (near, mut far) = tokio::io::duplex(4);
-        let mut near = Stall::new(near, patience);
+        let mut near = WriteTimeout::new(near, timeout);
         near.write_all(b"four").await.unwrap();
         let slow = tokio::spawn(async move {
             for _ in 0..8 {
-                tokio::time::sleep(patience / 2).await;
+                tokio::time::sleep(timeout / 2).await;
                 far.read_u8().await.unwrap();
             }
             far
         });
         near.write_all(b"and more").await.unwrap();
-        let _silent = slow.await.unwrap();
-        let given_up = near.write_all(b"lost").await.unwrap_err();
-        assert_eq!(given_up.kind(), io::ErrorKind::TimedOut);
+        let _stalled = slow.await.unwrap();
+        let timed_out = near.write_all(b"lost").await.unwrap_err();
+        assert_eq!(timed_out.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -1,4 +1,4 @@
-//! Two names of one controller, by their addresses: its IPUs must not count twice.
+//! Detection of two names of one controller by their addresses, so that its IPUs do not count twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,17 +10,17 @@ use tokio::task::JoinSet;
 
 use crate::app::App;
 
-/// How long a name server may take. A name that it does not answer for stays as it was, and is resolved again at the next
-/// repair.
+/// Timeout of a DNS query. A name that does not resolve keeps its state until the next repair.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Compares the addresses of all controllers, and marks each that is an earlier one under a second name.
-pub(crate) async fn mark_same(app: &App) {
+/// Compares the addresses of all controllers, and marks each second name of an earlier controller.
+pub(crate) async fn mark_aliases(app: &App) {
     let pool = app.ledger.pool();
     mark(pool, compare(pool, &[]).await);
 }
 
-/// Returns each name of `listed` and of the pool that resolves, with an earlier name of the same address, if there is one.
+/// Returns each resolvable name of `listed` and of the pool, with an earlier name of the same address, if
+/// there is one.
 pub(crate) async fn compare<C: ?Sized>(
     pool: &ControllerPool<C>,
     listed: &[ControllerEndpoint],
@@ -28,7 +28,7 @@ pub(crate) async fn compare<C: ?Sized>(
     let members = pool.members().into_iter().chain(pool.draining());
     let mut endpoints = listed.to_vec();
     for endpoint in members.filter_map(|member| member.endpoint) {
-        if endpoints.iter().all(|known| known.name() != endpoint.name()) {
+        if endpoints.iter().all(|other| other.name() != endpoint.name()) {
             endpoints.push(endpoint);
         }
     }
@@ -43,14 +43,14 @@ pub(crate) async fn compare<C: ?Sized>(
         let Some(addresses) = resolved.remove(name) else {
             continue;
         };
-        let same = distinct
+        let alias_of = distinct
             .iter()
             .find(|(_, others)| !others.is_disjoint(&addresses));
-        let same = same.map(|(name, _)| name.clone());
-        if same.is_none() {
+        let alias_of = alias_of.map(|(name, _)| name.clone());
+        if alias_of.is_none() {
             distinct.push((name.clone(), addresses));
         }
-        compared.push((name.clone(), same));
+        compared.push((name.clone(), alias_of));
     }
     compared
 }
@@ -60,12 +60,12 @@ pub(crate) fn mark<C: ?Sized>(
     pool: &ControllerPool<C>,
     compared: Vec<(ControllerName, Option<ControllerName>)>,
 ) {
-    for (name, same) in compared {
-        pool.set_same_as(&name, same);
+    for (name, alias_of) in compared {
+        pool.set_same_as(&name, alias_of);
     }
 }
 
-/// The addresses of those that resolve in time.
+/// Resolves `endpoints`; omits names without a timely response.
 async fn resolve(endpoints: &[ControllerEndpoint]) -> BTreeMap<ControllerName, BTreeSet<SocketAddr>> {
     let mut tasks = JoinSet::new();
     for endpoint in endpoints {
@@ -75,8 +75,8 @@ async fn resolve(endpoints: &[ControllerEndpoint]) -> BTreeMap<ControllerName, B
             endpoint.port(),
         );
         tasks.spawn(async move {
-            let found = tokio::time::timeout(RESOLVE_TIMEOUT, tokio::net::lookup_host((host, port)));
-            let addresses: BTreeSet<SocketAddr> = found.await.ok()?.ok()?.collect();
+            let lookup = tokio::time::timeout(RESOLVE_TIMEOUT, tokio::net::lookup_host((host, port)));
+            let addresses: BTreeSet<SocketAddr> = lookup.await.ok()?.ok()?.collect();
             Some((name, addresses))
         });
     }

@@ -1,4 +1,4 @@
-//! What all requests and the worker share, and what they ask of the ledger.
+//! State that all requests and workers share, and the ledger operations of the API.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,184 +28,191 @@ use crate::problem::{Problem, chain};
 use crate::query::Params;
 use crate::store::AnyStore;
 
-/// A controller behind any transport.
+/// Controller behind any transport.
 pub type AnyController = Arc<dyn VipuController>;
-/// The ledger that the proxy serves.
+/// Ledger that the proxy serves.
 pub type ProxyLedger = Ledger<AnyController, AnyStore>;
 
-/// How long a request that does not want to wait is worked on before it is answered with how far it is: a controller that
-/// is well has answered by then, and nobody who waits for a silent one is kept.
-const SHORT_WAIT: Duration = Duration::from_secs(2);
+/// Time after which a request without `wait` returns the current state. A healthy controller has responded by
+/// then, and an unresponsive one does not delay the client.
+const NO_WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pause between two looks at a partition that is being given back.
+/// Interval between two polls of a partition that is being released.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Most reads of the whole ledger at a time: each holds a copy of it, and more of them at a time are not faster.
-pub(crate) const LEDGER_READS: usize = 8;
+/// Maximum number of concurrent reads of the whole ledger: each holds a copy, and more of them are not
+/// faster.
+pub(crate) const MAX_LEDGER_READS: usize = 8;
 
-/// What is shared.
+/// State that requests and workers share.
 pub(crate) struct App {
     pub(crate) ledger: ProxyLedger,
-    /// Something is there to be gone on with.
+    /// Wakes the queue worker, because an operation is pending.
     pub(crate) work: Notify,
-    /// Ledger and controllers are to be compared soon.
+    /// Wakes the repair worker.
     pub(crate) repair_requested: Notify,
-    /// Partitions that a request is being worked on for, so that the worker need not.
-    driven: Mutex<BTreeMap<PartitionId, u32>>,
+    /// Number of requests in progress by partition; the queue worker skips these partitions.
+    in_progress: Mutex<BTreeMap<PartitionId, u32>>,
     pub(crate) health: Health,
-    pub(crate) feed: Arc<EventLog>,
+    pub(crate) event_log: Arc<EventLog>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) consumption: Arc<Consumption>,
     ledger_reads: Semaphore,
-    /// Held while the log of usage is read.
+    /// Lock of reads of the usage log.
     pub(crate) usage_reads: tokio::sync::Mutex<()>,
     pub(crate) connector: Connector,
-    /// Judges owners.
-    pub(crate) alive: Arc<dyn Liveness>,
-    /// Tells everything to stop.
+    /// Liveness of owners.
+    pub(crate) liveness: Arc<dyn Liveness>,
+    /// Stop signal of all tasks.
     pub(crate) stop: watch::Sender<bool>,
 }
 
-/// A request that is being worked on; afterwards the worker may go on.
-struct DriveGuard {
+/// Guard of a request in progress; dropping it wakes the queue worker.
+struct ProgressGuard {
     app: Arc<App>,
     id: PartitionId,
 }
 
-impl Drop for DriveGuard {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
-        let mut driven = self.app.driven.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = driven.get_mut(&self.id) {
+        let mut in_progress = self
+            .app
+            .in_progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = in_progress.get_mut(&self.id) {
             *count -= 1;
             if *count == 0 {
-                driven.remove(&self.id);
+                in_progress.remove(&self.id);
             }
         }
-        drop(driven);
+        drop(in_progress);
         self.app.work.notify_one();
     }
 }
 
 impl App {
-    pub(crate) fn new(ledger: ProxyLedger, connector: Connector, alive: Arc<dyn Liveness>) -> Arc<Self> {
-        let feed = EventLog::of(ledger.changes(), now().as_millis());
+    pub(crate) fn new(ledger: ProxyLedger, connector: Connector, liveness: Arc<dyn Liveness>) -> Arc<Self> {
+        let event_log = EventLog::of(ledger.changes(), now().as_millis());
         let consumption = Consumption::of(ledger.changes(), ledger.now());
         Arc::new(Self {
             ledger,
-            feed,
+            event_log,
             consumption,
-            ledger_reads: Semaphore::new(LEDGER_READS),
+            ledger_reads: Semaphore::new(MAX_LEDGER_READS),
             usage_reads: tokio::sync::Mutex::default(),
             metrics: Arc::clone(&connector.metrics),
             connector,
-            alive,
+            liveness,
             work: Notify::new(),
             repair_requested: Notify::new(),
-            driven: Mutex::default(),
+            in_progress: Mutex::default(),
             health: Health::default(),
             stop: watch::Sender::new(false),
         })
     }
 
-    /// Changes when the proxy is told to stop.
+    /// Returns a receiver that changes when the proxy stops.
     pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }
 
-    /// Makes this text the list of controllers; those that are taken off it are drained.
-    /// Their addresses are compared first: a second name of a known controller takes no partition.
+    /// Replaces the list of controllers by the one in `text`, and drains removed controllers.
+    ///
+    /// It compares their addresses first, so that a second name of a listed controller gets no partition.
     pub(crate) async fn replace_controllers(&self, text: &str) -> Result<(), String> {
         let endpoints = parse_controllers(text).map_err(|error| chain(&error))?;
         let connect = |endpoint: &ControllerEndpoint| self.connector.connect(endpoint);
         let pool = self.ledger.pool();
-        let same = crate::addresses::compare(pool, &endpoints).await;
+        let aliases = crate::addresses::compare(pool, &endpoints).await;
         let replaced = pool.replace(&endpoints, connect);
-        crate::addresses::mark(pool, same);
-        // What a new one has may be known to the ledger or not.
+        crate::addresses::mark(pool, aliases);
+        // The partitions of a new controller may be missing from the ledger.
         self.repair_requested.notify_one();
         replaced.map_err(|error| chain(&error))
     }
 
-    fn drive(self: &Arc<Self>, id: &PartitionId) -> DriveGuard {
-        let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
-        *driven.entry(id.clone()).or_default() += 1;
-        DriveGuard {
+    fn start_progress(self: &Arc<Self>, id: &PartitionId) -> ProgressGuard {
+        let mut in_progress = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+        *in_progress.entry(id.clone()).or_default() += 1;
+        ProgressGuard {
             app: Arc::clone(self),
             id: id.clone(),
         }
     }
 
-    /// Whether a request is being worked on for `id` just now.
-    pub(crate) fn is_driven(&self, id: &PartitionId) -> bool {
-        let driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
-        driven.contains_key(id)
+    /// Returns whether a request for `id` is in progress.
+    pub(crate) fn is_in_progress(&self, id: &PartitionId) -> bool {
+        let in_progress = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+        in_progress.contains_key(id)
     }
 
-    /// Sees to the partition of `request`, and answers how far it is after at most `wait`. What goes on then is up to the
-    /// worker.
+    /// Ensures the partition of `request`, and returns its state after at most `wait`. The queue worker
+    /// continues a request that is not complete by then.
     pub(crate) async fn ensure(
         self: &Arc<Self>,
         mut request: Request,
         wait: Duration,
     ) -> Result<PartitionDocument, Problem> {
         let (app, id) = (Arc::clone(self), request.id.clone());
-        let (line, asked) = (request.line, request.clone());
-        // Another owner's request does not wait for its turn at the partition.
-        let other = |entry: &Arc<Entry>| entry.owner.as_ref() != Some(&asked.owner);
-        if self.ledger.known(&id).as_ref().is_some_and(other) {
-            self.has(&asked).await?;
+        let (on_no_capacity, original) = (request.line, request.clone());
+        // A request for the partition of another owner fails here, without waiting for the lock of the
+        // partition.
+        let is_of_another = |entry: &Arc<Entry>| entry.owner.as_ref() != Some(&original.owner);
+        if self.ledger.cached(&id).as_ref().is_some_and(is_of_another) {
+            self.has_recorded(&original).await?;
         }
         let (_guard, mut caller) = Caller::new();
-        // A task of its own: a client that goes away must not leave the work half done.
+        // A separate task, because a client that disconnects must not interrupt the operation.
         let mut work = kept::spawn(async move {
-            let _driven = app.drive(&request.id);
+            let _guard = app.start_progress(&request.id);
             let until = Instant::now() + wait;
-            // The first step is never given up: it records the request, however long a controller is silent.
+            // The first step has no timeout: it records the request even if a controller is unresponsive.
             let expiry = expiry(request.not_after, &caller);
             let first = app.ledger.ensure_until(request.clone(), &expiry).await?;
             if wait.is_zero() || matches!(first, EnsureOutcome::Active(_) | EnsureOutcome::Refused(_)) {
                 return Ok(Some(first));
             }
-            let mut silent = |_: &QueueStatus| {};
-            // A heartbeat that comes while this waits is newer.
+            let mut ignore = |_: &QueueStatus| {};
+            // A heartbeat during the wait is newer.
             request.holder.clear();
-            let active = app.ledger.active_after(request, first, &mut silent);
+            let active = app.ledger.active_after(request, first, &mut ignore);
             tokio::select! {
                 grant = active => grant.map(|grant| Some(EnsureOutcome::Active(grant))),
                 () = tokio::time::sleep_until(until) => Ok(None),
-                // The worker goes on with a request that is recorded.
+                // The queue worker continues a recorded request.
                 () = caller.disconnected() => Ok(None),
             }
         });
-        let patience = if line == OnNoCapacity::Reject {
-            wait.max(SHORT_WAIT * 5)
+        let timeout = if on_no_capacity == OnNoCapacity::Reject {
+            wait.max(NO_WAIT_TIMEOUT * 5)
         } else {
-            wait.max(SHORT_WAIT)
+            wait.max(NO_WAIT_TIMEOUT)
         };
-        let answer = match tokio::time::timeout(patience, &mut work).await {
-            Ok(answer) => answer,
-            // Recorded, and its controller takes its time.
-            Err(_) if self.has(&asked).await? => Ok(Ok(None)),
+        let outcome = match tokio::time::timeout(timeout, &mut work).await {
+            Ok(outcome) => outcome,
+            // The request is recorded, and its controller is slow.
+            Err(_) if self.has_recorded(&original).await? => Ok(Ok(None)),
             Err(_) => work.await,
         };
-        match answer.map_err(|_| broken())?? {
+        match outcome.map_err(|_| broken())?? {
             Some(EnsureOutcome::Refused(waiting)) => Err(Problem::does_not_fit(waiting)),
-            Some(EnsureOutcome::Waiting(waiting)) => self.own_document(&asked, Some(waiting)).await,
+            Some(EnsureOutcome::Waiting(waiting)) => self.own_document(&original, Some(waiting)).await,
             Some(EnsureOutcome::Pending(ipu_ledger::Pending::Failed { errors })) => {
                 Err(LedgerError::PartitionFailed { id, errors }.into())
             }
-            // This process recorded that it is ready, so it need not ask the store.
-            Some(EnsureOutcome::Active(_)) => match self.ledger.known(&id) {
-                Some(entry) if entry.owner.as_ref() == Some(&asked.owner) => {
+            // This process has recorded the partition as active, so that it can use its copy of the ledger.
+            Some(EnsureOutcome::Active(_)) => match self.ledger.cached(&id) {
+                Some(entry) if entry.owner.as_ref() == Some(&original.owner) => {
                     Ok(partition_api::document(&entry, None, &self.ledger))
                 }
-                _ => self.own_document(&asked, None).await,
+                _ => self.own_document(&original, None).await,
             },
-            _ => self.own_document(&asked, None).await,
+            _ => self.own_document(&original, None).await,
         }
     }
 
-    /// The document of the partition that `request` asked for. Another owner may have its id by now.
+    /// Returns the document of the partition of `request`, or a conflict if another owner has taken its id.
     async fn own_document(
         &self,
         request: &Request,
@@ -224,7 +231,7 @@ impl App {
         Ok(document)
     }
 
-    /// The document of `id`, with what the line says if it is not known.
+    /// Returns the document of `id`. Without `waiting` it computes the queue status of a queued request.
     pub(crate) async fn document(
         &self,
         id: &PartitionId,
@@ -234,99 +241,102 @@ impl App {
         let waiting = match (&entry.state, waiting) {
             (EntryState::Waiting { .. }, None) => match self.ledger.judge(id).await? {
                 Some(QueueDecision::Wait(waiting)) => Some(waiting),
-                // Its position is the number of those that stay ahead of it.
-                Some(_) => self.line().await?.remove(id),
+                // Its position is the number of requests ahead of it.
+                Some(_) => self.queue_statuses().await?.remove(id),
                 None => None,
             },
-            (EntryState::Waiting { .. }, known) => known,
+            (EntryState::Waiting { .. }, status) => status,
             _ => None,
         };
         Ok(partition_api::document(&entry, waiting, &self.ledger))
     }
 
-    /// The document of `id`, whose controller is asked where it is if nobody knows that yet.
-    pub(crate) async fn document_with_places(&self, id: &PartitionId) -> Result<PartitionDocument, Problem> {
+    /// Returns the document of `id` with its IPUs, which it queries from the controller if they are not
+    /// recorded yet.
+    pub(crate) async fn document_with_ipus(&self, id: &PartitionId) -> Result<PartitionDocument, Problem> {
         let mut document = self.document(id, None).await?;
         if document.state == HoldState::Active && document.ipus.is_empty() {
             let entry = self.entry(id).await?;
-            let asked = tokio::time::timeout(SHORT_WAIT, self.ledger.places(&entry));
-            document.ipus = asked.await.unwrap_or_default();
+            let query = tokio::time::timeout(NO_WAIT_TIMEOUT, self.ledger.places(&entry));
+            document.ipus = query.await.unwrap_or_default();
         }
         Ok(document)
     }
 
-    /// Compares ledger, controllers and owners now.
+    /// Runs a repair now, which compares ledger, controllers and owners.
     pub(crate) async fn repair(self: &Arc<Self>) -> Result<RepairDocument, Problem> {
         let app = Arc::clone(self);
-        let work = kept::spawn(async move { app.ledger.repair(&*app.alive).await });
+        let work = kept::spawn(async move { app.ledger.repair(&*app.liveness).await });
         let report = work.await.map_err(|_| broken())??;
-        self.metrics.repaired(&report);
+        self.metrics.record_repair(&report);
         self.work.notify_one();
         let mut document = RepairDocument::default();
         document.done = report.done.iter().map(RepairAction::from).collect();
         let later = report.later.into_iter();
-        document.later = later.map(|(id, why)| RepairLater::new(id, why)).collect();
+        document.later = later.map(|(id, reason)| RepairLater::new(id, reason)).collect();
         let silent = report.silent.into_iter();
         document.silent = silent
-            .map(|(name, why)| SilentController::new(name, why))
+            .map(|(name, reason)| SilentController::new(name, reason))
             .collect();
         document.quarantined = report.quarantined;
         Ok(document)
     }
 
-    /// What everybody in the line is told.
-    pub(crate) async fn line(&self) -> Result<BTreeMap<PartitionId, QueueStatus>, Problem> {
-        let line = self.ledger.queue().await?;
-        let status = (1..).zip(line).map(|(position, (id, verdict))| match verdict {
+    /// Returns the status of every queued request.
+    pub(crate) async fn queue_statuses(&self) -> Result<BTreeMap<PartitionId, QueueStatus>, Problem> {
+        let queue = self.ledger.queue().await?;
+        let status = (1..).zip(queue).map(|(position, (id, decision))| match decision {
             QueueDecision::Wait(waiting) => (id, waiting),
             _ => (id, QueueStatus::next_in_queue(position)),
         });
         Ok(status.collect())
     }
 
-    /// Waits for one of the [`LEDGER_READS`], which lasts as long as the permit.
-    pub(crate) async fn turn_to_read(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+    /// Waits for one of the [`MAX_LEDGER_READS`] permits.
+    pub(crate) async fn acquire_ledger_read(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
         self.ledger_reads.acquire().await.ok()
     }
 
-    /// All partitions, by id.
+    /// Returns the documents of all partitions, by id.
     pub(crate) async fn documents(&self) -> Result<Vec<PartitionDocument>, Problem> {
-        let _turn = self.turn_to_read().await;
+        let _permit = self.acquire_ledger_read().await;
         let entries = self.ledger.list().await?;
         let is_waiting = |entry: &Entry| matches!(entry.state, EntryState::Waiting { .. });
-        let mut line = if entries.iter().any(is_waiting) {
-            self.line().await?
+        let mut statuses = if entries.iter().any(is_waiting) {
+            self.queue_statuses().await?
         } else {
             BTreeMap::new()
         };
-        let document = |entry: &Entry| partition_api::document(entry, line.remove(&entry.id), &self.ledger);
+        let document =
+            |entry: &Entry| partition_api::document(entry, statuses.remove(&entry.id), &self.ledger);
         Ok(entries.iter().map(document).collect())
     }
 
-    /// The line, first come first.
-    pub(crate) async fn waiting(&self) -> Result<Vec<PartitionDocument>, Problem> {
-        let mut waiting: Vec<_> = self
+    /// Returns the documents of the queue, by position.
+    pub(crate) async fn queued_documents(&self) -> Result<Vec<PartitionDocument>, Problem> {
+        let mut queued: Vec<_> = self
             .documents()
             .await?
             .into_iter()
             .filter(|document| document.state == HoldState::Waiting)
             .collect();
-        waiting.sort_by_key(|document| document.waiting.as_ref().map_or(0, |waiting| waiting.position));
-        Ok(waiting)
+        queued.sort_by_key(|document| document.waiting.as_ref().map_or(0, |waiting| waiting.position));
+        Ok(queued)
     }
 
+    /// Returns the ledger entry of `id`, or a problem with status 404.
     pub(crate) async fn entry(&self, id: &PartitionId) -> Result<Entry, Problem> {
         self.ledger.get(id).await?.ok_or_else(|| {
             Problem::new(
                 http::StatusCode::NOT_FOUND,
                 "NotFound",
-                format!("the ledger knows no partition {id}"),
+                format!("the ledger has no partition {id}"),
             )
         })
     }
 
-    /// Resets the partition `id` for `attempt`, of the owner that the ledger knows.
+    /// Resets the partition `id` of `owner` for `attempt`.
     pub(crate) async fn reset(
         self: &Arc<Self>,
         id: PartitionId,
@@ -334,18 +344,19 @@ impl App {
         attempt: u32,
         not_after: Option<Timestamp>,
     ) -> Result<PartitionDocument, Problem> {
-        let (app, reset) = (Arc::clone(self), id.clone());
+        let (app, reset_id) = (Arc::clone(self), id.clone());
         let (_guard, caller) = Caller::new();
         let work = kept::spawn(async move {
-            let _driven = app.drive(&reset);
+            let _guard = app.start_progress(&reset_id);
             let expiry = expiry(not_after, &caller);
-            app.ledger.reset_until(&reset, &owner, attempt, &expiry).await
+            app.ledger.reset_until(&reset_id, &owner, attempt, &expiry).await
         });
         work.await.map_err(|_| broken())??;
         self.document(&id, None).await
     }
 
-    /// Releases the partition `id`, and returns its state when it is gone, at the latest after the wait of `params`.
+    /// Releases the partition `id`, and returns its state as soon as it is deleted, at the latest after the
+    /// wait of `params`.
     pub(crate) async fn delete(
         self: &Arc<Self>,
         id: PartitionId,
@@ -353,56 +364,59 @@ impl App {
         params: &Params,
     ) -> Result<DeletedDocument, Problem> {
         let (attempt, not_after, wait) = (params.attempt, params.not_after, params.wait);
-        let (app, released) = (Arc::clone(self), id.clone());
+        let (app, released_id) = (Arc::clone(self), id.clone());
         let (_guard, caller) = Caller::new();
         let mut work = kept::spawn(async move {
-            let _driven = app.drive(&released);
+            let _guard = app.start_progress(&released_id);
             let expiry = expiry(not_after, &caller);
             let until = Instant::now() + wait;
-            let mut done = app
+            let mut outcome = app
                 .ledger
-                .release_until(&released, &owner, attempt, &expiry)
+                .release_until(&released_id, &owner, attempt, &expiry)
                 .await?;
-            while matches!(done, Released::InProgress { .. }) && Instant::now() < until && !caller.is_gone() {
+            while matches!(outcome, Released::InProgress { .. })
+                && Instant::now() < until
+                && !caller.is_gone()
+            {
                 tokio::time::sleep(POLL_INTERVAL).await;
-                // Whoever asks for it again meanwhile does not want that to be given back.
-                match app.ledger.get(&released).await? {
+                // A new request for the id in the meantime ends the release.
+                match app.ledger.get(&released_id).await? {
                     Some(entry) if matches!(entry.state, EntryState::Releasing { .. }) => {
                         app.ledger.resume(&entry).await?;
                     }
-                    _ => done = Released::Gone,
+                    _ => outcome = Released::Gone,
                 }
             }
-            Ok::<_, LedgerError>(done)
+            Ok::<_, LedgerError>(outcome)
         });
-        let answer = match tokio::time::timeout(wait.max(SHORT_WAIT), &mut work).await {
-            Ok(answer) => answer.map_err(|_| broken())??,
-            // That it is given back is recorded; its controller takes its time.
+        let outcome = match tokio::time::timeout(wait.max(NO_WAIT_TIMEOUT), &mut work).await {
+            Ok(outcome) => outcome.map_err(|_| broken())??,
+            // The release is recorded, and its controller is slow.
             Err(_) if self.is_releasing(&id).await? => Released::InProgress {
-                detail: "the controller has not answered yet".to_owned(),
+                detail: "the controller has not responded yet".to_owned(),
             },
             Err(_) => work.await.map_err(|_| broken())??,
         };
-        Ok(deleted(id, answer))
+        Ok(deleted(id, outcome))
     }
 
-    /// Gives back what was found and nobody owns, on somebody's order.
+    /// Releases a quarantined partition, which has no owner, on the order of an administrator.
     pub(crate) async fn delete_quarantined(
         self: &Arc<Self>,
         id: PartitionId,
     ) -> Result<DeletedDocument, Problem> {
-        let (app, released) = (Arc::clone(self), id.clone());
+        let (app, released_id) = (Arc::clone(self), id.clone());
         let work = kept::spawn(async move {
-            let _driven = app.drive(&released);
-            app.ledger.release_quarantined(&released).await
+            let _guard = app.start_progress(&released_id);
+            app.ledger.release_quarantined(&released_id).await
         });
         Ok(deleted(id, work.await.map_err(|_| broken())??))
     }
 
-    /// Whether requests can be served now.
+    /// Returns an error unless the proxy can serve requests now.
     pub(crate) async fn check_ready(&self) -> Result<(), Problem> {
         if *self.stop.borrow() {
-            let detail = "the proxy is being stopped";
+            let detail = "the proxy is stopping";
             return Err(Problem::new(
                 http::StatusCode::SERVICE_UNAVAILABLE,
                 "Stopping",
@@ -413,12 +427,14 @@ impl App {
         Ok(self.ledger.refresh().await?)
     }
 
-    /// Whether the ledger has recorded this request: an entry of its owner with its properties, for its attempt.
+    /// Returns whether the ledger has an entry of this owner with the properties and the attempt of
+    /// `request`.
     ///
     /// # Errors
     ///
-    /// A conflict if the id is another owner's, so that no answer shows the partition of another owner.
-    async fn has(&self, request: &Request) -> Result<bool, Problem> {
+    /// A conflict if the id belongs to another owner, so that no response shows the partition of another
+    /// owner.
+    async fn has_recorded(&self, request: &Request) -> Result<bool, Problem> {
         let Some(entry) = self.ledger.get(&request.id).await? else {
             return Ok(false);
         };
@@ -455,17 +471,17 @@ fn deleted(id: PartitionId, released: Released) -> DeletedDocument {
     }
 }
 
-/// The time of day.
+/// Returns the current time.
 pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(0).plus(since)
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(0).plus(elapsed)
 }
 
-/// A task that panicked or was stopped with the process.
+/// Problem of a task that panicked or was cancelled at shutdown.
 fn broken() -> Problem {
     Problem::new(
         http::StatusCode::INTERNAL_SERVER_ERROR,
         "Broken",
-        "the request was not worked on to its end; ask again",
+        "the request was interrupted; send it again",
     )
 }

@@ -1,4 +1,4 @@
-//! Who asks: what proves it, and what is refused.
+//! Authentication of clients and authorization for owners.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use ipu_serve::Peer;
 
 use crate::problem::{Problem, RETRY_SOON_SECS};
 
-/// Somebody who proved to be who he is.
+/// Authenticated client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     name: String,
@@ -19,7 +19,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Somebody who may act for owners of every namespace.
+    /// Creates an identity that may act for owners of every namespace.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -28,29 +28,29 @@ impl Identity {
         }
     }
 
-    /// The same, who may act for owners of these namespaces only.
+    /// Restricts the identity to owners of these namespaces.
     #[must_use]
     pub fn within(mut self, namespaces: impl IntoIterator<Item = String>) -> Self {
         self.namespaces = Some(namespaces.into_iter().collect());
         self
     }
 
-    /// His name, for logs and as the owner of what he cordons.
+    /// Name of the client, for logs and as the owner of its cordons.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The namespaces whose owners the client may act for. None for a client that may act for every owner.
+    /// Namespaces of the owners that the client may act for. None allows every owner.
     pub(crate) fn namespaces(&self) -> Option<&BTreeSet<String>> {
         self.namespaces.as_ref()
     }
 
-    /// Refuses to act for an owner of a namespace that is not his.
+    /// Returns a problem if the client may not act for `owner`.
     pub(crate) fn may_act_for(&self, owner: &Owner) -> Result<(), Problem> {
         let namespace = owner.job.namespace.as_str();
         match &self.namespaces {
-            Some(own) if !own.contains(namespace) => Err(Problem::new(
+            Some(namespaces) if !namespaces.contains(namespace) => Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 "OutOfScope",
                 format!("{} may not act for owners of namespace {namespace}", self.name),
@@ -59,7 +59,7 @@ impl Identity {
         }
     }
 
-    /// Refuses what concerns everybody to who is bound to namespaces.
+    /// Returns a problem if the client is restricted to some namespaces.
     pub(crate) fn may_act_for_all(&self) -> Result<(), Problem> {
         match &self.namespaces {
             Some(_) => Err(Problem::new(
@@ -72,21 +72,21 @@ impl Identity {
     }
 }
 
-/// What a request shows to prove who asks.
+/// Credentials of a request.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Credentials<'a> {
-    /// The token of the header `Authorization: Bearer …`.
+    /// Token of the header `Authorization: Bearer …`.
     pub bearer: Option<&'a str>,
-    /// The names in the certificate that the connection was made with; it was checked already.
+    /// Names in the verified client certificate of the connection.
     pub names: &'a [String],
-    /// The addresses of both ends of the connection, the client's first.
+    /// Addresses of the client and of the server end of the connection.
     pub connection: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl<'a> Credentials<'a> {
-    /// Whether the request shows any.
-    pub(crate) fn are_shown(&self) -> bool {
+    /// Returns whether the request has a token or a certificate.
+    pub(crate) fn are_present(&self) -> bool {
         self.bearer.is_some() || !self.names.is_empty()
     }
 
@@ -106,29 +106,29 @@ impl<'a> Credentials<'a> {
     }
 }
 
-/// Why nobody was recognised.
+/// Reason of a failed authentication.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// The request shows nothing that could prove it.
-    #[error("nothing proves who asks")]
+    /// The request has no credentials.
+    #[error("the request has no credentials")]
     Missing,
-    /// What it shows proves nothing.
-    #[error("what is shown proves nothing: {detail}")]
+    /// The credentials are invalid.
+    #[error("invalid credentials: {detail}")]
     Unknown {
-        /// Why.
+        /// Cause.
         detail: String,
     },
-    /// He is known and may not.
-    #[error("{name} may not do this")]
+    /// The client is authenticated and not allowed.
+    #[error("{name} is not allowed to do this")]
     Forbidden {
-        /// Who.
+        /// Name of the client.
         name: String,
     },
-    /// Who would know does not answer.
-    #[error("it cannot be found out who asks: {detail}")]
+    /// The authentication backend is unavailable.
+    #[error("authentication is unavailable: {detail}")]
     Unavailable {
-        /// Why.
+        /// Cause.
         detail: String,
     },
 }
@@ -150,18 +150,18 @@ impl From<AuthError> for Problem {
     }
 }
 
-/// Finds out who asks.
+/// Authentication of requests.
 #[async_trait]
 pub trait Authenticator: Send + Sync {
-    /// Who shows these credentials.
+    /// Returns the identity of the client with these credentials.
     ///
     /// # Errors
     ///
-    /// [`AuthError`]; every doubt is one.
+    /// [`AuthError`], also if the backend gives no definite answer.
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError>;
 }
 
-/// Nobody is asked: for a proxy that only this host reaches.
+/// Accepts every client as anonymous, for a proxy without authentication.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoAuth;
 
@@ -172,7 +172,7 @@ impl Authenticator for NoAuth {
     }
 }
 
-/// Whoever has a certificate of an issuer that the server trusts, by the first name in it.
+/// Authenticates a verified client certificate by its first name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Certificates;
 
@@ -187,16 +187,16 @@ impl Authenticator for Certificates {
     }
 }
 
-/// Tokens and whose they are, from a file.
+/// Tokens with their identities, from a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tokens(Arc<RwLock<HashMap<String, Identity>>>);
 
-/// The shortest token: shorter ones can be guessed.
-const TOKEN_MIN: usize = 16;
+/// Minimum length of a token in bytes: shorter ones can be guessed.
+const MIN_TOKEN_LEN: usize = 16;
 
 impl Tokens {
-    /// Takes over the content of the file: a line for each token, `TOKEN NAME [NAMESPACE,…]`; what follows `#` is a
-    /// comment. Errors name the line and never the token.
+    /// Loads the content of the file: a line `TOKEN NAME [NAMESPACE,…]` for each token, with comments after
+    /// `#`. Errors name the line and never the token.
     pub(crate) fn load(&self, text: &str) -> Result<(), String> {
         let mut tokens = HashMap::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -211,17 +211,17 @@ impl Tokens {
                 }
                 _ => return Err(format!("line {number}: write TOKEN NAME [NAMESPACE,...]")),
             };
-            if token.len() < TOKEN_MIN {
+            if token.len() < MIN_TOKEN_LEN {
                 return Err(format!(
-                    "line {number}: a token has at least {TOKEN_MIN} characters"
+                    "line {number}: a token must have at least {MIN_TOKEN_LEN} characters"
                 ));
             }
             if tokens.insert((*token).to_owned(), identity).is_some() {
-                return Err(format!("line {number}: the token is there already"));
+                return Err(format!("line {number}: duplicate token"));
             }
         }
         if tokens.is_empty() {
-            return Err("there is no token in it".to_owned());
+            return Err("the file has no token".to_owned());
         }
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = tokens;
         Ok(())
@@ -232,29 +232,29 @@ impl Tokens {
 impl Authenticator for Tokens {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
         let token = credentials.bearer.ok_or(AuthError::Missing)?;
-        // Found by a hash with a secret key: the time that it takes tells nothing of the tokens.
+        // The lookup by a keyed hash takes a time that reveals nothing about the tokens.
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tokens.get(token).cloned().ok_or_else(|| AuthError::Unknown {
-            detail: "the token is not known".to_owned(),
+            detail: "unknown token".to_owned(),
         })
     }
 }
 
-/// The first of several that recognises who asks; what the last one that was shown something says, if none does.
+/// First success of several authenticators; otherwise the last error other than [`AuthError::Missing`].
 pub(crate) struct AnyOf(pub(crate) Vec<Arc<dyn Authenticator>>);
 
 #[async_trait]
 impl Authenticator for AnyOf {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
-        let mut why = AuthError::Missing;
+        let mut last_error = AuthError::Missing;
         for authenticator in &self.0 {
             match authenticator.authenticate(credentials).await {
                 Ok(identity) => return Ok(identity),
                 Err(AuthError::Missing) => {}
-                Err(error) => why = error,
+                Err(error) => last_error = error,
             }
         }
-        Err(why)
+        Err(last_error)
     }
 }
 
@@ -263,12 +263,12 @@ mod tests {
     use super::*;
 
     const FILE: &str = "\
-# who       may
+# client    namespaces
 0123456789abcdef  scheduler
 fedcba9876543210  team-a   a,a-test   # two namespaces
 ";
 
-    async fn ask(tokens: &Tokens, bearer: Option<&str>) -> Result<Identity, AuthError> {
+    async fn authenticate(tokens: &Tokens, bearer: Option<&str>) -> Result<Identity, AuthError> {
         let (names, connection): (&[String], _) = (&[], None);
         let credentials = Credentials {
             bearer,
@@ -279,12 +279,12 @@ fedcba9876543210  team-a   a,a-test   # two namespaces
     }
 
     #[tokio::test]
-    async fn a_token_is_its_owner_s_within_his_namespaces() {
+    async fn a_token_identifies_its_client_within_its_namespaces() {
         let tokens = Tokens::default();
         tokens.load(FILE).unwrap();
-        let scheduler = ask(&tokens, Some("0123456789abcdef")).await.unwrap();
+        let scheduler = authenticate(&tokens, Some("0123456789abcdef")).await.unwrap();
         assert_eq!(scheduler, Identity::new("scheduler"));
-        let team = ask(&tokens, Some("fedcba9876543210")).await.unwrap();
+        let team = authenticate(&tokens, Some("fedcba9876543210")).await.unwrap();
         let owner = |namespace| Owner {
             kind: "Job".into(),
             job: ipu_core::JobKey::new(namespace, "n", "u").unwrap(),
@@ -292,21 +292,21 @@ fedcba9876543210  team-a   a,a-test   # two namespaces
         assert!(team.may_act_for(&owner("a-test")).is_ok());
         assert_eq!(team.may_act_for(&owner("b")).unwrap_err().code(), "OutOfScope");
         assert!(scheduler.may_act_for(&owner("b")).is_ok());
-        assert_eq!(ask(&tokens, None).await, Err(AuthError::Missing));
+        assert_eq!(authenticate(&tokens, None).await, Err(AuthError::Missing));
         assert!(matches!(
-            ask(&tokens, Some("0123")).await,
+            authenticate(&tokens, Some("0123")).await,
             Err(AuthError::Unknown { .. })
         ));
     }
 
     #[tokio::test]
-    async fn a_file_that_is_wrong_changes_nothing_and_its_tokens_are_not_told() {
+    async fn an_invalid_token_file_changes_nothing_and_errors_omit_tokens() {
         let tokens = Tokens::default();
         tokens.load(FILE).unwrap();
         for broken in ["", "short name", "0123456789abcdef", "0123456789abcdef a b c d"] {
             let error = tokens.load(broken).unwrap_err();
             assert!(!error.contains("0123456789abcdef"), "{error}");
         }
-        assert!(ask(&tokens, Some("0123456789abcdef")).await.is_ok());
+        assert!(authenticate(&tokens, Some("0123456789abcdef")).await.is_ok());
     }
 }

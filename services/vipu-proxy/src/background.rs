@@ -1,4 +1,5 @@
-//! What goes on without anybody asking: requests that were answered before they were done, the line, and repair.
+//! Background workers: the queue worker continues recorded operations and queued requests, the repair worker
+//! repairs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,80 +11,83 @@ use tokio::time::Instant;
 
 use crate::app::App;
 
-/// How soon something that is under way is looked at again, at first.
-const FIRST: Duration = Duration::from_millis(50);
-/// How soon at the latest.
-const LATEST: Duration = Duration::from_secs(1);
-/// How soon the ledger is looked at when nothing is known to be under way: another proxy may have left something.
-const IDLE: Duration = Duration::from_secs(5);
-/// How soon it is compared again after a repair that could not ask a controller: what that one has is seen soon after it is
-/// back. One that is known to be silent is not asked each time.
-const SILENT: Duration = Duration::from_secs(5);
-/// The least pause between two looks, however often it is told that there is something to be gone on with: each costs a
-/// look at all of the ledger, and mostly whoever is told of asks on and sees to it himself.
-const GAP: Duration = Duration::from_millis(20);
-/// How many partitions are gone on with at the same time.
+/// First interval between two scans while operations are pending.
+const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest interval between two scans while operations are pending.
+const MAX_SCAN_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between two scans without pending operations: another proxy may have left some.
+const IDLE_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval after a repair without a response of some controller, so that its partitions are compared soon
+/// after it recovers. Repair does not call a controller every time while its circuit breaker is open.
+const UNRESPONSIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Minimum interval between two scans regardless of notifications: every scan reads the whole ledger, and
+/// mostly the request of the notification continues by itself.
+const DEBOUNCE_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum number of partitions that one scan continues concurrently.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
 
-/// Goes on with what is there to be gone on with, until the proxy stops.
+/// Continues pending operations and queued requests until the proxy stops.
 pub(crate) async fn run_queue(app: Arc<App>) {
     let mut stopping = app.stopping();
-    let mut pause = FIRST;
-    // What an old copy of the ledger calls waiting may be in use.
-    while !app.health.until_repaired(IDLE).await {
-        app.health.beat("line", IDLE);
+    let mut pause = MIN_SCAN_INTERVAL;
+    // A request that a restored old ledger shows as queued may hold a partition.
+    while !app.health.until_repaired(IDLE_INTERVAL).await {
+        app.health.beat("queue", IDLE_INTERVAL);
         if *stopping.borrow() {
             return;
         }
     }
     loop {
-        app.health.beat("line", IDLE);
-        pause = match step(&app).await {
-            Ok(0) => IDLE,
-            Ok(_) => pause.min(LATEST).saturating_mul(2).min(LATEST),
+        app.health.beat("queue", IDLE_INTERVAL);
+        pause = match scan(&app).await {
+            Ok(0) => IDLE_INTERVAL,
+            Ok(_) => pause
+                .min(MAX_SCAN_INTERVAL)
+                .saturating_mul(2)
+                .min(MAX_SCAN_INTERVAL),
             Err(error) => {
-                tracing::warn!(error = error.code(), "cannot go on with what is under way");
-                LATEST
+                tracing::warn!(error = error.code(), "cannot continue pending operations");
+                MAX_SCAN_INTERVAL
             }
         };
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => return,
-            () = run_on_changes(&app) => pause = FIRST,
+            () = wait_for_work(&app) => pause = MIN_SCAN_INTERVAL,
             () = tokio::time::sleep(pause) => {}
         }
     }
 }
 
-/// Waits until there is something to be gone on with, and a little longer.
-async fn run_on_changes(app: &App) {
-    tokio::time::sleep(GAP).await;
+/// Waits until the worker is notified, at least for [`DEBOUNCE_INTERVAL`].
+async fn wait_for_work(app: &App) {
+    tokio::time::sleep(DEBOUNCE_INTERVAL).await;
     app.work.notified().await;
 }
 
-/// Compares ledger, controllers and owners now, and then every `interval`, until the proxy stops.
+/// Repairs now and then at every `interval`, until the proxy stops: compares ledger, controllers and owners.
 pub(crate) async fn run_repair(app: Arc<App>, interval: Duration) {
     let mut stopping = app.stopping();
     loop {
         app.health.beat("repair", interval);
-        crate::controllers::remember(&app).await;
-        crate::addresses::mark_same(&app).await;
-        let pause = match app.ledger.repair(&*app.alive).await {
+        crate::controllers::drain_unlisted(&app).await;
+        crate::addresses::mark_aliases(&app).await;
+        let pause = match app.ledger.repair(&*app.liveness).await {
             Ok(report) => {
-                app.health.repaired();
-                app.metrics.repaired(&report);
-                for (id, why) in &report.later {
-                    tracing::info!(%id, why, "repair goes on with it later");
+                app.health.mark_repaired();
+                app.metrics.record_repair(&report);
+                for (id, reason) in &report.later {
+                    tracing::info!(%id, reason, "a later repair continues the partition");
                 }
-                forget_drained(&app).await;
+                remove_drained(&app).await;
                 if report.silent.is_empty() {
                     interval
                 } else {
-                    interval.min(SILENT)
+                    interval.min(UNRESPONSIVE_INTERVAL)
                 }
             }
             Err(error) => {
-                tracing::warn!(error = %crate::problem::chain(&error), "repair");
-                interval.min(LATEST)
+                tracing::warn!(error = %crate::problem::chain(&error), "repair failed");
+                interval.min(MAX_SCAN_INTERVAL)
             }
         };
         app.work.notify_one();
@@ -95,8 +99,8 @@ pub(crate) async fn run_repair(app: Arc<App>, interval: Duration) {
     }
 }
 
-/// Controllers that were taken off the list and hold nothing any more are let go of.
-async fn forget_drained(app: &App) {
+/// Removes controllers from the pool that are off the list and have no partition left.
+async fn remove_drained(app: &App) {
     let pool = app.ledger.pool();
     let draining = pool.draining();
     if draining.is_empty() {
@@ -110,33 +114,33 @@ async fn forget_drained(app: &App) {
             .iter()
             .all(|entry| entry.controller.as_ref() != Some(&member.name))
         {
-            tracing::info!(controller = %member.name, "drained");
+            tracing::info!(controller = %member.name, "removed a drained controller");
             pool.forget(&member.name);
         }
     }
 }
 
-/// One round. Answers how many partitions are still under way.
-async fn step(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
+/// Runs one scan; returns the number of partitions that are still pending.
+async fn scan(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
     let entries = app.ledger.list().await?;
-    let under_way = |entry: &&Entry| {
-        let moves = matches!(
+    let is_pending = |entry: &&Entry| {
+        let has_operation = matches!(
             entry.state,
             EntryState::Intent { .. } | EntryState::Releasing { .. }
         );
-        moves && !app.is_driven(&entry.id) && is_asked(app, entry)
+        has_operation && !app.is_in_progress(&entry.id) && is_controller_available(app, entry)
     };
-    let mut todo: Vec<Entry> = entries.iter().filter(under_way).cloned().collect();
-    let queued = |entry: &&Entry| matches!(entry.state, EntryState::Waiting { .. });
+    let mut todo: Vec<Entry> = entries.iter().filter(is_pending).cloned().collect();
+    let is_queued = |entry: &&Entry| matches!(entry.state, EntryState::Waiting { .. });
     let queued: BTreeMap<&PartitionId, &Entry> = entries
         .iter()
-        .filter(queued)
+        .filter(is_queued)
         .map(|entry| (&entry.id, entry))
         .collect();
     if !queued.is_empty() {
-        for (id, verdict) in app.ledger.queue().await? {
-            if let (QueueDecision::Start { .. }, Some(entry)) = (verdict, queued.get(&id))
-                && !app.is_driven(&id)
+        for (id, decision) in app.ledger.queue().await? {
+            if let (QueueDecision::Start { .. }, Some(entry)) = (decision, queued.get(&id))
+                && !app.is_in_progress(&id)
             {
                 todo.push((*entry).clone());
             }
@@ -147,28 +151,29 @@ async fn step(app: &Arc<App>) -> Result<usize, crate::problem::Problem> {
     for entry in todo {
         if tasks.len() >= MAX_CONCURRENT_REQUESTS {
             tasks.join_next().await;
-            // However many there are, it goes on.
-            app.health.beat("line", IDLE);
+            // A long scan is still progress.
+            app.health.beat("queue", IDLE_INTERVAL);
         }
         let app = Arc::clone(app);
-        tasks.spawn(async move { go_on_with(&app, entry).await });
+        tasks.spawn(async move { resume(&app, entry).await });
     }
     while tasks.join_next().await.is_some() {
-        app.health.beat("line", IDLE);
+        app.health.beat("queue", IDLE_INTERVAL);
     }
     Ok(count)
 }
 
-/// Whether the controller of `entry` may be asked now: what one that hangs has does not keep that of the others.
-fn is_asked(app: &App, entry: &Entry) -> bool {
+/// Returns whether the controller of `entry` is available now, so that a hanging one does not delay the
+/// others.
+fn is_controller_available(app: &App, entry: &Entry) -> bool {
     let name = entry.controller.as_ref();
     let member = name.and_then(|name| app.ledger.pool().member(name));
     member.is_none_or(|member| member.health.is_available(Instant::now()))
 }
 
-async fn go_on_with(app: &App, entry: Entry) {
+async fn resume(app: &App, entry: Entry) {
     let id = entry.id.clone();
     if let Err(error) = app.ledger.resume(&entry).await {
-        tracing::info!(%id, %error, "later");
+        tracing::info!(%id, %error, "a later scan continues the partition");
     }
 }

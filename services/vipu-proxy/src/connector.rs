@@ -1,4 +1,4 @@
-//! How controllers are talked to: with the secrets of each, which may change while the proxy runs.
+//! Connections to controllers with their secrets, which can change while the proxy runs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,23 +14,24 @@ use ipu_vipu_client::{
 use vipu_sim::SimulatorService;
 
 use crate::app::{AnyController, App};
-use crate::instrumented_controller::measured;
+use crate::instrumented_controller;
 use crate::metrics::Metrics;
 
-/// How often the secrets are looked at. What mounts them may need most of the minute within which changes are promised.
+/// Interval between two reads of the secrets. Changes apply within a minute, of which a volume mount may need
+/// the most.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
 type ReadResult = Result<ControllerSecrets, SecretsError>;
 
-/// Makes the connections to controllers.
+/// Creates connections to controllers.
 pub(crate) struct Connector {
     pub(crate) metrics: Arc<Metrics>,
-    /// Where the secrets are: a folder for each controller.
+    /// Directory of the secrets, with a folder for each controller.
     directory: Option<PathBuf>,
-    /// The controller that is simulated in this process, if one is: no connection is needed for it.
+    /// Controller that this process simulates, which needs no connection.
     simulated: Option<SimulatorService>,
-    /// What each connection was made with.
-    known: Mutex<BTreeMap<ControllerName, ReadResult>>,
+    /// Secrets of each connection.
+    used: Mutex<BTreeMap<ControllerName, ReadResult>>,
 }
 
 impl Connector {
@@ -43,11 +44,12 @@ impl Connector {
             metrics,
             directory,
             simulated,
-            known: Mutex::default(),
+            used: Mutex::default(),
         }
     }
 
-    /// The controller at `endpoint`. If its secrets cannot be used, it is one that cannot be reached: the others can.
+    /// Connects to the controller at `endpoint`. With unusable secrets, the returned controller is
+    /// unreachable, so that the others work.
     pub(crate) fn connect(&self, endpoint: &ControllerEndpoint) -> Result<AnyController, ConnectError> {
         self.connect_with(endpoint, self.read(endpoint))
     }
@@ -57,7 +59,7 @@ impl Connector {
         endpoint: &ControllerEndpoint,
         read: ReadResult,
     ) -> Result<AnyController, ConnectError> {
-        self.known().insert(endpoint.name().clone(), read.clone());
+        self.lock().insert(endpoint.name().clone(), read.clone());
         match read {
             Ok(secrets) => {
                 let options = secrets.apply(ConnectOptions::default());
@@ -65,10 +67,14 @@ impl Connector {
                     Some(service) => GrpcController::in_process(endpoint, service.clone(), &options)?,
                     None => GrpcController::connect(endpoint, &options)?,
                 };
-                Ok(measured(controller, endpoint, &self.metrics))
+                Ok(instrumented_controller::with_metrics(
+                    controller,
+                    endpoint,
+                    &self.metrics,
+                ))
             }
             Err(error) => {
-                tracing::error!(controller = %endpoint.name(), %error, "its secrets cannot be used");
+                tracing::error!(controller = %endpoint.name(), %error, "the secrets of the controller are unusable");
                 Ok(Arc::new(UnusableController {
                     endpoint: endpoint.name().to_string(),
                     detail: error.to_string(),
@@ -84,50 +90,50 @@ impl Connector {
         }
     }
 
-    // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-    fn known(&self) -> MutexGuard<'_, BTreeMap<ControllerName, ReadResult>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    // No code panics while it holds the lock, so that a poisoned lock still has a complete value.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ControllerName, ReadResult>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the secrets of `endpoint`, and answers the controller to talk to if there are others.
-    fn changed(
+    /// Reads the secrets of `endpoint`; returns a new connection if they have changed.
+    fn reload(
         &self,
         endpoint: &ControllerEndpoint,
-        told: &mut BTreeMap<ControllerName, String>,
+        logged: &mut BTreeMap<ControllerName, String>,
     ) -> Option<AnyController> {
         let read = self.read(endpoint);
         let name = endpoint.name();
-        let known = self.known().get(name).cloned();
-        if known.as_ref() == Some(&read) {
-            told.remove(name);
+        let previous = self.lock().get(name).cloned();
+        if previous.as_ref() == Some(&read) {
+            logged.remove(name);
             return None;
         }
-        let refused = match (&read, known) {
+        let error = match (&read, previous) {
             (Err(error), Some(Ok(_))) => error.to_string(),
             _ => match self.connect_with(endpoint, read) {
                 Ok(controller) => {
-                    tracing::info!(controller = %name, "its secrets were changed and are used");
-                    told.remove(name);
+                    tracing::info!(controller = %name, "reloaded changed secrets");
+                    logged.remove(name);
                     return Some(controller);
                 }
                 Err(error) => error.to_string(),
             },
         };
-        if told.get(name) != Some(&refused) {
-            tracing::error!(controller = %name, error = refused, "its changed secrets are not used; those before stay");
-            told.insert(name.clone(), refused);
+        if logged.get(name) != Some(&error) {
+            tracing::error!(controller = %name, error, "cannot use changed secrets; keeping the previous ones");
+            logged.insert(name.clone(), error);
         }
         None
     }
 }
 
-/// Uses the secrets of controllers whenever they are others, until the proxy stops.
-pub(crate) async fn follow_secrets(app: Arc<App>) {
+/// Reloads changed secrets of controllers until the proxy stops.
+pub(crate) async fn watch_secrets(app: Arc<App>) {
     if app.connector.directory.is_none() {
         return;
     }
     let mut stopping = app.stopping();
-    let mut told = BTreeMap::new();
+    let mut logged = BTreeMap::new();
     loop {
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => return,
@@ -135,17 +141,17 @@ pub(crate) async fn follow_secrets(app: Arc<App>) {
         }
         let pool = app.ledger.pool();
         for member in pool.members().into_iter().chain(pool.draining()) {
-            let changed = member
+            let reloaded = member
                 .endpoint
-                .and_then(|endpoint| app.connector.changed(&endpoint, &mut told));
-            if let Some(controller) = changed {
+                .and_then(|endpoint| app.connector.reload(&endpoint, &mut logged));
+            if let Some(controller) = reloaded {
                 pool.reconnect(&member.name, Arc::new(controller));
             }
         }
     }
 }
 
-/// A controller that cannot be talked to. Nothing is concluded from that, as from any that does not answer.
+/// Controller with unusable secrets. Like an unresponsive controller, it is no evidence about partitions.
 struct UnusableController {
     endpoint: String,
     detail: String,

@@ -1,4 +1,4 @@
-//! The controllers as the API shows them.
+//! The `/v1/controllers` endpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,25 +10,26 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::app::{AnyController, App};
-use crate::partition_api::controller;
+use crate::partition_api::controller_document;
 use crate::problem::{Problem, chain};
 
-/// How long a controller may take to tell its version: whoever looks at a list of controllers does not wait for one.
-const VERSION: Duration = Duration::from_secs(2);
+/// Timeout of a version query, so that one slow controller does not delay the list.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// `GET /v1/controllers`.
+/// Handles `GET /v1/controllers`.
 pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
-    let rooms = app.ledger.query(&PartitionSpec::of_size(IpuCount::ONE)).await?;
-    let mut rooms: BTreeMap<ControllerName, Result<FreeCapacity, Reason>> = rooms.into_iter().collect();
+    let capacities = app.ledger.query(&PartitionSpec::of_size(IpuCount::ONE)).await?;
+    let mut capacities: BTreeMap<ControllerName, Result<FreeCapacity, Reason>> =
+        capacities.into_iter().collect();
     let pool = app.ledger.pool();
-    // After the question: it has booked how the controllers are.
+    // Read after the query, which has updated the health of the controllers.
     let members: Vec<_> = pool.members().into_iter().chain(pool.draining()).collect();
     let mut versions = versions(&members).await;
     let status = |member: Member<AnyController>| {
-        let room = rooms.remove(&member.name);
-        let is_same = matches!(&room, Some(Err(reason)) if reason.code == "SameController");
-        let (room, error) = match room {
-            Some(Ok(room)) => (Some(room), None),
+        let capacity = capacities.remove(&member.name);
+        let is_same = matches!(&capacity, Some(Err(reason)) if reason.code == "SameController");
+        let (capacity, error) = match capacity {
+            Some(Ok(capacity)) => (Some(capacity), None),
             Some(Err(reason)) => (None, Some(reason.message)),
             None => (None, None),
         };
@@ -37,13 +38,13 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
             .health
             .last_success
             .map(|at| Instant::now().duration_since(at));
-        let mut status = ControllerStatus::new(controller(&member.name, member.endpoint.as_ref()));
-        // A second name answers and has nothing to give.
-        status.available = room.is_some() || (version.is_some() && !is_same);
+        let mut status = ControllerStatus::new(controller_document(&member.name, member.endpoint.as_ref()));
+        // A second name of a controller responds and has no capacity of its own.
+        status.available = capacity.is_some() || (version.is_some() && !is_same);
         status.draining = member.listing == MemberState::Draining;
         status.version = version;
-        status.free = room.as_ref().map(|room| room.free);
-        status.largest_block = room.as_ref().map(|room| room.largest_block);
+        status.free = capacity.as_ref().map(|capacity| capacity.free);
+        status.largest_block = capacity.as_ref().map(|capacity| capacity.largest_block);
         status.failures_in_a_row = member.health.failures_in_a_row;
         status.error = error;
         status.last_success_seconds_ago = since.map(|since| since.as_secs());
@@ -52,39 +53,42 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
     Ok(ControllerList::new(members.into_iter().map(status).collect()))
 }
 
-/// Drains the controllers that the ledger remembers and no list names: they were taken off it while no proxy ran, or before
-/// this one was started.
-pub(crate) async fn remember(app: &App) {
-    // Without an answer nothing can be done of what this is for either.
+/// Drains the controllers of ledger entries that are not on the list: they were removed from it while no
+/// proxy ran, or before this one started.
+pub(crate) async fn drain_unlisted(app: &App) {
+    // Without the ledger there is nothing to drain.
     let entries = app.ledger.list().await.unwrap_or_default();
     let pool = app.ledger.pool();
-    let held: BTreeSet<ControllerName> = entries.into_iter().filter_map(|entry| entry.controller).collect();
-    for name in held.into_iter().filter(|name| pool.get(name).is_none()) {
+    let recorded: BTreeSet<ControllerName> =
+        entries.into_iter().filter_map(|entry| entry.controller).collect();
+    for name in recorded.into_iter().filter(|name| pool.get(name).is_none()) {
         let connect = |endpoint: &ControllerEndpoint| app.connector.connect(endpoint);
         let drained = match name.as_str().parse::<ControllerEndpoint>() {
             Ok(endpoint) => pool.drain(&endpoint, connect).map_err(|error| chain(&error)),
             Err(error) => Err(chain(&error)),
         };
         match drained {
-            Ok(()) => tracing::info!(controller = %name, "it is on no list, and is drained"),
-            Err(error) => tracing::warn!(controller = %name, error, "cannot give back what it has"),
+            Ok(()) => tracing::info!(controller = %name, "the controller is not on the list and is drained"),
+            Err(error) => {
+                tracing::warn!(controller = %name, error, "cannot release the partitions of the controller")
+            }
         }
     }
 }
 
-/// The versions of those who are well, all asked at the same time.
+/// Queries the versions of all available controllers concurrently.
 async fn versions(members: &[Member<AnyController>]) -> BTreeMap<ControllerName, String> {
-    let mut asked = JoinSet::new();
+    let mut queries = JoinSet::new();
     for member in members
         .iter()
         .filter(|member| member.health.is_available(Instant::now()))
     {
         let (name, controller) = (member.name.clone(), member.controller.clone());
-        asked.spawn(async move {
-            let version = tokio::time::timeout(VERSION, controller.version()).await;
+        queries.spawn(async move {
+            let version = tokio::time::timeout(VERSION_TIMEOUT, controller.version()).await;
             version.ok()?.ok().map(|version| (name, version))
         });
     }
-    let told = asked.join_all().await;
-    told.into_iter().flatten().collect()
+    let versions = queries.join_all().await;
+    versions.into_iter().flatten().collect()
 }

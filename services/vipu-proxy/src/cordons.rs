@@ -1,73 +1,78 @@
-//! Cordons: hardware that gets nothing new until whoever said so lifts it.
+//! The `/v1/exclusions` endpoints: cordoned hardware gets no new partitions until the owner lifts the cordon.
 
 use ipu_core::{Cordon, CordonOwner, CordonTarget};
 use ipu_proxy_client::{CordonDocument, CordonList, CordonRequest, CordonedDocument, Uncordoned};
 
 use crate::app::App;
 use crate::auth::Identity;
-use crate::partition_api::named;
+use crate::partition_api::parse_name;
 use crate::problem::Problem;
 
-/// The cordon that a body makes.
-fn cordon_of(body: CordonRequest, who: &Identity) -> Result<Cordon, Problem> {
+/// Creates a cordon from a request body.
+fn cordon_of(body: CordonRequest, identity: &Identity) -> Result<Cordon, Problem> {
     if body.reason.is_empty() || body.reason.len() > Cordon::MAX_REASON_LEN {
-        let rule = format!("must say why, in at most {} bytes", Cordon::MAX_REASON_LEN);
+        let rule = format!("must be a text of 1 to {} bytes", Cordon::MAX_REASON_LEN);
         return Err(Problem::invalid(
             "reason",
             body.reason.len(),
             rule,
-            "say it in a sentence",
+            "give the reason in one sentence",
         ));
     }
-    let what = match (body.machine, body.ipu) {
+    let target = match (body.machine, body.ipu) {
         (None, None) => CordonTarget::Controller,
-        (Some(machine), None) => CordonTarget::Machine(named("machine", machine)?),
-        (Some(machine), Some(ipu)) => CordonTarget::Ipu(named("machine", machine)?, ipu),
+        (Some(machine), None) => CordonTarget::Machine(parse_name("machine", machine)?),
+        (Some(machine), Some(ipu)) => CordonTarget::Ipu(parse_name("machine", machine)?, ipu),
         (None, Some(ipu)) => {
             return Err(Problem::invalid(
                 "ipu",
                 ipu,
-                "is one of a machine",
-                "name the machine too",
+                "needs a machine",
+                "set machine, too",
             ));
         }
     };
-    let owner = owner_of(who)?;
+    let owner = owner_of(identity)?;
     Ok(Cordon::new(
-        named("id", body.id)?,
-        named("controller", body.controller)?,
-        what,
+        parse_name("id", body.id)?,
+        parse_name("controller", body.controller)?,
+        target,
         owner,
         body.reason,
     ))
 }
 
-/// Under which name somebody cordons.
-fn owner_of(who: &Identity) -> Result<CordonOwner, Problem> {
-    named("identity", who.name().to_owned())
+/// Returns the owner of the cordons of a client.
+fn owner_of(identity: &Identity) -> Result<CordonOwner, Problem> {
+    parse_name("identity", identity.name().to_owned())
 }
 
-/// `GET /v1/exclusions`.
+/// Handles `GET /v1/exclusions`.
 pub(crate) async fn list(app: &App) -> Result<CordonList, Problem> {
-    let all = app.ledger.cordons().await?;
-    Ok(CordonList::new(all.iter().map(CordonDocument::from).collect()))
+    let cordons = app.ledger.cordons().await?;
+    Ok(CordonList::new(
+        cordons.iter().map(CordonDocument::from).collect(),
+    ))
 }
 
-/// `POST /v1/exclusions`.
+/// Handles `POST /v1/exclusions`.
 pub(crate) async fn cordon(
     app: &App,
-    who: &Identity,
-    asked: CordonRequest,
+    identity: &Identity,
+    body: CordonRequest,
 ) -> Result<CordonedDocument, Problem> {
-    who.may_act_for_all()?;
-    let cordoned = app.ledger.cordon(cordon_of(asked, who)?).await?;
+    identity.may_act_for_all()?;
+    let cordoned = app.ledger.cordon(cordon_of(body, identity)?).await?;
     Ok(CordonedDocument::from(&cordoned))
 }
 
-/// `DELETE /v1/exclusions/{id}`. Safe to repeat.
-pub(crate) async fn lift(app: &App, who: &Identity, id: String) -> Result<Uncordoned, Problem> {
-    who.may_act_for_all()?;
-    let lifted = app.ledger.uncordon(&named("id", id)?, &owner_of(who)?).await?;
+/// Handles `DELETE /v1/exclusions/{id}`, which is idempotent.
+pub(crate) async fn uncordon(app: &App, identity: &Identity, id: String) -> Result<Uncordoned, Problem> {
+    identity.may_act_for_all()?;
+    let lifted = app
+        .ledger
+        .uncordon(&parse_name("id", id)?, &owner_of(identity)?)
+        .await?;
     app.work.notify_one();
     Ok(Uncordoned::new(lifted.as_ref().map(CordonDocument::from)))
 }

@@ -1,48 +1,49 @@
-//! What would fit if: `POST /v1/plan`.
+//! The `/v1/plan` endpoint: a dry run of the placement.
 
 use ipu_core::{IpuCount, PartitionId};
 use ipu_proxy_client::{DryRunRequest, DryRunResponse, Planned};
 
 use crate::app::App;
-use crate::partition_api::{named, size_of};
+use crate::partition_api::{parse_name, size_of};
 use crate::problem::Problem;
 
-/// Most sizes, and most partitions that are thought away, in one question: a Pod256 in single IPUs.
+/// Maximum number of sizes, and of partitions that are assumed to have ended, in one request: a Pod256 in
+/// single IPUs.
 const MAX_PARTITIONS: usize = 256;
 
-/// The answer of the question.
-pub(crate) async fn plan(app: &App, asked: DryRunRequest) -> Result<DryRunResponse, Problem> {
-    if asked.sizes.is_empty() || asked.sizes.len() > MAX_PARTITIONS {
-        let rule = format!("must name 1 to {MAX_PARTITIONS} sizes");
+/// Handles `POST /v1/plan`.
+pub(crate) async fn plan(app: &App, body: DryRunRequest) -> Result<DryRunResponse, Problem> {
+    if body.sizes.is_empty() || body.sizes.len() > MAX_PARTITIONS {
+        let rule = format!("must have 1 to {MAX_PARTITIONS} sizes");
         return Err(Problem::invalid(
             "sizes",
-            asked.sizes.len(),
+            body.sizes.len(),
             rule,
-            "ask several times",
+            "send several requests",
         ));
     }
-    if asked.if_these_ended.len() > MAX_PARTITIONS {
-        let rule = format!("must name at most {MAX_PARTITIONS} partitions");
+    if body.if_these_ended.len() > MAX_PARTITIONS {
+        let rule = format!("must have at most {MAX_PARTITIONS} partitions");
         return Err(Problem::invalid(
             "ifTheseEnded",
-            asked.if_these_ended.len(),
+            body.if_these_ended.len(),
             rule,
-            "leave some out",
+            "remove some",
         ));
     }
-    let sizes: Vec<IpuCount> = asked
+    let sizes: Vec<IpuCount> = body
         .sizes
         .into_iter()
         .map(|size| size_of("sizes", size))
         .collect::<Result<_, _>>()?;
-    let ended: Vec<PartitionId> = asked
+    let ended: Vec<PartitionId> = body
         .if_these_ended
         .into_iter()
-        .map(|id| named("ifTheseEnded", id))
+        .map(|id| parse_name("ifTheseEnded", id))
         .collect::<Result<_, _>>()?;
     let planned = app.ledger.dry_run(&sizes, &ended).await?;
     let planned = planned
         .into_iter()
-        .map(|answer| Planned::new(answer.size.get(), answer.controller, answer.why));
+        .map(|planned| Planned::new(planned.size.get(), planned.controller, planned.why));
     Ok(DryRunResponse::new(planned.collect()))
 }

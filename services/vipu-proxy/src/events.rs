@@ -1,4 +1,4 @@
-//! The event stream: what became of which partition, as server-sent events that a client can go on with after a break.
+//! The event stream: partition changes as server-sent events, which a client can resume after a disconnect.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipu_ledger::LedgerChange;
 use ipu_proxy_client::{ChangeDocument, HoldState, PartitionList};
-use ipu_serve::Endless;
+use ipu_serve::UnboundedBody;
 use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc};
@@ -15,21 +15,21 @@ use tokio_stream::wrappers::ReceiverStream;
 use warp::sse::Event;
 
 use crate::app::App;
-use crate::partition_api::document;
+use crate::partition_api;
 
-/// Changes that are kept for clients that come back: a minute or so of a busy system.
-const HISTORY_LEN: usize = 4096;
-/// How often a stream says that it is still there, so that what lies between does not cut it off.
-const ALIVE: Duration = Duration::from_secs(15);
+/// Maximum number of changes for clients that resume: about a minute of a busy system.
+const MAX_HISTORY_LEN: usize = 4096;
+/// Interval between two comments on an idle stream, so that intermediaries do not close it.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The changes of late, for those who come back.
+/// Recent changes, for clients that resume.
 pub(crate) struct EventLog {
-    /// Tells this process's numbers from those of others.
+    /// Distinguishes the sequence numbers of this process from those of others.
     epoch: u64,
-    late: Mutex<VecDeque<LedgerChange>>,
+    recent: Mutex<VecDeque<LedgerChange>>,
 }
 
-/// Where a client was when its stream broke off.
+/// Id of an event, with which a client resumes after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EventId {
     epoch: u64,
@@ -47,108 +47,109 @@ impl EventId {
 }
 
 impl EventLog {
-    /// A feed of these changes; it is kept by a task that ends with the ledger.
+    /// Records these changes in a task that ends with the ledger.
     pub(crate) fn of(mut changes: broadcast::Receiver<LedgerChange>, epoch: u64) -> Arc<Self> {
-        let feed = Arc::new(Self {
+        let log = Arc::new(Self {
             epoch,
-            late: Mutex::default(),
+            recent: Mutex::default(),
         });
-        let kept = Arc::downgrade(&feed);
+        let weak = Arc::downgrade(&log);
         tokio::spawn(async move {
             loop {
                 let change = changes.recv().await;
-                let Some(feed) = kept.upgrade() else { return };
-                let mut late = feed.late.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(log) = weak.upgrade() else { return };
+                let mut recent = log.recent.lock().unwrap_or_else(PoisonError::into_inner);
                 match change {
                     Ok(change) => {
-                        if late.len() == HISTORY_LEN {
-                            late.pop_front();
+                        if recent.len() == MAX_HISTORY_LEN {
+                            recent.pop_front();
                         }
-                        late.push_back(change);
+                        recent.push_back(change);
                     }
-                    // What follows does not join what is kept.
-                    Err(RecvError::Lagged(_)) => late.clear(),
+                    // The next change does not follow the recorded ones.
+                    Err(RecvError::Lagged(_)) => recent.clear(),
                     Err(RecvError::Closed) => return,
                 }
             }
         });
-        feed
+        log
     }
 
-    /// The changes after `place`, if all of them are still there.
-    fn since(&self, place: EventId) -> Option<Vec<LedgerChange>> {
-        if place.epoch != self.epoch {
+    /// Returns the changes after `last`, if all of them are still recorded.
+    fn since(&self, last: EventId) -> Option<Vec<LedgerChange>> {
+        if last.epoch != self.epoch {
             return None;
         }
-        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first, last) = (late.front()?.seq, late.back()?.seq);
-        // A number that was never told here would hide what comes next.
-        (first <= place.seq.saturating_add(1) && place.seq <= last).then(|| {
-            late.iter()
-                .filter(|change| change.seq > place.seq)
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let (oldest, newest) = (recent.front()?.seq, recent.back()?.seq);
+        // A number that this process never sent would hide later changes.
+        (oldest <= last.seq.saturating_add(1) && last.seq <= newest).then(|| {
+            recent
+                .iter()
+                .filter(|change| change.seq > last.seq)
                 .cloned()
                 .collect()
         })
     }
 
-    fn last(&self) -> u64 {
-        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        late.back().map_or(0, |change| change.seq)
+    fn last_seq(&self) -> u64 {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.back().map_or(0, |change| change.seq)
     }
 }
 
-/// A stream of events, from where the client was or from a snapshot on.
+/// Starts a stream of events, after the last event of the client or from a snapshot.
 pub(crate) fn stream(app: &Arc<App>, last_event_id: Option<&str>) -> warp::reply::Response {
-    // One event waits for the client, so that a client that does not read holds at most one more snapshot.
+    // The channel has one slot, so that a client that does not read holds at most one more snapshot.
     let (send, receive) = mpsc::channel(1);
-    let from = last_event_id.and_then(EventId::parse);
+    let last = last_event_id.and_then(EventId::parse);
     tokio::spawn(
         Stream {
             app: Arc::clone(app),
             send,
-            seen: 0,
+            last_seq: 0,
         }
-        .run(from),
+        .run(last),
     );
     let events = warp::sse::keep_alive()
-        .interval(ALIVE)
+        .interval(KEEP_ALIVE_INTERVAL)
         .stream(ReceiverStream::new(receive));
     let mut response = warp::Reply::into_response(warp::sse::reply(events));
-    response.extensions_mut().insert(Endless);
+    response.extensions_mut().insert(UnboundedBody);
     response
 }
 
-/// One client's stream.
+/// Stream of one client.
 struct Stream {
     app: Arc<App>,
     send: mpsc::Sender<Result<Event, Infallible>>,
-    /// The last change that the client knows of.
-    seen: u64,
+    /// Sequence number of the last change that was sent.
+    last_seq: u64,
 }
 
-/// The client is gone, or nothing can be told it any more.
+/// The client has disconnected, or no further event can be sent.
 struct StreamClosed;
 
 impl Stream {
-    async fn run(mut self, from: Option<EventId>) {
+    async fn run(mut self, last: Option<EventId>) {
         let mut stopping = self.app.stopping();
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => {}
-            _ = self.tell(from) => {}
+            _ = self.send_events(last) => {}
         }
     }
 
-    async fn tell(&mut self, from: Option<EventId>) -> Result<(), StreamClosed> {
-        // Before anything is read, so that nothing falls between.
+    async fn send_events(&mut self, last: Option<EventId>) -> Result<(), StreamClosed> {
+        // Subscribed before the snapshot, so that no change is missed.
         let mut changes = self.app.ledger.changes();
-        match from.and_then(|place| Some((place, self.app.feed.since(place)?))) {
-            Some((place, missed)) => {
-                self.seen = place.seq;
+        match last.and_then(|last| Some((last, self.app.event_log.since(last)?))) {
+            Some((last, missed)) => {
+                self.last_seq = last.seq;
                 for change in missed {
-                    self.change(change).await?;
+                    self.send_change(change).await?;
                 }
             }
-            None => self.snapshot().await?,
+            None => self.send_snapshot().await?,
         }
         loop {
             let next = tokio::select! {
@@ -156,35 +157,37 @@ impl Stream {
                 () = self.send.closed() => return Err(StreamClosed),
             };
             match next {
-                Ok(change) => self.change(change).await?,
-                Err(RecvError::Lagged(_)) => self.snapshot().await?,
+                Ok(change) => self.send_change(change).await?,
+                Err(RecvError::Lagged(_)) => self.send_snapshot().await?,
                 Err(RecvError::Closed) => return Err(StreamClosed),
             }
         }
     }
 
-    /// All partitions as they are now.
-    async fn snapshot(&mut self) -> Result<(), StreamClosed> {
-        self.seen = self.app.feed.last();
+    /// Sends a snapshot of all partitions.
+    async fn send_snapshot(&mut self) -> Result<(), StreamClosed> {
+        self.last_seq = self.app.event_log.last_seq();
         let documents = self.app.documents().await.map_err(|_| StreamClosed)?;
-        self.event("snapshot", &PartitionList::new(documents)).await
+        self.send_event("snapshot", &PartitionList::new(documents)).await
     }
 
-    async fn change(&mut self, change: LedgerChange) -> Result<(), StreamClosed> {
-        if change.seq <= self.seen {
+    async fn send_change(&mut self, change: LedgerChange) -> Result<(), StreamClosed> {
+        if change.seq <= self.last_seq {
             return Ok(());
         }
-        self.seen = change.seq;
-        let mut told = match &change.to {
-            Some(entry) => ChangeDocument::to(change.at, document(entry, None, &self.app.ledger)),
+        self.last_seq = change.seq;
+        let mut document = match &change.to {
+            Some(entry) => {
+                ChangeDocument::to(change.at, partition_api::document(entry, None, &self.app.ledger))
+            }
             None => ChangeDocument::gone(change.at, change.id),
         };
-        told.from = change.from.as_ref().map(|entry| HoldState::from(&entry.state));
-        self.event("change", &told).await
+        document.from = change.from.as_ref().map(|entry| HoldState::from(&entry.state));
+        self.send_event("change", &document).await
     }
 
-    async fn event(&self, kind: &str, data: &impl Serialize) -> Result<(), StreamClosed> {
-        let id = format!("{}-{}", self.app.feed.epoch, self.seen);
+    async fn send_event(&self, kind: &str, data: &impl Serialize) -> Result<(), StreamClosed> {
+        let id = format!("{}-{}", self.app.event_log.epoch, self.last_seq);
         let data = serde_json::to_string(data).map_err(|_| StreamClosed)?;
         let event = Event::default().id(id).event(kind).data(data);
         self.send.send(Ok(event)).await.map_err(|_| StreamClosed)

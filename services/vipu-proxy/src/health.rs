@@ -1,4 +1,4 @@
-//! Whether the proxy works: by the progress of what runs in it, not by whether it answers.
+//! Liveness and readiness of the proxy, measured by the progress of its workers.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,35 +10,35 @@ use tokio::time::Instant;
 
 use crate::problem::{Problem, RETRY_SOON_SECS};
 
-/// How long one round of a worker may take: a controller that hangs is given up after ten seconds, and a round may meet
-/// several, several times each.
-const ROUND: Duration = Duration::from_secs(180);
+/// Maximum duration of one worker iteration. A call to a hanging controller times out after ten seconds, and
+/// an iteration can make several such calls.
+const ITERATION_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// How long a request that changes something waits for the first repair: as long as that takes where all controllers are
-/// well, and no longer than a client likes to be kept.
-const FIRST_REPAIR: Duration = Duration::from_secs(2);
+/// Time that a write waits for the first repair: enough if all controllers are healthy, and short for a
+/// client.
+const FIRST_REPAIR_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The progress of the workers.
+/// Progress of the workers.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// Until when each worker has to say that it goes on.
+    /// Deadline of the next heartbeat of each worker.
     due: Mutex<BTreeMap<&'static str, Instant>>,
     repaired: watch::Sender<bool>,
 }
 
 impl Health {
-    /// The worker `name` goes on, and says so again after at most `pause` and a round.
+    /// Records a heartbeat of the worker `name`, whose next one is due after `pause` and one iteration.
     pub(crate) fn beat(&self, name: &'static str, pause: Duration) {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        due.insert(name, Instant::now() + pause + ROUND);
+        due.insert(name, Instant::now() + pause + ITERATION_TIMEOUT);
     }
 
-    /// Ledger and controllers were compared once.
-    pub(crate) fn repaired(&self) {
+    /// Records that the first repair has compared ledger and controllers.
+    pub(crate) fn mark_repaired(&self) {
         self.repaired.send_replace(true);
     }
 
-    /// Refuses to call the process alive if a worker is stuck.
+    /// Returns an error if a worker is stuck.
     pub(crate) fn check_alive(&self) -> Result<(), Problem> {
         let now = Instant::now();
         let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,12 +48,12 @@ impl Health {
             Err(Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Stuck",
-                format!("the worker {name} should have gone on {late} s ago"),
+                format!("the worker {name} is {late} s late"),
             ))
         })
     }
 
-    /// Refuses to call the process ready before the first repair.
+    /// Returns an error before the first repair.
     pub(crate) fn check_ready(&self) -> Result<(), Problem> {
         if *self.repaired.borrow() {
             return Ok(());
@@ -66,18 +66,19 @@ impl Health {
         .with_retry_after(RETRY_SOON_SECS))
     }
 
-    /// Waits for the first repair, at most for `patience`. Says whether there was one.
-    pub(crate) async fn until_repaired(&self, patience: Duration) -> bool {
+    /// Waits up to `timeout` for the first repair; returns whether it has happened.
+    pub(crate) async fn until_repaired(&self, timeout: Duration) -> bool {
         let mut repaired = self.repaired.subscribe();
         let first = repaired.wait_for(|repaired| *repaired);
-        tokio::time::timeout(patience, first).await.is_ok()
+        tokio::time::timeout(timeout, first).await.is_ok()
     }
 
-    /// Refuses to change anything before the first repair: an old copy of the ledger may have been restored, and what it
-    /// does not know of would be reset for an owner whose workers use it.
-    pub(crate) async fn check_may_change(&self) -> Result<(), Problem> {
+    /// Returns an error before the first repair, because writes are unsafe then. If an old copy of the ledger
+    /// was restored, a write could reset a partition that is missing from it and that the workers of its
+    /// owner use.
+    pub(crate) async fn check_writable(&self) -> Result<(), Problem> {
         if self.check_ready().is_err() {
-            self.until_repaired(FIRST_REPAIR).await;
+            self.until_repaired(FIRST_REPAIR_TIMEOUT).await;
         }
         self.check_ready()
     }
@@ -88,11 +89,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_worker_that_does_not_go_on_is_stuck() {
+    async fn a_worker_without_a_timely_heartbeat_is_stuck() {
         let health = Health::default();
         health.beat("repair", Duration::from_secs(30));
-        health.beat("line", Duration::from_secs(1));
-        tokio::time::advance(ROUND + Duration::from_secs(1)).await;
+        health.beat("queue", Duration::from_secs(1));
+        tokio::time::advance(ITERATION_TIMEOUT + Duration::from_secs(1)).await;
         assert!(health.check_alive().is_ok());
         health.beat("repair", Duration::from_secs(30));
         tokio::time::advance(Duration::from_secs(1)).await;

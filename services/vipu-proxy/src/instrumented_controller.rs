@@ -1,4 +1,4 @@
-//! A controller whose calls are timed.
+//! Controller whose calls are measured.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,47 +14,47 @@ use tokio::time::Instant;
 use crate::app::AnyController;
 use crate::metrics::Metrics;
 
-/// `controller`, whose calls are booked under the name of `endpoint`.
-pub(crate) fn measured(
+/// Wraps `controller` so that its calls are recorded under the name of `endpoint`.
+pub(crate) fn with_metrics(
     controller: GrpcController,
     endpoint: &ControllerEndpoint,
     metrics: &Arc<Metrics>,
 ) -> AnyController {
-    Arc::new(Measured {
+    Arc::new(InstrumentedController {
         controller,
         name: endpoint.name().clone(),
         metrics: Arc::clone(metrics),
     })
 }
 
-/// `controller`, whose calls are booked under `name`.
-struct Measured<C> {
+/// Controller whose calls are recorded under `name`.
+struct InstrumentedController<C> {
     controller: C,
     name: ControllerName,
     metrics: Arc<Metrics>,
 }
 
-impl<C> Measured<C> {
+impl<C> InstrumentedController<C> {
     async fn time<T>(
         &self,
         operation: &str,
         call: impl Future<Output = Result<T, VipuError>> + Send,
     ) -> Result<T, VipuError> {
-        // A call that its caller gave up is booked too: those are the ones that matter.
-        let mut booked = CallTimer {
+        // The timer also records calls that are cancelled, because those matter most.
+        let mut timer = CallTimer {
             metrics: &self.metrics,
             controller: self.name.as_str(),
             operation,
-            began: Instant::now(),
+            started: Instant::now(),
             outcome: "abandoned",
         };
-        let answer = call.await;
-        booked.outcome = match &answer {
+        let result = call.await;
+        timer.outcome = match &result {
             Ok(_) => "ok",
             Err(error) if error.is_unhealthy() => "failed",
             Err(_) => "refused",
         };
-        answer
+        result
     }
 }
 
@@ -62,20 +62,20 @@ struct CallTimer<'a> {
     metrics: &'a Metrics,
     controller: &'a str,
     operation: &'a str,
-    began: Instant,
+    started: Instant,
     outcome: &'static str,
 }
 
 impl Drop for CallTimer<'_> {
     fn drop(&mut self) {
-        let took = self.began.elapsed();
+        let duration = self.started.elapsed();
         self.metrics
-            .call(self.controller, self.operation, self.outcome, took);
+            .record_call(self.controller, self.operation, self.outcome, duration);
     }
 }
 
 #[async_trait]
-impl<C: VipuController> VipuController for Measured<C> {
+impl<C: VipuController> VipuController for InstrumentedController<C> {
     async fn version(&self) -> Result<String, VipuError> {
         self.time("version", self.controller.version()).await
     }

@@ -1,5 +1,5 @@
-//! For how long IPUs were held, by whom, and how much of that without use: counted from the changes of the ledger, so that a
-//! hold between two looks is not missed.
+//! IPU seconds that were held, by namespace and account, and the part without use. They are counted from the
+//! changes of the ledger, so that a hold between two scrapes is not missed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,55 +9,56 @@ use ipu_ledger::LedgerChange;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
-/// Most pairs of namespace and account that are counted by themselves: an account is any text that a client makes up, and
-/// every pair is a time series for ever.
-const PAIRS: usize = 1_000;
+/// Maximum number of separate pairs of namespace and account: clients choose the text of an account, and
+/// every pair is a permanent time series.
+const MAX_PAIRS: usize = 1_000;
 
-/// What the rest is counted under.
+/// Label value of all further pairs.
 const OTHERS: &str = "other";
 
-/// Whom a hold is charged to: a namespace and an account, each empty if there is none.
+/// Namespace and account that a hold is charged to, each empty if there is none.
 pub(crate) type ChargeKey = (String, String);
 
-/// Seconds times IPUs, by whatever they are told apart.
+/// Seconds times IPUs, by label.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct IpuSeconds {
-    /// That were held.
+    /// Held IPU seconds.
     pub(crate) held: BTreeMap<ChargeKey, f64>,
-    /// That were held and could not be used, by the state of the partition.
+    /// Held IPU seconds without use, by the state of the partition.
     pub(crate) idle: BTreeMap<&'static str, f64>,
 }
 
-/// Counts.
+/// Counter of IPU seconds.
 #[derive(Debug)]
 pub(crate) struct Consumption {
-    /// When this process began to count.
-    began: Timestamp,
-    kept: Mutex<ConsumptionState>,
+    /// Start time of the count.
+    started: Timestamp,
+    state: Mutex<ConsumptionState>,
 }
 
 #[derive(Debug, Default)]
 struct ConsumptionState {
-    /// Of all that is over.
-    over: IpuSeconds,
-    /// Up to when each partition has been counted.
-    counted: BTreeMap<PartitionId, ConsumptionTotals>,
-    /// What was told last: a counter never goes back, not even by a millisecond.
-    told: IpuSeconds,
+    /// IPU seconds that are counted from changes.
+    ended: IpuSeconds,
+    /// Time until which each partition has been counted.
+    counted: BTreeMap<PartitionId, CountedUntil>,
+    /// Last reported values: a counter never decreases, not even by a millisecond.
+    reported: IpuSeconds,
 }
 
+/// Times until which one partition has been counted.
 #[derive(Clone, Copy, Debug, Default)]
-struct ConsumptionTotals {
+struct CountedUntil {
     held: Option<Timestamp>,
     idle: Option<Timestamp>,
 }
 
 impl Consumption {
-    /// Counts from `began` on by these changes, in a task that ends with the ledger.
-    pub(crate) fn of(mut changes: broadcast::Receiver<LedgerChange>, began: Timestamp) -> Arc<Self> {
+    /// Counts these changes from `started` on, in a task that ends with the ledger.
+    pub(crate) fn of(mut changes: broadcast::Receiver<LedgerChange>, started: Timestamp) -> Arc<Self> {
         let this = Arc::new(Self {
-            began,
-            kept: Mutex::default(),
+            started,
+            state: Mutex::default(),
         });
         let counting = Arc::downgrade(&this);
         tokio::spawn(async move {
@@ -66,9 +67,9 @@ impl Consumption {
                 let Some(this) = counting.upgrade() else { return };
                 match change {
                     Ok(change) => this.count(&change),
-                    // What is still there is counted later, from where it was left.
+                    // Partitions that still exist are counted later, from their last counted time.
                     Err(RecvError::Lagged(missed)) => {
-                        tracing::warn!(missed, "some holds that ended are not in the metrics");
+                        tracing::warn!(missed, "the metrics miss some ended holds");
                     }
                     Err(RecvError::Closed) => return,
                 }
@@ -79,27 +80,27 @@ impl Consumption {
 
     fn count(&self, change: &LedgerChange) {
         let Some(before) = &change.from else { return };
-        let mut kept = self.kept();
-        let ConsumptionState { over, counted, .. } = &mut *kept;
+        let mut state = self.lock();
+        let ConsumptionState { ended, counted, .. } = &mut *state;
         let until = counted.entry(change.id.clone()).or_default();
-        self.add(over, before, until, change.at);
+        self.add(ended, before, until, change.at);
         if change.to.as_ref().is_none_or(|entry| !entry.state.holds()) {
             counted.remove(&change.id);
         }
     }
 
     /// Counts `entry` up to `now`.
-    fn add(&self, sum: &mut IpuSeconds, entry: &Entry, until: &mut ConsumptionTotals, now: Timestamp) {
+    fn add(&self, sum: &mut IpuSeconds, entry: &Entry, until: &mut CountedUntil, now: Timestamp) {
         let ipus = f64::from(entry.spec.size.get());
         let from = |since: Timestamp, counted: Option<Timestamp>| {
-            let since = since.max(self.began);
+            let since = since.max(self.started);
             counted.map_or(since, |counted| counted.max(since))
         };
         if let Some(since) = entry.held_since
             && is_counted(&entry.state)
         {
             let seconds = now.since(from(since, until.held)).as_secs_f64();
-            *charged(&mut sum.held, entry) += seconds * ipus;
+            *charged_entry(&mut sum.held, entry) += seconds * ipus;
             until.held = Some(now);
         }
         if entry.state.holds() && entry.state != EntryState::Active {
@@ -109,46 +110,47 @@ impl Consumption {
         }
     }
 
-    /// All that was counted, with what `entries` hold at `now`.
+    /// Returns all counted IPU seconds, including those that `entries` hold at `now`.
     pub(crate) fn read(&self, entries: &[Entry], now: Timestamp) -> IpuSeconds {
-        let mut kept = self.kept();
-        let mut sum = kept.over.clone();
+        let mut state = self.lock();
+        let mut sum = state.ended.clone();
         for entry in entries {
-            let mut until = kept.counted.get(&entry.id).copied().unwrap_or_default();
+            let mut until = state.counted.get(&entry.id).copied().unwrap_or_default();
             self.add(&mut sum, entry, &mut until, now);
         }
-        never_less(&mut sum.held, &kept.told.held);
-        never_less(&mut sum.idle, &kept.told.idle);
-        kept.told = sum.clone();
+        raise_to(&mut sum.held, &state.reported.held);
+        raise_to(&mut sum.idle, &state.reported.idle);
+        state.reported = sum.clone();
         sum
     }
 
-    // Nothing panics while it is locked, so that what a poisoned lock holds is whole.
-    fn kept(&self) -> MutexGuard<'_, ConsumptionState> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    // No code panics while it holds the lock, so that a poisoned lock still has a complete value.
+    fn lock(&self) -> MutexGuard<'_, ConsumptionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a controller may refuse is counted once it has not: all of it then, as the records of usage do.
+/// Returns whether the hold counts. A hold that the controller may still refuse counts in full once the
+/// partition is created, as in the usage records.
 fn is_counted(state: &EntryState) -> bool {
-    let only_wanted = matches!(
+    let is_unconfirmed = matches!(
         state,
         EntryState::Intent {
             operation: Operation::Create,
             ..
         }
     );
-    state.holds() && !only_wanted
+    state.holds() && !is_unconfirmed
 }
 
-fn charged<'a>(held: &'a mut BTreeMap<ChargeKey, f64>, entry: &Entry) -> &'a mut f64 {
+fn charged_entry<'a>(held: &'a mut BTreeMap<ChargeKey, f64>, entry: &Entry) -> &'a mut f64 {
     let namespace = entry.owner.as_ref().map(|owner| owner.job.namespace.to_string());
     let pair = (
         namespace.unwrap_or_default(),
         entry.account.clone().unwrap_or_default(),
     );
-    let known = held.len() < PAIRS || held.contains_key(&pair);
-    held.entry(if known {
+    let has_series = held.len() < MAX_PAIRS || held.contains_key(&pair);
+    held.entry(if has_series {
         pair
     } else {
         (OTHERS.to_owned(), OTHERS.to_owned())
@@ -156,9 +158,9 @@ fn charged<'a>(held: &'a mut BTreeMap<ChargeKey, f64>, entry: &Entry) -> &'a mut
     .or_default()
 }
 
-fn never_less<K: Ord + Clone>(sum: &mut BTreeMap<K, f64>, told: &BTreeMap<K, f64>) {
-    for (key, told) in told {
+fn raise_to<K: Ord + Clone>(sum: &mut BTreeMap<K, f64>, reported: &BTreeMap<K, f64>) {
+    for (key, reported) in reported {
         let seconds = sum.entry(key.clone()).or_default();
-        *seconds = seconds.max(*told);
+        *seconds = seconds.max(*reported);
     }
 }

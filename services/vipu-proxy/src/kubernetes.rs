@@ -1,5 +1,5 @@
-//! The proxy in a Kubernetes cluster: the ledger in a ConfigMap, tokens of service accounts, the list of controllers that is
-//! watched, and owners that are IPUJobs.
+//! Kubernetes integration: the ledger in a ConfigMap, service account tokens, the watched list of
+//! controllers, and the liveness of IPUJobs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::problem::chain;
 use crate::settings::KubernetesChoice;
 use crate::store::AnyStore;
 
-/// How long the start waits for the list of controllers; without it requests wait, and with it they go on.
-const FIRST_LIST: Duration = Duration::from_secs(10);
+/// Time that the start waits for the list of controllers; requests queue until it arrives.
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The cluster that the proxy runs in, or that the kubeconfig names.
+/// Cluster of the proxy, or of the kubeconfig.
 pub(crate) struct Cluster {
     config: Config,
     choice: KubernetesChoice,
@@ -41,7 +41,7 @@ impl Cluster {
         })
     }
 
-    /// The ledger, which is the log of what was used too, and the most bytes of it for the queued requests of one namespace.
+    /// Returns the ledger store, the usage log, and the byte limit of the queued requests of one namespace.
     pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>, usize), StoreError> {
         let mut options = ConfigMapOptions::of(&self.namespace);
         if let Some(name) = &self.choice.tracker {
@@ -71,13 +71,13 @@ impl Cluster {
         Ok(Arc::new(TokenReviewAuth { reviewer, scope }))
     }
 
-    /// Whether owners are alive: IPUJobs by the API server, everybody else by `others`.
+    /// Returns the liveness of owners: of IPUJobs by the API server, of all others by `others`.
     pub(crate) fn liveness(&self, others: Arc<dyn Liveness>) -> Result<Arc<dyn Liveness>, String> {
         let jobs = IpuJobLiveness::new(self.config.clone()).map_err(|error| chain(&error))?;
         Ok(Arc::new(AnyLiveness { jobs, others }))
     }
 
-    /// The list of controllers, if it is in a ConfigMap.
+    /// Returns the watch of the list of controllers, if it is in a ConfigMap.
     pub(crate) fn controllers(&self) -> Result<Option<ControllersWatch>, String> {
         let Some(name) = &self.choice.controllers else {
             return Ok(None);
@@ -88,11 +88,14 @@ impl Cluster {
     }
 }
 
-/// Applies every change of the list, until the proxy stops. Answers after the first, or some time.
-pub(crate) async fn follow(mut watch: ControllersWatch, app: &Arc<App>) -> tokio::task::JoinHandle<()> {
-    match tokio::time::timeout(FIRST_LIST, watch.next()).await {
+/// Applies every change of the list until the proxy stops. Returns after the first list or a timeout.
+pub(crate) async fn watch_controllers(
+    mut watch: ControllersWatch,
+    app: &Arc<App>,
+) -> tokio::task::JoinHandle<()> {
+    match tokio::time::timeout(FIRST_LIST_TIMEOUT, watch.next()).await {
         Ok(text) => apply(&text, app).await,
-        Err(_) => tracing::warn!("the list of controllers has not been answered yet"),
+        Err(_) => tracing::warn!("the list of controllers has not arrived yet"),
     }
     let app = Arc::clone(app);
     tokio::spawn(async move {
@@ -110,28 +113,31 @@ pub(crate) async fn follow(mut watch: ControllersWatch, app: &Arc<App>) -> tokio
 async fn apply(text: &ControllersText, app: &App) {
     match text {
         ControllersText::List(list) => match app.replace_controllers(list).await {
-            Ok(()) => tracing::info!("applied a change of the list of controllers"),
+            Ok(()) => tracing::info!("applied a changed list of controllers"),
             Err(error) => {
-                tracing::error!(%error, "the list of controllers is not applied; the one before stays")
+                tracing::error!(%error, "cannot apply the list of controllers; keeping the previous one")
             }
         },
         ControllersText::Absent { detail } => {
-            tracing::warn!(detail, "there is no list of controllers; the one before stays");
+            tracing::warn!(
+                detail,
+                "the list of controllers is missing; keeping the previous one"
+            );
         }
         _ => {}
     }
 }
 
-/// Which owners a service account may act for.
+/// Owners that a service account may act for.
 #[derive(Clone, Copy)]
 enum Scope {
-    /// Those of every namespace: the account is listed.
+    /// Owners of every namespace, because the account is listed.
     AllNamespaces,
-    /// Those of the account's namespace: no account is listed.
+    /// Owners of the namespace of the account, because no account is listed.
     OwnNamespace,
 }
 
-/// Tokens of service accounts.
+/// Authenticator of service account tokens by TokenReview.
 struct TokenReviewAuth {
     reviewer: TokenReviewer,
     scope: Scope,
@@ -140,19 +146,19 @@ struct TokenReviewAuth {
 #[async_trait]
 impl Authenticator for TokenReviewAuth {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
-        use ipu_k8s::token_review::AuthError as Refusal;
+        use ipu_k8s::token_review::AuthError as ReviewError;
         let token = credentials.bearer.ok_or(AuthError::Missing)?;
         match self.reviewer.review(token).await {
-            Ok(identity) => {
-                let who = Identity::new(identity.user);
+            Ok(reviewed) => {
+                let identity = Identity::new(reviewed.user);
                 Ok(match self.scope {
-                    Scope::AllNamespaces => who,
-                    // A user that is no service account has no namespace.
-                    Scope::OwnNamespace => who.within(identity.account.map(|account| account.namespace)),
+                    Scope::AllNamespaces => identity,
+                    // A user other than a service account has no namespace.
+                    Scope::OwnNamespace => identity.within(reviewed.account.map(|account| account.namespace)),
                 })
             }
-            Err(Refusal::NotAllowed { user }) => Err(AuthError::Forbidden { name: user }),
-            Err(Refusal::Unavailable { detail }) => Err(AuthError::Unavailable { detail }),
+            Err(ReviewError::NotAllowed { user }) => Err(AuthError::Forbidden { name: user }),
+            Err(ReviewError::Unavailable { detail }) => Err(AuthError::Unavailable { detail }),
             Err(error) => Err(AuthError::Unknown {
                 detail: error.to_string(),
             }),
@@ -160,7 +166,7 @@ impl Authenticator for TokenReviewAuth {
     }
 }
 
-/// What either knows: of the owners of the other, both know nothing.
+/// Liveness of IPUJobs by the API server, and of all other owners by `others`.
 struct AnyLiveness {
     jobs: IpuJobLiveness,
     others: Arc<dyn Liveness>,
@@ -170,12 +176,12 @@ struct AnyLiveness {
 impl Liveness for AnyLiveness {
     async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
         match self.jobs.life_of(entry).await {
-            // Only the API server ends an IPUJob: a lease that lapsed while it did not answer does not.
+            // Only the API server can judge an IPUJob dead; a lease that lapsed during its outage cannot.
             OwnerLiveness::Unknown if entry.owner.as_ref().is_some_and(IpuJobLiveness::judges) => {
                 OwnerLiveness::Unknown
             }
             OwnerLiveness::Unknown => self.others.life_of(entry).await,
-            known => known,
+            liveness => liveness,
         }
     }
 
@@ -193,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// An entry that an owner of this kind asked for.
+    /// Creates an entry of an owner of this kind.
     fn entry(kind: &str) -> Entry {
         let owner = Owner {
             kind: kind.into(),
@@ -229,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lapsed_lease_never_ends_an_ipujob_of_which_the_api_server_says_nothing() {
+    async fn a_lapsed_lease_never_ends_an_ipujob_while_the_api_server_is_unavailable() {
         rustls::crypto::ring::default_provider().install_default().ok();
         // A port on which no process listens.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -240,9 +246,9 @@ mod tests {
             jobs,
             others: Arc::new(LapsedLiveness),
         };
-        for (kind, life) in [("IPUJob", OwnerLiveness::Unknown), ("Job", OwnerLiveness::Dead)] {
+        for (kind, expected) in [("IPUJob", OwnerLiveness::Unknown), ("Job", OwnerLiveness::Dead)] {
             let entry = entry(kind);
-            assert_eq!(both.life_of(&entry).await, life, "{kind}");
+            assert_eq!(both.life_of(&entry).await, expected, "{kind}");
         }
     }
 }

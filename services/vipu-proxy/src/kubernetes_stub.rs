@@ -1,4 +1,4 @@
-//! In place of the cluster, in a build without the feature `kubernetes`: there is none.
+//! Replacement of the Kubernetes integration in a build without the feature `kubernetes`.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::auth::Authenticator;
 use crate::settings::KubernetesChoice;
 use crate::store::AnyStore;
 
-/// No such value exists.
+/// Uninhabited: this build cannot connect to a cluster.
 pub(crate) enum Cluster {}
 
 impl Cluster {
     pub(crate) async fn connect(_: &KubernetesChoice) -> Result<Self, String> {
-        Err("this build has no Kubernetes in it".to_owned())
+        Err("this build does not have the feature kubernetes".to_owned())
     }
 
     pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>, usize), StoreError> {
@@ -34,6 +34,6 @@ impl Cluster {
     }
 }
 
-pub(crate) async fn follow(watch: Cluster, _: &Arc<App>) -> tokio::task::JoinHandle<()> {
+pub(crate) async fn watch_controllers(watch: Cluster, _: &Arc<App>) -> tokio::task::JoinHandle<()> {
     match watch {}
 }

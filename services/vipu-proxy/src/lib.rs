@@ -1,15 +1,17 @@
 //! The V-IPU proxy: the partition API between schedulers and V-IPU controllers.
 //!
-//! A request takes the same way always: the door (`Front`) bounds and reads it, a route parses it, the ledger decides and
-//! does, and the route prints what came of it. What was answered before it was done is gone on with by the worker. The
-//! proxy holds no rule: who gets what, who waits and why is up to `ipu-core` and `ipu-ledger`.
+//! Every request takes the same path. The [`Gateway`] authenticates, limits and reads it, a route parses it,
+//! the ledger decides and acts, and the route renders the result. A background worker continues operations
+//! that outlast their request. The proxy has no scheduling rules of its own: allocation, queueing and reasons
+//! are up to `ipu-core` and `ipu-ledger`.
 //!
-//! [`Settings`] say what can be configured, [`Proxy`] serves; [`in_process`] answers without a connection, for tests.
+//! [`Settings`] is the configuration and [`Proxy`] the server. [`in_process`] handles requests without a
+//! connection, for tests.
 //!
 //! # Features
 //!
-//! - `kubernetes` (default): the ledger in a ConfigMap, tokens of service accounts, a list of controllers that is watched, and
-//!   owners that are IPUJobs.
+//! - `kubernetes` (default): the ledger in a ConfigMap, tokens of service accounts, a watched list of
+//!   controllers, and IPUJobs as owners.
 
 mod addresses;
 mod app;
@@ -46,7 +48,7 @@ mod supervise;
 
 pub use app::{AnyController, ProxyLedger};
 pub use auth::{AuthError, Authenticator, Credentials, Identity};
-pub use middleware::{FrontBody, Gateway};
+pub use middleware::{Gateway, ResponseBody};
 pub use router::operations;
 pub use server::{Proxy, StartError, in_process};
 pub use settings::{

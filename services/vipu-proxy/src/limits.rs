@@ -1,15 +1,15 @@
-//! Limits of namespaces and accounts, from the file of settings.
+//! Limits of namespaces and accounts, from the settings file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{Namespace, QueuePolicy, Quota, QuotaSubject, Quotas};
 
-use crate::settings::{QuotaSetting, SettingError, Settings, wrong};
+use crate::settings::{QuotaSetting, SettingError, Settings, invalid_setting};
 
-/// Stands for every namespace that may charge an account.
+/// Wildcard for all namespaces, in the namespaces of an account.
 const ALL_NAMESPACES: &str = "*";
 
-/// What namespaces and accounts may ask for.
+/// Quotas, highest priorities and allowed accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     quotas: Quotas,
@@ -19,11 +19,11 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The limits of these settings.
+    /// Validates the limits of these settings.
     ///
     /// # Errors
     ///
-    /// [`SettingError`] for the first that cannot be used.
+    /// [`SettingError`] of the first invalid limit.
     pub(crate) fn of(settings: &Settings) -> Result<Self, SettingError> {
         let mut limits = Self {
             quotas: Quotas::new(),
@@ -36,16 +36,16 @@ impl Limits {
         }
         let mut default = None;
         for priority in &settings.priorities {
-            let twice = match &priority.namespace {
+            let previous = match &priority.namespace {
                 Some(name) => {
                     let name = namespace("priorities", name)?;
                     limits.max_priorities.insert(name, priority.max_priority)
                 }
                 None => default.replace(priority.max_priority),
             };
-            if twice.is_some() {
+            if previous.is_some() {
                 let name = priority.namespace.as_deref().unwrap_or_default();
-                return Err(wrong("priorities", name, "is there twice"));
+                return Err(invalid_setting("priorities", name, "is a duplicate"));
             }
         }
         limits.max_priority = default.unwrap_or(i32::MAX);
@@ -58,35 +58,41 @@ impl Limits {
                 QuotaSubject::Namespace(namespace("quotas", name)?)
             }
             (Some(name), None) => {
-                return Err(wrong(
+                return Err(invalid_setting(
                     "quotas",
                     name,
-                    "namespaces is for an account; leave it out",
+                    "namespaces needs an account; remove it",
                 ));
             }
             (None, Some(name)) => {
                 self.add_account(name, &quota.namespaces)?;
                 QuotaSubject::Account(name.clone())
             }
-            _ => return Err(wrong("quotas", "", "each names a namespace or an account")),
+            _ => {
+                return Err(invalid_setting(
+                    "quotas",
+                    "",
+                    "each entry must name either a namespace or an account",
+                ));
+            }
         };
         let limits = Quota {
             max_ipus: quota.max_ipus,
             max_partitions: quota.max_partitions,
         };
         match self.quotas.insert(subject.clone(), limits) {
-            Some(_) => Err(wrong("quotas", &subject.to_string(), "is there twice")),
+            Some(_) => Err(invalid_setting("quotas", &subject.to_string(), "is a duplicate")),
             None => Ok(()),
         }
     }
 
-    /// Lets owners of `namespaces` alone charge the account.
+    /// Allows only owners of `namespaces` to charge the account.
     fn add_account(&mut self, account: &str, namespaces: &[String]) -> Result<(), SettingError> {
         if namespaces.is_empty() {
-            return Err(wrong(
+            return Err(invalid_setting(
                 "quotas",
                 account,
-                "an account names the namespaces that may charge it; add `namespaces: [NAME, ...]`, or `namespaces: [\"*\"]` for all",
+                "an account must name the namespaces that may charge it; add `namespaces: [NAME, ...]`, or `namespaces: [\"*\"]` for all",
             ));
         }
         if namespaces.iter().any(|name| name == ALL_NAMESPACES) {
@@ -98,7 +104,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Puts these limits in force.
+    /// Replaces the limits of `rules`.
     pub(crate) fn apply(&self, rules: &mut QueuePolicy) {
         rules.quotas.clone_from(&self.quotas);
         rules.namespaces.max_priority = self.max_priority;
@@ -109,7 +115,7 @@ impl Limits {
 
 fn namespace(setting: &'static str, name: &str) -> Result<Namespace, SettingError> {
     name.parse()
-        .map_err(|error: ipu_core::NameError| wrong(setting, name, &error.to_string()))
+        .map_err(|error: ipu_core::NameError| invalid_setting(setting, name, &error.to_string()))
 }
 
 #[cfg(test)]
@@ -122,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_say_who_may_ask_for_how_much() {
+    fn limits_set_quotas_priorities_and_accounts() {
         let text = "quotas:\n- {account: course-7, max-ipus: 8, namespaces: [a, b]}\n- {account: all, namespaces: ['*']}\n\
                     - {namespace: a, max-partitions: 2}\npriorities:\n- {namespace: b, max-priority: 0}\n- {max-priority: 10}\n";
         let mut rules = QueuePolicy::default();
@@ -135,40 +141,43 @@ mod tests {
         assert_eq!(namespaces.max_priorities, BTreeMap::from([(b.clone(), 0)]));
         let accounts = BTreeMap::from([("course-7".to_owned(), BTreeSet::from([a, b]))]);
         assert_eq!(namespaces.accounts, accounts);
-        // Limits that are taken out of the file do not count any more.
+        // Limits that are removed from the file no longer apply.
         limits("").unwrap().apply(&mut rules);
         assert_eq!(rules.namespaces.max_priority, i32::MAX);
         assert!(rules.quotas.is_empty() && rules.namespaces.accounts.is_empty());
     }
 
     #[test]
-    fn limits_that_cannot_be_meant_are_refused_with_the_fix() {
-        for (text, says) in [
+    fn invalid_limits_are_refused_with_a_fix() {
+        for (text, expected) in [
             (
                 "quotas: [{account: course-7, max-ipus: 8}]",
-                "quotas = \"course-7\": an account names the namespaces that may charge it; add `namespaces: [NAME, ...]`",
+                "quotas = \"course-7\": an account must name the namespaces that may charge it; add `namespaces: [NAME, ...]`",
             ),
             (
                 "quotas: [{namespace: a, namespaces: [b]}]",
-                "quotas = \"a\": namespaces is for an account; leave it out",
+                "quotas = \"a\": namespaces needs an account; remove it",
             ),
-            ("quotas: [{max-ipus: 8}]", "each names a namespace or an account"),
+            (
+                "quotas: [{max-ipus: 8}]",
+                "each entry must name either a namespace or an account",
+            ),
             (
                 "quotas: [{namespace: a}, {namespace: a}]",
-                "quotas = \"namespace a\": is there twice",
+                "quotas = \"namespace a\": is a duplicate",
             ),
             (
                 "priorities: [{namespace: a, max-priority: 1}, {namespace: a, max-priority: 2}]",
-                "priorities = \"a\": is there twice",
+                "priorities = \"a\": is a duplicate",
             ),
             (
                 "priorities: [{max-priority: 1}, {max-priority: 2}]",
-                "priorities = \"\": is there twice",
+                "priorities = \"\": is a duplicate",
             ),
             ("priorities: [{namespace: a}]", "max-priority"),
         ] {
             let error = limits(text).unwrap_err();
-            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Clients on the host of a proxy that has neither tokens nor certificates: the kernel knows their users.
+//! Authentication of local clients by their user, from the kernel, for a proxy without tokens and
+//! certificates.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,13 +13,13 @@ use tokio::sync::Mutex;
 
 use crate::auth::{AuthError, Authenticator, Credentials, Identity};
 
-/// The superuser, who may do everything on the host anyway.
+/// User id of root, which has access to everything on the host.
 const ROOT: u32 = 0;
 
-/// The users of established connections, by the addresses of client and server.
+/// User ids of established connections, by the addresses of client and server.
 type Users = HashMap<(SocketAddr, SocketAddr), u32>;
 
-/// Lets the user of the proxy and root in, and no other user of the host.
+/// Authenticates the user of the proxy and root, and refuses other users of the host.
 #[derive(Debug)]
 pub(crate) struct LocalUsers {
     user: u32,
@@ -26,8 +27,8 @@ pub(crate) struct LocalUsers {
     ipv6: Sockets,
 }
 
-/// The newest list of the kernel's sockets. One read serves all requests that arrived before it: the list has a line for every
-/// connection of the host, so that a read for each request would cost the square of their number.
+/// Latest list of the kernel's sockets. One read serves all requests that arrived before it. The list has a
+/// line for every connection of the host, so that one read for each request would have a quadratic cost.
 #[derive(Debug, Default)]
 struct Sockets(Mutex<Option<(Instant, Arc<Users>)>>);
 
@@ -37,26 +38,26 @@ impl Sockets {
         &self,
         read: impl FnOnce() -> ProcResult<Users> + Send + 'static,
     ) -> Result<Arc<Users>, String> {
-        let asked = Instant::now();
+        let requested = Instant::now();
         let mut newest = self.0.lock().await;
-        if let Some((began, users)) = &*newest
-            && *began >= asked
+        if let Some((started, users)) = &*newest
+            && *started >= requested
         {
             return Ok(Arc::clone(users));
         }
-        let began = Instant::now();
+        let started = Instant::now();
         let users = match tokio::task::spawn_blocking(read).await {
             Ok(users) => users.map_err(|error| format!("read /proc/net/tcp: {error}"))?,
             Err(error) => return Err(error.to_string()),
         };
         let users = Arc::new(users);
-        *newest = Some((began, Arc::clone(&users)));
+        *newest = Some((started, Arc::clone(&users)));
         Ok(users)
     }
 }
 
 impl LocalUsers {
-    /// The user that this process runs as.
+    /// Creates an authenticator for the user of this process.
     pub(crate) fn of_this_process() -> Self {
         Self {
             user: rustix::process::geteuid().as_raw(),
@@ -65,13 +66,13 @@ impl LocalUsers {
         }
     }
 
-    fn judge(&self, client: Option<u32>) -> Result<Identity, AuthError> {
+    fn identity_of(&self, client: Option<u32>) -> Result<Identity, AuthError> {
         match client {
             Some(user) if user == self.user || user == ROOT => Ok(Identity::new("anonymous")),
             Some(user) => Err(AuthError::Unknown {
                 detail: format!(
-                    "user {user} of this host is not user {} of the proxy; start the proxy with --token-file to let other \
-                     users in, or with --auth none to let all in",
+                    "user {user} of this host is not user {} of the proxy; start the proxy with --token-file to admit other \
+                     users, or with --auth none to admit all",
                     self.user
                 ),
             }),
@@ -94,11 +95,11 @@ impl Authenticator for LocalUsers {
             self.ipv6.newest(|| Ok(users(&procfs::net::tcp6()?))).await
         };
         let users = users.map_err(|detail| AuthError::Unavailable { detail })?;
-        self.judge(users.get(&connection).copied())
+        self.identity_of(users.get(&connection).copied())
     }
 }
 
-/// The users of the sockets that have a process: a closed one is listed with user 0.
+/// Returns the users of established sockets; the kernel lists closed sockets with user 0.
 fn users(sockets: &[TcpNetEntry]) -> Users {
     let open = sockets
         .iter()
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_names_the_user_of_a_connection_while_it_is_open() {
+    fn the_kernel_lists_the_user_of_a_connection_while_it_is_open() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else {
                 assert!(address.starts_with('['), "a host without IPv6 has IPv4");
@@ -137,16 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn only_the_user_of_the_proxy_and_root_are_let_in() {
+    fn only_the_user_of_the_proxy_and_root_are_admitted() {
         let mut proxy = LocalUsers::of_this_process();
         proxy.user = 1000;
-        for (client, is_let_in) in [
+        for (client, is_admitted) in [
             (Some(1000), true),
             (Some(0), true),
             (Some(1001), false),
             (None, false),
         ] {
-            assert_eq!(proxy.judge(client).is_ok(), is_let_in, "{client:?}");
+            assert_eq!(proxy.identity_of(client).is_ok(), is_admitted, "{client:?}");
         }
     }
 
@@ -165,7 +166,7 @@ mod tests {
             });
         }
         assert!(lookups.join_all().await.into_iter().all(|is_ok| is_ok));
-        // The others arrived while the first one read.
+        // The other requests arrived during the first read.
         assert_eq!(reads.load(Ordering::SeqCst), 2);
     }
 }

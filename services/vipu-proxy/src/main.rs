@@ -1,6 +1,6 @@
-//! The binary `vipu-proxy`: the partition API from the command line.
+//! The `vipu-proxy` command: serves the partition API.
 //!
-//! Exit codes: 0 stopped by SIGTERM or Ctrl-C; 1 could not start; 2 wrong usage or configuration.
+//! Exit codes: 0 stopped by SIGTERM or Ctrl-C; 1 failed to start; 2 invalid usage or configuration.
 
 use std::process::ExitCode;
 
@@ -19,18 +19,18 @@ Examples:
 
 Exit codes:
   0  stopped by SIGTERM or Ctrl-C
-  1  could not start; the log says why
-  2  wrong usage or configuration";
+  1  failed to start; see the log
+  2  invalid usage or configuration";
 
 /// The partition API between schedulers and V-IPU controllers.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 struct Arguments {
-    /// How much is logged: 1 warnings, 2 what happens, 3 and more what is done for it.
+    /// Log verbosity: 1 warnings, 2 informational messages, 3 to 6 increasing debug detail.
     #[arg(short = 'v', long = "verbosity", env = "PROXY_VERBOSITY", value_name = "1..6", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=6))]
     verbosity: u8,
-    /// A file of settings (YAML). Keys are the names of the flags without the dashes before them; flags and the environment
-    /// win over it.
+    /// Settings file (YAML). Its keys are the flag names without the leading dashes. Flags and environment
+    /// variables take precedence.
     #[arg(long, env = "VIPU_PROXY_CONFIG", value_name = "FILE")]
     config: Option<std::path::PathBuf>,
     #[command(flatten)]
@@ -40,47 +40,47 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let lines = tracing_subscriber::fmt::layer()
+    let log = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     tracing_subscriber::registry()
-        .with(lines)
+        .with(log)
         .with(filter(arguments.verbosity))
         .init();
     let config = match configure(arguments) {
         Ok(config) => config,
-        Err(wrong) => {
-            error!("{wrong}");
+        Err(error) => {
+            error!("{error}");
             return ExitCode::from(2);
         }
     };
     match run(config).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            error!(error = %chain(&*failure), "cannot serve");
+        Err(error) => {
+            error!(error = %chain(&*error), "failed to start");
             ExitCode::FAILURE
         }
     }
 }
 
-/// What flags, environment and file come to.
+/// Merges flags, environment and settings file.
 fn configure(arguments: Arguments) -> Result<Config, SettingError> {
     match arguments.config {
         None => arguments.settings.check(),
         Some(path) => {
             let settings = arguments.settings.or(Settings::from_file(&path)?);
-            Ok(settings.check()?.following(path))
+            Ok(settings.check()?.with_config_file(path))
         }
     }
 }
 
-/// Serves until a signal says to stop.
+/// Serves until SIGTERM or SIGINT.
 async fn run(config: Config) -> Result<(), Box<dyn std::error::Error>> {
-    // Before the address is told: whoever reads it may send a signal at once.
+    // Installed before the address is printed: a reader of the address may send a signal at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let proxy = Proxy::start(config).await?;
-    #[expect(clippy::print_stdout, reason = "the one line that scripts wait for")]
+    #[expect(clippy::print_stdout, reason = "scripts wait for this line")]
     {
         println!("vipu-proxy serves on {}", proxy.addr());
     }
@@ -92,9 +92,10 @@ async fn run(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The chart's six levels: ours first, then those of the libraries that it is built on.
+/// Maps the six verbosity levels of the chart to log levels: of the project's crates first, then of other
+/// libraries.
 fn filter(verbosity: u8) -> Targets {
-    let (ours, others) = match verbosity {
+    let (project, others) = match verbosity {
         0 | 1 => (LevelFilter::WARN, LevelFilter::WARN),
         2 => (LevelFilter::INFO, LevelFilter::WARN),
         3 => (LevelFilter::DEBUG, LevelFilter::INFO),
@@ -111,11 +112,11 @@ fn filter(verbosity: u8) -> Targets {
             "ipu_vipu_client",
             "vipu_sim",
         ]
-        .map(|name| (name, ours)),
+        .map(|name| (name, project)),
     )
 }
 
-/// An error with its sources.
+/// Returns the text of an error with its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,5 @@
-//! `/metrics`, in the text format of Prometheus: what happened is counted as it happens, what is is read when it is asked for.
+//! `/metrics` in the text format of Prometheus: events are counted as they happen, gauges are read at each
+//! scrape.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,13 +21,13 @@ use crate::app::App;
 use crate::ipu_seconds::IpuSeconds;
 use crate::problem::Problem;
 
-/// The media type of the answer.
+/// Media type of the response.
 pub(crate) const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     method: String,
-    /// The template of the path, of which there are as many as operations.
+    /// Path template, which bounds the number of series.
     path: String,
     status: u16,
 }
@@ -78,13 +79,13 @@ struct StateLabels {
 
 type Seconds = Counter<f64, AtomicU64>;
 
-type Times<L> = Family<L, Histogram, fn() -> Histogram>;
+type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// What is counted as it happens.
+/// Metrics that are counted as events happen.
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Times<RequestLabels>,
-    calls: Times<CallLabels>,
+    requests: Durations<RequestLabels>,
+    calls: Durations<CallLabels>,
     writes: Histogram,
     batch: Histogram,
     repairs: Counter,
@@ -92,8 +93,8 @@ pub(crate) struct Metrics {
     conflicts: Gauge,
 }
 
-/// From a millisecond to about a minute.
-fn times() -> Histogram {
+/// Creates a histogram from one millisecond to about a minute.
+fn duration_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 17))
 }
 
@@ -101,9 +102,9 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("vipu_proxy");
         let this = Self {
-            requests: Times::new_with_constructor(times),
-            calls: Times::new_with_constructor(times),
-            writes: times(),
+            requests: Durations::new_with_constructor(duration_histogram),
+            calls: Durations::new_with_constructor(duration_histogram),
+            writes: duration_histogram(),
             batch: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
             repairs: Counter::default(),
             actions: Family::default(),
@@ -112,65 +113,67 @@ impl Default for Metrics {
         };
         registry.register(
             "request_seconds",
-            "Time until the answer began, by operation and status",
+            "Time until the response started, by operation and status",
             this.requests.clone(),
         );
         registry.register(
             "controller_call_seconds",
-            "Time that calls to controllers took, by controller, operation and outcome",
+            "Duration of controller calls, by controller, operation and outcome",
             this.calls.clone(),
         );
         registry.register(
             "placement_conflicts",
-            "Partitions that their controllers do not list and whose IPUs another partition has, at the last repair",
+            "Partitions that their controller does not list and whose IPUs another partition uses, at the last repair",
             this.conflicts.clone(),
         );
         registry.register(
             "ledger_write_seconds",
-            "Time that writes of the ledger took",
+            "Duration of ledger writes",
             this.writes.clone(),
         );
         registry.register(
             "ledger_write_changes",
-            "Changes that one write of the ledger carried",
+            "Number of changes of one ledger write",
             this.batch.clone(),
         );
         registry.register(
             "repairs",
-            "Comparisons of ledger, controllers and owners",
+            "Repair runs, which compare ledger, controllers and owners",
             this.repairs.clone(),
         );
-        registry.register("repair_actions", "What repair did, by kind", this.actions.clone());
+        registry.register("repair_actions", "Repair actions, by kind", this.actions.clone());
         Self { registry, ..this }
     }
 }
 
 impl Metrics {
-    pub(crate) fn request(&self, method: &str, path: &str, status: u16, took: Duration) {
+    pub(crate) fn record_request(&self, method: &str, path: &str, status: u16, duration: Duration) {
         let labels = RequestLabels {
             method: method.to_owned(),
             path: path.to_owned(),
             status,
         };
-        self.requests.get_or_create(&labels).observe(took.as_secs_f64());
+        self.requests
+            .get_or_create(&labels)
+            .observe(duration.as_secs_f64());
     }
 
-    pub(crate) fn call(&self, controller: &str, operation: &str, outcome: &str, took: Duration) {
+    pub(crate) fn record_call(&self, controller: &str, operation: &str, outcome: &str, duration: Duration) {
         let labels = CallLabels {
             controller: controller.to_owned(),
             operation: operation.to_owned(),
             outcome: outcome.to_owned(),
         };
-        self.calls.get_or_create(&labels).observe(took.as_secs_f64());
+        self.calls.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
-    pub(crate) fn write(&self, changes: usize, took: Duration) {
-        self.writes.observe(took.as_secs_f64());
+    pub(crate) fn record_write(&self, changes: usize, duration: Duration) {
+        self.writes.observe(duration.as_secs_f64());
         self.batch
             .observe(f64::from(u32::try_from(changes).unwrap_or(u32::MAX)));
     }
 
-    pub(crate) fn repaired(&self, report: &RepairReport) {
+    pub(crate) fn record_repair(&self, report: &RepairReport) {
         self.repairs.inc();
         for action in &report.done {
             let labels = ActionLabels {
@@ -183,10 +186,10 @@ impl Metrics {
     }
 }
 
-/// Everything, as text.
+/// Renders all metrics as text.
 pub(crate) async fn render(app: &App) -> Result<String, Problem> {
-    let mut now = Registry::with_prefix("vipu_proxy");
-    let _turn = app.turn_to_read().await;
+    let mut gauges = Registry::with_prefix("vipu_proxy");
+    let _permit = app.acquire_ledger_read().await;
     let entries = app.ledger.list().await?;
     let partitions = Family::<PartitionLabels, Gauge>::default();
     let mut oldest: Option<Timestamp> = None;
@@ -209,38 +212,38 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
             _ => {}
         }
     }
-    now.register(
+    gauges.register(
         "partitions",
-        "Partitions of the ledger, by state and controller",
+        "Partitions in the ledger, by state and controller",
         partitions,
     );
     let count = Gauge::<i64, AtomicI64>::default();
     count.set(quarantined);
-    now.register(
+    gauges.register(
         "quarantined",
-        "Partitions that were found and nobody owns, and that are left alone",
+        "Partitions without an owner that are in quarantine",
         count,
     );
     let age = Gauge::<f64, AtomicU64>::default();
     age.set(oldest.map_or(0.0, |since| app.ledger.now().since(since).as_secs_f64()));
-    now.register(
+    gauges.register(
         "oldest_intent_seconds",
-        "Age of the oldest operation that is under way",
+        "Age of the oldest pending operation",
         age,
     );
-    now.register(
+    gauges.register(
         "ipus",
-        "IPUs of the whole system, by what they are",
-        ipus(app).await?,
+        "IPUs of the whole system, by kind",
+        ipu_gauges(app).await?,
     );
     let waiting = Family::<ReasonLabels, Gauge>::default();
-    for waits in app.line().await?.into_values() {
+    for status in app.queue_statuses().await?.into_values() {
         let labels = ReasonLabels {
-            reason: waits.reason.code,
+            reason: status.reason.code,
         };
         waiting.get_or_create(&labels).inc();
     }
-    now.register("waiting", "Requests in the line, by reason", waiting);
+    gauges.register("waiting", "Queued requests, by reason", waiting);
     let same = Family::<SameLabels, Gauge>::default();
     for (name, other) in app.ledger.aliases().await? {
         let labels = SameLabels {
@@ -249,20 +252,20 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
         };
         same.get_or_create(&labels).set(1);
     }
-    now.register(
+    gauges.register(
         "same_controller",
-        "1 for each controller that is another one under a second name and takes no new partitions",
+        "1 for each controller name that is an alias of another controller and gets no new partitions",
         same,
     );
-    register_seconds(&mut now, &app.consumption.read(&entries, app.ledger.now()));
+    register_seconds(&mut gauges, &app.consumption.read(&entries, app.ledger.now()));
     let mut text = String::new();
     let unwritable = |_| {
-        let detail = "the metrics cannot be written";
+        let detail = "cannot render the metrics";
         Problem::new(http::StatusCode::INTERNAL_SERVER_ERROR, "Broken", detail)
     };
     prometheus_client::encoding::text::encode_registry(&mut text, &app.metrics.registry)
         .map_err(unwritable)?;
-    encode(&mut text, &now).map_err(unwritable)?;
+    encode(&mut text, &gauges).map_err(unwritable)?;
     Ok(text)
 }
 
@@ -275,7 +278,7 @@ fn register_seconds(registry: &mut Registry, seconds: &IpuSeconds) {
         };
         held.get_or_create(&labels).inc_by(*seconds);
     }
-    registry.register("ipu_seconds", "IPUs times the seconds that they were held", held);
+    registry.register("ipu_seconds", "Held IPU seconds", held);
     let idle = Family::<StateLabels, Seconds>::default();
     for (state, seconds) in &seconds.idle {
         let labels = StateLabels {
@@ -285,13 +288,13 @@ fn register_seconds(registry: &mut Registry, seconds: &IpuSeconds) {
     }
     registry.register(
         "idle_ipu_seconds",
-        "IPUs times the seconds that they were held and could not be used, by the state of their partition",
+        "Held IPU seconds without use, by the state of the partition",
         idle,
     );
 }
 
-async fn ipus(app: &App) -> Result<Family<KindLabels, Gauge>, Problem> {
-    let kinds: BTreeMap<&str, u32> = crate::stats::kinds(app).await?;
+async fn ipu_gauges(app: &App) -> Result<Family<KindLabels, Gauge>, Problem> {
+    let kinds: BTreeMap<&str, u32> = crate::stats::ipus_by_kind(app).await?;
     let gauges = Family::<KindLabels, Gauge>::default();
     for (kind, number) in kinds {
         let labels = KindLabels {

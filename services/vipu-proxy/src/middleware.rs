@@ -1,4 +1,4 @@
-//! The door: bodies are bounded and read in time before a route sees them, and what takes too long is ended.
+//! Gateway of the API: authentication, limits, timeouts and request bodies, before a route handles a request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use ipu_serve::{BoxError, Endless, GuardedBody, Handler, Peer};
+use ipu_serve::{BoxError, GuardedBody, Handler, Peer, UnboundedBody};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use warp::filters::BoxedFilter;
@@ -24,200 +24,197 @@ use crate::settings::ReadAccess;
 use crate::shares::{Client, Shares, SlotGuard};
 use crate::site;
 
-/// The largest body of a request: the largest sensible one has a twentieth of it.
-pub(crate) const MAX_BODY: usize = 64 * 1024;
+/// Maximum size of a request body in bytes: twenty times the largest sensible one.
+pub(crate) const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// Time in which the server reads that the client has closed the connection, if it has. Timers fire after the events of
-/// sockets were read, so that any time is enough.
-const NOTICE_CLOSED: Duration = Duration::from_millis(1);
+/// Time in which the server detects that the client has closed the connection. Timers fire after the runtime
+/// has processed socket events, so that any time is enough.
+const DISCONNECT_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Most event streams at a time: each costs a connection and a task for as long as the client likes.
-const STREAMS: usize = 128;
+/// Maximum number of event streams: each takes a connection and a task for an unlimited time.
+const MAX_EVENT_STREAMS: usize = 128;
 
-/// Most bytes of answers that wait for their clients: a quarter of the memory that the shipped manifests give the proxy.
-pub(crate) const UNSENT: usize = 64 << 20;
+/// Maximum bytes of responses that clients have not read: a quarter of the memory limit in the shipped
+/// manifests.
+pub(crate) const MAX_UNSENT_BYTES: usize = 64 << 20;
 
-/// The body of an answer.
-pub type FrontBody = UnsyncBoxBody<Bytes, BoxError>;
+/// Body of a response.
+pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// How long things may take.
+/// Timeouts of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// The body of a request.
+    /// Timeout of the request body.
     pub(crate) read: Duration,
-    /// The work until the answer begins.
+    /// Timeout of the operation until the response starts.
     pub(crate) write: Duration,
 }
 
-/// Who is let in.
+/// Authentication and limits of clients.
 pub(crate) struct AccessPolicy {
     pub(crate) authenticator: Arc<dyn Authenticator>,
     pub(crate) reading: ReadAccess,
-    /// Most requests that are worked on at a time.
-    pub(crate) concurrency: usize,
-    /// Most bytes of answers that wait for their clients to read them.
-    pub(crate) unsent: usize,
-    /// Whether the connection tells who the client is, so that reads without a token are identified, too.
+    /// Maximum number of concurrent requests.
+    pub(crate) max_requests: usize,
+    /// Maximum bytes of responses that clients have not read.
+    pub(crate) max_unsent: usize,
+    /// True if the connection identifies the client, so that reads without a token are identified, too.
     pub(crate) local: bool,
-    /// Whether clients can be identified, and anonymous ones have a share of all limits.
+    /// True if clients can be identified, so that anonymous ones have a share of each limit.
     pub(crate) split: bool,
-    /// Whether only this host reaches the proxy: it listens on a loopback address.
+    /// True if the listen address is a loopback address.
     pub(crate) loopback: bool,
-    /// Whether the proxy speaks TLS elsewhere, so that only documented reads are answered here.
+    /// True for the plain HTTP address of a proxy with TLS, which serves documented reads only.
     pub(crate) plain: bool,
 }
 
-/// Answers requests, whichever way they come.
+/// Entry point of all requests, with or without a connection.
 pub struct Gateway {
     routes: BoxedFilter<(warp::reply::Response,)>,
-    patience: Timeouts,
-    guard: AccessPolicy,
+    timeouts: Timeouts,
+    policy: AccessPolicy,
     concurrency: Arc<Shares>,
     streams: Arc<Shares>,
-    /// Requests of tenants that wait for their partitions.
+    /// Slots of tenant requests that wait for their partitions.
     waits: Arc<Shares>,
-    /// Bytes of answers that are not sent.
+    /// Bytes of unsent responses.
     unsent: Arc<Shares>,
     app: Arc<App>,
 }
 
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Front").finish_non_exhaustive()
+        f.debug_struct("Gateway").finish_non_exhaustive()
     }
 }
 
 impl Gateway {
-    pub(crate) fn new(app: &Arc<App>, patience: Timeouts, guard: AccessPolicy) -> Self {
+    pub(crate) fn new(app: &Arc<App>, timeouts: Timeouts, policy: AccessPolicy) -> Self {
         Self {
             routes: routes::routes(app),
-            patience,
-            concurrency: Shares::new(guard.concurrency, guard.split),
-            streams: Shares::new(STREAMS, guard.split),
-            waits: Shares::new(guard.concurrency.div_ceil(2), guard.split),
-            unsent: Shares::new(guard.unsent, guard.split),
-            guard,
+            timeouts,
+            concurrency: Shares::new(policy.max_requests, policy.split),
+            streams: Shares::new(MAX_EVENT_STREAMS, policy.split),
+            waits: Shares::new(policy.max_requests.div_ceil(2), policy.split),
+            unsent: Shares::new(policy.max_unsent, policy.split),
+            policy,
             app: Arc::clone(app),
         }
     }
 
-    /// One request and its answer.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<FrontBody>
+    /// Handles one request.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<ResponseBody>
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        let began = Instant::now();
+        let started = Instant::now();
         let operation = router::find(request.method(), request.uri().path());
         match operation {
             Ok(operation) => {
-                let answer = self.work_on(operation, request).await;
-                let answer = answer.unwrap_or_else(|problem| free(routes::refuse(&problem)));
-                let status = answer.status().as_u16();
+                let response = self.handle_operation(operation, request).await;
+                let response =
+                    response.unwrap_or_else(|problem| unguarded(routes::problem_response(&problem)));
+                let status = response.status().as_u16();
                 self.app
                     .metrics
-                    .request(operation.method, operation.path, status, began.elapsed());
-                answer
+                    .record_request(operation.method, operation.path, status, started.elapsed());
+                response
             }
-            Err(problem) => free(routes::refuse(&problem)),
+            Err(problem) => unguarded(routes::problem_response(&problem)),
         }
     }
 
-    async fn work_on<B>(
+    async fn handle_operation<B>(
         &self,
         operation: &Operation,
         mut request: Request<B>,
-    ) -> Result<Response<FrontBody>, Problem>
+    ) -> Result<Response<ResponseBody>, Problem>
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        site::check(&request, self.guard.loopback)?;
-        if self.guard.plain && !operation.is_plain() {
+        site::check(&request, self.policy.loopback)?;
+        if self.policy.plain && !operation.is_plain() {
             return Err(needs_tls());
         }
         if operation.access == Access::Write {
             site::check_write(request.headers(), request.body().is_end_stream())?;
         }
-        // Before a place is taken: requests that prove nothing and do not end do not crowd out identified clients.
+        // Authenticated before a slot is taken, so that slow anonymous requests do not crowd out identified
+        // clients.
         let identity = self.identify(operation.access, &request).await?;
         let peer = request.extensions().get::<Peer>();
         if let Some(peer) = peer.filter(|_| identity.is_some()) {
             peer.identify();
         }
         let client = Client::new(identity.as_ref(), peer);
-        // What tells whether the proxy works is answered also when it has too much to do.
-        let place = match operation.access {
+        // Probes need no slot, so that an overloaded proxy answers them.
+        let slot = match operation.access {
             Access::Open => None,
-            Access::Read | Access::Write => Some(self.take_place(operation, &client)?),
+            Access::Read | Access::Write => Some(self.take_slot(operation, &client)?),
         };
-        let wait = self.take_wait(operation, request.uri(), &client)?;
+        let wait_slot = self.take_wait_slot(operation, request.uri(), &client)?;
         let identity = identity.unwrap_or_else(|| Identity::new("anonymous"));
         if operation.access == Access::Write {
-            self.app.health.check_may_change().await?;
+            self.app.health.check_writable().await?;
         }
         let path = request.uri().path().to_owned();
         request.extensions_mut().insert(identity.clone());
-        let request = self.read(request).await?;
-        if operation.access == Access::Write && !query::expires(request.uri()) {
-            // The server drops this request meanwhile if its client has closed the connection. A process that was
-            // suspended finds requests in its sockets whose clients have given up.
-            tokio::time::sleep(NOTICE_CLOSED).await;
+        let request = self.read_body(request).await?;
+        if operation.access == Access::Write && !query::has_deadline(request.uri()) {
+            // The server drops this request if its client has closed the connection. The sockets of a process
+            // that was suspended contain requests of clients that have timed out.
+            tokio::time::sleep(DISCONNECT_CHECK_INTERVAL).await;
         }
-        // The task of a write outlives a client that goes away, and keeps its places.
-        let place = Arc::new((place, wait));
-        let answer = kept::scope(Arc::clone(&place) as _, self.dispatch(request)).await;
+        // The task of a write outlives a disconnected client and keeps its slots.
+        let slots = Arc::new((slot, wait_slot));
+        let response = kept::scope(Arc::clone(&slots) as _, self.dispatch(request)).await;
         if operation.access == Access::Write {
-            let (who, status) = (identity.name(), answer.status().as_u16());
-            tracing::info!(
-                who,
-                method = operation.method,
-                path,
-                status,
-                "asked to change something"
-            );
+            let (client, status) = (identity.name(), response.status().as_u16());
+            tracing::info!(client, method = operation.method, path, status, "write request");
         }
         match operation.access {
-            Access::Read => self.bounded(&client, place, answer),
-            // A write is done, so that its answer, which is small, is never refused.
-            Access::Open | Access::Write => Ok(held(answer, place)),
+            Access::Read => self.limit_unsent(&client, slots, response),
+            // A write has taken effect, so that its small response is never refused.
+            Access::Open | Access::Write => Ok(guarded(response, slots)),
         }
     }
 
-    /// The client, or none if it is anonymous and may be.
+    /// Returns the identity of the client, or none if it is anonymous and the operation allows that.
     async fn identify<B>(&self, access: Access, request: &Request<B>) -> Result<Option<Identity>, Problem> {
         let credentials = Credentials::of(request.headers(), request.extensions().get());
-        let free = match access {
+        let allows_anonymous = match access {
             Access::Open => return Ok(None),
-            Access::Read => self.guard.reading == ReadAccess::Open,
+            Access::Read => self.policy.reading == ReadAccess::Open,
             Access::Write => false,
         };
-        if free && !credentials.are_shown() && !self.guard.local {
+        if allows_anonymous && !credentials.are_present() && !self.policy.local {
             return Ok(None);
         }
-        match self.guard.authenticator.authenticate(credentials).await {
+        match self.policy.authenticator.authenticate(credentials).await {
             Ok(identity) => Ok(Some(identity)),
-            Err(_) if free => Ok(None),
+            Err(_) if allows_anonymous => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Takes a place for a request, or for an event stream.
-    fn take_place(&self, operation: &Operation, client: &Client) -> Result<SlotGuard, Problem> {
-        if operation.endless {
+    /// Takes a slot for a request, or for an event stream.
+    fn take_slot(&self, operation: &Operation, client: &Client) -> Result<SlotGuard, Problem> {
+        if operation.is_stream {
             let detail = "too many event streams are open";
             self.streams
                 .take(client.clone(), 1)
                 .ok_or_else(|| overloaded(detail))
         } else {
-            let detail = "too many requests are being worked on";
+            let detail = "too many concurrent requests";
             self.concurrency
                 .take(client.clone(), 1)
                 .ok_or_else(|| overloaded(detail))
         }
     }
 
-    /// Takes a place for a request of a tenant that waits for its partition, so that waits leave the tenant places for
-    /// other requests.
-    fn take_wait(
+    /// Takes a slot for a request of a tenant that waits for its partition, so that waits leave the tenant
+    /// slots for other requests.
+    fn take_wait_slot(
         &self,
         operation: &Operation,
         uri: &http::Uri,
@@ -226,76 +223,81 @@ impl Gateway {
         let Client::Tenant(namespaces) = client else {
             return Ok(None);
         };
-        if operation.method != "PUT" || !query::waits(uri) {
+        if operation.method != "PUT" || !query::has_wait(uri) {
             return Ok(None);
         }
-        let place = self.waits.take(client.clone(), 1);
-        place
-            .map(Some)
+        let slot = self.waits.take(client.clone(), 1);
+        slot.map(Some)
             .ok_or_else(|| too_many_waits(namespaces, &self.waits))
     }
 
-    /// Returns the answer to a read, which keeps its place and counts its bytes until it is sent.
-    fn bounded(
+    /// Returns the response of a read, which keeps its slots and counts its bytes until it is sent.
+    fn limit_unsent(
         &self,
         client: &Client,
-        place: impl Send + Sync + 'static,
-        answer: warp::reply::Response,
-    ) -> Result<Response<FrontBody>, Problem> {
-        if answer.extensions().get::<Endless>().is_some() {
+        slots: impl Send + Sync + 'static,
+        response: warp::reply::Response,
+    ) -> Result<Response<ResponseBody>, Problem> {
+        if response.extensions().get::<UnboundedBody>().is_some() {
             let (unsent, client) = (Arc::clone(&self.unsent), client.clone());
-            return Ok(answer.map(|body| {
-                let counted = GuardedBody::each_frame(body, move |size| {
+            return Ok(response.map(|body| {
+                let counted = GuardedBody::with_frame_guards(body, move |size| {
                     unsent
                         .take(client.clone(), size)
-                        .ok_or_else(|| BoxError::from(TOO_MUCH_UNSENT))
+                        .ok_or_else(|| BoxError::from(TOO_MANY_UNSENT))
                 });
-                GuardedBody::new(counted, place).boxed_unsync()
+                GuardedBody::new(counted, slots).boxed_unsync()
             }));
         }
-        let size = hyper::body::Body::size_hint(answer.body()).lower();
+        let size = hyper::body::Body::size_hint(response.body()).lower();
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let unsent = self.unsent.take(client.clone(), size);
-        let unsent = unsent.ok_or_else(|| overloaded(TOO_MUCH_UNSENT))?;
-        Ok(held(answer, (place, unsent)))
+        let unsent = unsent.ok_or_else(|| overloaded(TOO_MANY_UNSENT))?;
+        Ok(guarded(response, (slots, unsent)))
     }
 
-    /// The request with all of its body.
-    async fn read<B>(&self, request: Request<B>) -> Result<Request<Full<Bytes>>, Problem>
+    /// Reads the body of the request.
+    async fn read_body<B>(&self, request: Request<B>) -> Result<Request<Full<Bytes>>, Problem>
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let (head, body) = request.into_parts();
-        // What says how large it is need not be sent.
-        if body.size_hint().lower() > MAX_BODY as u64 {
+        // A declared size beyond the limit is refused before the body is read.
+        if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
             return Err(too_large());
         }
-        let read = tokio::time::timeout(self.patience.read, Limited::new(body, MAX_BODY).collect());
+        let read = tokio::time::timeout(self.timeouts.read, Limited::new(body, MAX_BODY_BYTES).collect());
         match read.await {
             Ok(Ok(body)) => Ok(Request::from_parts(head, Full::new(body.to_bytes()))),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
             Ok(Err(_)) => Err(Problem::new(
                 StatusCode::BAD_REQUEST,
                 "BodyCutOff",
-                "the body ended early",
+                "the connection closed before the end of the body",
             )),
             Err(_) => Err(Problem::new(
                 StatusCode::REQUEST_TIMEOUT,
                 "BodyTooSlow",
-                format!("the body did not come within {} s", self.patience.read.as_secs()),
+                format!(
+                    "the body did not arrive within {} s",
+                    self.timeouts.read.as_secs()
+                ),
             )),
         }
     }
 
     async fn dispatch(&self, request: Request<Full<Bytes>>) -> warp::reply::Response {
-        let answer = warp::service(self.routes.clone()).oneshot(request);
-        match tokio::time::timeout(self.patience.write, answer).await {
-            Ok(answer) => answer.unwrap_or_else(|never| match never {}),
-            Err(_) => routes::refuse(
+        let response = warp::service(self.routes.clone()).oneshot(request);
+        match tokio::time::timeout(self.timeouts.write, response).await {
+            Ok(response) => response.unwrap_or_else(|never| match never {}),
+            Err(_) => routes::problem_response(
                 &Problem::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "TooSlow",
-                    format!("there is no answer within {} s", self.patience.write.as_secs()),
+                    format!(
+                        "the operation did not complete within {} s",
+                        self.timeouts.write.as_secs()
+                    ),
                 )
                 .with_retry_after(RETRY_SOON_SECS),
             ),
@@ -307,7 +309,7 @@ fn too_large() -> Problem {
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         "BodyTooLarge",
-        format!("a body has at most {MAX_BODY} bytes"),
+        format!("the body must have at most {MAX_BODY_BYTES} bytes"),
     )
 }
 
@@ -315,48 +317,48 @@ fn needs_tls() -> Problem {
     Problem::new(
         StatusCode::FORBIDDEN,
         "TlsRequired",
-        "this address speaks plain HTTP and answers /stats, /query, /metrics and probes only",
+        "this plain HTTP address serves /stats, /query, /metrics and probes only",
     )
-    .with_fix("send the request to the address of the proxy that speaks TLS")
+    .with_fix("send the request to the TLS address of the proxy")
 }
 
-const TOO_MUCH_UNSENT: &str = "too many answers wait for their clients to read them";
+const TOO_MANY_UNSENT: &str = "too many responses wait for their clients to read them";
 
 fn overloaded(detail: &str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Overloaded", detail).with_retry_after(RETRY_SOON_SECS)
 }
 
 fn too_many_waits(namespaces: &str, waits: &Shares) -> Problem {
-    let (tenant, tenants) = waits.of_tenants();
+    let (tenant, tenants) = waits.tenant_limits();
     let detail = format!(
-        "too many requests with wait are held for namespace {namespaces}: at most {tenant} for one set of namespaces and \
+        "too many requests with wait are open for namespace {namespaces}: at most {tenant} for one set of namespaces and \
          {tenants} for all tenants"
     );
     Problem::new(StatusCode::TOO_MANY_REQUESTS, "TooManyWaits", detail)
         .with_retry_after(RETRY_SOON_SECS)
         .with_fix(
-            "ask without wait and read GET /v1/partitions/{id} or the event stream; an administrator can raise max-requests",
+            "send the request without wait and read GET /v1/partitions/{id} or the event stream; an administrator can raise max-requests",
         )
 }
 
-/// An answer that holds nothing.
-fn free(answer: warp::reply::Response) -> Response<FrontBody> {
-    answer.map(|body| body.map_err(BoxError::from).boxed_unsync())
+/// Converts a response without a guard.
+fn unguarded(response: warp::reply::Response) -> Response<ResponseBody> {
+    response.map(|body| body.map_err(BoxError::from).boxed_unsync())
 }
 
-/// An answer that keeps `guard` until it is sent.
-fn held(answer: warp::reply::Response, guard: impl Send + Sync + 'static) -> Response<FrontBody> {
-    answer.map(|body| GuardedBody::new(body, guard).boxed_unsync())
+/// Converts a response that keeps `guard` until it is sent.
+fn guarded(response: warp::reply::Response, guard: impl Send + Sync + 'static) -> Response<ResponseBody> {
+    response.map(|body| GuardedBody::new(body, guard).boxed_unsync())
 }
 
 impl Handler for Gateway {
-    type Body = FrontBody;
+    type Body = ResponseBody;
     type Error = Infallible;
 
     async fn handle(
         &self,
         request: Request<hyper::body::Incoming>,
-    ) -> Result<Response<FrontBody>, Infallible> {
+    ) -> Result<Response<ResponseBody>, Infallible> {
         Ok(self.answer(request).await)
     }
 }

@@ -1,4 +1,4 @@
-//! Partitions as the API takes and shows them.
+//! Conversion between API documents and ledger entries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use ipu_vipu_client::ControllerEndpoint;
 use crate::app::ProxyLedger;
 use crate::problem::Problem;
 
-/// The longest kind of an owner.
-const KIND_MAX: usize = 63;
+/// Maximum length of an owner kind in bytes.
+const MAX_KIND_LEN: usize = 63;
 
 pub(crate) fn owner_of(document: OwnerDocument) -> Result<Owner, Problem> {
-    let plain = document.kind.chars().all(|c| c.is_ascii_graphic());
-    if document.kind.is_empty() || document.kind.len() > KIND_MAX || !plain {
+    let is_printable = document.kind.chars().all(|c| c.is_ascii_graphic());
+    if document.kind.is_empty() || document.kind.len() > MAX_KIND_LEN || !is_printable {
         return Err(Problem::invalid(
             "owner.kind",
             document.kind,
-            format!("must be 1 to {KIND_MAX} printable characters without blanks"),
+            format!("must be 1 to {MAX_KIND_LEN} printable characters without blanks"),
             "use a word such as IPUJob",
         ));
     }
     let job = JobKey {
-        namespace: named("owner.namespace", document.namespace)?,
-        name: named("owner.name", document.name)?,
-        uid: named("owner.uid", document.uid)?,
+        namespace: parse_name("owner.namespace", document.namespace)?,
+        name: parse_name("owner.name", document.name)?,
+        uid: parse_name("owner.uid", document.uid)?,
     };
     Ok(Owner {
         kind: document.kind,
@@ -40,24 +40,24 @@ pub(crate) fn owner_of(document: OwnerDocument) -> Result<Owner, Problem> {
     })
 }
 
-/// Parses a name of any kind.
-pub(crate) fn named<T: std::str::FromStr<Err = ipu_core::NameError>>(
+/// Parses a name, or returns the broken rule of `field`.
+pub(crate) fn parse_name<T: std::str::FromStr<Err = ipu_core::NameError>>(
     field: &str,
     text: String,
 ) -> Result<T, Problem> {
     text.parse()
-        .map_err(|error: ipu_core::NameError| not_named(field, text, error.rule))
+        .map_err(|error: ipu_core::NameError| invalid_name(field, text, error.rule))
 }
 
-fn not_named(field: &str, text: String, rule: &str) -> Problem {
-    Problem::invalid(field, text, rule, "give another one")
+fn invalid_name(field: &str, text: String, rule: &str) -> Problem {
+    Problem::invalid(field, text, rule, "use a valid name")
 }
 
-/// The request that a body makes.
+/// Creates a ledger request from a request body.
 pub(crate) fn request_of(
     body: PutPartition,
     id: PartitionId,
-    line: OnNoCapacity,
+    on_no_capacity: OnNoCapacity,
     now: Timestamp,
 ) -> Result<Request, Problem> {
     let owner = owner_of(body.owner)?;
@@ -70,7 +70,7 @@ pub(crate) fn request_of(
     spec.allocation = body
         .allocation
         .map(|text| {
-            AllocationId::requested(&*text).map_err(|error| not_named("allocation", text, error.rule))
+            AllocationId::requested(&*text).map_err(|error| invalid_name("allocation", text, error.rule))
         })
         .transpose()?;
     spec.check()
@@ -82,21 +82,21 @@ pub(crate) fn request_of(
     request.max_runtime = body.max_runtime_seconds.map(max_runtime_of).transpose()?;
     request.account = body
         .account
-        .map(|text| named("account", text).map(|account: AccountName| account.into()))
+        .map(|text| parse_name("account", text).map(|account: AccountName| account.into()))
         .transpose()?;
     request.preemptible = body.preemptible;
     request.pin.controller = body
         .controller
-        .map(|text| named("controller", text))
+        .map(|text| parse_name("controller", text))
         .transpose()?;
-    request.line = line;
+    request.line = on_no_capacity;
     if let Some(seconds) = body.lease_seconds {
         request.holder = Lease::of(lease_of("leaseSeconds", seconds)?, now).to_string();
     }
     Ok(request)
 }
 
-/// A count of IPUs, or the rule that it breaks.
+/// Parses a count of IPUs, or returns the broken rule of `field`.
 pub(crate) fn size_of(field: &str, size: u32) -> Result<IpuCount, Problem> {
     IpuCount::try_from(size).map_err(|error| {
         let fix = match &error {
@@ -107,7 +107,7 @@ pub(crate) fn size_of(field: &str, size: u32) -> Result<IpuCount, Problem> {
     })
 }
 
-/// The longest runtime in seconds: the ledger records milliseconds in 64 bits.
+/// Maximum runtime in seconds: the ledger records milliseconds in 64 bits.
 const MAX_RUNTIME_SECONDS: u64 = u64::MAX / 1000;
 
 fn max_runtime_of(seconds: u64) -> Result<Duration, Problem> {
@@ -123,7 +123,7 @@ fn max_runtime_of(seconds: u64) -> Result<Duration, Problem> {
     Ok(Duration::from_secs(seconds))
 }
 
-/// The length of a lease, or the rule that it breaks.
+/// Parses the length of a lease in seconds, or returns the broken rule of `field`.
 pub(crate) fn lease_of(field: &str, seconds: u32) -> Result<Duration, Problem> {
     let length = Duration::from_secs(u64::from(seconds));
     if seconds == 0 || length > Lease::MAX_DURATION {
@@ -138,8 +138,11 @@ pub(crate) fn lease_of(field: &str, seconds: u32) -> Result<Duration, Problem> {
     Ok(length)
 }
 
-/// Where a controller is.
-pub(crate) fn controller(name: &ControllerName, endpoint: Option<&ControllerEndpoint>) -> ControllerDocument {
+/// Returns the document of a controller with its address.
+pub(crate) fn controller_document(
+    name: &ControllerName,
+    endpoint: Option<&ControllerEndpoint>,
+) -> ControllerDocument {
     let mut document = ControllerDocument::new(name.clone());
     document.host = endpoint.map(|endpoint| endpoint.host().to_owned());
     document.port = endpoint.map(ControllerEndpoint::port);
@@ -149,10 +152,10 @@ pub(crate) fn controller(name: &ControllerName, endpoint: Option<&ControllerEndp
     document
 }
 
-/// `entry` as the API shows it, with its queue status if the caller asked the ledger for that.
+/// Returns the document of `entry`, with its queue status if the caller has queried it.
 pub(crate) fn document(
     entry: &Entry,
-    waiting: Option<QueueStatus>,
+    queue_status: Option<QueueStatus>,
     ledger: &ProxyLedger,
 ) -> PartitionDocument {
     let endpoint = entry
@@ -164,51 +167,54 @@ pub(crate) fn document(
     document.controller = entry
         .controller
         .as_ref()
-        .map(|name| controller(name, endpoint.as_ref()));
+        .map(|name| controller_document(name, endpoint.as_ref()));
     document.lease_until = entry.holder.parse().ok().map(|lease: Lease| lease.until());
     document.ipus = ledger.known_places(entry);
-    document.reason = match (&waiting, &entry.state) {
-        (Some(waiting), _) => Some(waiting.reason.clone()),
-        (None, EntryState::Waiting { .. }) => Some(queued()),
+    document.reason = match (&queue_status, &entry.state) {
+        (Some(queue_status), _) => Some(queue_status.reason.clone()),
+        (None, EntryState::Waiting { .. }) => Some(queued_reason()),
         (None, _) => ledger.reason(entry),
     };
-    document.waiting = waiting.as_ref().map(WaitingDocument::from);
+    document.waiting = queue_status.as_ref().map(WaitingDocument::from);
     if document.state == HoldState::Active {
         let recorded = || entry.controller.as_ref().and_then(endpoint_of);
         match endpoint.or_else(recorded) {
             Some(endpoint) => document.env = environment(entry, &endpoint),
             None => {
                 document.state = HoldState::Intent;
-                document.reason = Some(unreachable_by_name(entry.controller.as_ref()));
+                document.reason = Some(unknown_controller(entry.controller.as_ref()));
             }
         }
     }
     document
 }
 
-/// Where the controller `name` is, from the `host:port` that the ledger recorded, for one that is not on this proxy's list.
+/// Returns the address of a controller that is not on the list of this proxy, from its recorded name
+/// `host:port`.
 fn endpoint_of(name: &ControllerName) -> Option<ControllerEndpoint> {
     let endpoint: ControllerEndpoint = name.as_str().parse().ok()?;
     (endpoint.name() == name).then_some(endpoint)
 }
 
-/// The reason of a queued request whose queue status is not known, as in an event.
-fn queued() -> Reason {
+/// Reason of a queued request without a queue status, as in an event.
+fn queued_reason() -> Reason {
     Reason::new(
         "Queued",
-        "it is in the queue; GET /v1/waiting returns its position and why it waits",
+        "the request is queued; GET /v1/waiting returns its position and the reason",
     )
 }
 
-/// The reason of an active partition that no variables lead to.
-fn unreachable_by_name(controller: Option<&ControllerName>) -> Reason {
+/// Reason of an active partition without environment variables, because the address of its controller is
+/// unknown.
+fn unknown_controller(controller: Option<&ControllerName>) -> Reason {
     let name = controller.map_or("", ControllerName::as_str);
     let message =
-        format!("controller {name:?} is not on the list of this proxy, and its name is no host:port");
+        format!("controller {name:?} is not on the list of this proxy, and its name is not host:port");
     Reason::new("UnknownController", message)
 }
 
-/// What leads a Poplar program to the partition. Which GCD is whose is up to who starts the workers, if there are several.
+/// Environment variables with which a Poplar program finds the partition. With several GCDs, the launcher
+/// sets the GCD id.
 fn environment(entry: &Entry, endpoint: &ControllerEndpoint) -> BTreeMap<String, String> {
     let env = IpuofEnv::new(endpoint.host(), endpoint.port(), entry.id.clone(), 0);
     let vars = env.vars().into_iter();

@@ -1,4 +1,4 @@
-//! What the API answers when it does not do what it was asked to: problem details (RFC 9457) with a stable code.
+//! Error responses of the API: problem details (RFC 9457) with a stable code.
 
 use std::fmt;
 
@@ -8,12 +8,13 @@ use ipu_ledger::{LedgerError, StoreError};
 use ipu_proxy_client::{OwnerDocument, ProblemDocument, WaitingDocument};
 use serde::Serialize;
 
-/// When to ask again after an overload, and after a store or a controller that did not answer: what a restart takes.
+/// `Retry-After` in seconds after an overload, or if a store or a controller is unavailable: the time of a
+/// restart.
 pub(crate) const RETRY_SOON_SECS: u32 = 1;
-/// When to ask again after the line was full: nobody leaves it faster.
+/// `Retry-After` in seconds if the queue or the ledger is full.
 const RETRY_LATER_SECS: u32 = 30;
 
-/// A problem, as `application/problem+json`.
+/// Problem of type `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Problem(Box<Details>);
@@ -24,10 +25,10 @@ struct Details {
     document: ProblemDocument,
     #[serde(skip)]
     code: &'static str,
-    /// For the header of that name, in seconds.
+    /// Header `Retry-After`, in seconds.
     #[serde(skip)]
     retry_after: Option<u32>,
-    /// For the header of that name.
+    /// Header `Allow`.
     #[serde(skip)]
     allow: Option<String>,
 }
@@ -42,7 +43,7 @@ impl Problem {
         }))
     }
 
-    /// A value that breaks a rule.
+    /// Creates the problem of a value that breaks a rule.
     pub(crate) fn invalid(
         field: impl Into<String>,
         value: impl fmt::Display,
@@ -92,34 +93,34 @@ impl Problem {
         self.0.code
     }
 
-    /// In how many seconds to ask again.
+    /// Value of `Retry-After`, in seconds.
     pub(crate) fn retry_after(&self) -> Option<u32> {
         self.0.retry_after
     }
 
-    /// The methods that the route has.
+    /// Methods of the route.
     pub(crate) fn allow(&self) -> Option<&str> {
         self.0.allow.as_deref()
     }
 
-    /// It does not fit now and was not to wait.
+    /// Creates the problem of a request with `nowait` that does not fit now.
     pub(crate) fn does_not_fit(waiting: QueueStatus) -> Self {
         let detail = waiting.reason.to_string();
         let mut problem = Self::new(StatusCode::CONFLICT, "DoesNotFit", detail)
-            .with_fix("ask without nowait to wait in the line, or for fewer IPUs");
+            .with_fix("send the request without nowait to join the queue, or request fewer IPUs");
         problem.0.document.waiting = Some(WaitingDocument::from(&waiting));
         problem
     }
 
-    /// The partition is in error.
+    /// Creates the problem of a failed partition.
     pub(crate) fn failed(detail: String, errors: Vec<String>) -> Self {
         let mut problem = Self::new(StatusCode::CONFLICT, "PartitionFailed", detail)
-            .with_fix("ask with a newer attempt, which resets it, or delete it");
+            .with_fix("send the request with a newer attempt, which resets the partition, or delete it");
         problem.0.document.errors = errors;
         problem
     }
 
-    /// The route has other methods only.
+    /// Sets the header `Allow`.
     pub(crate) fn with_allow(mut self, methods: String) -> Self {
         self.0.allow = Some(methods);
         self
@@ -132,16 +133,16 @@ impl From<TransitionError> for Problem {
         match &illegal {
             TransitionError::NotTheOwner { owner, .. } => conflict("NotTheOwner")
                 .with_owner(owner.as_deref())
-                .with_fix("use another id, or wait until its owner has deleted it"),
+                .with_fix("use another id, or wait until the owner has deleted the partition"),
             TransitionError::Foreign { found, .. } => conflict("Foreign")
                 .with_value("size", found)
                 .with_fix("use another id, or remove that partition at the controller"),
             TransitionError::OtherSpec { recorded, .. } => conflict("OtherProperties")
                 .with_value("size", recorded.size)
-                .with_fix("delete the partition first, or ask with its properties"),
+                .with_fix("delete the partition first, or request the recorded properties"),
             TransitionError::StaleAttempt { recorded, .. } => conflict("OldAttempt")
                 .with_value("attempt", recorded)
-                .with_fix("ask for the recorded attempt or a newer one"),
+                .with_fix("use the recorded attempt or a newer one"),
             TransitionError::LineFull { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "LineFull", illegal.to_string())
                     .with_retry_after(RETRY_LATER_SECS)
@@ -170,7 +171,7 @@ impl From<TransitionError> for Problem {
             TransitionError::NotDerived { id, .. } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "NotDerived", illegal.to_string())
                     .with_value("id", id)
-                    .with_rule("p-NAME-INSTANCE-DIGITS is for the job and the instance that it follows from")
+                    .with_rule("p-NAME-INSTANCE-DIGITS is reserved for the job and instance that it is derived from")
                     .with_fix("use an id of another form")
             }
             TransitionError::OtherCordon { .. } => conflict("OtherExclusion")
@@ -180,11 +181,11 @@ impl From<TransitionError> for Problem {
                 "CannotExclude",
                 illegal.to_string(),
             )
-            .with_fix("see GET /v1/controllers for what there is"),
+            .with_fix("see GET /v1/controllers for the available hardware"),
             TransitionError::TooLate { .. } => conflict("TooLate")
-                .with_fix("ask again with a later notAfter; if that is refused too, compare the clocks of client and proxy"),
+                .with_fix("send the request again with a later notAfter; if that is refused, too, compare the clocks of client and proxy"),
             TransitionError::NoLease { .. } => {
-                conflict("NoLease").with_fix("ask for the partition with leaseSeconds first")
+                conflict("NoLease").with_fix("request the partition with leaseSeconds first")
             }
             TransitionError::Unsettled { .. } => conflict("Unsettled").with_retry_after(RETRY_SOON_SECS),
             TransitionError::Moved { state: "gone", .. } => {
@@ -201,25 +202,25 @@ impl From<LedgerError> for Problem {
         let detail = chain(&error);
         match error {
             LedgerError::Illegal(illegal) => illegal.into(),
-            LedgerError::Store(store) => of_store(&store, detail),
+            LedgerError::Store(store) => store_problem(&store, detail),
             LedgerError::Refused { .. } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "ControllerRefused", detail)
-                    .with_fix("ask for what the controller makes")
+                    .with_fix("request a partition that the controller supports")
             }
             LedgerError::DoesNotFit { waiting, .. } => Self::does_not_fit(*waiting),
             LedgerError::PartitionFailed { errors, .. } => Self::failed(detail, errors),
             LedgerError::UnknownController { .. } => {
                 Self::new(StatusCode::CONFLICT, "UnknownController", detail)
-                    .with_fix("put the controller back on the list")
+                    .with_fix("add the controller to the list again")
             }
             LedgerError::NoUsageLog => Self::new(StatusCode::NOT_FOUND, "NoUsageLog", detail)
-                .with_fix("keep the ledger in a file, which records what was used"),
+                .with_fix("use a store with usage records, such as --store file:PATH"),
             _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "LedgerError", detail),
         }
     }
 }
 
-fn of_store(error: &StoreError, detail: String) -> Problem {
+fn store_problem(error: &StoreError, detail: String) -> Problem {
     let unavailable = |code| Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail.clone());
     match error {
         StoreError::Full { .. } => unavailable("LedgerFull").with_retry_after(RETRY_LATER_SECS),
@@ -230,7 +231,7 @@ fn of_store(error: &StoreError, detail: String) -> Problem {
     }
 }
 
-/// An error with its sources.
+/// Returns the text of an error with its sources.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

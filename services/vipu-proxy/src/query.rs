@@ -1,4 +1,4 @@
-//! What stands in paths, queries and bodies, parsed strictly: what is not known is an error.
+//! Strict parsing of paths, queries and bodies: unknown names are errors.
 
 use std::time::Duration;
 
@@ -8,62 +8,57 @@ use ipu_ledger::{InvalidUsagePosition, UsagePosition};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
-use crate::partition_api::named;
+use crate::partition_api::parse_name;
 use crate::problem::Problem;
 
-/// The longest that a request may wait: clients and what lies between give up on an answer after a minute or so.
+/// Maximum `wait` of a request: clients and intermediaries time out after about a minute.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Most records of a page: half a megabyte or so.
+/// Maximum number of records of a page: about half a megabyte.
 pub(crate) const MAX_PAGE: usize = 2_000;
 
-/// Query parameters, in their order.
+/// Query parameters, in order.
 pub(crate) type Query = Vec<(String, String)>;
 
-/// What a request may say in its query.
+/// Parsed query parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Params {
-    /// How long to wait for the end of what is asked for.
+    /// Time to wait for the completion of the operation.
     pub(crate) wait: Duration,
-    /// Do not join the line.
+    /// Fail instead of joining the queue.
     pub(crate) nowait: bool,
-    /// The newest attempt that is meant.
+    /// Newest attempt that the request applies to.
     pub(crate) attempt: Option<u32>,
-    /// The uid that the owner has to have.
+    /// Expected uid of the owner.
     pub(crate) uid: Option<String>,
-    /// Give back what is in quarantine.
+    /// Release a quarantined partition.
     pub(crate) quarantined: bool,
-    /// When the client gives up, in milliseconds since 1970: a request that is read later is refused.
+    /// Deadline of the client, in milliseconds since 1970: the proxy refuses a request that it reads later.
     pub(crate) not_after: Option<Timestamp>,
-    /// From when on, in milliseconds since 1970.
+    /// Start of the period, in milliseconds since 1970.
     pub(crate) since: u64,
-    /// Most records of a page.
+    /// Maximum number of records of a page.
     pub(crate) limit: Option<usize>,
-    /// The last record of the page before.
+    /// Position of the last record of the previous page.
     pub(crate) after: Option<UsagePosition>,
 }
 
 impl Params {
-    /// Parses a query in which these parameters may occur, each once.
-    pub(crate) fn parse(query: Query, known: &[&str]) -> Result<Self, Problem> {
+    /// Parses a query that allows these parameters, each once.
+    pub(crate) fn parse(query: Query, allowed: &[&str]) -> Result<Self, Problem> {
         let mut params = Self::default();
-        let mut seen: Vec<String> = Vec::new();
+        let mut names: Vec<String> = Vec::new();
         for (name, value) in query {
-            if !known.contains(&name.as_str()) {
-                let rule = if known.is_empty() {
-                    "no parameters are known here".to_owned()
+            if !allowed.contains(&name.as_str()) {
+                let rule = if allowed.is_empty() {
+                    "no parameters are allowed here".to_owned()
                 } else {
-                    format!("known parameters are {}", known.join(", "))
+                    format!("allowed parameters are {}", allowed.join(", "))
                 };
-                return Err(Problem::invalid("query", name, rule, "leave it out"));
+                return Err(Problem::invalid("query", name, rule, "remove it"));
             }
-            if seen.contains(&name) {
-                return Err(Problem::invalid(
-                    name,
-                    value,
-                    "may be given once",
-                    "leave one out",
-                ));
+            if names.contains(&name) {
+                return Err(Problem::invalid(name, value, "must occur once", "remove one"));
             }
             match name.as_str() {
                 "wait" => params.wait = duration(&value)?,
@@ -76,21 +71,21 @@ impl Params {
                 "attempt" => params.attempt = Some(number("attempt", &value)?),
                 _ => params.uid = Some(value),
             }
-            seen.push(name);
+            names.push(name);
         }
         if params.nowait && !params.wait.is_zero() {
             let rule = "and wait exclude each other";
-            return Err(Problem::invalid("nowait", "true", rule, "leave one out"));
+            return Err(Problem::invalid("nowait", "true", rule, "remove one"));
         }
         Ok(params)
     }
 }
 
 fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Problem> {
-    let rule = "must be a whole number that is not too large";
+    let rule = "must be a whole number in range";
     value
         .parse()
-        .map_err(|_| Problem::invalid(name, value, rule, "give a number such as 0"))
+        .map_err(|_| Problem::invalid(name, value, rule, "use a number such as 0"))
 }
 
 fn limit(value: &str) -> Result<usize, Problem> {
@@ -108,12 +103,13 @@ fn limit(value: &str) -> Result<usize, Problem> {
 
 fn position(value: &str) -> Result<UsagePosition, Problem> {
     value.parse().map_err(|error: InvalidUsagePosition| {
-        let fix = "send `continue` of the answer before as it is, or leave it out to start at the first page";
+        let fix =
+            "send `continue` of the previous response unchanged, or remove it to start at the first page";
         Problem::invalid("continue", value, error.to_string(), fix)
     })
 }
 
-/// A flag is there, or says whether it is.
+/// Parses a flag: present without a value, `true` or `false`.
 fn flag(name: &str, value: &str) -> Result<bool, Problem> {
     match value {
         "" | "true" => Ok(true),
@@ -122,12 +118,12 @@ fn flag(name: &str, value: &str) -> Result<bool, Problem> {
             name,
             value,
             "must be true or false",
-            "leave the value out",
+            "remove the value",
         )),
     }
 }
 
-/// `30s`, `1500ms`, `1m`, or seconds without a unit.
+/// Parses `30s`, `1500ms`, `1m`, or seconds without a unit.
 fn duration(text: &str) -> Result<Duration, Problem> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: Option<u64> = digits.parse().ok().filter(|_| !digits.starts_with('+'));
@@ -137,43 +133,42 @@ fn duration(text: &str) -> Result<Duration, Problem> {
         (Some(number), "m") => number.checked_mul(60).map(Duration::from_secs),
         _ => None,
     };
-    let longest = MAX_WAIT.as_secs();
+    let max_seconds = MAX_WAIT.as_secs();
     parsed.filter(|wait| *wait <= MAX_WAIT).ok_or_else(|| {
-        let rule = format!("must be a number with ms, s or m, at most {longest}s");
-        Problem::invalid("wait", text, rule, "use 30s, and ask again")
+        let rule = format!("must be a number with ms, s or m, at most {max_seconds}s");
+        Problem::invalid("wait", text, rule, "use 30s, and repeat the request")
     })
 }
 
-/// Whether the query of a request has a `notAfter`.
-pub(crate) fn expires(uri: &Uri) -> bool {
+/// Returns whether the query has a `notAfter`.
+pub(crate) fn has_deadline(uri: &Uri) -> bool {
     let mut query = uri.query().unwrap_or_default().split('&');
     query.any(|pair| pair.starts_with("notAfter="))
 }
 
-/// Whether the query of a request has a `wait`.
-pub(crate) fn waits(uri: &Uri) -> bool {
+/// Returns whether the query has a `wait`.
+pub(crate) fn has_wait(uri: &Uri) -> bool {
     let mut query = uri.query().unwrap_or_default().split('&');
-    query.any(|pair| decoded(pair.split('=').next().unwrap_or_default()) == "wait")
+    query.any(|pair| decode(pair.split('=').next().unwrap_or_default()) == "wait")
 }
 
-/// A part of a path as it was meant.
-pub(crate) fn decoded(segment: &str) -> String {
+/// Decodes a path segment.
+pub(crate) fn decode(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-/// The partition that a path names.
+/// Parses the partition id of a path.
 pub(crate) fn id_of(segment: &str) -> Result<PartitionId, Problem> {
-    named("id", decoded(segment))
+    parse_name("id", decode(segment))
 }
 
-/// The partition that a path names for a new request.
+/// Parses the partition id of a new request from its path.
 pub(crate) fn requested_id_of(segment: &str) -> Result<PartitionId, Problem> {
-    let text = decoded(segment);
-    PartitionId::requested(&*text)
-        .map_err(|error| Problem::invalid("id", text, error.rule, "give another one"))
+    let text = decode(segment);
+    PartitionId::requested(&*text).map_err(|error| Problem::invalid("id", text, error.rule, "use a valid id"))
 }
 
-/// A JSON body. What is no JSON is told from JSON of another shape.
+/// Parses a JSON body. The problem distinguishes invalid JSON from JSON of another shape.
 pub(crate) fn json_of<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let (status, code) = if error.is_data() {
@@ -181,7 +176,7 @@ pub(crate) fn json_of<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         } else {
             (StatusCode::BAD_REQUEST, "NotJson")
         };
-        Problem::new(status, code, format!("the body is not understood: {error}"))
+        Problem::new(status, code, format!("invalid body: {error}"))
             .with_fix("see the operation in /openapi.json")
     })
 }
@@ -222,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_known_and_given_once() {
+    fn each_parameter_is_allowed_once() {
         assert!(parse("nowait").unwrap().nowait);
         assert!(!parse("nowait=false").unwrap().nowait);
         assert_eq!(parse("attempt=7").unwrap().attempt, Some(7));

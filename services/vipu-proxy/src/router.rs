@@ -1,33 +1,33 @@
-//! Every operation of the API, and who may ask it: what is not in this table does not exist.
+//! The table of all API operations with their access rules. A path outside this table is not found.
 
 use http::{Method, StatusCode};
 
 use crate::problem::Problem;
 
-/// Who may ask an operation.
+/// Access rule of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everybody: what a kubelet asks.
+    /// Every client, such as a kubelet with its probes.
     Open,
-    /// Everybody, unless reading is closed.
+    /// Every client, unless `reading` is `closed`.
     Read,
-    /// Whoever proves to be somebody.
+    /// Authenticated clients.
     Write,
 }
 
-/// One operation.
+/// Operation of the API.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) method: &'static str,
-    /// The path, with `{…}` for a part that may be anything.
+    /// Path template with `{…}` for parameters.
     pub(crate) path: &'static str,
     pub(crate) access: Access,
-    /// Whether the answer has no end of its own.
-    pub(crate) endless: bool,
+    /// True if the response is an unbounded stream.
+    pub(crate) is_stream: bool,
 }
 
 impl Operation {
-    /// Whether it is answered without TLS where the proxy speaks TLS too: the documented reads of any Pod, metrics and probes.
+    /// Returns whether the plain HTTP address serves it: the documented reads of any Pod, metrics and probes.
     pub(crate) fn is_plain(&self) -> bool {
         self.access == Access::Open || matches!(self.path, "/stats" | "/query" | "/metrics")
     }
@@ -38,18 +38,18 @@ const fn operation(method: &'static str, path: &'static str, access: Access) -> 
         method,
         path,
         access,
-        endless: false,
+        is_stream: false,
     }
 }
 
-const fn endless(method: &'static str, path: &'static str, access: Access) -> Operation {
+const fn stream_operation(method: &'static str, path: &'static str, access: Access) -> Operation {
     Operation {
-        endless: true,
+        is_stream: true,
         ..operation(method, path, access)
     }
 }
 
-/// All of them.
+/// All operations.
 pub(crate) const OPERATIONS: &[Operation] = &[
     operation("GET", "/health", Access::Open),
     operation("GET", "/livez", Access::Open),
@@ -72,10 +72,11 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     operation("GET", "/v1/waiting", Access::Read),
     operation("GET", "/v1/controllers", Access::Read),
     operation("POST", "/v1/plan", Access::Read),
-    endless("GET", "/v1/events", Access::Read),
+    stream_operation("GET", "/v1/events", Access::Read),
 ];
 
-/// Every operation: its method, its path with `{…}` for a part that may be anything, and whether it is asked who asks.
+/// Lists all operations: method, path template with `{…}` for parameters, and whether authentication is
+/// required.
 pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, bool)> {
     let described = |operation: &Operation| {
         (
@@ -87,35 +88,38 @@ pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, bool)> 
     OPERATIONS.iter().map(described)
 }
 
-/// The operation that a request asks for.
+/// Finds the operation of a request.
 pub(crate) fn find(method: &Method, path: &str) -> Result<&'static Operation, Problem> {
-    let of_path = || OPERATIONS.iter().filter(|operation| is_of(operation.path, path));
-    if let Some(found) = of_path().find(|operation| operation.method == method.as_str()) {
+    let same_path = || {
+        OPERATIONS
+            .iter()
+            .filter(|operation| matches_template(operation.path, path))
+    };
+    if let Some(found) = same_path().find(|operation| operation.method == method.as_str()) {
         return Ok(found);
     }
-    let methods: Vec<&str> = of_path().map(|operation| operation.method).collect();
+    let methods: Vec<&str> = same_path().map(|operation| operation.method).collect();
     if methods.is_empty() {
         return Err(
-            Problem::new(StatusCode::NOT_FOUND, "NoSuchRoute", "there is no such route")
-                .with_fix("see /openapi.json"),
+            Problem::new(StatusCode::NOT_FOUND, "NoSuchRoute", "no such route").with_fix("see /openapi.json"),
         );
     }
     let methods = methods.join(", ");
     Err(Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "MethodNotAllowed",
-        format!("the route has {methods} only"),
+        format!("the route supports {methods} only"),
     )
     .with_allow(methods))
 }
 
-fn is_of(template: &str, path: &str) -> bool {
-    let (mut wanted, mut found) = (template.split('/'), path.split('/'));
+fn matches_template(template: &str, path: &str) -> bool {
+    let (mut expected, mut actual) = (template.split('/'), path.split('/'));
     loop {
-        match (wanted.next(), found.next()) {
+        match (expected.next(), actual.next()) {
             (None, None) => return true,
-            (Some(wanted), Some(found)) if wanted == found => {}
-            (Some(wanted), Some(found)) if wanted.starts_with('{') && !found.is_empty() => {}
+            (Some(expected), Some(actual)) if expected == actual => {}
+            (Some(expected), Some(actual)) if expected.starts_with('{') && !actual.is_empty() => {}
             _ => return false,
         }
     }
@@ -126,15 +130,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_belongs_to_its_template_alone() {
-        assert!(is_of("/v1/partitions/{id}", "/v1/partitions/p"));
-        assert!(!is_of("/v1/partitions/{id}", "/v1/partitions/"));
-        assert!(!is_of("/v1/partitions/{id}", "/v1/partitions/p/reset"));
-        assert!(!is_of("/v1/partitions", "/v1/partitions/"));
+    fn a_path_matches_its_template_alone() {
+        assert!(matches_template("/v1/partitions/{id}", "/v1/partitions/p"));
+        assert!(!matches_template("/v1/partitions/{id}", "/v1/partitions/"));
+        assert!(!matches_template("/v1/partitions/{id}", "/v1/partitions/p/reset"));
+        assert!(!matches_template("/v1/partitions", "/v1/partitions/"));
     }
 
     #[test]
-    fn nothing_that_changes_something_or_names_an_owner_is_answered_without_tls() {
+    fn the_plain_address_serves_no_write_and_no_owner() {
         let plain = OPERATIONS.iter().filter(|operation| operation.is_plain());
         let plain: Vec<&str> = plain.map(|operation| operation.path).collect();
         let documented = [
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_something_is_never_open() {
+    fn every_write_requires_authentication() {
         for operation in OPERATIONS {
             let reads = operation.method == "GET" || ["/query", "/v1/plan"].contains(&operation.path);
             assert_eq!(operation.access == Access::Write, !reads, "{operation:?}");

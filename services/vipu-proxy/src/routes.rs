@@ -1,4 +1,4 @@
-//! The routes of the API: each parses, asks, and prints.
+//! Routes of the API: each parses a request, calls the ledger, and renders the response.
 
 use std::sync::Arc;
 
@@ -23,73 +23,83 @@ use crate::problem::Problem;
 use crate::query::{Params, Query, id_of, json_of, requested_id_of};
 use crate::{controllers, cordons, dry_run, events, metrics, stats};
 
-/// The API as a document; the tests hold every answer against it.
+/// OpenAPI document; the tests validate every response against it.
 const DOCUMENT: &str = include_str!("openapi.json");
 
-type Answer = Result<Response, Problem>;
+type RouteResult = Result<Response, Problem>;
 type Route = BoxedFilter<(Response,)>;
 
-/// A request, taken apart.
+/// Parts of a request.
 struct ApiCall {
     app: Arc<App>,
-    who: Identity,
+    identity: Identity,
     query: Query,
     body: Bytes,
 }
 
 impl ApiCall {
-    /// The parameters of the query, of which these are known.
-    fn params(&mut self, known: &[&str]) -> Result<Params, Problem> {
-        Params::parse(std::mem::take(&mut self.query), known)
+    /// Parses the query, which allows these parameters.
+    fn params(&mut self, allowed: &[&str]) -> Result<Params, Problem> {
+        Params::parse(std::mem::take(&mut self.query), allowed)
     }
 }
 
 /// All routes.
 pub(crate) fn routes(app: &Arc<App>) -> Route {
-    let routes = probes(app)
-        .or(documented(app))
+    let routes = probe_routes(app)
+        .or(documented_routes(app))
         .unify()
-        .or(lists(app))
+        .or(list_routes(app))
         .unify()
-        .or(partition(app))
+        .or(partition_routes(app))
         .unify()
         .or(admin_routes(app))
         .unify();
     routes
-        .recover(|rejection: Rejection| async move { Ok::<_, Rejection>(refuse(&no_route(&rejection))) })
+        .recover(|rejection: Rejection| async move {
+            Ok::<_, Rejection>(problem_response(&rejection_problem(&rejection)))
+        })
         .unify()
         .boxed()
 }
 
-fn asked(app: &Arc<App>) -> impl Filter<Extract = (ApiCall,), Error = Rejection> + Clone + use<> {
+fn api_call(app: &Arc<App>) -> impl Filter<Extract = (ApiCall,), Error = Rejection> + Clone + use<> {
     let app = Arc::clone(app);
     warp::ext::get::<Identity>()
         .and(warp::query::<Query>())
         .and(warp::body::bytes())
-        .map(move |who, query, body| ApiCall {
+        .map(move |identity, query, body| ApiCall {
             app: Arc::clone(&app),
-            who,
+            identity,
             query,
             body,
         })
 }
 
-/// Whether the proxy works.
-fn probes(app: &Arc<App>) -> Route {
-    let alive = |asked: ApiCall| print(asked.app.health.check_alive().and_then(|()| healthy()));
-    let health = warp::path!("health").and(warp::get()).and(asked(app)).map(alive);
-    let livez = warp::path!("livez").and(warp::get()).and(asked(app)).map(alive);
+/// Routes of probes, metrics and the OpenAPI document.
+fn probe_routes(app: &Arc<App>) -> Route {
+    let alive = |call: ApiCall| into_response(call.app.health.check_alive().and_then(|()| ok_status()));
+    let health = warp::path!("health")
+        .and(warp::get())
+        .and(api_call(app))
+        .map(alive);
+    let livez = warp::path!("livez")
+        .and(warp::get())
+        .and(api_call(app))
+        .map(alive);
     let readyz = warp::path!("readyz")
         .and(warp::get())
-        .and(asked(app))
-        .then(|asked: ApiCall| async move { print(asked.app.check_ready().await.and_then(|()| healthy())) });
+        .and(api_call(app))
+        .then(|call: ApiCall| async move {
+            into_response(call.app.check_ready().await.and_then(|()| ok_status()))
+        });
     let metrics =
         warp::path!("metrics")
             .and(warp::get())
-            .and(asked(app))
-            .then(|asked: ApiCall| async move {
-                let text = metrics::render(&asked.app).await;
-                print(text.map(|text| {
+            .and(api_call(app))
+            .then(|call: ApiCall| async move {
+                let text = metrics::render(&call.app).await;
+                into_response(text.map(|text| {
                     warp::reply::with_header(text, CONTENT_TYPE, metrics::FORMAT).into_response()
                 }))
             });
@@ -108,51 +118,50 @@ fn probes(app: &Arc<App>) -> Route {
         .boxed()
 }
 
-fn healthy() -> Answer {
+fn ok_status() -> RouteResult {
     ok(&json!({"status": "ok"}))
 }
 
-/// `/stats` and `/query`: what the documentation of the original knows.
-fn documented(app: &Arc<App>) -> Route {
-    let stats =
-        warp::path!("stats")
-            .and(warp::get())
-            .and(asked(app))
-            .then(|asked: ApiCall| async move {
-                print(stats::stats(&asked.app).await.and_then(|usage| ok(&usage)))
-            });
-    let fits = warp::path!("query")
-        .and(warp::post())
-        .and(asked(app))
-        .then(|asked: ApiCall| async move {
-            print(async { ok(&stats::query(&asked.app, json_of(&asked.body)?).await?) }.await)
+/// Routes `/stats` and `/query` of the Graphcore proxy.
+fn documented_routes(app: &Arc<App>) -> Route {
+    let stats = warp::path!("stats")
+        .and(warp::get())
+        .and(api_call(app))
+        .then(|call: ApiCall| async move {
+            into_response(stats::stats(&call.app).await.and_then(|usage| ok(&usage)))
         });
-    stats.or(fits).unify().boxed()
+    let query = warp::path!("query")
+        .and(warp::post())
+        .and(api_call(app))
+        .then(|call: ApiCall| async move {
+            into_response(async { ok(&stats::query(&call.app, json_of(&call.body)?).await?) }.await)
+        });
+    stats.or(query).unify().boxed()
 }
 
-/// All partitions, and the line.
-fn lists(app: &Arc<App>) -> Route {
+/// Routes of lists: partitions, queue, controllers, dry run and events.
+fn list_routes(app: &Arc<App>) -> Route {
     let list = warp::path!("v1" / "partitions")
         .and(warp::get())
-        .and(asked(app))
-        .then(|asked: ApiCall| async move { print(list(asked).await) });
+        .and(api_call(app))
+        .then(|call: ApiCall| async move { into_response(list(call).await) });
     let waiting = warp::path!("v1" / "waiting")
         .and(warp::get())
-        .and(asked(app))
-        .then(|asked: ApiCall| async move { print(waiting(asked).await) });
+        .and(api_call(app))
+        .then(|call: ApiCall| async move { into_response(waiting(call).await) });
     let controllers = warp::path!("v1" / "controllers")
         .and(warp::get())
-        .and(asked(app))
-        .then(|asked: ApiCall| async move { print(controllers(asked).await) });
+        .and(api_call(app))
+        .then(|call: ApiCall| async move { into_response(controllers(call).await) });
     let plan = warp::path!("v1" / "plan")
         .and(warp::post())
-        .and(asked(app))
-        .then(|asked: ApiCall| async move { print(plan(asked).await) });
+        .and(api_call(app))
+        .then(|call: ApiCall| async move { into_response(plan(call).await) });
     let events = warp::path!("v1" / "events")
         .and(warp::get())
-        .and(asked(app))
+        .and(api_call(app))
         .and(warp::header::optional::<String>("last-event-id"))
-        .map(|asked: ApiCall, last: Option<String>| print(events(asked, last.as_deref())));
+        .map(|call: ApiCall, last: Option<String>| into_response(events(call, last.as_deref())));
     list.or(waiting)
         .unify()
         .or(controllers)
@@ -164,78 +173,78 @@ fn lists(app: &Arc<App>) -> Route {
         .boxed()
 }
 
-async fn controllers(mut asked: ApiCall) -> Answer {
-    asked.params(&[])?;
-    ok(&controllers::controllers(&asked.app).await?)
+async fn controllers(mut call: ApiCall) -> RouteResult {
+    call.params(&[])?;
+    ok(&controllers::controllers(&call.app).await?)
 }
 
-async fn plan(mut asked: ApiCall) -> Answer {
-    asked.params(&[])?;
-    ok(&dry_run::plan(&asked.app, json_of(&asked.body)?).await?)
+async fn plan(mut call: ApiCall) -> RouteResult {
+    call.params(&[])?;
+    ok(&dry_run::plan(&call.app, json_of(&call.body)?).await?)
 }
 
-fn events(mut asked: ApiCall, last: Option<&str>) -> Answer {
-    asked.params(&[])?;
-    Ok(events::stream(&asked.app, last))
+fn events(mut call: ApiCall, last: Option<&str>) -> RouteResult {
+    call.params(&[])?;
+    Ok(events::stream(&call.app, last))
 }
 
-async fn list(mut asked: ApiCall) -> Answer {
-    asked.params(&[])?;
-    ok(&PartitionList::new(asked.app.documents().await?))
+async fn list(mut call: ApiCall) -> RouteResult {
+    call.params(&[])?;
+    ok(&PartitionList::new(call.app.documents().await?))
 }
 
-async fn waiting(mut asked: ApiCall) -> Answer {
-    asked.params(&[])?;
-    ok(&WaitingList::new(asked.app.waiting().await?))
+async fn waiting(mut call: ApiCall) -> RouteResult {
+    call.params(&[])?;
+    ok(&WaitingList::new(call.app.queued_documents().await?))
 }
 
-/// One partition.
-fn partition(app: &Arc<App>) -> Route {
+/// Routes of one partition.
+fn partition_routes(app: &Arc<App>) -> Route {
     let get = warp::path!("v1" / "partitions" / String)
         .and(warp::get())
-        .and(asked(app))
-        .then(|id: String, asked: ApiCall| async move { print(get(&id, asked).await) });
+        .and(api_call(app))
+        .then(|id: String, call: ApiCall| async move { into_response(get(&id, call).await) });
     let put = warp::path!("v1" / "partitions" / String)
         .and(warp::put())
-        .and(asked(app))
-        .then(|id: String, asked: ApiCall| async move { print(put(&id, asked).await) });
+        .and(api_call(app))
+        .then(|id: String, call: ApiCall| async move { into_response(put(&id, call).await) });
     let delete = warp::path!("v1" / "partitions" / String)
         .and(warp::delete())
-        .and(asked(app))
-        .then(|id: String, asked: ApiCall| async move { print(delete(&id, asked).await) });
+        .and(api_call(app))
+        .then(|id: String, call: ApiCall| async move { into_response(delete(&id, call).await) });
     let reset = warp::path!("v1" / "partitions" / String / "reset")
         .and(warp::post())
-        .and(asked(app))
-        .then(|id: String, asked: ApiCall| async move { print(reset(&id, asked).await) });
+        .and(api_call(app))
+        .then(|id: String, call: ApiCall| async move { into_response(reset(&id, call).await) });
     get.or(put).unify().or(delete).unify().or(reset).unify().boxed()
 }
 
-/// Leases, cordons, and what was used.
+/// Routes of leases, cordons, usage and repair.
 fn admin_routes(app: &Arc<App>) -> Route {
     let heartbeat = warp::path!("v1" / "partitions" / String / "heartbeat")
         .and(warp::post())
-        .and(asked(app))
-        .then(|id: String, asked: ApiCall| async move { print(heartbeat(&id, asked).await) });
+        .and(api_call(app))
+        .then(|id: String, call: ApiCall| async move { into_response(heartbeat(&id, call).await) });
     let cordons = warp::path!("v1" / "exclusions")
         .and(warp::get())
-        .and(asked(app))
-        .then(|asked: ApiCall| async move { print(cordons(asked).await) });
+        .and(api_call(app))
+        .then(|call: ApiCall| async move { into_response(cordons(call).await) });
     let cordon = warp::path!("v1" / "exclusions")
         .and(warp::post())
-        .and(asked(app))
-        .then(|asked: ApiCall| async move { print(cordon(asked).await) });
+        .and(api_call(app))
+        .then(|call: ApiCall| async move { into_response(cordon(call).await) });
     let uncordon = warp::path!("v1" / "exclusions" / String)
         .and(warp::delete())
-        .and(asked(app))
-        .then(|id: String, asked: ApiCall| async move { print(uncordon(&id, asked).await) });
+        .and(api_call(app))
+        .then(|id: String, call: ApiCall| async move { into_response(uncordon(&id, call).await) });
     let usage = warp::path!("v1" / "usage")
         .and(warp::get())
-        .and(asked(app))
-        .then(|asked: ApiCall| async move { print(usage(asked).await) });
+        .and(api_call(app))
+        .then(|call: ApiCall| async move { into_response(usage(call).await) });
     let repair = warp::path!("v1" / "repair")
         .and(warp::post())
-        .and(asked(app))
-        .then(|asked: ApiCall| async move { print(repair(asked).await) });
+        .and(api_call(app))
+        .then(|call: ApiCall| async move { into_response(repair(call).await) });
     heartbeat
         .or(cordons)
         .unify()
@@ -250,16 +259,16 @@ fn admin_routes(app: &Arc<App>) -> Route {
         .boxed()
 }
 
-async fn heartbeat(id: &str, mut asked: ApiCall) -> Answer {
-    asked.params(&[])?;
-    let beat: Heartbeat = json_of(&asked.body)?;
+async fn heartbeat(id: &str, mut call: ApiCall) -> RouteResult {
+    call.params(&[])?;
+    let beat: Heartbeat = json_of(&call.body)?;
     let length = lease_of("seconds", beat.seconds)?;
     let id = id_of(id)?;
-    let owner = match owner_of(&asked.app, &id, beat.uid).await? {
-        OwnerLookup::By(owner) => owner,
+    let owner = match owner_of(&call.app, &id, beat.uid).await? {
+        OwnerLookup::Owner(owner) => owner,
         OwnerLookup::Quarantined => return Err(quarantined(&id)),
-        OwnerLookup::Nothing => {
-            return Err(asked
+        OwnerLookup::NoPartition => {
+            return Err(call
                 .app
                 .entry(&id)
                 .await
@@ -267,92 +276,92 @@ async fn heartbeat(id: &str, mut asked: ApiCall) -> Answer {
                 .unwrap_or_else(|| quarantined(&id)));
         }
     };
-    asked.who.may_act_for(&owner)?;
-    let lease = asked.app.ledger.heartbeat(&id, &owner, length).await?;
+    call.identity.may_act_for(&owner)?;
+    let lease = call.app.ledger.heartbeat(&id, &owner, length).await?;
     ok(&LeaseDocument::new(id, lease.until()))
 }
 
-async fn cordons(mut asked: ApiCall) -> Answer {
-    asked.params(&[])?;
-    ok(&cordons::list(&asked.app).await?)
+async fn cordons(mut call: ApiCall) -> RouteResult {
+    call.params(&[])?;
+    ok(&cordons::list(&call.app).await?)
 }
 
-async fn cordon(mut asked: ApiCall) -> Answer {
-    asked.params(&[])?;
-    ok(&cordons::cordon(&asked.app, &asked.who, json_of(&asked.body)?).await?)
+async fn cordon(mut call: ApiCall) -> RouteResult {
+    call.params(&[])?;
+    ok(&cordons::cordon(&call.app, &call.identity, json_of(&call.body)?).await?)
 }
 
-async fn uncordon(id: &str, mut asked: ApiCall) -> Answer {
-    asked.params(&[])?;
-    let id = crate::query::decoded(id);
-    ok(&cordons::lift(&asked.app, &asked.who, id).await?)
+async fn uncordon(id: &str, mut call: ApiCall) -> RouteResult {
+    call.params(&[])?;
+    let id = crate::query::decode(id);
+    ok(&cordons::uncordon(&call.app, &call.identity, id).await?)
 }
 
-async fn usage(mut asked: ApiCall) -> Answer {
-    let params = asked.params(&["since", "limit", "continue"])?;
-    ok(&stats::usage(&asked.app, &params).await?)
+async fn usage(mut call: ApiCall) -> RouteResult {
+    let params = call.params(&["since", "limit", "continue"])?;
+    ok(&stats::usage(&call.app, &params).await?)
 }
 
-async fn repair(mut asked: ApiCall) -> Answer {
-    asked.params(&[])?;
-    asked.who.may_act_for_all()?;
-    ok(&asked.app.repair().await?)
+async fn repair(mut call: ApiCall) -> RouteResult {
+    call.params(&[])?;
+    call.identity.may_act_for_all()?;
+    ok(&call.app.repair().await?)
 }
 
-async fn get(id: &str, mut asked: ApiCall) -> Answer {
-    asked.params(&[])?;
-    ok(&asked.app.document_with_places(&id_of(id)?).await?)
+async fn get(id: &str, mut call: ApiCall) -> RouteResult {
+    call.params(&[])?;
+    ok(&call.app.document_with_ipus(&id_of(id)?).await?)
 }
 
-async fn put(id: &str, mut asked: ApiCall) -> Answer {
-    let params = asked.params(&["wait", "nowait", "notAfter"])?;
-    let line = if params.nowait {
+async fn put(id: &str, mut call: ApiCall) -> RouteResult {
+    let params = call.params(&["wait", "nowait", "notAfter"])?;
+    let on_no_capacity = if params.nowait {
         OnNoCapacity::Reject
     } else {
         OnNoCapacity::Queue
     };
     let mut request = request_of(
-        json_of(&asked.body)?,
+        json_of(&call.body)?,
         requested_id_of(id)?,
-        line,
+        on_no_capacity,
         crate::app::now(),
     )?;
     request.not_after = params.not_after;
-    asked.who.may_act_for(&request.owner)?;
-    let namespaces = asked.who.namespaces().into_iter().flatten();
+    call.identity.may_act_for(&request.owner)?;
+    let namespaces = call.identity.namespaces().into_iter().flatten();
     request.client_namespaces = namespaces.filter_map(|name| name.parse().ok()).collect();
-    partition_response(&asked.app.ensure(request, params.wait).await?)
+    partition_response(&call.app.ensure(request, params.wait).await?)
 }
 
-async fn delete(id: &str, mut asked: ApiCall) -> Answer {
-    let params = asked.params(&["wait", "uid", "attempt", "quarantined", "notAfter"])?;
+async fn delete(id: &str, mut call: ApiCall) -> RouteResult {
+    let params = call.params(&["wait", "uid", "attempt", "quarantined", "notAfter"])?;
     let id = id_of(id)?;
-    // Mostly its owner is known, and then the release itself finds out whether he still is.
-    if let Some(owner) = known_owner(&asked.app, &id, params.uid.as_deref())
-        && asked.who.may_act_for(&owner).is_ok()
+    // Mostly the cached owner is current; otherwise the release fails with a conflict.
+    if let Some(owner) = cached_owner(&call.app, &id, params.uid.as_deref())
+        && call.identity.may_act_for(&owner).is_ok()
     {
-        match asked.app.delete(id.clone(), owner, &params).await {
+        match call.app.delete(id.clone(), owner, &params).await {
             Err(problem) if problem.status() == StatusCode::CONFLICT && problem.code() != "TooLate" => {}
             deleted => return delete_response(&deleted?),
         }
     }
-    let deleted = match owner_of(&asked.app, &id, params.uid.clone()).await? {
-        OwnerLookup::Nothing => return ok(&DeletedDocument::gone(id)),
-        OwnerLookup::By(owner) => {
-            asked.who.may_act_for(&owner)?;
-            asked.app.delete(id, owner, &params).await?
+    let deleted = match owner_of(&call.app, &id, params.uid.clone()).await? {
+        OwnerLookup::NoPartition => return ok(&DeletedDocument::gone(id)),
+        OwnerLookup::Owner(owner) => {
+            call.identity.may_act_for(&owner)?;
+            call.app.delete(id, owner, &params).await?
         }
         OwnerLookup::Quarantined if params.quarantined => {
-            asked.who.may_act_for_all()?;
-            asked.app.delete_quarantined(id).await?
+            call.identity.may_act_for_all()?;
+            call.app.delete_quarantined(id).await?
         }
         OwnerLookup::Quarantined => return Err(quarantined(&id)),
     };
     delete_response(&deleted)
 }
 
-/// What became of a delete: 200 if it is done, 202 if that takes longer.
-fn delete_response(deleted: &DeletedDocument) -> Answer {
+/// Response of a delete: 200 if the partition is deleted, 202 if the release continues.
+fn delete_response(deleted: &DeletedDocument) -> RouteResult {
     let status = if deleted.state == HoldState::Gone {
         StatusCode::OK
     } else {
@@ -361,49 +370,49 @@ fn delete_response(deleted: &DeletedDocument) -> Answer {
     json(status, deleted)
 }
 
-async fn reset(id: &str, mut asked: ApiCall) -> Answer {
-    let not_after = asked.params(&["notAfter"])?.not_after;
-    let wanted = if asked.body.is_empty() {
+async fn reset(id: &str, mut call: ApiCall) -> RouteResult {
+    let not_after = call.params(&["notAfter"])?.not_after;
+    let body = if call.body.is_empty() {
         ResetPartition::default()
     } else {
-        json_of(&asked.body)?
+        json_of(&call.body)?
     };
     let id = id_of(id)?;
-    let attempt = match wanted.attempt {
+    let attempt = match body.attempt {
         Some(attempt) => attempt,
-        None => asked.app.entry(&id).await?.attempt,
+        None => call.app.entry(&id).await?.attempt,
     };
-    let owner = match owner_of(&asked.app, &id, wanted.uid).await? {
-        OwnerLookup::By(owner) => owner,
+    let owner = match owner_of(&call.app, &id, body.uid).await? {
+        OwnerLookup::Owner(owner) => owner,
         OwnerLookup::Quarantined => return Err(quarantined(&id)),
-        OwnerLookup::Nothing => return partition_response(&asked.app.document(&id, None).await?),
+        OwnerLookup::NoPartition => return partition_response(&call.app.document(&id, None).await?),
     };
-    asked.who.may_act_for(&owner)?;
-    partition_response(&asked.app.reset(id, owner, attempt, not_after).await?)
+    call.identity.may_act_for(&owner)?;
+    partition_response(&call.app.reset(id, owner, attempt, not_after).await?)
 }
 
-/// Whose a partition is.
+/// Result of the search for the owner of a partition.
 enum OwnerLookup {
-    Nothing,
-    By(Owner),
-    /// It was found and nobody owns it.
+    NoPartition,
+    Owner(Owner),
+    /// The partition was found at a controller and has no owner.
     Quarantined,
 }
 
-/// The owner that this process has heard of last, if his uid is the one that the caller says.
-fn known_owner(app: &App, id: &PartitionId, uid: Option<&str>) -> Option<Owner> {
-    let owner = app.ledger.known(id)?.owner.clone()?;
+/// Returns the owner from the cached ledger, if its uid is the one of the request.
+fn cached_owner(app: &App, id: &PartitionId, uid: Option<&str>) -> Option<Owner> {
+    let owner = app.ledger.cached(id)?.owner.clone()?;
     uid.is_none_or(|uid| uid == owner.job.uid.as_str())
         .then_some(owner)
 }
 
-/// The owner that the ledger knows, with the uid that the caller says.
+/// Returns the recorded owner, with the uid of the request if there is one.
 async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<OwnerLookup, Problem> {
     let uid = uid
-        .map(|uid| crate::partition_api::named("uid", uid))
+        .map(|uid| crate::partition_api::parse_name("uid", uid))
         .transpose()?;
     let Some(entry) = app.ledger.get(id).await? else {
-        return Ok(OwnerLookup::Nothing);
+        return Ok(OwnerLookup::NoPartition);
     };
     let Some(mut owner) = entry.owner else {
         return Ok(OwnerLookup::Quarantined);
@@ -411,17 +420,17 @@ async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<Ow
     if let Some(uid) = uid {
         owner.job.uid = uid;
     }
-    Ok(OwnerLookup::By(owner))
+    Ok(OwnerLookup::Owner(owner))
 }
 
 fn quarantined(id: &PartitionId) -> Problem {
-    let detail = format!("partition {id} was found and nobody owns it");
+    let detail = format!("partition {id} was found at a controller and has no owner");
     Problem::new(StatusCode::CONFLICT, "Quarantined", detail)
         .with_fix("make sure that nothing uses it, then delete it with ?quarantined=true")
 }
 
-/// A partition: 200 if it is ready, 202 if that takes longer.
-fn partition_response(document: &PartitionDocument) -> Answer {
+/// Response with a partition: 200 if it is active, 202 otherwise.
+fn partition_response(document: &PartitionDocument) -> RouteResult {
     let status = if document.state == HoldState::Active {
         StatusCode::OK
     } else {
@@ -430,20 +439,20 @@ fn partition_response(document: &PartitionDocument) -> Answer {
     json(status, document)
 }
 
-fn ok(value: &impl Serialize) -> Answer {
+fn ok(value: &impl Serialize) -> RouteResult {
     json(StatusCode::OK, value)
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+fn json(status: StatusCode, value: &impl Serialize) -> RouteResult {
     Ok(warp::reply::with_status(warp::reply::json(value), status).into_response())
 }
 
-fn print(answer: Answer) -> Response {
-    answer.unwrap_or_else(|problem| refuse(&problem))
+fn into_response(result: RouteResult) -> Response {
+    result.unwrap_or_else(|problem| problem_response(&problem))
 }
 
-/// A problem as an answer.
-pub(crate) fn refuse(problem: &Problem) -> Response {
+/// Renders a problem as a response.
+pub(crate) fn problem_response(problem: &Problem) -> Response {
     let mut response = warp::reply::with_status(warp::reply::json(problem), problem.status()).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -456,18 +465,18 @@ pub(crate) fn refuse(problem: &Problem) -> Response {
     if let Some(allow) = problem.allow().and_then(|text| text.parse().ok()) {
         headers.insert(ALLOW, allow);
     }
-    tracing::debug!(code = problem.code(), status = %problem.status(), "refused");
+    tracing::debug!(code = problem.code(), status = %problem.status(), "request refused");
     response
 }
 
-/// What is in the table of operations and no route takes after all.
-fn no_route(rejection: &Rejection) -> Problem {
+/// Problem of a request that is in the table of operations and matches no route.
+fn rejection_problem(rejection: &Rejection) -> Problem {
     if rejection.find::<warp::reject::InvalidQuery>().is_some() {
         return Problem::new(
             StatusCode::BAD_REQUEST,
             "InvalidQuery",
-            "the query string is not understood",
+            "the query string is invalid",
         );
     }
-    Problem::new(StatusCode::NOT_FOUND, "NoSuchRoute", "there is no such route").with_fix("see /openapi.json")
+    Problem::new(StatusCode::NOT_FOUND, "NoSuchRoute", "no such route").with_fix("see /openapi.json")
 }

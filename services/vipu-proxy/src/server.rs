@@ -1,4 +1,4 @@
-//! Starting and stopping the proxy.
+//! Start and shutdown of the proxy.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,77 +19,77 @@ use vipu_sim::Simulator;
 use crate::app::{App, ProxyLedger};
 use crate::auth::{AnyOf, Authenticator, Certificates, NoAuth, Tokens};
 use crate::background;
-use crate::connector::{Connector, follow_secrets};
+use crate::connector::{Connector, watch_secrets};
 use crate::file_watch::watch_file;
 use crate::kubernetes::{self, Cluster};
 use crate::limits::Limits;
 use crate::local::LocalUsers;
 use crate::metrics::Metrics;
-use crate::middleware::{AccessPolicy, Gateway, Timeouts, UNSENT};
+use crate::middleware::{AccessPolicy, Gateway, MAX_UNSENT_BYTES, Timeouts};
 use crate::settings::{Config, Hardware, ReadAccess, StoreChoice, read_settings};
 use crate::store::AnyStore;
 use crate::supervise::supervise;
 
-/// Connections beyond those of requests that are worked on: probes, event streams, and clients between two requests.
+/// Connections beyond those of concurrent requests: probes, event streams, and idle clients.
 const SPARE_CONNECTIONS: usize = 512;
 
-/// Why the proxy does not start.
+/// Error at the start of the proxy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The store of the ledger cannot be used.
+    /// The store of the ledger is unusable.
     #[error("open the ledger")]
     Store(#[source] StoreError),
-    /// The simulated controller does not start.
-    #[error("simulate a Pod")]
+    /// The simulated controller failed to start.
+    #[error("start the simulated controller")]
     Simulate(#[source] vipu_sim::StartError),
-    /// The address of the simulated controller is none that a client could use.
+    /// The address of the simulated controller is invalid for a client.
     #[error("use the address of the simulated controller")]
     Address(#[source] EndpointError),
-    /// A file cannot be read.
+    /// A file is unreadable.
     #[error("read {}", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The list of controllers is none.
+    /// The list of controllers is invalid.
     #[error("read the controllers of {}", path.display())]
     List {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Cause.
         source: ControllerListError,
     },
-    /// The file of tokens is none.
+    /// The token file is invalid.
     #[error("read the tokens of {}: {detail}", path.display())]
     Tokens {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Cause.
         detail: String,
     },
-    /// The cluster cannot be used.
+    /// The Kubernetes cluster is unusable.
     #[error("use the Kubernetes cluster: {0}")]
     Kubernetes(String),
-    /// TLS cannot be offered.
-    #[error("offer TLS")]
+    /// The TLS configuration is invalid.
+    #[error("configure TLS")]
     Tls(#[source] TlsError),
-    /// A controller cannot be addressed.
-    #[error("address a V-IPU controller")]
+    /// The address of a controller is invalid.
+    #[error("connect to a V-IPU controller")]
     Connect(#[source] ConnectError),
-    /// The address cannot be listened on.
+    /// The listen address is unusable.
     #[error("listen on {address}")]
     Listen {
-        /// Which address.
+        /// Listen address.
         address: SocketAddr,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }
 
-/// A proxy that serves in this process until it is shut down.
+/// Running proxy.
 pub struct Proxy {
     address: SocketAddr,
     plain_address: Option<SocketAddr>,
@@ -109,7 +109,7 @@ impl std::fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// Starts to serve.
+    /// Starts the proxy.
     ///
     /// # Errors
     ///
@@ -141,27 +141,27 @@ impl Proxy {
             }
         };
         let metrics = Arc::new(Metrics::default());
-        let store = store.measured(&metrics);
+        let store = store.with_metrics(&metrics);
         options.queue.order = config.order;
         config.limits.apply(&mut options.queue);
-        if let Some(most) = config.max_queued {
-            options.queue.namespaces.max_queued = most;
+        if let Some(max) = config.max_queued {
+            options.queue.namespaces.max_queued = max;
             options.queue.namespaces.max_queued_bytes = None;
         }
         let mut files = Vec::new();
         let mut simulator = None;
         let endpoints = match &config.hardware {
             Hardware::Controllers(endpoints) => endpoints.clone(),
-            Hardware::Listed(path) => {
+            Hardware::File(path) => {
                 let text = read(path)?;
                 let endpoints = parse_controllers(&text).map_err(|source| StartError::List {
                     path: path.clone(),
                     source,
                 })?;
-                files.push((path.clone(), text, FileFollower::Controllers));
+                files.push((path.clone(), text, FileReloader::Controllers));
                 endpoints
             }
-            // They come with the watch.
+            // The watch delivers the controllers.
             Hardware::Watched => Vec::new(),
             Hardware::Simulated { .. } => {
                 let started = simulate(&config.hardware).await?;
@@ -189,28 +189,28 @@ impl Proxy {
                 detail,
             };
             tokens.load(&text).map_err(refused)?;
-            files.push((path.clone(), text, FileFollower::Tokens(tokens.clone())));
+            files.push((path.clone(), text, FileReloader::Tokens(tokens.clone())));
         }
         if let Some(path) = &config.file {
-            files.push((path.clone(), read(path)?, FileFollower::Limits));
+            files.push((path.clone(), read(path)?, FileReloader::Limits));
         }
-        let guard = guard(&config, tokens, cluster.as_ref())?;
-        let mut alive: Arc<dyn Liveness> = Arc::new(LeaseLiveness::new(clock));
+        let policy = access_policy(&config, tokens, cluster.as_ref())?;
+        let mut liveness: Arc<dyn Liveness> = Arc::new(LeaseLiveness::new(clock));
         if let Some(cluster) = &cluster {
-            alive = cluster.liveness(alive).map_err(StartError::Kubernetes)?;
+            liveness = cluster.liveness(liveness).map_err(StartError::Kubernetes)?;
         }
-        let app = App::new(ledger, connector, alive);
+        let app = App::new(ledger, connector, liveness);
         let mut workers = Vec::new();
         if let Some(cluster) = &cluster
             && let Some(watch) = cluster.controllers().map_err(StartError::Kubernetes)?
         {
-            workers.push(kubernetes::follow(watch, &app).await);
+            workers.push(kubernetes::watch_controllers(watch, &app).await);
         }
-        for (path, text, follows) in files {
-            let (app, stopping, follows) = (Arc::clone(&app), app.stopping(), Arc::new(follows));
+        for (path, text, reloader) in files {
+            let (app, stopping, reloader) = (Arc::clone(&app), app.stopping(), Arc::new(reloader));
             let apply = move |text: String| {
-                let (app, follows) = (Arc::clone(&app), Arc::clone(&follows));
-                async move { follows.apply(&app, &text).await }
+                let (app, reloader) = (Arc::clone(&app), Arc::clone(&reloader));
+                async move { reloader.apply(&app, &text).await }
             };
             workers.push(tokio::spawn(watch_file(path, text, stopping, apply)));
         }
@@ -224,21 +224,21 @@ impl Proxy {
             Arc::clone(&app),
             background::run_queue,
         )));
-        workers.push(tokio::spawn(follow_secrets(Arc::clone(&app))));
-        let mut proxy = Self::serve(&config, app, guard).await?;
+        workers.push(tokio::spawn(watch_secrets(Arc::clone(&app))));
+        let mut proxy = Self::serve(&config, app, policy).await?;
         proxy.workers.extend(workers);
         proxy.simulator = simulator;
         Ok(proxy)
     }
 
-    async fn serve(config: &Config, app: Arc<App>, guard: AccessPolicy) -> Result<Self, StartError> {
+    async fn serve(config: &Config, app: Arc<App>, policy: AccessPolicy) -> Result<Self, StartError> {
         let mut serve = ServeOptions::default();
         serve.idle = config.idle_timeout;
         serve.stall = config.write_timeout;
         serve.answer = config.write_timeout;
         serve.first_request = serve.first_request.min(config.idle_timeout);
         serve.connections = config.max_requests.saturating_add(SPARE_CONNECTIONS);
-        serve.unidentified = guard.split.then_some(UnidentifiedLimits {
+        serve.unidentified = policy.split.then_some(UnidentifiedLimits {
             total: serve.connections / 2,
             per_network: serve.connections / 4,
         });
@@ -247,23 +247,23 @@ impl Proxy {
         }
         let (listener, address) = bind(config.listen).await?;
         let (close, closing) = watch::channel(());
-        let patience = Timeouts {
+        let timeouts = Timeouts {
             read: config.read_timeout,
             write: config.write_timeout,
         };
         let (mut workers, mut plain_address) = (Vec::new(), None);
         if let Some(plain) = config.plain_listen {
             let (listener, address) = bind(plain).await?;
-            let front = Arc::new(Gateway::new(&app, patience, plain_guard(config, address)));
+            let gateway = Arc::new(Gateway::new(&app, timeouts, plain_access_policy(config, address)));
             let mut serve = serve.clone();
             serve.tls = None;
-            let serving = ipu_serve::serve(listener, front, serve, closing.clone());
+            let serving = ipu_serve::serve(listener, gateway, serve, closing.clone());
             workers.push(tokio::spawn(serving));
-            tracing::info!(%address, "answers documented reads over plain HTTP");
+            tracing::info!(%address, "serving documented reads over plain HTTP");
             plain_address = Some(address);
         }
-        let front = Arc::new(Gateway::new(&app, patience, guard));
-        let serving = tokio::spawn(ipu_serve::serve(listener, front, serve, closing));
+        let gateway = Arc::new(Gateway::new(&app, timeouts, policy));
+        let serving = tokio::spawn(ipu_serve::serve(listener, gateway, serve, closing));
         Ok(Self {
             address,
             plain_address,
@@ -275,29 +275,30 @@ impl Proxy {
         })
     }
 
-    /// Where it listens.
+    /// Returns the listen address.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it answers documented reads over plain HTTP.
+    /// Returns the plain HTTP address of the documented reads.
     #[must_use]
     pub const fn plain_addr(&self) -> Option<SocketAddr> {
         self.plain_address
     }
 
-    /// Stops: nothing new is begun, open calls are answered, and what is under way is left to the ledger.
+    /// Stops the proxy. It starts no new work, finishes open requests, and leaves pending operations to the
+    /// ledger.
     pub async fn shutdown(self) {
         self.app.stop.send_replace(true);
-        // The receiver is gone only if serving has ended already.
+        // Sending fails only if the server has already ended.
         self.close.send(()).ok();
         if let Err(error) = self.serving.await {
-            tracing::warn!(%error, "serving ended badly");
+            tracing::warn!(%error, "the server failed");
         }
         for worker in self.workers {
             if let Err(error) = worker.await {
-                tracing::warn!(%error, "a worker ended badly");
+                tracing::warn!(%error, "a worker failed");
             }
         }
         if let Some(simulator) = self.simulator {
@@ -306,18 +307,20 @@ impl Proxy {
     }
 }
 
-/// The API over a ledger, without a connection: a request in, its answer out. Who asks is found out by `authenticator`, or
-/// not at all. What is not done by the end of a request is gone on with by nobody.
+/// Creates a gateway over `ledger` that handles requests without a connection.
+///
+/// Without `authenticator` every client is anonymous. There are no workers: an operation that outlasts its
+/// request stays pending.
 #[must_use]
 pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticator>>) -> Gateway {
-    let alive = LeaseLiveness::new(Arc::new(crate::app::now));
+    let liveness = LeaseLiveness::new(Arc::new(crate::app::now));
     let app = App::new(
         ledger,
         Connector::new(Arc::default(), None, None),
-        Arc::new(alive),
+        Arc::new(liveness),
     );
-    // Nothing is left over that a first repair would find.
-    app.health.repaired();
+    // A new ledger needs no first repair.
+    app.health.mark_repaired();
     let split = authenticator.is_some();
     Gateway::new(
         &app,
@@ -328,8 +331,8 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
         AccessPolicy {
             authenticator: authenticator.unwrap_or_else(|| Arc::new(NoAuth)),
             reading: ReadAccess::Open,
-            concurrency: 1024,
-            unsent: UNSENT,
+            max_requests: 1024,
+            max_unsent: MAX_UNSENT_BYTES,
             local: false,
             split,
             loopback: false,
@@ -338,32 +341,36 @@ pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticat
     )
 }
 
-fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<AccessPolicy, StartError> {
-    let mut who: Vec<Arc<dyn Authenticator>> = Vec::new();
+fn access_policy(
+    config: &Config,
+    tokens: Tokens,
+    cluster: Option<&Cluster>,
+) -> Result<AccessPolicy, StartError> {
+    let mut authenticators: Vec<Arc<dyn Authenticator>> = Vec::new();
     if config.token_file.is_some() {
-        who.push(Arc::new(tokens));
+        authenticators.push(Arc::new(tokens));
     }
     if let Some(tls) = &config.tls
         && tls.clients != ClientCertificates::NotAsked
     {
-        who.push(Arc::new(Certificates));
+        authenticators.push(Arc::new(Certificates));
     }
-    if let Some(cluster) = cluster.filter(|_| config.asks) {
-        who.push(cluster.authenticator().map_err(StartError::Kubernetes)?);
+    if let Some(cluster) = cluster.filter(|_| config.authenticates) {
+        authenticators.push(cluster.authenticator().map_err(StartError::Kubernetes)?);
     }
-    let local = config.local_users && who.is_empty();
+    let local = config.local_users && authenticators.is_empty();
     if local {
-        who.push(Arc::new(LocalUsers::of_this_process()));
+        authenticators.push(Arc::new(LocalUsers::of_this_process()));
     }
-    let split = !who.is_empty();
+    let split = !authenticators.is_empty();
     if !split {
-        who.push(Arc::new(NoAuth));
+        authenticators.push(Arc::new(NoAuth));
     }
     Ok(AccessPolicy {
-        authenticator: Arc::new(AnyOf(who)),
+        authenticator: Arc::new(AnyOf(authenticators)),
         reading: config.reading,
-        concurrency: config.max_requests,
-        unsent: UNSENT,
+        max_requests: config.max_requests,
+        max_unsent: MAX_UNSENT_BYTES,
         local,
         split,
         loopback: config.listen.ip().is_loopback(),
@@ -371,14 +378,15 @@ fn guard(config: &Config, tokens: Tokens, cluster: Option<&Cluster>) -> Result<A
     })
 }
 
-/// The guard of the address without TLS: clients are anonymous there, and take half of the places of the other address at most.
-fn plain_guard(config: &Config, address: SocketAddr) -> AccessPolicy {
-    let places = config.max_requests.div_ceil(2);
+/// Policy of the plain HTTP address: clients are anonymous, and take at most half of the slots of the TLS
+/// address.
+fn plain_access_policy(config: &Config, address: SocketAddr) -> AccessPolicy {
+    let slots = config.max_requests.div_ceil(2);
     AccessPolicy {
         authenticator: Arc::new(AnyOf(Vec::new())),
         reading: ReadAccess::Open,
-        concurrency: places,
-        unsent: UNSENT / 2,
+        max_requests: slots,
+        max_unsent: MAX_UNSENT_BYTES / 2,
         local: false,
         split: false,
         loopback: address.ip().is_loopback(),
@@ -393,14 +401,14 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartErr
     Ok((listener, bound))
 }
 
-/// What follows a file.
-enum FileFollower {
+/// Target of a reloaded file.
+enum FileReloader {
     Controllers,
     Tokens(Tokens),
     Limits,
 }
 
-impl FileFollower {
+impl FileReloader {
     async fn apply(&self, app: &App, text: &str) -> Result<(), String> {
         match self {
             Self::Controllers => app.replace_controllers(text).await,
@@ -429,7 +437,7 @@ async fn simulate(hardware: &Hardware) -> Result<Simulator, StartError> {
         delay,
     } = hardware
     else {
-        unreachable!("it was asked for");
+        unreachable!("the caller has matched a simulated controller");
     };
     let mut builder = Simulator::builder(topology.clone()).listen(*listen).delay(*delay);
     if let Some(state) = state {

@@ -1,4 +1,4 @@
-//! What can be set, and where from: flags, then the environment, then the file, then the default.
+//! Settings of the proxy, by precedence: flags, environment, settings file, defaults.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,130 +19,134 @@ const READ_TIMEOUT: u64 = 30;
 const WRITE_TIMEOUT: u64 = 300;
 /// The documented `vipuProxy.proxyIdleTimeoutSeconds`.
 const IDLE_TIMEOUT: u64 = 60;
-/// Half of the minute within which changes are promised to be noticed.
+/// Half of the minute within which repair detects changes.
 const REPAIR_INTERVAL: u64 = 30;
-/// Enough for every job of the largest documented system to wait for its partition at the same time.
+/// Enough for concurrent waits of all jobs of the largest documented system.
 const MAX_REQUESTS: u32 = 1024;
-/// Whom the tokens of service accounts are for.
+/// Default audience of service account tokens.
 const AUDIENCE: &str = "vipu-proxy";
-/// Where the simulated controller listens: always the same, because the ledger remembers controllers by their address.
+/// Address of the simulated controller: constant, because the ledger identifies controllers by their address.
 const SIM_LISTEN: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ipu_vipu_client::DEFAULT_PORT);
-/// Long enough to see that making a partition takes time, short enough not to wait for.
+/// Delay of the simulated controller in milliseconds: noticeable, and short for interactive use.
 const SIM_DELAY: u64 = 200;
 
-/// Everything that can be set. In the file, keys are the names of the flags without the dashes before them.
+/// Settings of the proxy. The keys of the settings file are the flag names without the leading dashes.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where to listen [default: port 8080, of every address if it is asked who asks, of 127.0.0.1 otherwise].
+    /// Listen address [default: port 8080, on all addresses with authentication and on 127.0.0.1 without].
     #[arg(long, env = "VIPU_PROXY_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// The port to listen on, instead of the one of --listen.
+    /// Listen port, which replaces the port of --listen.
     #[arg(long, env = "PROXY_PORT", value_name = "PORT")]
     pub port: Option<u16>,
-    /// Where to answer /stats, /query, /metrics and probes over plain HTTP, and nothing else, beside the address that speaks TLS
-    /// [default: nowhere].
+    /// Additional plain HTTP address of a proxy with TLS, for /stats, /query, /metrics and probes only
+    /// [default: none].
     #[arg(long, env = "VIPU_PROXY_PLAIN_LISTEN", value_name = "ADDRESS:PORT")]
     pub plain_listen: Option<SocketAddr>,
-    /// Where the ledger is kept: file:PATH, kubernetes (a ConfigMap), or memory (it ends with the process).
+    /// Store of the ledger: file:PATH, kubernetes (a ConfigMap), or memory (lost when the process ends).
     #[arg(long, env = "VIPU_PROXY_STORE", value_name = "STORE")]
     pub store: Option<String>,
-    /// The V-IPU controllers: host:port:key=value[,...], in the order in which they are tried.
+    /// V-IPU controllers in the order of their use: host:port:key=value[,...].
     #[arg(long, env = "VIPU_PROXY_CONTROLLERS", value_name = "LIST")]
     pub controllers: Option<String>,
-    /// Read the list of controllers from this file instead; a change of it is applied within seconds.
+    /// File with the list of controllers; a change applies within seconds.
     #[arg(long, env = "VIPU_PROXY_CONTROLLERS_FILE", value_name = "FILE")]
     pub controllers_file: Option<PathBuf>,
-    /// Or watch it in this ConfigMap, under the key controllers.yaml.
+    /// ConfigMap with the list of controllers, under the key controllers.yaml; a change applies within
+    /// seconds.
     #[arg(long, env = "VIPU_PROXY_CONTROLLERS_CONFIGMAP", value_name = "NAME")]
     pub controllers_configmap: Option<String>,
-    /// Certificates and keys for the controllers: a directory with a folder HOST_PORT for each, or `default`; a change of them
-    /// is applied within seconds.
+    /// Directory of certificates and keys for the controllers, with a folder HOST_PORT for each, or
+    /// `default`; a change applies within seconds.
     #[arg(long, env = "VIPU_PROXY_CONTROLLERS_SECRETS", value_name = "DIRECTORY")]
     pub controllers_secrets: Option<PathBuf>,
-    /// The namespace of the ConfigMaps [default: the one that the proxy runs in].
+    /// Namespace of the ConfigMaps [default: the namespace of the proxy].
     #[arg(long, env = "PROXY_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
-    /// The ConfigMap of the ledger [default: ipu-partitions-tracker].
+    /// ConfigMap of the ledger [default: ipu-partitions-tracker].
     #[arg(long, env = "PROXY_PARTITION_TRACKER", value_name = "NAME")]
     pub tracker: Option<String>,
-    /// Whom tokens of service accounts are for, with --store kubernetes [default: vipu-proxy].
+    /// Audience of service account tokens, with --store kubernetes [default: vipu-proxy].
     #[arg(long, env = "VIPU_PROXY_AUDIENCE", value_name = "NAME")]
     pub audience: Option<String>,
-    /// Which service accounts may change something, for owners of every namespace: system:serviceaccount:NAMESPACE:NAME[,...]
-    /// [default: every one, for owners of its own namespace].
+    /// Service accounts with write access for owners of every namespace:
+    /// system:serviceaccount:NAMESPACE:NAME[,...] [default: all, each for owners of its own namespace].
     #[arg(long, env = "VIPU_PROXY_ACCOUNTS", value_name = "LIST")]
     pub accounts: Option<String>,
-    /// In which order controllers are tried that have room: serial (the order of the list), tightest or most-free [default: serial].
+    /// Order of the controllers with enough capacity: serial (the order of the list), tightest or most-free
+    /// [default: serial].
     #[arg(long, env = "VIPU_PROXY_SELECTION", value_name = "ORDER")]
     pub selection: Option<Selection>,
-    /// Who may change something: a file of lines `TOKEN NAME [NAMESPACE,...]`; a change of it is applied within seconds.
+    /// File of tokens with write access, one line `TOKEN NAME [NAMESPACE,...]` each; a change applies within
+    /// seconds.
     #[arg(long, env = "VIPU_PROXY_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Accept tokens of --token-file without TLS on an address that other hosts reach: they can be read in the traffic.
+    /// Accept tokens of --token-file without TLS on an address that other hosts reach, where the network can
+    /// read them.
     #[arg(long, env = "VIPU_PROXY_ALLOW_PLAIN_HTTP", num_args = 0..=1, default_missing_value = "true", value_name = "BOOLEAN")]
     pub allow_plain_http: Option<bool>,
-    /// Speak TLS with this certificate (PEM, with its chain).
+    /// TLS certificate (PEM, with its chain).
     #[arg(long, env = "VIPU_PROXY_TLS_CERT", value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
-    /// The private key of the certificate (PEM).
+    /// Private key of the TLS certificate (PEM).
     #[arg(long, env = "VIPU_PROXY_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Whoever has a certificate of these issuers (PEM) may change something.
+    /// Issuers (PEM) of client certificates with write access.
     #[arg(long, env = "VIPU_PROXY_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
-    /// Who may read: everybody, or only who may change something [default: open].
+    /// Read access: open for every client, closed for authenticated clients only [default: open].
     #[arg(long, env = "VIPU_PROXY_READING", value_name = "open|closed")]
     pub reading: Option<ReadAccess>,
-    /// Authentication if neither tokens nor certificates are set: by default the proxy listens on this host alone and admits
-    /// its own user and root; `none` admits every client on every address.
+    /// Authentication without tokens and certificates. By default the proxy listens on a loopback address and
+    /// admits its own user and root; `none` admits every client on every address.
     #[arg(long, env = "VIPU_PROXY_AUTH", value_name = "none")]
     pub auth: Option<Auth>,
-    /// Most requests that are worked on at a time; further ones are answered 503 [default: 1024].
+    /// Maximum number of concurrent requests; the proxy answers further ones with 503 [default: 1024].
     #[arg(long, env = "VIPU_PROXY_MAX_REQUESTS", value_name = "NUMBER")]
     pub max_requests: Option<u32>,
-    /// How long the body of a request may take [default: 30].
+    /// Timeout of a request body [default: 30].
     #[arg(long, env = "PROXY_READ_TIMEOUT", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub read_timeout: Option<u64>,
-    /// How long an answer may take, and wait to be taken [default: 300].
+    /// Timeout of a response, and of its transfer to the client [default: 300].
     #[arg(long, env = "PROXY_WRITE_TIMEOUT", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub write_timeout: Option<u64>,
-    /// After how long a connection on which nothing is asked for is closed [default: 60].
+    /// Timeout of an idle connection [default: 60].
     #[arg(long, env = "PROXY_IDLE_TIMEOUT", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub idle_timeout: Option<u64>,
-    /// How often ledger, controllers and owners are compared [default: 30].
+    /// Interval of the repair, which compares ledger, controllers and owners [default: 30].
     #[arg(long, env = "VIPU_PROXY_REPAIR_INTERVAL", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub repair_interval: Option<u64>,
-    /// Instead of controllers: simulate one of this Pod, such as pod64 or 1x8, in this process.
+    /// Simulate a controller of this IPU-POD in this process, such as pod64 or 1x8, instead of --controllers.
     #[arg(long, env = "VIPU_PROXY_SIM", value_name = "TOPOLOGY")]
     pub sim: Option<String>,
-    /// Only that many machines of the simulated Pod, of four IPUs each.
+    /// Number of machines of the simulated IPU-POD, with four IPUs each [default: all].
     #[arg(long, env = "VIPU_PROXY_SIM_MACHINES", value_name = "NUMBER")]
     pub sim_machines: Option<u32>,
-    /// Where the simulated controller listens [default: 127.0.0.1:8090].
+    /// Listen address of the simulated controller [default: 127.0.0.1:8090].
     #[arg(long, env = "VIPU_PROXY_SIM_LISTEN", value_name = "ADDRESS:PORT")]
     pub sim_listen: Option<SocketAddr>,
-    /// Keep what the simulated controller has in this file [default: it ends with the process].
+    /// State file of the simulated controller [default: none, the state is lost when the process ends].
     #[arg(long, env = "VIPU_PROXY_SIM_STATE", value_name = "FILE")]
     pub sim_state: Option<PathBuf>,
-    /// How long the simulated controller takes to create, reset and remove [default: 200].
+    /// Delay of create, reset and remove calls of the simulated controller [default: 200].
     #[arg(long, env = "VIPU_PROXY_SIM_DELAY_MS", value_name = "MILLISECONDS")]
     pub sim_delay_ms: Option<u64>,
-    /// Most requests that one namespace may have in the queue [default: 1000, and with --store kubernetes as many as fit into a
-    /// tenth of the ledger].
+    /// Maximum number of queued requests of one namespace [default: 1000, and with --store kubernetes as many
+    /// as fit into a tenth of the ledger].
     #[arg(long, env = "VIPU_PROXY_MAX_QUEUED_PER_NAMESPACE", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_queued_per_namespace: Option<u32>,
-    /// In the file only: the most that a namespace or an account may hold. A change is applied within seconds.
+    /// Quotas of namespaces and accounts, in the settings file only. A change applies within seconds.
     #[arg(skip)]
     pub quotas: Vec<QuotaSetting>,
-    /// In the file only: the highest priority of a namespace. A change is applied within seconds.
+    /// Highest priorities of namespaces, in the settings file only. A change applies within seconds.
     #[arg(skip)]
     pub priorities: Vec<PrioritySetting>,
 }
 
-/// In which order controllers that have room are tried.
+/// Order of the controllers with enough capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -155,74 +159,74 @@ pub enum Selection {
     MostFree,
 }
 
-/// Who may read.
+/// Read access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ReadAccess {
-    /// Everybody.
+    /// Every client.
     Open,
-    /// Who may change something.
+    /// Authenticated clients only.
     Closed,
 }
 
-/// Who is asked to prove who he is.
+/// Authentication without tokens and certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Auth {
-    /// Nobody.
+    /// Admits every client.
     None,
 }
 
-/// The most that a namespace or an account may hold.
+/// Quota of a namespace or an account.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct QuotaSetting {
-    /// Whose: a namespace.
+    /// Namespace of the quota.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Or an account.
+    /// Account of the quota, instead of a namespace.
     #[serde(default)]
     pub account: Option<String>,
-    /// The namespaces that may charge the account, `*` for all of them. Required for an account.
+    /// Namespaces that may charge the account, `*` for all of them. Required for an account.
     #[serde(default)]
     pub namespaces: Vec<String>,
-    /// Most IPUs; none is no limit.
+    /// Maximum number of IPUs; none is no limit.
     #[serde(default)]
     pub max_ipus: Option<u32>,
-    /// Most partitions; none is no limit.
+    /// Maximum number of partitions; none is no limit.
     #[serde(default)]
     pub max_partitions: Option<u32>,
 }
 
-/// The highest priority of requests.
+/// Highest priority of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PrioritySetting {
-    /// Of owners of this namespace; without it, of every namespace that has no entry of its own.
+    /// Namespace of the owners; none stands for every namespace without an entry of its own.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// The highest priority.
+    /// Highest priority.
     pub max_priority: i32,
 }
 
-/// Why settings cannot be used.
+/// Error of an invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} = {value:?}: {rule}")]
 #[non_exhaustive]
 pub struct SettingError {
-    /// The name of the flag, and of the key in the file.
+    /// Name of the flag, and of the key in the settings file.
     pub name: &'static str,
-    /// What it is set to.
+    /// Invalid value.
     pub value: String,
-    /// What is wrong with that, and what to do.
+    /// Broken rule, and the fix.
     pub rule: String,
 }
 
-/// Where the ledger is kept.
+/// Store of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreChoice {
     Memory,
@@ -230,7 +234,7 @@ pub(crate) enum StoreChoice {
     Kubernetes,
 }
 
-/// What is asked of the cluster.
+/// Settings of the Kubernetes integration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KubernetesChoice {
     pub(crate) namespace: Option<String>,
@@ -240,13 +244,13 @@ pub(crate) struct KubernetesChoice {
     pub(crate) controllers: Option<String>,
 }
 
-/// Where the partitions are.
+/// Source of the controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hardware {
     Controllers(Vec<ControllerEndpoint>),
-    /// The list is in this file.
-    Listed(PathBuf),
-    /// The list is in a ConfigMap that is watched.
+    /// The list of controllers is in this file.
+    File(PathBuf),
+    /// The list of controllers is in a watched ConfigMap.
     Watched,
     Simulated {
         topology: Topology,
@@ -256,11 +260,11 @@ pub(crate) enum Hardware {
     },
 }
 
-/// Settings that fit together.
+/// Validated settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub(crate) listen: SocketAddr,
-    /// Where documented reads are answered without TLS.
+    /// Plain HTTP address of the documented reads.
     pub(crate) plain_listen: Option<SocketAddr>,
     pub(crate) store: StoreChoice,
     pub(crate) hardware: Hardware,
@@ -269,47 +273,47 @@ pub struct Config {
     pub(crate) idle_timeout: Duration,
     pub(crate) repair_interval: Duration,
     pub(crate) order: SelectionOrder,
-    /// The cluster, if something of it is used.
+    /// Kubernetes integration, if a setting needs it.
     pub(crate) kubernetes: Option<KubernetesChoice>,
-    /// Whether it is asked who asks.
-    pub(crate) asks: bool,
-    /// Whether the users of this host are told apart, because neither tokens nor certificates are set.
+    /// True if clients authenticate with tokens or certificates.
+    pub(crate) authenticates: bool,
+    /// True if local users are authenticated, because neither tokens nor certificates are set.
     pub(crate) local_users: bool,
-    /// Where the secrets of the controllers are.
+    /// Directory of the secrets of the controllers.
     pub(crate) secrets: Option<PathBuf>,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) reading: ReadAccess,
     pub(crate) max_requests: usize,
-    /// The most requests of a namespace in the queue, if that is set.
+    /// Maximum number of queued requests of a namespace, if set.
     pub(crate) max_queued: Option<usize>,
     pub(crate) limits: Limits,
-    /// The file that the settings came from, to be looked at for other limits.
+    /// Settings file, which is watched for changed limits.
     pub(crate) file: Option<PathBuf>,
 }
 
 impl Config {
-    /// The same, of which the limits follow this file of settings from then on.
+    /// Sets the settings file, from which a running proxy reloads the limits.
     #[must_use]
-    pub fn following(mut self, file: PathBuf) -> Self {
+    pub fn with_config_file(mut self, file: PathBuf) -> Self {
         self.file = Some(file);
         self
     }
 }
 
 impl Settings {
-    /// The settings of a file, of which those that may change while the proxy runs are looked at from then on.
+    /// Reads a settings file.
     ///
     /// # Errors
     ///
-    /// [`SettingError`] if it cannot be read or understood.
+    /// [`SettingError`] if the file is unreadable or invalid.
     pub fn from_file(path: &std::path::Path) -> Result<Self, SettingError> {
-        let wrong = |rule: String| wrong("config", &path.display().to_string(), &rule);
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        read_settings(&text).map_err(wrong)
+        let invalid_setting = |rule: String| invalid_setting("config", &path.display().to_string(), &rule);
+        let text = std::fs::read_to_string(path).map_err(|error| invalid_setting(error.to_string()))?;
+        read_settings(&text).map_err(invalid_setting)
     }
 
-    /// These settings, and of `others` what is not set here.
+    /// Fills unset settings from `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -357,11 +361,11 @@ impl Settings {
         }
     }
 
-    /// Checks that the settings fit together, and fills in the defaults.
+    /// Validates the settings and fills in the defaults.
     ///
     /// # Errors
     ///
-    /// [`SettingError`] for the first that cannot be used.
+    /// [`SettingError`] of the first invalid setting.
     pub fn check(self) -> Result<Config, SettingError> {
         let hardware = self.hardware()?;
         let store = match self.store.as_deref() {
@@ -369,23 +373,29 @@ impl Settings {
             Some("kubernetes") => StoreChoice::Kubernetes,
             Some(text) => match text.strip_prefix("file:") {
                 Some(path) if !path.is_empty() => StoreChoice::File(path.into()),
-                _ => return Err(wrong("store", text, "must be file:PATH, kubernetes or memory")),
+                _ => {
+                    return Err(invalid_setting(
+                        "store",
+                        text,
+                        "must be file:PATH, kubernetes or memory",
+                    ));
+                }
             },
             None if matches!(hardware, Hardware::Simulated { .. }) => StoreChoice::Memory,
             None => {
-                return Err(wrong(
+                return Err(invalid_setting(
                     "store",
                     "",
-                    "must say where the ledger is kept, such as file:ledger.db",
+                    "must name the store of the ledger, such as file:ledger.db",
                 ));
             }
         };
         let tls = self.tls()?;
-        // In a cluster tokens of service accounts do, unless it is said that nobody is asked.
-        let reviews = store == StoreChoice::Kubernetes && self.auth.is_none();
-        let asks = reviews || self.token_file.is_some() || self.tls_client_ca.is_some();
+        // In a cluster, service account tokens authenticate clients, unless authentication is disabled.
+        let uses_token_review = store == StoreChoice::Kubernetes && self.auth.is_none();
+        let authenticates = uses_token_review || self.token_file.is_some() || self.tls_client_ca.is_some();
         let kubernetes = self.kubernetes(&store);
-        let listen = self.listen(asks)?;
+        let listen = self.listen(authenticates)?;
         if let Some(path) = &self.token_file
             && tls.is_none()
             && !listen.ip().is_loopback()
@@ -395,13 +405,13 @@ impl Settings {
                 "tokens would be sent to {listen} without TLS; set tls-cert and tls-key, listen on a loopback address, or set \
                  allow-plain-http"
             );
-            return Err(wrong("token-file", &path.display().to_string(), &rule));
+            return Err(invalid_setting("token-file", &path.display().to_string(), &rule));
         }
         if let Some(plain) = self.plain_listen.filter(|_| tls.is_none()) {
-            return Err(wrong(
+            return Err(invalid_setting(
                 "plain-listen",
                 &plain.to_string(),
-                "is for a proxy that speaks TLS: set tls-cert and tls-key, or leave it out",
+                "is for a proxy with TLS: set tls-cert and tls-key, or remove plain-listen",
             ));
         }
         let seconds = |value: Option<u64>, default| Duration::from_secs(value.unwrap_or(default));
@@ -422,13 +432,13 @@ impl Settings {
             },
             tls,
             kubernetes,
-            asks,
-            local_users: !asks && self.auth.is_none(),
+            authenticates,
+            local_users: !authenticates && self.auth.is_none(),
             reading: self.reading.unwrap_or(ReadAccess::Open),
             max_requests: usize::try_from(max_requests).unwrap_or(usize::MAX),
             max_queued: self
                 .max_queued_per_namespace
-                .map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
+                .map(|max| usize::try_from(max).unwrap_or(usize::MAX)),
             limits: Limits::of(&self)?,
             secrets: self.controllers_secrets,
             token_file: self.token_file,
@@ -451,22 +461,24 @@ impl Settings {
         })
     }
 
-    /// Everywhere if it is asked who asks; otherwise on this host alone, unless it is said that nobody shall be asked.
-    fn listen(&self, asks: bool) -> Result<SocketAddr, SettingError> {
-        let anywhere = if asks {
+    /// Returns the listen address: by default all addresses with authentication, and loopback without.
+    fn listen(&self, authenticates: bool) -> Result<SocketAddr, SettingError> {
+        let default_ip = if authenticates {
             Ipv4Addr::UNSPECIFIED
         } else {
             Ipv4Addr::LOCALHOST
         };
-        let mut listen = self.listen.unwrap_or(SocketAddr::new(IpAddr::V4(anywhere), PORT));
+        let mut listen = self
+            .listen
+            .unwrap_or(SocketAddr::new(IpAddr::V4(default_ip), PORT));
         if let Some(port) = self.port {
             listen.set_port(port);
         }
-        if !asks && self.auth.is_none() && !listen.ip().is_loopback() {
-            return Err(wrong(
+        if !authenticates && self.auth.is_none() && !listen.ip().is_loopback() {
+            return Err(invalid_setting(
                 "listen",
                 &listen.to_string(),
-                "others reach this address, so set token-file or tls-client-ca, or auth to none",
+                "other hosts reach this address: set token-file or tls-client-ca, or set auth to none",
             ));
         }
         Ok(listen)
@@ -478,22 +490,22 @@ impl Settings {
                 certificate: certificate.clone(),
                 key: key.clone(),
                 clients: match client_ca {
-                    // Those who only read need none.
-                    Some(path) => ClientCertificates::Welcome(path.clone()),
+                    // Read access needs no certificate.
+                    Some(path) => ClientCertificates::Optional(path.clone()),
                     None => ClientCertificates::NotAsked,
                 },
             })),
             (None, None, None) => Ok(None),
-            _ => Err(wrong(
+            _ => Err(invalid_setting(
                 "tls-cert",
                 "",
-                "tls-cert and tls-key belong together, and tls-client-ca to both",
+                "set tls-cert and tls-key together; tls-client-ca needs both",
             )),
         }
     }
 
     fn hardware(&self) -> Result<Hardware, SettingError> {
-        let given = [
+        let sources = [
             ("controllers", self.controllers.clone()),
             (
                 "controllers-file",
@@ -504,38 +516,42 @@ impl Settings {
             ("controllers-configmap", self.controllers_configmap.clone()),
             ("sim", self.sim.clone()),
         ];
-        let given: Vec<_> = given
+        let sources: Vec<_> = sources
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?)))
             .collect();
-        if let [(one, _), (other, value), ..] = &given[..] {
-            return Err(wrong(other, value, &format!("and {one} exclude each other")));
+        if let [(one, _), (other, value), ..] = &sources[..] {
+            return Err(invalid_setting(
+                other,
+                value,
+                &format!("and {one} exclude each other"),
+            ));
         }
         if let Some(path) = &self.controllers_file {
-            return Ok(Hardware::Listed(path.clone()));
+            return Ok(Hardware::File(path.clone()));
         }
         if self.controllers_configmap.is_some() {
             return Ok(Hardware::Watched);
         }
         match (&self.controllers, &self.sim) {
-            (_, None) if self.controllers.is_none() => Err(wrong(
+            (_, None) if self.controllers.is_none() => Err(invalid_setting(
                 "controllers",
                 "",
-                "must name the V-IPU controllers, or sim a Pod to simulate",
+                "must name the V-IPU controllers; to simulate one, set sim",
             )),
             (Some(list), _) => parse_controllers(list)
                 .map(Hardware::Controllers)
-                .map_err(|error| wrong("controllers", list, &crate::problem::chain(&error))),
+                .map_err(|error| invalid_setting("controllers", list, &crate::problem::chain(&error))),
             (None, text) => {
                 let text = text.as_deref().unwrap_or_default();
-                let topology: Topology = text
-                    .parse()
-                    .map_err(|error: ipu_core::TopologyError| wrong("sim", text, &error.to_string()))?;
+                let topology: Topology = text.parse().map_err(|error: ipu_core::TopologyError| {
+                    invalid_setting("sim", text, &error.to_string())
+                })?;
                 let topology = match self.sim_machines {
                     None => topology,
-                    Some(machines) => topology
-                        .with_first_machines(machines)
-                        .map_err(|error| wrong("sim-machines", &machines.to_string(), &error.to_string()))?,
+                    Some(machines) => topology.with_first_machines(machines).map_err(|error| {
+                        invalid_setting("sim-machines", &machines.to_string(), &error.to_string())
+                    })?,
                 };
                 Ok(Hardware::Simulated {
                     topology,
@@ -548,11 +564,11 @@ impl Settings {
     }
 }
 
-/// Reads a file of settings.
+/// Parses a settings file.
 ///
 /// # Errors
 ///
-/// What is wrong with it, in words, with line and column.
+/// The parse error as text, with line and column.
 pub(crate) fn read_settings(text: &str) -> Result<Settings, String> {
     if text.trim().is_empty() {
         return Ok(Settings::default());
@@ -560,7 +576,7 @@ pub(crate) fn read_settings(text: &str) -> Result<Settings, String> {
     serde_saphyr::from_str(text).map_err(|error| error.to_string())
 }
 
-pub(crate) fn wrong(name: &'static str, value: &str, rule: &str) -> SettingError {
+pub(crate) fn invalid_setting(name: &'static str, value: &str, rule: &str) -> SettingError {
     SettingError {
         name,
         value: value.to_owned(),

@@ -1,4 +1,5 @@
-//! Places of which a client gets a share: anonymous clients do not crowd out identified ones.
+//! Slots that are shared between kinds of clients, so that anonymous clients do not crowd out identified
+//! ones.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,14 +10,14 @@ use ipu_serve::Peer;
 
 use crate::auth::Identity;
 
-/// A client, as far as its share is concerned.
+/// Kind of a client, which determines its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Client {
-    /// Not identified; its network, if the request came over a connection.
+    /// Anonymous client with its network, if the request came over a connection.
     Anonymous(Option<IpAddr>),
-    /// Identified, for owners of these namespaces, which have one share.
+    /// Client for owners of these namespaces, which have one share.
     Tenant(Arc<str>),
-    /// Identified, for owners of all namespaces, such as the operator.
+    /// Client for owners of all namespaces, such as the operator.
     Administrator,
 }
 
@@ -35,19 +36,19 @@ impl Client {
     }
 }
 
-/// The most places that clients have together.
+/// Maximum number of slots by kind of client.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     network: usize,
     anonymous: usize,
-    /// The client of one set of namespaces.
+    /// Clients of one set of namespaces.
     tenant: usize,
-    /// Anonymous clients and tenants.
+    /// Anonymous clients and all tenants together.
     tenants: usize,
     all: usize,
 }
 
-/// A number of places.
+/// Pool of slots with a share for each kind of client.
 #[derive(Debug)]
 pub(crate) struct Shares {
     limits: Limits,
@@ -56,16 +57,17 @@ pub(crate) struct Shares {
 
 #[derive(Debug, Default)]
 struct TakenSlots {
-    networks: HashMap<IpAddr, usize>,
-    of_tenants: HashMap<Arc<str>, usize>,
+    by_network: HashMap<IpAddr, usize>,
+    by_tenant: HashMap<Arc<str>, usize>,
     anonymous: usize,
     tenants: usize,
     all: usize,
 }
 
 impl Shares {
-    /// Returns `all` places. If they are `split`, anonymous clients have at most half of them, those of one network a
-    /// quarter, the clients of one set of namespaces a quarter, and the last quarter is for administrators.
+    /// Creates a pool of `all` slots. If it is `split`, anonymous clients have at most half of them, those of
+    /// one network a quarter, the clients of one set of namespaces a quarter, and the last quarter is for
+    /// administrators.
     pub(crate) fn new(all: usize, split: bool) -> Arc<Self> {
         let part = |quarters: usize| if split { (all * quarters).div_ceil(4) } else { all };
         Arc::new(Self {
@@ -80,7 +82,7 @@ impl Shares {
         })
     }
 
-    /// Takes `number` places; all of the share if `number` is greater.
+    /// Takes `number` slots, or the whole share if `number` is greater; returns none if they are not free.
     pub(crate) fn take(self: &Arc<Self>, client: Client, number: usize) -> Option<SlotGuard> {
         let Limits {
             network,
@@ -94,17 +96,19 @@ impl Shares {
             Client::Tenant(_) => tenant,
             Client::Administrator => all,
         });
-        let mut taken = self.taken();
+        let mut taken = self.lock();
         let mut free = taken.all + number <= all;
         if client != Client::Administrator {
             free &= taken.tenants + number <= tenants;
         }
         if let Client::Tenant(namespaces) = &client {
-            free &= taken.of_tenants.get(namespaces).copied().unwrap_or(0) + number <= tenant;
+            free &= taken.by_tenant.get(namespaces).copied().unwrap_or(0) + number <= tenant;
         }
-        if let Client::Anonymous(of) = client {
-            let of_network = of.and_then(|of| taken.networks.get(&of)).copied();
-            free &= taken.anonymous + number <= anonymous && of_network.unwrap_or(0) + number <= network;
+        if let Client::Anonymous(address) = client {
+            let in_network = address
+                .and_then(|address| taken.by_network.get(&address))
+                .copied();
+            free &= taken.anonymous + number <= anonymous && in_network.unwrap_or(0) + number <= network;
         }
         free.then(|| {
             taken.change(&client, |count| *count += number);
@@ -116,19 +120,19 @@ impl Shares {
         })
     }
 
-    /// The most places of the clients of one set of namespaces, and of all tenants together.
-    pub(crate) const fn of_tenants(&self) -> (usize, usize) {
+    /// Returns the limit of the clients of one set of namespaces, and of all tenants together.
+    pub(crate) const fn tenant_limits(&self) -> (usize, usize) {
         (self.limits.tenant, self.limits.tenants)
     }
 
-    // Nothing panics while it is locked.
-    fn taken(&self) -> MutexGuard<'_, TakenSlots> {
+    // No code panics while it holds the lock.
+    fn lock(&self) -> MutexGuard<'_, TakenSlots> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl TakenSlots {
-    /// Changes the counts that `client` is part of.
+    /// Changes all counts that include `client`.
     fn change(&mut self, client: &Client, change: impl Fn(&mut usize)) {
         change(&mut self.all);
         if *client != Client::Administrator {
@@ -137,16 +141,16 @@ impl TakenSlots {
         if let Client::Anonymous(network) = client {
             change(&mut self.anonymous);
             if let Some(network) = network {
-                change_one(&mut self.networks, network, &change);
+                change_one(&mut self.by_network, network, &change);
             }
         }
         if let Client::Tenant(namespaces) = client {
-            change_one(&mut self.of_tenants, namespaces, &change);
+            change_one(&mut self.by_tenant, namespaces, &change);
         }
     }
 }
 
-/// Changes the count of `key`, and forgets it at zero.
+/// Changes the count of `key`, and removes it at zero.
 fn change_one<K: Clone + Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K, change: impl Fn(&mut usize)) {
     let count = counts.entry(key.clone()).or_default();
     change(count);
@@ -155,7 +159,7 @@ fn change_one<K: Clone + Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K, cha
     }
 }
 
-/// Places that are taken until this is dropped.
+/// Slots that are taken until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct SlotGuard {
     client: Client,
@@ -165,7 +169,7 @@ pub(crate) struct SlotGuard {
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        let mut taken = self.shares.taken();
+        let mut taken = self.shares.lock();
         taken.change(&self.client, |count| *count -= self.number);
     }
 }
@@ -182,13 +186,13 @@ mod tests {
         Client::Tenant(namespaces.into())
     }
 
-    /// As many single places as `client` gets.
+    /// Takes single slots for `client` until its share is used up.
     fn fill(shares: &Arc<Shares>, client: Client) -> Vec<SlotGuard> {
         std::iter::from_fn(|| shares.take(client.clone(), 1)).collect()
     }
 
     #[test]
-    fn each_kind_of_client_has_its_share_whatever_the_others_take() {
+    fn each_kind_of_client_has_its_share_when_other_shares_are_full() {
         let shares = Shares::new(16, true);
         let one = fill(&shares, network(1));
         let anonymous: Vec<_> = (2..9).flat_map(|last| fill(&shares, network(last))).collect();
@@ -202,13 +206,13 @@ mod tests {
         drop(one);
         assert_eq!(fill(&shares, network(9)).len(), 4);
         drop((anonymous, tenant, administrators));
-        let taken = shares.taken();
-        assert_eq!((taken.networks.len(), taken.all, taken.tenants), (0, 0, 0));
-        assert!(taken.of_tenants.is_empty());
+        let taken = shares.lock();
+        assert_eq!((taken.by_network.len(), taken.all, taken.tenants), (0, 0, 0));
+        assert!(taken.by_tenant.is_empty());
     }
 
     #[test]
-    fn one_tenant_leaves_places_to_the_others() {
+    fn one_tenant_leaves_slots_to_other_tenants() {
         let shares = Shares::new(16, true);
         let of = |names: &str| fill(&shares, tenant(names));
         let taken = [
@@ -222,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn places_that_are_not_split_are_for_every_client() {
+    fn every_client_can_take_all_slots_of_an_unsplit_pool() {
         let shares = Shares::new(3, false);
         assert_eq!(fill(&shares, network(1)).len(), 3);
         assert_eq!(fill(&shares, Client::Administrator).len(), 3);
     }
 
     #[test]
-    fn a_client_that_needs_more_than_its_share_gets_it_while_it_has_nothing_else() {
+    fn a_client_that_needs_more_than_its_share_gets_all_of_it_while_it_holds_no_slot() {
         let shares = Shares::new(16, true);
         let large = shares.take(network(1), 100).unwrap();
         assert!(shares.take(network(1), 1).is_none());

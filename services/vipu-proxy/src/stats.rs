@@ -1,4 +1,4 @@
-//! How many IPUs are used and free: the documented `/stats` and `/query` (seed 000 §6.9).
+//! Used and free IPUs: the documented `/stats` and `/query` (V-IPU guide, seed 000 §6.9), and usage records.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::problem::Problem;
 use crate::query::{MAX_PAGE, Params};
 
-/// `GET /stats`.
+/// Handles `GET /stats`.
 pub(crate) async fn stats(app: &App) -> Result<Stats, Problem> {
     let stats = app.ledger.stats().await?;
     let usage = |used| Usage::new(used, stats.available);
@@ -20,13 +20,13 @@ pub(crate) async fn stats(app: &App) -> Result<Stats, Problem> {
             .map(|(name, used)| (name.to_string(), usage(*used)))
             .collect(),
     );
-    // A namespace of that name is only counted in the total.
+    // The total replaces a namespace of that name.
     all.0.insert(Stats::TOTAL.to_owned(), usage(stats.used));
     Ok(all)
 }
 
-/// IPUs by what they are, for the metrics.
-pub(crate) async fn kinds(app: &App) -> Result<BTreeMap<&'static str, u32>, Problem> {
+/// Counts IPUs by kind, for the metrics.
+pub(crate) async fn ipus_by_kind(app: &App) -> Result<BTreeMap<&'static str, u32>, Problem> {
     let stats = app.ledger.stats().await?;
     Ok(BTreeMap::from([
         ("used", stats.used),
@@ -40,14 +40,14 @@ pub(crate) async fn kinds(app: &App) -> Result<BTreeMap<&'static str, u32>, Prob
     ]))
 }
 
-/// `GET /v1/usage`: a page of the holds that ended at `since`, in milliseconds since 1970, or later.
+/// Handles `GET /v1/usage`: a page of the holds that ended at `since`, in milliseconds since 1970, or later.
 pub(crate) async fn usage(app: &App, params: &Params) -> Result<RecordList, Problem> {
     let (since, after) = (Timestamp::from_millis(params.since), params.after.as_ref());
     let limit = params.limit.unwrap_or(MAX_PAGE);
     let records = {
-        // A log in ConfigMaps is read whole for each page.
-        let _one_at_a_time = app.usage_reads.lock().await;
-        // One more tells whether there is another page.
+        // A log in ConfigMaps is read completely for each page.
+        let _lock = app.usage_reads.lock().await;
+        // One more record shows that there is another page.
         app.ledger.usage_page(since, after, limit + 1).await?
     };
     let (page, rest) = records.split_at(limit.min(records.len()));
@@ -58,28 +58,29 @@ pub(crate) async fn usage(app: &App, params: &Params) -> Result<RecordList, Prob
     Ok(list)
 }
 
-/// `POST /query`. A size that no partition has is answered with the rule: that is how the documented clients ask.
+/// Handles `POST /query`. The answer to an invalid size is the rule in `message`, which the documented
+/// clients expect.
 pub(crate) async fn query(app: &App, query: CapacityQuery) -> Result<Fit, Problem> {
-    let (size, broken) = match IpuCount::try_from(query.size) {
+    let (size, broken_rule) = match IpuCount::try_from(query.size) {
         Ok(size) => (size, None),
         Err(error) => (IpuCount::ONE, Some(error.to_string())),
     };
-    let rooms = app.ledger.query(&PartitionSpec::of_size(size)).await?;
-    let available = rooms.iter().any(|(_, room)| room.is_ok());
-    let mut silent = Vec::new();
+    let capacities = app.ledger.query(&PartitionSpec::of_size(size)).await?;
+    let available = capacities.iter().any(|(_, capacity)| capacity.is_ok());
+    let mut errors = Vec::new();
     let mut fits = 0;
-    for (_, room) in rooms {
-        match room {
-            Ok(room) => fits += u64::from(room.fit_count),
-            Err(reason) => silent.push(reason.message),
+    for (_, capacity) in capacities {
+        match capacity {
+            Ok(capacity) => fits += u64::from(capacity.fit_count),
+            Err(reason) => errors.push(reason.message),
         }
     }
-    if !available && silent.is_empty() {
-        silent.push("no controller is configured".to_owned());
+    if !available && errors.is_empty() {
+        errors.push("no controller is configured".to_owned());
     }
     let mut fit = Fit::default();
     fit.available = available;
-    fit.num_of_partitions = if broken.is_some() { 0 } else { fits };
-    fit.message = broken.unwrap_or_else(|| silent.join("; "));
+    fit.num_of_partitions = if broken_rule.is_some() { 0 } else { fits };
+    fit.message = broken_rule.unwrap_or_else(|| errors.join("; "));
     Ok(fit)
 }

@@ -1,4 +1,4 @@
-//! The store of the ledger, whichever was configured.
+//! The configured store of the ledger.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 
-/// Any store: which one is a matter of configuration.
+/// Ledger store of any backend.
 #[derive(Clone)]
 pub struct AnyStore {
     store: Arc<dyn LedgerStore>,
@@ -17,18 +17,18 @@ pub struct AnyStore {
 }
 
 impl AnyStore {
-    /// The store `store`.
+    /// Wraps `store`.
     pub fn new(store: impl LedgerStore) -> Self {
         Self::shared(Arc::new(store))
     }
 
-    /// The same, of a store that somebody else uses too.
+    /// Wraps a shared store.
     pub(crate) fn shared(store: Arc<dyn LedgerStore>) -> Self {
         Self { store, metrics: None }
     }
 
-    /// The same, whose writes are timed.
-    pub(crate) fn measured(mut self, metrics: &Arc<Metrics>) -> Self {
+    /// Records the duration of writes in `metrics`.
+    pub(crate) fn with_metrics(mut self, metrics: &Arc<Metrics>) -> Self {
         self.metrics = Some(Arc::clone(metrics));
         self
     }
@@ -47,10 +47,10 @@ impl LedgerStore for AnyStore {
     }
 
     async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
-        let began = Instant::now();
+        let started = Instant::now();
         let revision = self.store.commit(basis, changes).await;
         if let Some(metrics) = &self.metrics {
-            metrics.write(changes.len(), began.elapsed());
+            metrics.record_write(changes.len(), started.elapsed());
         }
         revision
     }

@@ -1,12 +1,12 @@
-//! Background tasks that go on after a panic.
+//! Supervision of background tasks, which restart after a panic.
 
 use std::future::Future;
 use std::time::Duration;
 
-/// The pause before a task that panicked is started again, so that one that always panics leaves the processor to others.
-const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// Pause before a panicked task restarts, so that one that always panics does not occupy a processor.
+const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs the background task `name` on `context` until it ends, and starts it again after a panic.
+/// Runs the background task `name` on `context` until it returns, and restarts it after a panic.
 pub(crate) async fn supervise<C, F, T>(name: &'static str, context: C, start: F)
 where
     C: Clone,
@@ -17,8 +17,8 @@ where
         match tokio::spawn(start(context.clone())).await {
             Ok(()) => return,
             Err(error) if error.is_panic() => {
-                tracing::error!(task = name, %error, "a background task panicked; it is started again");
-                tokio::time::sleep(RESTART_PAUSE).await;
+                tracing::error!(task = name, %error, "a background task panicked and restarts");
+                tokio::time::sleep(RESTART_INTERVAL).await;
             }
             // The runtime is shutting down.
             Err(_) => return,
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_background_task_that_panics_is_started_again_until_it_ends() {
+    async fn a_background_task_restarts_after_a_panic_until_it_returns() {
         let starts = Arc::new(AtomicU32::new(0));
         let task = |starts: Arc<AtomicU32>| async move {
             assert!(starts.fetch_add(1, Ordering::Relaxed) == 2, "a defect");

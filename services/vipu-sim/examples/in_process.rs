@@ -1,5 +1,6 @@
-//! A controller inside this process that loses a reply on purpose: the partition is made, the caller cannot know.
-#![expect(clippy::print_stdout, reason = "a program for people to look at")]
+//! A controller inside this process that loses a reply on purpose: it creates the partition, but the caller
+//! does not get the reply.
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 
@@ -25,21 +26,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .times(1);
     simulator.faults().add(lost);
     match controller.create_partition(request.clone()).await {
-        Ok(made) => println!("{made} was made"),
+        Ok(made) => println!("{made} was created"),
         Err(error) => println!("no reply: {error}"),
     }
     println!(
-        "the Pod holds {} partition",
+        "the IPU-POD holds {} partition",
         controller.list_partitions(None).await?.len()
     );
 
-    // Asking until it is there is safe: the id follows from the caller.
+    // Retrying until the partition exists is safe: the caller chooses the id.
     ensure_present(&controller, &request, &WaitOptions::default()).await?;
     println!("{id}: {:?}", controller.partition_status(&id).await?.state);
     Ok(())
 }
 
 #[test]
-fn it_runs() {
-    main().expect("a lost reply does no harm");
+fn the_example_survives_a_lost_reply() {
+    main().expect("the example recovers from a lost reply");
 }

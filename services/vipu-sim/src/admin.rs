@@ -12,12 +12,12 @@ use warp::reply::{Reply as _, Response};
 use crate::api::Api;
 use crate::error::SimError;
 use crate::faults::{Fault, Faults};
-use crate::rest::{answer, parse_body, refuse, with};
+use crate::rest::{parse_body, refuse, respond, with};
 use crate::state::{Health, NewAgent, Settings};
 
-/// All routes under `/sim/`.
+/// Builds all routes under `/sim/`.
 pub(crate) fn routes(api: &Api, faults: &Faults) -> BoxedFilter<(Response,)> {
-    look_routes(api)
+    state_routes(api)
         .or(hardware_routes(api))
         .unify()
         .or(fault_routes(faults))
@@ -25,12 +25,12 @@ pub(crate) fn routes(api: &Api, faults: &Faults) -> BoxedFilter<(Response,)> {
         .boxed()
 }
 
-/// State, map and settings.
-fn look_routes(api: &Api) -> BoxedFilter<(Response,)> {
+/// Builds the routes for state, map and settings.
+fn state_routes(api: &Api) -> BoxedFilter<(Response,)> {
     let state = warp::path!("sim" / "state")
         .and(warp::get())
         .and(with(api))
-        .then(|api: Api| async move { answer(StatusCode::OK, api.read(|state| Ok(state.pod())).await) });
+        .then(|api: Api| async move { respond(StatusCode::OK, api.read(|state| Ok(state.pod())).await) });
     let map = warp::path!("sim" / "map")
         .and(warp::get())
         .and(with(api))
@@ -43,7 +43,7 @@ fn look_routes(api: &Api) -> BoxedFilter<(Response,)> {
     let settings = warp::path!("sim" / "settings")
         .and(warp::get())
         .and(with(api))
-        .then(|api: Api| async move { answer(StatusCode::OK, api.read(|state| Ok(state.settings)).await) });
+        .then(|api: Api| async move { respond(StatusCode::OK, api.read(|state| Ok(state.settings)).await) });
     let set = warp::path!("sim" / "settings")
         .and(warp::put())
         .and(warp::body::bytes())
@@ -56,20 +56,20 @@ fn look_routes(api: &Api) -> BoxedFilter<(Response,)> {
                 })
             };
             match parse_body(&body) {
-                Ok(settings) => answer(StatusCode::OK, change(settings).await),
+                Ok(settings) => respond(StatusCode::OK, change(settings).await),
                 Err(refusal) => refuse(&refusal),
             }
         });
     state.or(map).unify().or(settings).unify().or(set).unify().boxed()
 }
 
-/// Agents, allocations and the health of IPUs.
+/// Builds the routes for agents, allocations and IPU health.
 fn hardware_routes(api: &Api) -> BoxedFilter<(Response,)> {
     let agents = warp::path!("sim" / "agents")
         .and(warp::get())
         .and(with(api))
         .then(
-            |api: Api| async move { answer(StatusCode::OK, api.read(|state| state.attributes(&[])).await) },
+            |api: Api| async move { respond(StatusCode::OK, api.read(|state| state.attributes(&[])).await) },
         );
     let add_agent = warp::path!("sim" / "agents")
         .and(warp::post())
@@ -78,7 +78,7 @@ fn hardware_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .then(|body: Bytes, api: Api| async move {
             let change = |new: NewAgent| api.change("add agent", |state, now| state.add_agent(new, now));
             match parse_body(&body) {
-                Ok(new) => answer(StatusCode::CREATED, change(new).await.map(|()| json!({}))),
+                Ok(new) => respond(StatusCode::CREATED, change(new).await.map(|()| json!({}))),
                 Err(refusal) => refuse(&refusal),
             }
         });
@@ -86,10 +86,10 @@ fn hardware_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(warp::delete())
         .and(with(api))
         .then(|id: String, api: Api| async move {
-            let done = api
+            let result = api
                 .change("remove agent", move |state, now| state.remove_agent(&id, now))
                 .await;
-            answer(StatusCode::OK, done.map(|()| json!({})))
+            respond(StatusCode::OK, result.map(|()| json!({})))
         });
     let health = warp::path!("sim" / "ipus" / String / u32)
         .and(warp::post())
@@ -98,12 +98,12 @@ fn hardware_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .then(|agent: String, ipu: u32, body: Bytes, api: Api| async move {
             match parse_body::<HealthBody>(&body) {
                 Ok(HealthBody { health }) => {
-                    let done = api
+                    let result = api
                         .change("set health", move |state, now| {
                             state.set_health(&agent, ipu, health, now)
                         })
                         .await;
-                    answer(StatusCode::OK, done.map(|()| json!({})))
+                    respond(StatusCode::OK, result.map(|()| json!({})))
                 }
                 Err(refusal) => refuse(&refusal),
             }
@@ -131,10 +131,10 @@ fn allocation_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(warp::get())
         .and(with(api))
         .then(|api: Api| async move {
-            let all = api
+            let allocations = api
                 .read(|state| Ok(state.hardware.topology.allocations().to_vec()))
                 .await;
-            answer(StatusCode::OK, all)
+            respond(StatusCode::OK, allocations)
         });
     let add = warp::path!("sim" / "allocations")
         .and(warp::post())
@@ -144,7 +144,7 @@ fn allocation_routes(api: &Api) -> BoxedFilter<(Response,)> {
             let change =
                 |new: Allocation| api.change("add allocation", |state, now| state.add_allocation(new, now));
             match parse_body(&body) {
-                Ok(new) => answer(StatusCode::CREATED, change(new).await.map(|()| json!({}))),
+                Ok(new) => respond(StatusCode::CREATED, change(new).await.map(|()| json!({}))),
                 Err(refusal) => refuse(&refusal),
             }
         });
@@ -152,12 +152,12 @@ fn allocation_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(warp::delete())
         .and(with(api))
         .then(|id: String, api: Api| async move {
-            let done = api
+            let result = api
                 .change("remove allocation", move |state, now| {
                     state.remove_allocation(&id, now)
                 })
                 .await;
-            answer(StatusCode::OK, done.map(|()| json!({})))
+            respond(StatusCode::OK, result.map(|()| json!({})))
         });
     list.or(add).unify().or(remove).unify().boxed()
 }
@@ -166,14 +166,14 @@ fn fault_routes(faults: &Faults) -> BoxedFilter<(Response,)> {
     let list = warp::path!("sim" / "faults")
         .and(warp::get())
         .and(with(faults))
-        .map(|faults: Faults| answer(StatusCode::OK, Ok(faults.list())));
+        .map(|faults: Faults| respond(StatusCode::OK, Ok(faults.list())));
     let set = warp::path!("sim" / "faults")
         .and(warp::put())
         .and(warp::body::bytes())
         .and(with(faults))
         .map(|body: Bytes, faults: Faults| {
-            let parsed = parse_body::<Vec<Fault>>(&body).and_then(checked);
-            answer(
+            let parsed = parse_body::<Vec<Fault>>(&body).and_then(validate_faults);
+            respond(
                 StatusCode::OK,
                 parsed.map(|new| {
                     tracing::info!(?new, "faults set");
@@ -188,13 +188,13 @@ fn fault_routes(faults: &Faults) -> BoxedFilter<(Response,)> {
         .map(|faults: Faults| {
             tracing::info!("faults cleared");
             faults.clear();
-            answer(StatusCode::OK, Ok(faults.list()))
+            respond(StatusCode::OK, Ok(faults.list()))
         });
     list.or(set).unify().or(clear).unify().boxed()
 }
 
-/// Refuses chances that are none.
-fn checked(faults: Vec<Fault>) -> Result<Vec<Fault>, SimError> {
+/// Rejects an error rate outside 0 to 1.
+fn validate_faults(faults: Vec<Fault>) -> Result<Vec<Fault>, SimError> {
     use crate::faults::FaultKind;
     for fault in &faults {
         if let FaultKind::Error { rate, .. } = fault.kind

@@ -1,4 +1,4 @@
-//! The calls of the controller, one method each; gRPC and REST only translate to and from them.
+//! The controller operations, one method each. gRPC and REST only translate to and from them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::SimError;
 use crate::state::{Force, Relocation, SimState};
 use crate::store::Store;
 
-/// The state behind all connections.
+/// The controller operations over the shared state.
 #[derive(Clone)]
 pub(crate) struct Api {
     store: Arc<Store>,
@@ -25,41 +25,42 @@ impl Api {
         }
     }
 
-    /// The state, for callers that may wait for a disk.
+    /// Returns the store, for callers that may block on disk I/O.
     pub(crate) fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Looks at the state without holding up the other connections.
+    /// Reads the state without blocking the async runtime.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&SimState) -> Result<T, SimError> + Send + 'static,
+        query: impl FnOnce(&SimState) -> Result<T, SimError> + Send + 'static,
     ) -> Result<T, SimError> {
         if !self.store.blocks() {
-            return self.store.read(look);
+            return self.store.read(query);
         }
         let store = Arc::clone(&self.store);
-        joined(tokio::task::spawn_blocking(move || store.read(look)).await)
+        flatten_join(tokio::task::spawn_blocking(move || store.read(query)).await)
     }
 
-    /// Changes the state without holding up the other connections. Goes on to its end even if the caller goes away.
+    /// Changes the state without blocking the async runtime. The change completes even if the caller is
+    /// cancelled.
     pub(crate) async fn change<T: Send + 'static>(
         &self,
-        what: &'static str,
+        operation: &'static str,
         change: impl FnOnce(&mut SimState, Timestamp) -> Result<T, SimError> + Send + 'static,
     ) -> Result<T, SimError> {
-        let done = if self.store.blocks() {
+        let result = if self.store.blocks() {
             let store = Arc::clone(&self.store);
-            joined(tokio::task::spawn_blocking(move || store.change(change)).await)
+            flatten_join(tokio::task::spawn_blocking(move || store.change(change)).await)
         } else {
             self.store.change(change)
         };
-        match &done {
-            Ok(_) => info!(call = what, "accepted"),
-            Err(refusal @ SimError::Storage { .. }) => warn!(call = what, %refusal, "failed"),
-            Err(refusal) => info!(call = what, code = ?refusal.code(), %refusal, "refused"),
+        match &result {
+            Ok(_) => info!(call = operation, "accepted"),
+            Err(refusal @ SimError::Storage { .. }) => warn!(call = operation, %refusal, "failed"),
+            Err(refusal) => info!(call = operation, code = ?refusal.code(), %refusal, "refused"),
         }
-        done
+        result
     }
 
     pub(crate) fn version(&self) -> wire::VersionReply {
@@ -84,7 +85,7 @@ impl Api {
         Ok(wire::ListIpuAttributesReply { entries })
     }
 
-    #[tracing::instrument(level = "info", skip_all, fields(partition = %id_of(&request), size = size_of(&request)))]
+    #[tracing::instrument(level = "info", skip_all, fields(partition = %requested_id(&request), size = requested_size(&request)))]
     pub(crate) async fn create(
         &self,
         request: wire::CreatePartitionRequest,
@@ -151,17 +152,23 @@ impl Api {
     }
 }
 
-fn id_of(request: &wire::CreatePartitionRequest) -> &str {
-    request.requirements.as_ref().map_or("", |asked| &asked.id)
+fn requested_id(request: &wire::CreatePartitionRequest) -> &str {
+    request
+        .requirements
+        .as_ref()
+        .map_or("", |requirements| &requirements.id)
 }
 
-fn size_of(request: &wire::CreatePartitionRequest) -> u32 {
-    request.requirements.as_ref().map_or(0, |asked| asked.size)
+fn requested_size(request: &wire::CreatePartitionRequest) -> u32 {
+    request
+        .requirements
+        .as_ref()
+        .map_or(0, |requirements| requirements.size)
 }
 
-/// A call that ran on a thread for blocking work.
-fn joined<T>(ended: Result<Result<T, SimError>, tokio::task::JoinError>) -> Result<T, SimError> {
-    ended.unwrap_or_else(|error| {
+/// Flattens the result of a blocking task.
+fn flatten_join<T>(joined: Result<Result<T, SimError>, tokio::task::JoinError>) -> Result<T, SimError> {
+    joined.unwrap_or_else(|error| {
         Err(SimError::Storage {
             step: "read",
             detail: error.to_string(),

@@ -1,4 +1,4 @@
-//! Draws the Pod as text, for people who look at `GET /sim/map`.
+//! Text rendering of the IPU-POD for `GET /sim/map`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,12 +7,12 @@ use ipu_core::{AgentId, IpuAddress, PartitionId};
 
 use crate::state::SimState;
 
-/// The letters of partitions, in order; the ones after them are drawn as `#`.
+/// Letters of the partitions, in order; further partitions are drawn as `#`.
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwyz0123456789";
-/// Machines drawn in one line.
+/// Machines per row.
 const MACHINES_PER_ROW: usize = 4;
 
-/// The whole Pod: each link domain with its machines of four IPUs, and what the letters mean.
+/// Renders the IPU-POD: each link domain with its machines of four IPUs, and a legend.
 pub(crate) fn draw(state: &SimState) -> String {
     let topology = &state.hardware.topology;
     let letters: BTreeMap<&PartitionId, char> = state
@@ -27,8 +27,13 @@ pub(crate) fn draw(state: &SimState) -> String {
         )
         .collect();
     let mut holders = BTreeMap::new();
-    for (id, held) in &state.partitions {
-        holders.extend(state.places(&held.spec).into_iter().map(|at| (at, letters[id])));
+    for (id, partition) in &state.partitions {
+        holders.extend(
+            state
+                .ipu_addresses(&partition.spec)
+                .into_iter()
+                .map(|at| (at, letters[id])),
+        );
     }
     let pod = state.pod();
     let mut text = format!(
@@ -53,7 +58,7 @@ fn draw_domain(text: &mut String, state: &SimState, holders: &BTreeMap<IpuAddres
     let Some(domain) = cluster.link_domains.get(number as usize) else {
         return;
     };
-    line(
+    push_line(
         text,
         format_args!("\ncluster {}, link domain {number}", cluster.id),
     );
@@ -62,7 +67,7 @@ fn draw_domain(text: &mut String, state: &SimState, holders: &BTreeMap<IpuAddres
         .iter()
         .map(|agent| agent.as_ref().map_or("(empty)", AgentId::as_str))
         .collect();
-    // A name wider than this would break the frame of every other machine.
+    // A longer name would break the frame of the other machines.
     let width = names
         .iter()
         .map(|name| name.len())
@@ -75,16 +80,16 @@ fn draw_domain(text: &mut String, state: &SimState, holders: &BTreeMap<IpuAddres
             let segments = vec!["─".repeat(width + 2); machines.len()];
             format!("  {left}{}{right}", segments.join(middle))
         };
-        line(text, format_args!("{}", edge('┌', "┬", '┐')));
-        let titles: Vec<String> = machines
+        push_line(text, format_args!("{}", edge('┌', "┬", '┐')));
+        let headings: Vec<String> = machines
             .iter()
             .map(|name| format!(" {name:<width$.width$} "))
             .collect();
-        line(text, format_args!("  │{}│", titles.join("│")));
+        push_line(text, format_args!("  │{}│", headings.join("│")));
         let cells: Vec<String> = (first..first + machines.len())
             .map(|slot| format!(" {:<width$} ", cells(state, holders, link_domain, slot)))
             .collect();
-        line(
+        push_line(
             text,
             format_args!(
                 "  │{}│  IPUs {}-{}",
@@ -93,11 +98,11 @@ fn draw_domain(text: &mut String, state: &SimState, holders: &BTreeMap<IpuAddres
                 (first + machines.len()) * 4 - 1
             ),
         );
-        line(text, format_args!("{}", edge('└', "┴", '┘')));
+        push_line(text, format_args!("{}", edge('└', "┴", '┘')));
     }
 }
 
-/// The four IPUs of one machine: a letter or `·`, and `!` behind a bad one.
+/// Renders the four IPUs of one machine: a letter or `·`, followed by `!` for a bad IPU.
 fn cells(state: &SimState, holders: &BTreeMap<IpuAddress, char>, link_domain: u32, slot: usize) -> String {
     let ipus = (0..4_u8).filter_map(|i| Some(u8::try_from(slot * 4).ok()? + i));
     ipus.map(|ipu| {
@@ -105,7 +110,7 @@ fn cells(state: &SimState, holders: &BTreeMap<IpuAddress, char>, link_domain: u3
         let mark = match (state.hardware.topology.contains(at), holders.get(&at)) {
             (false, _) => ' ',
             (true, Some(letter)) => *letter,
-            (true, None) if !allocated(state, at) => '-',
+            (true, None) if !is_allocated(state, at) => '-',
             (true, None) => '·',
         };
         let health = if state.hardware.bad.contains(&at) {
@@ -118,8 +123,8 @@ fn cells(state: &SimState, holders: &BTreeMap<IpuAddress, char>, link_domain: u3
     .collect()
 }
 
-/// Whether partitions can draw the IPU from any allocation.
-fn allocated(state: &SimState, at: IpuAddress) -> bool {
+/// Returns whether any allocation contains the IPU.
+fn is_allocated(state: &SimState, at: IpuAddress) -> bool {
     state
         .hardware
         .topology
@@ -129,26 +134,26 @@ fn allocated(state: &SimState, at: IpuAddress) -> bool {
 }
 
 fn draw_legend(text: &mut String, state: &SimState, letters: &BTreeMap<&PartitionId, char>) {
-    line(text, format_args!("\n  · free   ! bad   - in no allocation"));
+    push_line(text, format_args!("\n  · free   ! bad   - in no allocation"));
     let widest = state
         .partitions
         .keys()
         .map(|id| id.as_str().len())
         .max()
         .unwrap_or(0);
-    for (id, held) in &state.partitions {
-        let spec = &held.spec;
+    for (id, partition) in &state.partitions {
+        let spec = &partition.spec;
         let gcds = if spec.num_gcds == 1 {
             "1 GCD".to_owned()
         } else {
             format!("{} GCDs", spec.num_gcds)
         };
-        line(
+        push_line(
             text,
             format_args!(
                 "  {} {id:<widest$}  {:<9}  {:>3} IPUs, {gcds}, allocation {}{}",
                 letters[id],
-                held.phase.label(),
+                partition.phase.label(),
                 spec.ipus.len(),
                 spec.allocation_id,
                 if spec.reconfigurable {
@@ -158,14 +163,14 @@ fn draw_legend(text: &mut String, state: &SimState, letters: &BTreeMap<&Partitio
                 },
             ),
         );
-        for error in held.phase.errors() {
-            line(text, format_args!("      {error}"));
+        for error in partition.phase.errors() {
+            push_line(text, format_args!("      {error}"));
         }
     }
 }
 
 /// Appends a line. Writing to a string cannot fail.
-fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
-    text.write_fmt(what).ok();
+fn push_line(text: &mut String, content: std::fmt::Arguments<'_>) {
+    text.write_fmt(content).ok();
     text.push('\n');
 }

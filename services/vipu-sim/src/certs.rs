@@ -1,4 +1,5 @@
-//! `--tls-init`: an authority of its own, a certificate of the server for this host, and one for clients.
+//! `--tls-init`: creates a certificate authority, a server certificate for this host and a client
+//! certificate.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -7,11 +8,11 @@ use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// The names that the server's certificate is for.
+/// Subject alternative names of the server certificate.
 const SERVER_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Writes `server/` and `client/` below `directory`, each with `cert.pem`, `key.pem` and `ca.pem`. Existing files are never
-/// replaced.
+/// Writes `server/` and `client/` below `directory`, each with `cert.pem`, `key.pem` and `ca.pem`. Never
+/// overwrites existing files.
 pub(crate) fn init(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -31,14 +32,14 @@ pub(crate) fn init(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let certificate = params.signed_by(&key, &authority)?;
         let directory = directory.join(side);
         fs::create_dir_all(&directory)?;
-        put(&directory.join("cert.pem"), &certificate.pem(), 0o644)?;
-        put(&directory.join("key.pem"), &key.serialize_pem(), 0o600)?;
-        put(&directory.join("ca.pem"), &authority.pem(), 0o644)?;
+        write_new(&directory.join("cert.pem"), &certificate.pem(), 0o644)?;
+        write_new(&directory.join("key.pem"), &key.serialize_pem(), 0o600)?;
+        write_new(&directory.join("ca.pem"), &authority.pem(), 0o644)?;
     }
     Ok(())
 }
 
-fn put(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut file = fs::OpenOptions::new()
         .create_new(true)
         .write(true)

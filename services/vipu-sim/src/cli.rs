@@ -1,4 +1,4 @@
-//! The command line of the binary.
+//! Command-line arguments of the binary.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ Examples:
 
 Exit codes:
   0  stopped by SIGTERM or Ctrl-C, or certificates written
-  1  could not start; the log says why
+  1  could not start; see the log
   2  wrong usage";
 
 /// A simulated V-IPU controller: gRPC and REST on one port.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The Pod: pod4, pod16, pod64, pod128, pod256, or link domains such as 2x16,1x4.
+    /// IPU-POD topology: pod4, pod16, pod64, pod128, pod256, or link domains such as 2x16,1x4.
     #[arg(
         long,
         env = "VIPU_SIM_TOPOLOGY",
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
         value_name = "TOPOLOGY"
     )]
     pub(crate) topology: Topology,
-    /// The address to listen on; port 0 takes a free one.
+    /// Listen address; port 0 selects a free port.
     #[arg(
         long,
         env = "VIPU_SIM_LISTEN",
@@ -42,19 +42,20 @@ pub(crate) struct Arguments {
         value_name = "ADDRESS:PORT"
     )]
     listen: SocketAddr,
-    /// Keep the state in this file; several processes may share it. Without it the state ends with the process.
+    /// File that stores the state; several processes may share it. Without it, the state is lost at exit.
     #[arg(long, env = "VIPU_SIM_STATE", value_name = "FILE")]
     state: Option<PathBuf>,
-    /// How long create, reset and remove take [default: 200, or what the state file says].
+    /// Duration of create, reset and remove [default: 200, or the value in the state file].
     #[arg(long, env = "VIPU_SIM_DELAY_MS", value_name = "MILLISECONDS")]
     delay_ms: Option<u64>,
-    /// The version to report [default: 1.18.0-sim].
+    /// Controller version to report [default: 1.18.0-sim].
     #[arg(long, env = "VIPU_SIM_REPORT_VERSION", value_name = "VERSION")]
     report_version: Option<String>,
-    /// TLS with certificates on both sides, and a user id with its access key in the headers of every call.
+    /// Require mutual TLS, and a user id with its access key in the headers of every call.
     #[arg(long, env = "VIPU_SIM_SECURE", requires = "users")]
     secure: bool,
-    /// Where server/cert.pem, server/key.pem and server/ca.pem (the issuer of clients' certificates) are.
+    /// Directory with server/cert.pem, server/key.pem and server/ca.pem (the issuer of client
+    /// certificates).
     #[arg(
         long,
         env = "VIPU_SIM_CERTS",
@@ -62,16 +63,16 @@ pub(crate) struct Arguments {
         value_name = "DIRECTORY"
     )]
     certs: PathBuf,
-    /// A user who is admitted with --secure; may be given several times.
-    #[arg(long = "user", id = "users", env = "VIPU_SIM_USERS", hide_env_values = true, value_delimiter = ',', value_name = "ID:KEY", value_parser = user)]
+    /// User to admit with --secure; repeatable.
+    #[arg(long = "user", id = "users", env = "VIPU_SIM_USERS", hide_env_values = true, value_delimiter = ',', value_name = "ID:KEY", value_parser = parse_user)]
     users: Vec<(String, String)>,
-    /// Write new certificates for server and clients into this directory, and end.
+    /// Write new server and client certificates into this directory, and exit.
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) tls_init: Option<PathBuf>,
-    /// Which events are logged: a level, or `target=level` pairs such as `warn,vipu_sim=debug`.
+    /// Log filter: a level, or `target=level` pairs such as `warn,vipu_sim=debug`.
     #[arg(long, env = "VIPU_SIM_LOG", default_value = "info", value_name = "FILTER")]
     pub(crate) log: tracing_subscriber::filter::Targets,
-    /// The form of the log on stderr.
+    /// Log format on stderr.
     #[arg(
         long,
         env = "VIPU_SIM_LOG_FORMAT",
@@ -81,33 +82,33 @@ pub(crate) struct Arguments {
     pub(crate) log_format: LogFormat,
 }
 
-/// The form of the log.
+/// Log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
     Json,
 }
 
-/// Long enough to see that create is asynchronous, short enough not to wait for.
+/// Long enough to observe that create is asynchronous, short enough for interactive use.
 const DEFAULT_DELAY: Duration = Duration::from_millis(200);
 
-fn user(text: &str) -> Result<(String, String), String> {
+fn parse_user(text: &str) -> Result<(String, String), String> {
     match text.split_once(':') {
         Some((id, key)) if !id.is_empty() && !key.is_empty() => Ok((id.to_owned(), key.to_owned())),
-        // The text may hold a secret: it is not repeated.
+        // The text may hold a secret, so the message does not repeat it.
         _ => Err("must be a user id, a colon and an access key".to_owned()),
     }
 }
 
 impl Arguments {
-    /// The simulator that is asked for.
+    /// Returns the configured simulator builder.
     pub(crate) fn builder(self) -> SimulatorBuilder {
         let mut builder = Simulator::builder(self.topology).listen(self.listen);
-        let fresh = self.state.as_ref().is_none_or(|path| !path.exists());
+        let is_new = self.state.as_ref().is_none_or(|path| !path.exists());
         if let Some(delay) = self
             .delay_ms
             .map(Duration::from_millis)
-            .or(fresh.then_some(DEFAULT_DELAY))
+            .or(is_new.then_some(DEFAULT_DELAY))
         {
             builder = builder.delay(delay);
         }

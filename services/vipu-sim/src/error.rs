@@ -1,82 +1,83 @@
-//! Why the controller does not do what was asked, and the gRPC code and HTTP status that say so.
+//! Errors of controller operations, with their gRPC codes.
 
 use tonic::Code;
 
-/// A call that changed nothing (except [`Refusal::Storage`], which cannot tell).
+/// An operation that failed without changing anything, except [`SimError::Storage`], whose outcome is
+/// unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
     /// A field breaks a rule.
     #[error("{field} is {value}: {rule}")]
     Invalid {
-        /// Which field, by its name in the request.
+        /// Name of the field in the request.
         field: &'static str,
-        /// What was given.
+        /// The rejected value.
         value: String,
-        /// The rule, or how to fix it.
+        /// The rule, or how to fix the value.
         rule: String,
     },
-    /// Nothing of that id.
+    /// No object has this id.
     #[error("{kind} {id:?} does not exist")]
     NotFound {
-        /// What kind of thing.
+        /// Kind of the object.
         kind: &'static str,
-        /// Which one.
+        /// Id of the object.
         id: String,
     },
-    /// The id is taken.
+    /// The id is already in use.
     #[error("{kind} {id:?} exists already")]
     AlreadyExists {
-        /// What kind of thing.
+        /// Kind of the object.
         kind: &'static str,
-        /// Which one.
+        /// Id of the object.
         id: String,
     },
-    /// The partition does not fit now.
-    #[error("no room for {size} IPUs in {within}: {free} free, largest block {largest}")]
+    /// Not enough free IPUs at the moment.
+    #[error("not enough free IPUs for {size} in {within}: {free} free, largest block {largest}")]
     NoRoom {
-        /// How many IPUs were asked for.
+        /// Requested IPUs.
         size: u32,
-        /// Where was looked: an allocation, or any.
+        /// Scope of the search: one allocation, or any.
         within: String,
-        /// IPUs that are free and healthy there.
+        /// Free healthy IPUs in that scope.
         free: u32,
-        /// The largest partition that would fit there.
+        /// Largest partition that fits into that scope.
         largest: u32,
     },
-    /// IPUs that were asked for by place cannot be had.
+    /// Explicitly requested IPUs are not available.
     #[error("{}", unavailable.join("; "))]
     Taken {
-        /// Each IPU and why.
+        /// Each unavailable IPU with its reason.
         unavailable: Vec<String>,
     },
-    /// An operation is under way that cordons the one asked for.
+    /// A conflicting operation is in progress.
     #[error("{kind} {id:?} is {state}: {fix}")]
     Busy {
-        /// What kind of thing.
+        /// Kind of the object.
         kind: &'static str,
-        /// Which one.
+        /// Id of the object.
         id: String,
-        /// What it is doing.
+        /// Current state of the object.
         state: String,
-        /// What to do instead.
+        /// How to proceed.
         fix: &'static str,
     },
     /// The user id or the access key is wrong or missing.
     #[error("unknown user or wrong access key")]
     Unauthenticated,
-    /// The state could not be read or written. The operation may have been done.
-    #[error("the state of the Pod cannot be {step}: {detail}")]
+    /// The state could not be read or written. The operation may have taken effect.
+    #[error("the state of the IPU-POD cannot be {step}: {detail}")]
     Storage {
         /// `read` or `written`.
         step: &'static str,
-        /// What the operating system says.
+        /// Error of the operating system.
         detail: String,
     },
 }
 
 impl SimError {
-    /// An [`Refusal::Invalid`] from anything that prints.
+    /// Returns a [`SimError::Invalid`] for a displayable value.
     pub(crate) fn invalid(
         field: &'static str,
         value: impl std::fmt::Display,
@@ -89,7 +90,7 @@ impl SimError {
         }
     }
 
-    /// There is no partition of that id.
+    /// Returns a [`SimError::NotFound`] for a partition.
     pub(crate) fn no_partition(id: &str) -> Self {
         Self::NotFound {
             kind: "partition",
@@ -97,7 +98,7 @@ impl SimError {
         }
     }
 
-    /// The gRPC code that says so.
+    /// Returns the matching gRPC code.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
@@ -113,7 +114,7 @@ impl SimError {
 }
 
 impl From<SimError> for tonic::Status {
-    fn from(refusal: SimError) -> Self {
-        Self::new(refusal.code(), refusal.to_string())
+    fn from(error: SimError) -> Self {
+        Self::new(error.code(), error.to_string())
     }
 }

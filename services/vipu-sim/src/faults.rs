@@ -1,81 +1,82 @@
-//! Faults that tests and demonstrations switch on. They belong to one serving process, not to the Pod: two processes that
-//! share a state file have faults of their own.
+//! Fault injection for tests and demonstrations. Faults belong to one serving process, not to the IPU-POD:
+//! two processes that share a state file have separate faults.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A call of the controller, by its gRPC name.
+/// A controller call, by its gRPC name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Method {
-    /// The version.
+    /// `GetVersion`.
     GetVersion,
-    /// The list of partitions.
+    /// `ListPartitions`.
     ListPartitions,
-    /// The attributes of the IPUs.
+    /// `ListIPUAttributes`.
     #[serde(rename = "ListIPUAttributes")]
     ListIpuAttributes,
-    /// Create.
+    /// `CreatePartition`.
     CreatePartition,
-    /// Remove.
+    /// `RemovePartition`.
     RemovePartition,
-    /// Reset.
+    /// `ResetPartition`.
     ResetPartition,
-    /// The IPUoF configuration.
+    /// `GetPartitionIpuofConfig`.
     GetPartitionIpuofConfig,
-    /// The status.
+    /// `GetPartitionStatus`.
     GetPartitionStatus,
 }
 
-/// What goes wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// The call starts later by this many milliseconds.
+    /// Delays the call.
     Latency {
-        /// How much later.
+        /// Delay in milliseconds.
         millis: u64,
     },
-    /// The call is answered UNAVAILABLE, and nothing is done, with this probability.
+    /// Fails the call with UNAVAILABLE, with this probability, before it takes effect.
     Error {
-        /// From 0 to 1.
-        #[serde(default = "certain")]
+        /// Probability from 0 to 1.
+        #[serde(default = "default_rate")]
         rate: f64,
-        /// Where the sequence of chances starts: the same seed gives the same sequence.
+        /// Seed of the random sequence: the same seed gives the same sequence.
         #[serde(default)]
         seed: u64,
     },
-    /// The call is done, and its reply never sent: the stream or connection breaks.
+    /// Executes the call and drops its reply: the stream or connection breaks.
     DropReply,
-    /// Nothing is done, and no reply ever comes.
+    /// Neither executes the call nor replies.
     Hang,
-    /// Nothing is done, and the stream or connection breaks. Without a method new connections are closed at once too.
+    /// Breaks the stream or connection without executing the call. Without a method, new connections are
+    /// closed immediately as well.
     Refuse,
 }
 
-const fn certain() -> f64 {
+const fn default_rate() -> f64 {
     1.0
 }
 
-/// One fault and when it strikes.
+/// A fault with its scope.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What goes wrong.
+    /// The kind of a fault.
     #[serde(flatten)]
     pub kind: FaultKind,
-    /// With which calls; every one if none is named.
+    /// Affected call; every call if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
-    /// How many more times it strikes; without end if not given.
+    /// Remaining activations; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
 }
 
 impl Fault {
-    /// A fault of every call, without end.
+    /// Returns an unlimited fault that affects every call.
     #[must_use]
     pub const fn new(kind: FaultKind) -> Self {
         Self {
@@ -85,14 +86,14 @@ impl Fault {
         }
     }
 
-    /// The same for one method only.
+    /// Restricts the fault to one method.
     #[must_use]
     pub const fn of(mut self, method: Method) -> Self {
         self.method = Some(method);
         self
     }
 
-    /// The same for the next `count` calls only.
+    /// Restricts the fault to the next `count` calls.
     #[must_use]
     pub const fn times(mut self, count: u32) -> Self {
         self.count = Some(count);
@@ -100,24 +101,24 @@ impl Fault {
     }
 }
 
-/// The faults of one simulator; all clones are the same set.
+/// The active faults of one simulator; all clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Mutex<Vec<ActiveFault>>>);
 
 #[derive(Clone, Debug)]
 struct ActiveFault {
     fault: Fault,
-    chances: u64,
+    random_state: u64,
 }
 
-/// What strikes one call.
+/// The combined effect on one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InjectedFault {
     pub(crate) latency: Duration,
     pub(crate) outcome: FaultOutcome,
 }
 
-/// How the call ends.
+/// The injected outcome of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FaultOutcome {
     #[default]
@@ -131,85 +132,86 @@ pub(crate) enum FaultOutcome {
 impl Faults {
     /// Replaces all faults.
     pub fn set(&self, faults: Vec<Fault>) {
-        *self.armed() = faults.into_iter().map(ActiveFault::new).collect();
+        *self.active() = faults.into_iter().map(ActiveFault::new).collect();
     }
 
     /// Adds one fault.
     pub fn add(&self, fault: Fault) {
-        self.armed().push(ActiveFault::new(fault));
+        self.active().push(ActiveFault::new(fault));
     }
 
-    /// Ends all faults.
+    /// Removes all faults.
     pub fn clear(&self) {
-        self.armed().clear();
+        self.active().clear();
     }
 
-    /// The faults that are still to strike.
+    /// Returns the faults that are still active.
     #[must_use]
     pub fn list(&self) -> Vec<Fault> {
-        self.armed().iter().map(|armed| armed.fault.clone()).collect()
+        self.active().iter().map(|active| active.fault.clone()).collect()
     }
 
-    /// What strikes the call that comes now. Latencies add up; of the others the first one counts.
-    pub(crate) fn strike(&self, method: Method) -> InjectedFault {
-        let mut strike = InjectedFault::default();
-        let mut armed = self.armed();
-        for one in armed.iter_mut() {
-            if one.fault.count == Some(0) || one.fault.method.is_some_and(|of| of != method) {
+    /// Consumes the faults that apply to the next call. Latencies add up; of the other kinds, the first
+    /// applies.
+    pub(crate) fn inject(&self, method: Method) -> InjectedFault {
+        let mut injected = InjectedFault::default();
+        let mut active = self.active();
+        for candidate in active.iter_mut() {
+            if candidate.fault.count == Some(0) || candidate.fault.method.is_some_and(|of| of != method) {
                 continue;
             }
-            let kind = one.fault.kind;
+            let kind = candidate.fault.kind;
             let outcome = match kind {
                 FaultKind::Latency { millis } => {
-                    strike.latency = strike.latency.saturating_add(Duration::from_millis(millis));
-                    one.use_up();
+                    injected.latency = injected.latency.saturating_add(Duration::from_millis(millis));
+                    candidate.use_up();
                     continue;
                 }
-                // Every call takes a chance, so that the sequence depends on the number of calls alone.
-                FaultKind::Error { rate, .. } if one.chance() >= rate => continue,
+                // Every call draws a number, so that the sequence depends only on the number of calls.
+                FaultKind::Error { rate, .. } if candidate.next_random() >= rate => continue,
                 FaultKind::Error { .. } => FaultOutcome::Error,
                 FaultKind::DropReply => FaultOutcome::DropReply,
                 FaultKind::Hang => FaultOutcome::Hang,
                 FaultKind::Refuse => FaultOutcome::Refuse,
             };
-            if strike.outcome == FaultOutcome::Normal {
-                strike.outcome = outcome;
-                one.use_up();
+            if injected.outcome == FaultOutcome::Normal {
+                injected.outcome = outcome;
+                candidate.use_up();
             }
         }
-        armed.retain(|one| one.fault.count != Some(0));
-        strike
+        active.retain(|candidate| candidate.fault.count != Some(0));
+        injected
     }
 
-    /// Whether new connections are closed at once.
+    /// Returns whether new connections are closed immediately.
     pub(crate) fn refuses_connections(&self) -> bool {
-        let all = |one: &ActiveFault| one.fault == Fault::new(FaultKind::Refuse);
-        self.armed().iter().any(all)
+        let all = |candidate: &ActiveFault| candidate.fault == Fault::new(FaultKind::Refuse);
+        self.active().iter().any(all)
     }
 
-    fn armed(&self) -> MutexGuard<'_, Vec<ActiveFault>> {
+    fn active(&self) -> MutexGuard<'_, Vec<ActiveFault>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ActiveFault {
     const fn new(fault: Fault) -> Self {
-        let chances = match fault.kind {
+        let random_state = match fault.kind {
             FaultKind::Error { seed, .. } => seed,
             FaultKind::Latency { .. } | FaultKind::DropReply | FaultKind::Hang | FaultKind::Refuse => 0,
         };
-        Self { fault, chances }
+        Self { fault, random_state }
     }
 
     fn use_up(&mut self) {
         self.fault.count = self.fault.count.map(|count| count.saturating_sub(1));
     }
 
-    /// The next number from 0 to 1 of the sequence (SplitMix64).
+    /// Returns the next random number from 0 to 1 (SplitMix64).
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit into an f64")]
-    fn chance(&mut self) -> f64 {
-        self.chances = self.chances.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.chances;
+    fn next_random(&mut self) -> f64 {
+        self.random_state = self.random_state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.random_state;
         bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         bits ^= bits >> 31;
@@ -222,21 +224,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_strikes_its_method_and_no_more_often_than_asked() {
+    fn a_fault_affects_only_its_method_and_count() {
         let faults = Faults::default();
         faults.add(
             Fault::new(FaultKind::DropReply)
                 .of(Method::CreatePartition)
                 .times(2),
         );
-        assert_eq!(faults.strike(Method::ListPartitions), InjectedFault::default());
+        assert_eq!(faults.inject(Method::ListPartitions), InjectedFault::default());
         for _ in 0..2 {
             assert_eq!(
-                faults.strike(Method::CreatePartition).outcome,
+                faults.inject(Method::CreatePartition).outcome,
                 FaultOutcome::DropReply
             );
         }
-        assert_eq!(faults.strike(Method::CreatePartition), InjectedFault::default());
+        assert_eq!(faults.inject(Method::CreatePartition), InjectedFault::default());
         assert!(faults.list().is_empty());
     }
 
@@ -246,17 +248,17 @@ mod tests {
             let faults = Faults::default();
             faults.add(Fault::new(FaultKind::Error { rate: 0.5, seed }));
             (0..64)
-                .map(|_| faults.strike(Method::GetVersion).outcome == FaultOutcome::Error)
+                .map(|_| faults.inject(Method::GetVersion).outcome == FaultOutcome::Error)
                 .collect::<Vec<_>>()
         };
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
-        let struck = run(7).into_iter().filter(|struck| *struck).count();
-        assert!((16..=48).contains(&struck), "{struck}");
+        let failures = run(7).into_iter().filter(|failures| *failures).count();
+        assert!((16..=48).contains(&failures), "{failures}");
     }
 
     #[test]
-    fn faults_read_as_json() {
+    fn faults_parse_from_json() {
         let text = r#"{"kind": "latency", "millis": 5, "method": "ListIPUAttributes", "count": 3}"#;
         let fault: Fault = serde_json::from_str(text).unwrap();
         let latency = FaultKind::Latency { millis: 5 };

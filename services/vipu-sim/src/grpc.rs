@@ -1,4 +1,4 @@
-//! The gRPC face: the generated service traits over [`Api`].
+//! The gRPC API: the generated service traits over [`Api`].
 
 use ipu_vipu_client::wire;
 use ipu_vipu_client::wire::user_service_server::UserService;

@@ -1,4 +1,4 @@
-//! The simulator without a connection: a request in, its answer out.
+//! The simulator without a network connection.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,23 +13,24 @@ use crate::faults::Faults;
 use crate::server::ServerContext;
 use crate::state::PodState;
 
-/// A V-IPU controller that answers the requests that are handed to it, gRPC and REST like one that listens. For tests that
-/// need no network and for gateways that have a server of their own.
+/// A V-IPU controller that handles gRPC and REST requests passed to it, as over a listener. It serves tests
+/// without a network, and gateways with their own server.
 ///
-/// Calls are made within a tokio runtime with time; with the state in memory and without faults an answer is there at once.
+/// Calls need a tokio runtime with time enabled. With in-memory state and no faults, the response is ready
+/// at once.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let controller = vipu_sim::Simulator::builder(ipu_core::Topology::pod16()).in_process()?;
 /// let request = http::Request::get("/v1/version").body(bytes::Bytes::new())?;
-/// let answer = controller.call(request).await.expect("no fault is switched on");
-/// assert_eq!(answer.status(), 200);
+/// let response = controller.call(request).await.expect("no fault is active");
+/// assert_eq!(response.status(), 200);
 /// # Ok(())
 /// # }
 /// ```
 pub struct InProcess {
-    front: ServerContext,
+    context: ServerContext,
     api: Api,
     faults: Faults,
 }
@@ -38,33 +39,33 @@ impl InProcess {
     pub(crate) fn new(api: Api, users: Option<BTreeMap<String, String>>) -> Self {
         let faults = Faults::default();
         Self {
-            front: ServerContext::new(&api, faults.clone(), users),
+            context: ServerContext::new(&api, faults.clone(), users),
             api,
             faults,
         }
     }
 
-    /// The answer to a request; none if a fault breaks the connection. Trailers, in which gRPC tells how a call ended, are
-    /// among the headers.
+    /// Returns the response to a request, or `None` if a fault breaks the connection. Trailers, which carry
+    /// the gRPC status, are merged into the headers.
     pub async fn call(&self, request: Request<Bytes>) -> Option<Response<Bytes>> {
-        let answer = self.front.answer(request.map(Full::new)).await.ok()?;
-        let (mut head, body) = answer.into_parts();
+        let response = self.context.respond(request.map(Full::new)).await.ok()?;
+        let (mut head, body) = response.into_parts();
         let body = body.collect().await.ok()?;
         head.headers.extend(body.trailers().cloned().unwrap_or_default());
         Some(Response::from_parts(head, body.to_bytes()))
     }
 
-    /// Its faults, to be switched on and off.
+    /// Returns the injected faults.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.faults.clone()
     }
 
-    /// The Pod as it is now.
+    /// Returns the current state of the IPU-POD.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Storage`] if the state file cannot be read.
+    /// [`SimError::Storage`] if the state file cannot be read.
     pub fn state(&self) -> Result<PodState, SimError> {
         self.api.store().read(|state| Ok(state.pod()))
     }

@@ -1,9 +1,9 @@
-//! A simulated V-IPU controller: the gRPC user API and a REST face of it on one port, for tests, demonstrations and
-//! machines without IPUs.
+//! A simulated V-IPU controller: the gRPC user API and an equivalent REST API on one port, for tests,
+//! demonstrations and machines without IPUs.
 //!
-//! [`Simulator`] serves in this process, [`InProcess`] does so without a connection, [`SimulatorService`] both for one
-//! Pod; the binary `vipu-sim` does the same from the command line. What it simulates, and which of it is documented and
-//! which assumed, is in the user guide's chapter on the simulator.
+//! [`Simulator`] serves on a port of this process, [`InProcess`] works without a connection, and
+//! [`SimulatorService`] offers both for one IPU-POD. The binary `vipu-sim` does the same from the command
+//! line. The simulator chapter of the user guide lists the documented and the assumed behaviour.
 
 mod admin;
 mod api;
@@ -31,7 +31,7 @@ pub use simulator::{Simulator, SimulatorBuilder, StartError};
 pub use state::{PartitionView, PodState};
 pub use store::StoreError;
 
-/// The examples of the README compile and run.
+/// Compiles and runs the README examples.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -19,39 +19,39 @@ use cli::{Arguments, LogFormat};
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let lines = match arguments.log_format {
-        LogFormat::Text => lines
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = match arguments.log_format {
+        LogFormat::Text => layer
             .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
             .boxed(),
-        LogFormat::Json => lines.json().boxed(),
+        LogFormat::Json => layer.json().boxed(),
     };
     tracing_subscriber::registry()
-        .with(lines)
+        .with(layer)
         .with(arguments.log.clone())
         .init();
     match run(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            error!(error = %chain(&*failure), "cannot serve");
+            error!(error = %format_chain(&*failure), "cannot serve");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Serves until a signal says to stop.
+/// Serves until SIGTERM or SIGINT.
 async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(directory) = &arguments.tls_init {
         certs::init(directory)?;
         info!(directory = %directory.display(), "wrote certificates for server and clients");
         return Ok(());
     }
-    // Before the address is told: whoever reads it may send a signal at once.
+    // Installed before the address is printed: a script that reads it may send a signal immediately.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let topology = arguments.topology.clone();
     let simulator = arguments.builder().start().await?;
-    #[expect(clippy::print_stdout, reason = "the one line that scripts wait for")]
+    #[expect(clippy::print_stdout, reason = "scripts wait for this line")]
     {
         println!("vipu-sim serves {topology} on {}", simulator.addr());
     }
@@ -63,8 +63,8 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// An error with its sources.
-fn chain(error: &dyn std::error::Error) -> String {
+/// Formats an error with its sources.
+fn format_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -1,4 +1,4 @@
-//! The REST face: proto3 canonical JSON of the same messages, and errors as `google.rpc.Status` in JSON.
+//! The REST API: proto3 canonical JSON of the same messages, and errors as `google.rpc.Status` in JSON.
 
 use std::convert::Infallible;
 
@@ -16,22 +16,22 @@ use crate::api::Api;
 use crate::error::SimError;
 use crate::faults::Faults;
 
-/// Query parameters in their order.
+/// Query parameters in order.
 type Query = Vec<(String, String)>;
 
-/// Every route that is not gRPC.
+/// Builds every route outside gRPC.
 pub(crate) fn routes(api: &Api, faults: &Faults) -> BoxedFilter<(Response,)> {
     user_routes(api)
         .or(partition_routes(api))
         .unify()
         .or(crate::admin::routes(api, faults))
         .unify()
-        .recover(|rejection: Rejection| async move { Ok::<_, Infallible>(no_such_route(&rejection)) })
+        .recover(|rejection: Rejection| async move { Ok::<_, Infallible>(unknown_route(&rejection)) })
         .unify()
         .boxed()
 }
 
-/// The same for every request to come: the API.
+/// Injects a clone of `shared` into every request.
 pub(crate) fn with<T: Clone + Send + Sync + 'static>(
     shared: &T,
 ) -> impl Filter<Extract = (T,), Error = Infallible> + Clone + use<T> {
@@ -39,12 +39,12 @@ pub(crate) fn with<T: Clone + Send + Sync + 'static>(
     warp::any().map(move || shared.clone())
 }
 
-/// Version, lists and create.
+/// Builds the routes for version, lists and create.
 fn user_routes(api: &Api) -> BoxedFilter<(Response,)> {
     let version = warp::path!("v1" / "version")
         .and(warp::get())
         .and(with(api))
-        .map(|api: Api| answer(StatusCode::OK, Ok(api.version())));
+        .map(|api: Api| respond(StatusCode::OK, Ok(api.version())));
     let list = warp::path!("v1" / "partitions")
         .and(warp::get())
         .and(query())
@@ -59,7 +59,7 @@ fn user_routes(api: &Api) -> BoxedFilter<(Response,)> {
                 },
             );
             match request {
-                Ok(request) => answer(StatusCode::OK, api.list(request).await),
+                Ok(request) => respond(StatusCode::OK, api.list(request).await),
                 Err(refusal) => refuse(&refusal),
             }
         });
@@ -69,7 +69,7 @@ fn user_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(with(api))
         .then(|body: Bytes, api: Api| async move {
             match parse_body(&body) {
-                Ok(request) => answer(StatusCode::ACCEPTED, api.create(request).await),
+                Ok(request) => respond(StatusCode::ACCEPTED, api.create(request).await),
                 Err(refusal) => refuse(&refusal),
             }
         });
@@ -87,7 +87,7 @@ fn user_routes(api: &Api) -> BoxedFilter<(Response,)> {
                 },
             );
             match request {
-                Ok(request) => answer(StatusCode::OK, api.attributes(request).await),
+                Ok(request) => respond(StatusCode::OK, api.attributes(request).await),
                 Err(refusal) => refuse(&refusal),
             }
         });
@@ -101,13 +101,13 @@ fn user_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .boxed()
 }
 
-/// What is done with one partition.
+/// Builds the routes of a single partition.
 fn partition_routes(api: &Api) -> BoxedFilter<(Response,)> {
     let status = warp::path!("v1" / "partitions" / String / "status")
         .and(warp::get())
         .and(with(api))
         .then(|partition_id: String, api: Api| async move {
-            answer(
+            respond(
                 StatusCode::OK,
                 api.status(wire::GetPartitionStatusRequest { partition_id }).await,
             )
@@ -129,7 +129,7 @@ fn partition_routes(api: &Api) -> BoxedFilter<(Response,)> {
                 Ok(())
             });
             match request {
-                Ok(request) => answer(StatusCode::OK, api.ipuof_config(request).await),
+                Ok(request) => respond(StatusCode::OK, api.ipuof_config(request).await),
                 Err(refusal) => refuse(&refusal),
             }
         });
@@ -139,7 +139,7 @@ fn partition_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(with(api))
         .then(|partition_id: String, body: Bytes, api: Api| async move {
             match reset_request(partition_id, &body) {
-                Ok(request) => answer(StatusCode::OK, api.reset(request).await),
+                Ok(request) => respond(StatusCode::OK, api.reset(request).await),
                 Err(refusal) => refuse(&refusal),
             }
         });
@@ -148,17 +148,17 @@ fn partition_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(query())
         .and(with(api))
         .then(|partition_id: String, query: Query, api: Api| async move {
-            let gently = wire::RemovePartitionRequest {
+            let default = wire::RemovePartitionRequest {
                 partition_id,
                 force: false,
             };
-            let request = parse_query_into(gently, query, &["force"], |request, name, value| {
+            let request = parse_query_into(default, query, &["force"], |request, name, value| {
                 let rule = "must be true or false";
                 request.force = value.parse().map_err(|_| SimError::invalid(name, &value, rule))?;
                 Ok(())
             });
             match request {
-                Ok(request) => answer(StatusCode::ACCEPTED, api.remove(request).await),
+                Ok(request) => respond(StatusCode::ACCEPTED, api.remove(request).await),
                 Err(refusal) => refuse(&refusal),
             }
         });
@@ -172,20 +172,20 @@ fn partition_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .boxed()
 }
 
-/// The body of a reset may be empty; a partition id in it must be that of the path.
+/// Parses a reset body, which may be empty; its partition id must match the path.
 fn reset_request(partition_id: String, body: &[u8]) -> Result<wire::ResetPartitionRequest, SimError> {
-    let given: wire::ResetPartitionRequest = if body.is_empty() {
+    let request: wire::ResetPartitionRequest = if body.is_empty() {
         wire::ResetPartitionRequest::default()
     } else {
         parse_body(body)?
     };
-    if !given.partition_id.is_empty() && given.partition_id != partition_id {
-        let rule = "must be left out, or be the id of the path";
-        return Err(SimError::invalid("partitionId", given.partition_id, rule));
+    if !request.partition_id.is_empty() && request.partition_id != partition_id {
+        let rule = "must be absent, or equal the id in the path";
+        return Err(SimError::invalid("partitionId", request.partition_id, rule));
     }
     Ok(wire::ResetPartitionRequest {
         partition_id,
-        ..given
+        ..request
     })
 }
 
@@ -193,55 +193,55 @@ fn query() -> impl Filter<Extract = (Query,), Error = Rejection> + Copy {
     warp::query::<Query>()
 }
 
-/// A request of query parameters alone.
+/// Builds a request from query parameters alone.
 fn parse_query<T: Default>(
     query: Query,
-    known: &[&'static str],
-    put: impl Fn(&mut T, &'static str, String) -> Result<(), SimError>,
+    allowed: &[&'static str],
+    set: impl Fn(&mut T, &'static str, String) -> Result<(), SimError>,
 ) -> Result<T, SimError> {
-    parse_query_into(T::default(), query, known, put)
+    parse_query_into(T::default(), query, allowed, set)
 }
 
-/// Puts query parameters into a request; one that is not known is an error.
+/// Applies query parameters to a request; an unknown parameter is an error.
 fn parse_query_into<T>(
     mut request: T,
     query: Query,
-    known: &[&'static str],
-    put: impl Fn(&mut T, &'static str, String) -> Result<(), SimError>,
+    allowed: &[&'static str],
+    set: impl Fn(&mut T, &'static str, String) -> Result<(), SimError>,
 ) -> Result<T, SimError> {
     for (name, value) in query {
-        let Some(name) = known.iter().find(|known| **known == name) else {
+        let Some(name) = allowed.iter().find(|allowed| **allowed == name) else {
             return Err(SimError::invalid(
                 "query",
                 name,
-                format!("known parameters: {}", known.join(", ")),
+                format!("allowed parameters: {}", allowed.join(", ")),
             ));
         };
-        put(&mut request, name, value)?;
+        set(&mut request, name, value)?;
     }
     Ok(request)
 }
 
-/// A JSON body; unknown fields are errors.
+/// Parses a JSON body; unknown fields are errors.
 pub(crate) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, SimError> {
     serde_json::from_slice(body)
-        .map_err(|error| SimError::invalid("body", "not understood", error.to_string()))
+        .map_err(|error| SimError::invalid("body", "not valid JSON for this request", error.to_string()))
 }
 
-/// A message as JSON, or why there is none.
-pub(crate) fn answer<T: Serialize>(status: StatusCode, answer: Result<T, SimError>) -> Response {
-    match answer {
+/// Serializes a message as JSON, or the error.
+pub(crate) fn respond<T: Serialize>(status: StatusCode, result: Result<T, SimError>) -> Response {
+    match result {
         Ok(message) => warp::reply::with_status(warp::reply::json(&message), status).into_response(),
         Err(refusal) => refuse(&refusal),
     }
 }
 
-/// A refusal as JSON, with the HTTP status that gRPC's mapping gives.
+/// Serializes an error as JSON, with the HTTP status of gRPC's mapping.
 pub(crate) fn refuse(refusal: &SimError) -> Response {
     error(http_status(refusal.code()), refusal.code(), &refusal.to_string())
 }
 
-/// An error as `google.rpc.Status` in JSON.
+/// Serializes a `google.rpc.Status` as JSON.
 pub(crate) fn error(status: StatusCode, code: Code, message: &str) -> Response {
     #[derive(Serialize)]
     struct Status<'a> {
@@ -257,13 +257,14 @@ pub(crate) fn error(status: StatusCode, code: Code, message: &str) -> Response {
     warp::reply::with_status(warp::reply::json(&body), status).into_response()
 }
 
-/// No route takes the request. The code is UNIMPLEMENTED, never NOT_FOUND, which tells that a partition is gone.
-fn no_such_route(rejection: &Rejection) -> Response {
+/// Responds to a request without a route. The code is UNIMPLEMENTED, never NOT_FOUND, which means a missing
+/// partition.
+fn unknown_route(rejection: &Rejection) -> Response {
     if rejection.find::<warp::reject::InvalidQuery>().is_some() {
         return error(
             StatusCode::BAD_REQUEST,
             Code::InvalidArgument,
-            "the query string cannot be understood",
+            "the query string cannot be parsed",
         );
     }
     if rejection.find::<warp::reject::MethodNotAllowed>().is_some() {
@@ -276,7 +277,7 @@ fn no_such_route(rejection: &Rejection) -> Response {
     error(StatusCode::NOT_FOUND, Code::Unimplemented, "no such route")
 }
 
-/// The HTTP status of a gRPC code, as `google/rpc/code.proto` maps them.
+/// Maps a gRPC code to an HTTP status, as `google/rpc/code.proto` does.
 pub(crate) const fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,

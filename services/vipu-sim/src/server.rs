@@ -1,4 +1,5 @@
-//! One listener for gRPC and REST: the content type tells which, TLS or not, HTTP/1.1 or HTTP/2.
+//! One listener for gRPC and REST, distinguished by content type, with or without TLS, over HTTP/1.1 or
+//! HTTP/2.
 
 use std::collections::BTreeMap;
 
@@ -20,25 +21,25 @@ use crate::error::SimError;
 use crate::faults::{FaultOutcome, Faults, Method};
 use crate::rest;
 
-/// The largest body of a REST request: an explicit placement of 256 IPUs takes 25 KiB.
-const MAX_BODY: usize = 64 * 1024;
+/// Maximum size of a REST request body in bytes: an explicit placement of 256 IPUs takes 25 KiB.
+const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// What every connection shares.
+/// State shared by all connections.
 pub(crate) struct ServerContext {
     user: UserServiceServer<Api>,
     version: VersionServiceServer<Api>,
     rest: BoxedFilter<(warp::reply::Response,)>,
     faults: Faults,
-    /// Users and their access keys; none asks nobody.
+    /// Users and their access keys; `None` disables authentication.
     users: Option<BTreeMap<String, String>>,
 }
 
-/// A reply that is never sent: a simulated fault breaks the connection.
+/// An injected fault broke the connection.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a simulated fault breaks the connection")]
 pub struct BrokenConnection;
 
-/// The body of a request, from a connection or from this process.
+/// A request body, from a connection or from this process.
 pub(crate) trait RequestBody:
     hyper::body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
 {
@@ -62,75 +63,75 @@ impl ServerContext {
         }
     }
 
-    /// Whether a fault keeps everybody away.
+    /// Returns whether a fault closes new connections.
     pub(crate) fn refuses_connections(&self) -> bool {
         self.faults.refuses_connections()
     }
 
-    /// One request and its answer.
+    /// Responds to one request.
     ///
     /// # Errors
     ///
-    /// A fault breaks the connection.
-    pub(crate) async fn answer<B: RequestBody>(
+    /// [`BrokenConnection`] if a fault breaks the connection.
+    pub(crate) async fn respond<B: RequestBody>(
         &self,
         request: Request<B>,
     ) -> Result<Response<Body>, BrokenConnection> {
-        let face = ApiFace::of(request.headers());
-        if !self.admits(request.headers()) {
-            return Ok(face.refuse(&SimError::Unauthenticated));
+        let protocol = ApiProtocol::from_headers(request.headers());
+        if !self.is_authorized(request.headers()) {
+            return Ok(protocol.refuse(&SimError::Unauthenticated));
         }
-        let Some(method) = method_of(&request) else {
-            return Ok(self.dispatch(face, request).await);
+        let Some(method) = method_from_request(&request) else {
+            return Ok(self.dispatch(protocol, request).await);
         };
-        let strike = self.faults.strike(method);
-        if !strike.latency.is_zero() {
-            tokio::time::sleep(strike.latency).await;
+        let injected = self.faults.inject(method);
+        if !injected.latency.is_zero() {
+            tokio::time::sleep(injected.latency).await;
         }
-        if strike.outcome != FaultOutcome::Normal {
-            info!(?method, outcome = ?strike.outcome, "simulated fault");
+        if injected.outcome != FaultOutcome::Normal {
+            info!(?method, outcome = ?injected.outcome, "simulated fault");
         }
-        match strike.outcome {
-            FaultOutcome::Normal => Ok(self.dispatch(face, request).await),
-            FaultOutcome::Error => Ok(face.error(Code::Unavailable, "a simulated fault")),
+        match injected.outcome {
+            FaultOutcome::Normal => Ok(self.dispatch(protocol, request).await),
+            FaultOutcome::Error => Ok(protocol.error(Code::Unavailable, "a simulated fault")),
             FaultOutcome::Refuse => Err(BrokenConnection),
             FaultOutcome::Hang => std::future::pending().await,
             FaultOutcome::DropReply => {
-                self.dispatch(face, request).await;
+                self.dispatch(protocol, request).await;
                 Err(BrokenConnection)
             }
         }
     }
 
-    async fn dispatch<B: RequestBody>(&self, face: ApiFace, request: Request<B>) -> Response<Body> {
-        match face {
-            ApiFace::Grpc if request.uri().path().starts_with("/virmgrpc.UserService/") => {
+    async fn dispatch<B: RequestBody>(&self, protocol: ApiProtocol, request: Request<B>) -> Response<Body> {
+        match protocol {
+            ApiProtocol::Grpc if request.uri().path().starts_with("/virmgrpc.UserService/") => {
                 infallible(self.user.clone().oneshot(request.map(Body::new)).await)
             }
-            ApiFace::Grpc if request.uri().path().starts_with("/virmgrpc.VersionService/") => {
+            ApiProtocol::Grpc if request.uri().path().starts_with("/virmgrpc.VersionService/") => {
                 infallible(self.version.clone().oneshot(request.map(Body::new)).await)
             }
-            ApiFace::Grpc => face.error(Code::Unimplemented, "no such service"),
-            ApiFace::Rest => self.dispatch_rest(request).await,
+            ApiProtocol::Grpc => protocol.error(Code::Unimplemented, "unknown service"),
+            ApiProtocol::Rest => self.dispatch_rest(request).await,
         }
     }
 
     async fn dispatch_rest<B: RequestBody>(&self, request: Request<B>) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let body: Bytes = match Limited::new(body, MAX_BODY).collect().await {
+        let body: Bytes = match Limited::new(body, MAX_BODY_BYTES).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<LengthLimitError>() => {
-                let message = format!("a body has at most {MAX_BODY} bytes");
+                let message = format!("a body has at most {MAX_BODY_BYTES} bytes");
                 return rest::error(StatusCode::PAYLOAD_TOO_LARGE, Code::InvalidArgument, &message)
                     .map(Body::new);
             }
-            Err(_) => return ApiFace::Rest.error(Code::Cancelled, "the body ended early"),
+            Err(_) => return ApiProtocol::Rest.error(Code::Cancelled, "the body ended early"),
         };
         let request = Request::from_parts(head, Full::new(body));
         infallible(warp::service(self.rest.clone()).oneshot(request).await).map(Body::new)
     }
 
-    fn admits(&self, headers: &HeaderMap) -> bool {
+    fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let Some(users) = &self.users else { return true };
         let value = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let key = value(USER_ID_HEADER).and_then(|user| users.get(user));
@@ -146,7 +147,7 @@ impl Handler for ServerContext {
         &self,
         request: Request<hyper::body::Incoming>,
     ) -> Result<Response<Body>, BrokenConnection> {
-        self.answer(request).await
+        self.respond(request).await
     }
 
     fn accepts(&self) -> bool {
@@ -154,20 +155,21 @@ impl Handler for ServerContext {
     }
 }
 
-fn infallible<T>(answer: Result<T, std::convert::Infallible>) -> T {
-    answer.unwrap_or_else(|never| match never {})
+fn infallible<T>(result: Result<T, std::convert::Infallible>) -> T {
+    result.unwrap_or_else(|never| match never {})
 }
 
-/// Which of the two faces a request speaks to.
+/// The API that a request targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ApiFace {
+enum ApiProtocol {
     Grpc,
     Rest,
 }
 
-impl ApiFace {
-    /// `application/grpc`, alone or with a message format or parameters; `application/grpc-web` is not gRPC.
-    fn of(headers: &HeaderMap) -> Self {
+impl ApiProtocol {
+    /// Detects `application/grpc`, alone or with a message format or parameters; `application/grpc-web` is
+    /// not gRPC.
+    fn from_headers(headers: &HeaderMap) -> Self {
         let content_type = headers
             .get(header::CONTENT_TYPE)
             .and_then(|value| value.to_str().ok());
@@ -189,8 +191,8 @@ impl ApiFace {
     }
 }
 
-/// The call of the controller that a request makes, for faults. None for the administrator's routes.
-fn method_of<B>(request: &Request<B>) -> Option<Method> {
+/// Returns the controller call of a request, for fault injection. `None` for the administrator routes.
+fn method_from_request<B>(request: &Request<B>) -> Option<Method> {
     let path = request.uri().path();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     Some(match (request.method().as_str(), parts.as_slice()) {

@@ -1,4 +1,4 @@
-//! The simulator as a service: what a client in the same process hands its requests to.
+//! The simulator as a tower service for clients in the same process.
 
 use std::fmt;
 use std::future::Future;
@@ -12,8 +12,8 @@ use tower::Service;
 
 use crate::server::{BrokenConnection, ServerContext};
 
-/// A simulator that serves its own process without a connection, beside those who connect: the same Pod, the same faults.
-/// Cheap to clone. A fault that breaks connections is an error of the call.
+/// Serves a simulator to its own process without a connection, with the same IPU-POD and faults as over the
+/// network. Cheap to clone. A fault that breaks connections is an error of the call.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -31,8 +31,8 @@ use crate::server::{BrokenConnection, ServerContext};
 pub struct SimulatorService(Arc<ServerContext>);
 
 impl SimulatorService {
-    pub(crate) fn new(front: &Arc<ServerContext>) -> Self {
-        Self(Arc::clone(front))
+    pub(crate) fn new(context: &Arc<ServerContext>) -> Self {
+        Self(Arc::clone(context))
     }
 }
 
@@ -52,12 +52,12 @@ impl Service<Request<Body>> for SimulatorService {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let front = Arc::clone(&self.0);
+        let context = Arc::clone(&self.0);
         Box::pin(async move {
-            if front.refuses_connections() {
+            if context.refuses_connections() {
                 return Err(BrokenConnection);
             }
-            front.answer(request).await
+            context.respond(request).await
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Starting and stopping a simulator in this process.
+//! Starts and stops a simulator in this process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,98 +22,99 @@ use crate::service::SimulatorService;
 use crate::state::{PodState, Settings, SimState};
 use crate::store::{Store, StoreError};
 
-/// The version that the simulated controller reports unless told otherwise.
+/// Default controller version.
 const DEFAULT_VERSION: &str = "1.18.0-sim";
 
-/// Why a simulator does not start.
+/// Errors of starting a simulator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The state file cannot be used.
-    #[error("open the state of the Pod")]
+    #[error("open the state of the IPU-POD")]
     State(#[source] StoreError),
-    /// TLS cannot be offered.
-    #[error("offer TLS")]
+    /// TLS cannot be configured.
+    #[error("configure TLS")]
     Tls(#[source] TlsError),
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("listen on {address}")]
     Listen {
-        /// Which address.
+        /// The listen address.
         address: SocketAddr,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }
 
-/// Where the state comes from and is kept.
+/// Source and storage of the state.
 #[derive(Debug)]
 enum StatePersistence {
-    /// Begins empty, ends with the process.
+    /// In memory, initially empty.
     Memory,
-    /// Begins with what a state file held, ends with the process.
+    /// In memory, initially a copy of a state file.
     Copy(Vec<u8>),
     /// In this file.
     File(PathBuf),
 }
 
-/// A simulator to be started.
+/// Builder of a [`Simulator`].
 #[derive(Debug)]
 #[must_use]
 pub struct SimulatorBuilder {
     topology: Topology,
     delay: Option<Duration>,
-    kept: StatePersistence,
+    persistence: StatePersistence,
     listen: SocketAddr,
     version: String,
     secure: Option<(TlsFiles, BTreeMap<String, String>)>,
 }
 
 impl SimulatorBuilder {
-    /// Create, reset and remove take this long. Without it: no time, or what the state file says.
+    /// Sets the duration of create, reset and remove. Defaults to zero, or to the value in the state file.
     pub const fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Keeps the state in this file, which is made if it does not exist and which several processes may serve at once.
-    /// Not for network file systems.
+    /// Stores the state in this file, which is created if missing and which several processes may serve at
+    /// once. Network file systems are not supported.
     pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.kept = StatePersistence::File(path.into());
+        self.persistence = StatePersistence::File(path.into());
         self
     }
 
-    /// Begins with what a state file holds, and keeps the state in memory: a Pod can be looked at, or its future tried, with
-    /// its file left alone.
+    /// Starts from the content of a state file and keeps the state in memory, so that the file stays
+    /// unchanged.
     pub fn state_copy(mut self, stored: impl Into<Vec<u8>>) -> Self {
-        self.kept = StatePersistence::Copy(stored.into());
+        self.persistence = StatePersistence::Copy(stored.into());
         self
     }
 
-    /// Listens here instead of on a free port of 127.0.0.1.
+    /// Sets the listen address; the default is a free port of 127.0.0.1.
     pub const fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
     }
 
-    /// Reports this as its version.
+    /// Sets the reported controller version.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();
         self
     }
 
-    /// Serves TLS only, asks clients for a certificate, and admits only these users, each with its access key, by the headers
-    /// `vipu-user-id` and `vipu-access-key` (names of this project: the real ones are not public).
+    /// Serves TLS only, requires a client certificate, and authenticates these users by access key. The
+    /// headers are `vipu-user-id` and `vipu-access-key`, names of this project: the real ones are not
+    /// public.
     pub fn secure(mut self, files: TlsFiles, users: BTreeMap<String, String>) -> Self {
         self.secure = Some((files, users));
         self
     }
 
-    /// The state, behind the calls of the controller.
+    /// Returns the controller operations over the configured state.
     fn api(&self) -> Result<Api, StartError> {
         let delays = self.delay.map(Settings::all);
         let settings = delays.unwrap_or(Settings::all(Duration::ZERO));
         let initial = SimState::new(self.topology.clone(), settings);
-        let store = match &self.kept {
+        let store = match &self.persistence {
             StatePersistence::Memory => Store::memory(initial),
             StatePersistence::Copy(stored) => {
                 Store::copy(stored, &initial, delays).map_err(StartError::State)?
@@ -125,8 +126,8 @@ impl SimulatorBuilder {
         Ok(Api::new(store, &self.version))
     }
 
-    /// Answers requests that are handed to it, without listening anywhere and without TLS. The users of
-    /// [`SimulatorBuilder::secure`] are asked for, their certificates are not.
+    /// Handles requests passed to it, without a listener and without TLS. The users of
+    /// [`SimulatorBuilder::secure`] are authenticated; client certificates are not required.
     ///
     /// # Errors
     ///
@@ -136,7 +137,7 @@ impl SimulatorBuilder {
         Ok(InProcess::new(api, self.secure.map(|(_, users)| users)))
     }
 
-    /// Starts to serve.
+    /// Starts serving.
     ///
     /// # Errors
     ///
@@ -156,11 +157,11 @@ impl SimulatorBuilder {
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let faults = Faults::default();
-        let front = Arc::new(ServerContext::new(&api, faults.clone(), users));
+        let context = Arc::new(ServerContext::new(&api, faults.clone(), users));
         let (stop, stopped) = watch::channel(());
-        let serving = tokio::spawn(ipu_serve::serve(listener, Arc::clone(&front), options, stopped));
+        let serving = tokio::spawn(ipu_serve::serve(listener, Arc::clone(&context), options, stopped));
         Ok(Simulator {
-            service: SimulatorService::new(&front),
+            service: SimulatorService::new(&context),
             api,
             faults,
             address,
@@ -170,7 +171,7 @@ impl SimulatorBuilder {
     }
 }
 
-/// A V-IPU controller that serves in this process until it is dropped or shut down. A state file stays.
+/// A V-IPU controller that serves in this process until it is dropped or shut down. A state file is kept.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -191,60 +192,62 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// A simulator of this topology, in memory, on a free port of 127.0.0.1, with operations that take no time.
+    /// Returns a builder for this topology: in memory, on a free port of 127.0.0.1, with zero operation
+    /// time.
     pub fn builder(topology: Topology) -> SimulatorBuilder {
         SimulatorBuilder {
             topology,
             delay: None,
-            kept: StatePersistence::Memory,
+            persistence: StatePersistence::Memory,
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             version: DEFAULT_VERSION.to_owned(),
             secure: None,
         }
     }
 
-    /// Where it listens.
+    /// Returns the listen address.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// What serves this process without a connection.
+    /// Returns a service for clients in this process.
     #[must_use]
     pub fn service(&self) -> SimulatorService {
         self.service.clone()
     }
 
-    /// The faults of this simulator, to be switched on and off.
+    /// Returns the injected faults.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.faults.clone()
     }
 
-    /// The Pod as it is now.
+    /// Returns the current state of the IPU-POD.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Storage`] if the state file cannot be read.
+    /// [`SimError::Storage`] if the state file cannot be read.
     pub fn state(&self) -> Result<PodState, SimError> {
         self.api.store().read(|state| Ok(state.pod()))
     }
 
-    /// The Pod as it is now, drawn as text: what `GET /sim/map` answers.
+    /// Renders the current state as text, as `GET /sim/map` does.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Storage`] if the state file cannot be read.
+    /// [`SimError::Storage`] if the state file cannot be read.
     pub fn map(&self) -> Result<String, SimError> {
         self.api.store().read(|state| Ok(crate::ascii_map::draw(state)))
     }
 
-    /// Stops to accept connections, lets open calls end for some seconds, and returns when nothing is served any more.
+    /// Stops accepting connections, lets open calls finish for some seconds, and returns when serving has
+    /// ended.
     pub async fn shutdown(mut self) {
-        // The receiver is gone only if serving has ended already.
+        // The receiver is closed only if serving has already ended.
         self.stop.send(()).ok();
         if let Err(error) = (&mut self.serving).await {
-            tracing::warn!(%error, "serving ended badly");
+            tracing::warn!(%error, "the server task failed");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The simulated controller as a pure state machine: the state at a time is a function of what was stored and of that
-//! time. Nothing here reads a clock, a file or the network.
+//! The simulated controller as a pure state machine: the state at a time is a function of the stored state
+//! and that time. Nothing here reads a clock, a file or the network.
 //!
 //! ```text
 //! create → (PENDING, CREATING) → (ACTIVE, IDLE) ⇄ reset (PENDING, RESETTING)
-//! any    → remove (REMOVED, REMOVING) → gone
+//! any    → remove (REMOVED, REMOVING) → deleted
 //! a bad IPU → (ERROR, FAILED) → automatic resets → (PENDING, RESETTING) → …
 //! ```
 
@@ -33,22 +33,23 @@ pub use queries::{PartitionView, PodState};
 
 use crate::hardware::Hardware;
 
-/// The version of the stored form that this build writes, and the only one that it reads.
+/// Format version that this build reads and writes.
 pub(crate) const FORMAT: u32 = 1;
 
-/// How long operations take, in milliseconds. Stored with the state, so that every process that serves it agrees.
+/// Durations of operations in milliseconds. Stored with the state, so that all processes that serve it
+/// agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Settings {
     pub(crate) create_ms: u64,
     pub(crate) reset_ms: u64,
     pub(crate) remove_ms: u64,
-    /// From a failure to the first automatic reset, and from one attempt to the next.
+    /// Time from a failure to the first automatic reset, and between attempts.
     pub(crate) auto_reset_ms: u64,
 }
 
 impl Settings {
-    /// Every operation takes `delay`.
+    /// Sets every duration to `delay`; automatic resets wait at least [`AUTO_RESET_MS`].
     pub(crate) fn all(delay: Duration) -> Self {
         let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         Self {
@@ -60,10 +61,10 @@ impl Settings {
     }
 }
 
-/// Long enough that a person who watches sees the error before it is repaired.
+/// Long enough for a person to see the error before the repair.
 const AUTO_RESET_MS: u64 = 1_000;
 
-/// What a partition is doing.
+/// The phase of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, tag = "phase")]
 pub(crate) enum Phase {
@@ -87,11 +88,11 @@ pub(crate) enum Phase {
     },
 }
 
-/// One partition as stored.
+/// A stored partition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct SimPartition {
-    /// In the API's own form, IPUs in routing order.
+    /// The specification in the API's form, with IPUs in routing order.
     pub(crate) spec: wire::PartitionSpec,
     pub(crate) phase: Phase,
     pub(crate) auto_reset: AutoReset,
@@ -100,7 +101,7 @@ pub(crate) struct SimPartition {
     pub(crate) last_auto_reset: Option<Timestamp>,
 }
 
-/// Whether the controller repairs a failed partition by itself.
+/// The automatic reset mode of a failed partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum AutoReset {
@@ -108,22 +109,22 @@ pub(crate) enum AutoReset {
     Off,
 }
 
-/// All that the controller knows.
+/// The complete state of the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct SimState {
     pub(crate) format: u32,
-    /// What the Pod was started with, to notice a file of another one.
+    /// The initial topology, to detect a file of another IPU-POD.
     pub(crate) origin: Topology,
     pub(crate) hardware: Hardware,
     pub(crate) settings: Settings,
-    /// Up to when everything that falls due has happened.
+    /// Time up to which all due events are applied.
     pub(crate) now: Timestamp,
     pub(crate) partitions: BTreeMap<PartitionId, SimPartition>,
 }
 
 impl SimState {
-    /// A Pod without partitions.
+    /// Creates a state without partitions.
     pub(crate) fn new(topology: Topology, settings: Settings) -> Self {
         Self {
             format: FORMAT,
@@ -135,23 +136,23 @@ impl SimState {
         }
     }
 
-    /// Where the IPUs of a partition are, in routing order.
-    pub(crate) fn places(&self, spec: &wire::PartitionSpec) -> Vec<IpuAddress> {
+    /// Returns the addresses of a partition's IPUs, in routing order.
+    pub(crate) fn ipu_addresses(&self, spec: &wire::PartitionSpec) -> Vec<IpuAddress> {
         let Ok(cluster) = ClusterId::new(spec.cluster_id.as_str()) else {
             return Vec::new();
         };
-        let place = |ipu: &wire::PartitionIpu| {
+        let resolve = |ipu: &wire::PartitionIpu| {
             self.hardware
                 .find(&cluster, ipu.ipulink_domain_topology_id, ipu.topology_id)
         };
-        spec.ipus.iter().filter_map(place).collect()
+        spec.ipus.iter().filter_map(resolve).collect()
     }
 
-    /// Which partition holds an IPU.
+    /// Returns the partition that holds an IPU.
     pub(crate) fn holder(&self, at: IpuAddress) -> Option<&PartitionId> {
         self.partitions
             .iter()
-            .find(|(_, held)| self.places(&held.spec).contains(&at))
+            .find(|(_, partition)| self.ipu_addresses(&partition.spec).contains(&at))
             .map(|(id, _)| id)
     }
 }

@@ -1,8 +1,9 @@
-//! Where the state is kept: in memory, or in a file that several processes serve at once and that survives kill -9.
+//! State storage: in memory, or in a file that several processes serve at once and that survives kill -9.
 //!
-//! A change is durable before it is answered: the whole state goes to a temporary file, fsync, rename, fsync of the
-//! directory, all under flock(2) on a side file. The file is never changed in place, so a reader needs no lock: it looks
-//! whether the path still names the file that it holds open, and reads the new one if not. Not for network file systems.
+//! A change is durable before its reply: the whole state goes to a temporary file, fsync, rename, fsync of
+//! the directory, all under flock(2) on a side file. The file is never changed in place, so a reader needs
+//! no lock. The reader checks whether the path still names the open file, and reads the new file if not.
+//! Network file systems are not supported.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -16,70 +17,70 @@ use ipu_core::Timestamp;
 use crate::error::SimError;
 use crate::state::{FORMAT, Settings, SimState};
 
-/// Why a state file cannot be used.
+/// Errors of using a state file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// A file cannot be read or written.
     #[error("{step} {}", path.display())]
     Io {
-        /// What was being done.
+        /// Failed operation.
         step: &'static str,
-        /// With which file.
+        /// Affected file.
         path: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file is not a state of this format.
-    #[error("read {} as the state of a simulated Pod", path.display())]
+    #[error("read {} as the state of a simulated IPU-POD", path.display())]
     Parse {
-        /// Which file.
+        /// The state file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Parse error.
         source: serde_json::Error,
     },
-    /// The file was written by another version.
+    /// Another version wrote the file.
     #[error("{} has format {found}, this build reads {FORMAT}: use the build that wrote it, or another file", path.display())]
     Format {
-        /// Which file.
+        /// The state file.
         path: PathBuf,
-        /// Its format.
+        /// Format version of the file.
         found: u32,
     },
-    /// The file holds a state that no sequence of calls leads to.
-    #[error("the state in {} contradicts itself: {contradiction}; restore the file, or use another one", path.display())]
+    /// The file holds a state that no sequence of calls can produce.
+    #[error("the state in {} is inconsistent: {contradiction}; restore the file, or use another one", path.display())]
     Contradiction {
-        /// Which file.
+        /// The state file.
         path: PathBuf,
-        /// What cannot be.
+        /// The inconsistency.
         contradiction: String,
     },
-    /// The file holds another Pod than the one asked for.
-    #[error("{} holds the topology {found}, not {asked}: ask for that one, or use another file", path.display())]
+    /// The file holds an IPU-POD with a different topology.
+    #[error("{} holds the topology {found}, not {requested}: request that topology, or use another file", path.display())]
     OtherTopology {
-        /// Which file.
+        /// The state file.
         path: PathBuf,
-        /// What it holds.
+        /// Topology in the file.
         found: String,
-        /// What was asked for.
-        asked: String,
+        /// Requested topology.
+        requested: String,
     },
 }
 
-/// The state and where it is kept.
+/// The state and its storage.
 pub(crate) struct Store {
     cache: Mutex<Cache>,
     file: Option<PathBuf>,
 }
 
-/// The state as last read, and the file that it was read from, held open so that its inode number cannot be used again.
+/// The state as last read, and its file, held open so that the inode number cannot be reused.
 struct Cache {
     state: SimState,
     read_from: Option<File>,
 }
 
 impl Store {
-    /// A state that ends with the process.
+    /// Creates a state in memory.
     pub(crate) const fn memory(state: SimState) -> Self {
         Self {
             cache: Mutex::new(Cache {
@@ -90,7 +91,7 @@ impl Store {
         }
     }
 
-    /// A state that ends with the process and begins as `stored`, which must be of the topology of `initial`.
+    /// Creates a state in memory from `stored`, which must have the topology of `initial`.
     pub(crate) fn copy(
         stored: &[u8],
         initial: &SimState,
@@ -98,13 +99,13 @@ impl Store {
     ) -> Result<Self, StoreError> {
         let path = Path::new("the copy");
         let mut state = parse(path, stored)?;
-        same_pod(path, &state, initial)?;
+        check_topology(path, &state, initial)?;
         state.settings = delays.unwrap_or(state.settings);
         Ok(Self::memory(state))
     }
 
-    /// The state in `path`, which is made from `initial` if it does not exist. `initial` must be of the same topology.
-    /// `delays` replace those of the file.
+    /// Opens the state in `path`, which is created from `initial` if missing. `initial` must have the same
+    /// topology. `delays` replace those of the file.
     pub(crate) fn open(
         path: PathBuf,
         initial: SimState,
@@ -113,7 +114,7 @@ impl Store {
         let _lock = lock(&path)?;
         let cache = if path.exists() {
             let (mut state, mut file) = read(&path)?;
-            same_pod(&path, &state, &initial)?;
+            check_topology(&path, &state, &initial)?;
             if let Some(settings) = delays.filter(|delays| *delays != state.settings) {
                 state.settings = settings;
                 file = write(&path, &state)?;
@@ -135,22 +136,27 @@ impl Store {
         })
     }
 
-    /// Whether calls may wait for a disk.
+    /// Returns whether calls may block on disk I/O.
     pub(crate) const fn blocks(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Looks at the state as it is now.
-    pub(crate) fn read<T>(&self, look: impl FnOnce(&SimState) -> Result<T, SimError>) -> Result<T, SimError> {
+    /// Reads the current state.
+    pub(crate) fn read<T>(
+        &self,
+        query: impl FnOnce(&SimState) -> Result<T, SimError>,
+    ) -> Result<T, SimError> {
         let mut cache = self.cache();
         if let Some(path) = &self.file {
-            cache.refresh(path).map_err(|error| storage("read", &error))?;
+            cache
+                .refresh(path)
+                .map_err(|error| storage_error("read", &error))?;
         }
         cache.state.advance(now());
-        look(&cache.state)
+        query(&cache.state)
     }
 
-    /// Changes the state; what `change` refuses, or what cannot be written, has not happened.
+    /// Changes the state. A change that is refused or cannot be written has no effect.
     pub(crate) fn change<T>(
         &self,
         change: impl FnOnce(&mut SimState, Timestamp) -> Result<T, SimError>,
@@ -158,35 +164,37 @@ impl Store {
         let mut cache = self.cache();
         let Some(path) = &self.file else {
             let mut next = cache.state.clone();
-            let answer = change(&mut next, now())?;
+            let result = change(&mut next, now())?;
             cache.state = next;
-            return Ok(answer);
+            return Ok(result);
         };
-        let _lock = lock(path).map_err(|error| storage("written", &error))?;
-        cache.refresh(path).map_err(|error| storage("read", &error))?;
+        let _lock = lock(path).map_err(|error| storage_error("written", &error))?;
+        cache
+            .refresh(path)
+            .map_err(|error| storage_error("read", &error))?;
         let mut next = cache.state.clone();
-        let answer = change(&mut next, now())?;
+        let result = change(&mut next, now())?;
         if next != cache.state {
-            cache.read_from = Some(write(path, &next).map_err(|error| storage("written", &error))?);
+            cache.read_from = Some(write(path, &next).map_err(|error| storage_error("written", &error))?);
             cache.state = next;
         }
-        Ok(answer)
+        Ok(result)
     }
 
-    /// A panic in a call leaves the state as it was before, because changes are made on a copy.
+    /// Locks the cache. A panic in a call leaves the state unchanged, because changes are made on a copy.
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Cache {
-    /// Reads the file again if another process has replaced it.
+    /// Reloads the file if another process has replaced it.
     fn refresh(&mut self, path: &Path) -> Result<(), StoreError> {
-        let seen = self.read_from.as_ref().map(File::metadata).transpose();
-        let seen = seen.map_err(|source| failed("look at", path, source))?;
-        let present = fs::metadata(path).map_err(|source| failed("look at", path, source))?;
-        let same = |seen: fs::Metadata| (seen.dev(), seen.ino()) == (present.dev(), present.ino());
-        if !seen.is_some_and(same) {
+        let opened = self.read_from.as_ref().map(File::metadata).transpose();
+        let opened = opened.map_err(|source| io_error("inspect", path, source))?;
+        let present = fs::metadata(path).map_err(|source| io_error("inspect", path, source))?;
+        let same = |opened: fs::Metadata| (opened.dev(), opened.ino()) == (present.dev(), present.ino());
+        if !opened.is_some_and(same) {
             let (state, file) = read(path)?;
             (self.state, self.read_from) = (state, Some(file));
         }
@@ -194,13 +202,14 @@ impl Cache {
     }
 }
 
-/// Milliseconds since the Unix epoch by the system's clock, which all processes that share a file see alike.
+/// Returns milliseconds since the Unix epoch by the system clock, which all processes that share a file
+/// use.
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn storage(step: &'static str, error: &StoreError) -> SimError {
+fn storage_error(step: &'static str, error: &StoreError) -> SimError {
     let source = std::error::Error::source(error)
         .map(|source| format!(": {source}"))
         .unwrap_or_default();
@@ -210,7 +219,7 @@ fn storage(step: &'static str, error: &StoreError) -> SimError {
     }
 }
 
-fn failed(step: &'static str, path: &Path, source: io::Error) -> StoreError {
+fn io_error(step: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::Io {
         step,
         path: path.to_owned(),
@@ -218,52 +227,52 @@ fn failed(step: &'static str, path: &Path, source: io::Error) -> StoreError {
     }
 }
 
-/// The path with `suffix` behind its name.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// Appends `suffix` to the file name.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Waits for the lock on the side file; it ends when the file is dropped or the process ends.
+/// Waits for the lock on the side file. The lock ends when the file is dropped or the process ends.
 fn lock(path: &Path) -> Result<File, StoreError> {
-    let side = beside(path, ".lock");
+    let side = with_suffix(path, ".lock");
     let open = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(&side);
-    let file = open.map_err(|source| failed("open", &side, source))?;
-    file.lock().map_err(|source| failed("lock", &side, source))?;
+    let file = open.map_err(|source| io_error("open", &side, source))?;
+    file.lock().map_err(|source| io_error("lock", &side, source))?;
     Ok(file)
 }
 
 fn read(path: &Path) -> Result<(SimState, File), StoreError> {
-    let mut file = File::open(path).map_err(|source| failed("open", path, source))?;
+    let mut file = File::open(path).map_err(|source| io_error("open", path, source))?;
     let mut text = Vec::new();
     file.read_to_end(&mut text)
-        .map_err(|source| failed("read", path, source))?;
+        .map_err(|source| io_error("read", path, source))?;
     Ok((parse(path, &text)?, file))
 }
 
-/// The state that `text`, the content of `path`, holds. Its version is looked at first.
+/// Parses `text`, the content of `path`. Checks its version first.
 fn parse(path: &Path, text: &[u8]) -> Result<SimState, StoreError> {
     #[derive(serde::Deserialize)]
     struct FileHeader {
         format: u32,
     }
-    let wrong = |source| StoreError::Parse {
+    let parse_error = |source| StoreError::Parse {
         path: path.to_owned(),
         source,
     };
-    let head: FileHeader = serde_json::from_slice(text).map_err(wrong)?;
-    if head.format != FORMAT {
+    let header: FileHeader = serde_json::from_slice(text).map_err(parse_error)?;
+    if header.format != FORMAT {
         return Err(StoreError::Format {
             path: path.to_owned(),
-            found: head.format,
+            found: header.format,
         });
     }
-    let state: SimState = serde_json::from_slice(text).map_err(wrong)?;
+    let state: SimState = serde_json::from_slice(text).map_err(parse_error)?;
     match state.find_inconsistency() {
         None => Ok(state),
         Some(contradiction) => Err(StoreError::Contradiction {
@@ -273,39 +282,39 @@ fn parse(path: &Path, text: &[u8]) -> Result<SimState, StoreError> {
     }
 }
 
-fn same_pod(path: &Path, found: &SimState, asked: &SimState) -> Result<(), StoreError> {
-    if found.origin == asked.origin {
+fn check_topology(path: &Path, found: &SimState, requested: &SimState) -> Result<(), StoreError> {
+    if found.origin == requested.origin {
         return Ok(());
     }
     Err(StoreError::OtherTopology {
         path: path.to_owned(),
         found: found.origin.to_string(),
-        asked: asked.origin.to_string(),
+        requested: requested.origin.to_string(),
     })
 }
 
-/// Replaces the file as one step that survives the end of the process and of the machine. The lock must be held.
+/// Replaces the file atomically and durably, also across a machine crash. The lock must be held.
 fn write(path: &Path, state: &SimState) -> Result<File, StoreError> {
-    let temporary = beside(path, ".new");
+    let temporary = with_suffix(path, ".new");
     let text = serde_json::to_vec(state).map_err(|source| StoreError::Parse {
         path: path.to_owned(),
         source,
     })?;
-    // Left behind by a crash, or a symbolic link that would lead to another file.
+    // Left over from a crash, or a symbolic link to another file.
     fs::remove_file(&temporary).ok();
-    let mut file = File::create_new(&temporary).map_err(|source| failed("create", &temporary, source))?;
+    let mut file = File::create_new(&temporary).map_err(|source| io_error("create", &temporary, source))?;
     file.write_all(&text)
-        .map_err(|source| failed("write", &temporary, source))?;
+        .map_err(|source| io_error("write", &temporary, source))?;
     file.sync_all()
-        .map_err(|source| failed("sync", &temporary, source))?;
-    fs::rename(&temporary, path).map_err(|source| failed("replace", path, source))?;
+        .map_err(|source| io_error("sync", &temporary, source))?;
+    fs::rename(&temporary, path).map_err(|source| io_error("replace", path, source))?;
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let opened = File::open(directory).map_err(|source| failed("open", directory, source))?;
+    let opened = File::open(directory).map_err(|source| io_error("open", directory, source))?;
     opened
         .sync_all()
-        .map_err(|source| failed("sync", directory, source))?;
+        .map_err(|source| io_error("sync", directory, source))?;
     Ok(file)
 }

@@ -1,4 +1,4 @@
-//! One Kubernetes: etcd, kube-apiserver, and what was asked for besides.
+//! One Kubernetes cluster: etcd, kube-apiserver, and the optional servers of its profile.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -21,15 +21,16 @@ use crate::server_flags::{AUDIT_POLICY, ServerPaths, audit_policy};
 use crate::state::ClusterState;
 use crate::tools::{Tool, Tools};
 
-/// The name of the controller manager.
+/// Name of the controller manager.
 const MANAGER: &str = "kube-controller-manager";
-/// The name of the scheduler.
+/// Name of the scheduler.
 const SCHEDULER: &str = "kube-scheduler";
 
-/// How often other ports are tried because somebody took one between its choice and its use.
-const TRIES: u32 = 4;
+/// Maximum attempts with other ports, because another process may take a port between its choice and its
+/// use.
+const MAX_ATTEMPTS: u32 = 4;
 
-/// A running API server with its etcd, and what was asked for besides.
+/// A running API server with its etcd, and the optional servers of its profile.
 pub struct Cluster {
     tools: Tools,
     directory: PathBuf,
@@ -40,11 +41,11 @@ pub struct Cluster {
     machine: Option<Machine>,
     etcd: Option<Server>,
     apiserver: Option<Server>,
-    /// All others. Those of a node end with its machine.
+    /// All other servers. Those of a node end with its machine.
     others: Vec<Server>,
-    removed_at_end: bool,
-    /// Given back when this ends.
-    place: Option<ClusterSlot>,
+    is_removed_on_drop: bool,
+    /// Released when the cluster ends.
+    slot: Option<ClusterSlot>,
 }
 
 #[derive(Clone, Copy)]
@@ -65,47 +66,47 @@ impl Cluster {
     pub fn start(
         tools: &Tools,
         directory: &Path,
-        life: ClusterLifetime,
+        lifetime: ClusterLifetime,
         durability: Durability,
     ) -> Result<Self, ClusterError> {
-        Self::start_with(tools, directory, Options::new(life).durability(durability))
+        Self::start_with(tools, directory, Options::new(lifetime).durability(durability))
     }
 
-    /// The same with options.
+    /// Starts a cluster with options, as [`Self::start`] does.
     ///
     /// # Errors
     ///
     /// [`ClusterError`].
     pub fn start_with(tools: &Tools, directory: &Path, options: Options) -> Result<Self, ClusterError> {
-        let mut last = None;
-        for _ in 0..TRIES {
+        let mut last_error = None;
+        for _ in 0..MAX_ATTEMPTS {
             if directory.exists() {
                 fs::remove_dir_all(directory)
                     .map_err(|error| ClusterError::step("empty a directory", error))?;
             }
             fs::create_dir_all(directory.join("logs"))
-                .map_err(|error| ClusterError::step("make a directory", error))?;
+                .map_err(|error| ClusterError::step("create a directory", error))?;
             let mut cluster = Self::prepare(tools, directory, options)?;
             match cluster.start_all() {
                 Ok(()) => return Ok(cluster),
                 Err(ClusterError::NotReady { log, detail, name })
                     if log.contains("address already in use") =>
                 {
-                    cluster.end();
-                    last = Some(ClusterError::NotReady { name, detail, log });
+                    cluster.shut_down();
+                    last_error = Some(ClusterError::NotReady { name, detail, log });
                 }
                 Err(error) => {
-                    cluster.end();
+                    cluster.shut_down();
                     return Err(error);
                 }
             }
         }
-        Err(last.unwrap_or_else(|| ClusterError::step("start a cluster", "no port was free")))
+        Err(last_error.unwrap_or_else(|| ClusterError::step("start a cluster", "no port is free")))
     }
 
     fn prepare(tools: &Tools, directory: &Path, options: Options) -> Result<Self, ClusterError> {
         let machine = match options.extent {
-            ClusterProfile::Node => Some(Machine::make(directory, options.life)?),
+            ClusterProfile::Node => Some(Machine::make(directory, options.lifetime)?),
             ClusterProfile::ApiServer | ClusterProfile::Controllers => None,
         };
         let address = IpAddr::V4(machine.as_ref().map_or(Ipv4Addr::LOCALHOST, Machine::address));
@@ -120,13 +121,13 @@ impl Cluster {
             etcd: None,
             apiserver: None,
             others: Vec::new(),
-            removed_at_end: false,
-            place: None,
+            is_removed_on_drop: false,
+            slot: None,
         })
     }
 
     fn start_all(&mut self) -> Result<(), ClusterError> {
-        // The API server shows itself to kubelets as the administrator.
+        // The API server authenticates to kubelets as the administrator.
         self.user("admin", &["system:masters"])?;
         self.start_etcd()?;
         self.start_apiserver()?;
@@ -139,37 +140,38 @@ impl Cluster {
         self.record()
     }
 
-    /// The address of the API server.
+    /// Returns the URL of the API server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://{}:{}", self.address, self.ports.api)
     }
 
-    /// The configuration of an administrator, for `KUBECONFIG`.
+    /// Returns the administrator's configuration, for `KUBECONFIG`.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.directory.join("admin.kubeconfig")
     }
 
-    /// The certificate of the authority that everything here trusts, in PEM.
+    /// Returns the certificate of the cluster's authority, in PEM.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         self.pki.ca_pem()
     }
 
-    /// The directory of its files; `logs/` is in it.
+    /// Returns the directory of the cluster's files; `logs/` is in it.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The address at which the cluster's own processes and Kubernetes Pods reach this process: a webhook in a test, say.
+    /// Returns the address at which the cluster's processes and Pods reach this process, such as a webhook
+    /// in a test.
     #[must_use]
     pub fn host_address(&self) -> IpAddr {
         IpAddr::V4(self.machine.as_ref().map_or(Ipv4Addr::LOCALHOST, Machine::host))
     }
 
-    /// Makes an image known to the node; Kubernetes Pods name it, and nothing is pulled.
+    /// Loads an image into the node, so that Pods can use it without a pull.
     ///
     /// # Errors
     ///
@@ -178,7 +180,7 @@ impl Cluster {
         self.node()?.load(image)
     }
 
-    /// Makes the configuration of a user in groups, who may do what RBAC says.
+    /// Writes a kubeconfig for a user in groups, with the permissions that RBAC grants.
     ///
     /// # Errors
     ///
@@ -202,11 +204,11 @@ impl Cluster {
         Ok(path)
     }
 
-    /// Runs `kubectl` as the administrator and answers what it prints.
+    /// Runs `kubectl` as the administrator and returns its output.
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Step`] with what it complains of.
+    /// [`ClusterError::Step`] with the error output.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String, ClusterError> {
         let mut command = Command::new(self.tools.path(Tool::Kubectl));
         command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments);
@@ -222,14 +224,14 @@ impl Cluster {
         }
     }
 
-    /// Kills etcd, as a crash of the process does; the API server goes on without it.
+    /// Kills etcd, as a process crash does; the API server continues without it.
     pub fn kill_etcd(&mut self) {
         if let Some(server) = self.etcd.take() {
             server.kill();
         }
     }
 
-    /// Starts the API server again, and waits until it is ready.
+    /// Restarts the API server, and waits until it is ready.
     ///
     /// # Errors
     ///
@@ -238,14 +240,14 @@ impl Cluster {
         let policy = audit_policy(&self.directory);
         fs::write(&policy, AUDIT_POLICY)
             .map_err(|error| ClusterError::step(format!("write {}", policy.display()), error))?;
-        let arguments = self.facts().apiserver(self.ports.api);
+        let arguments = self.server_paths().apiserver(self.ports.api);
         let server = self.launch("kube-apiserver", Tool::KubeApiserver, &arguments)?;
         self.wait_secure(&server, self.ports.api, "/readyz")?;
         self.apiserver = Some(server);
         Ok(())
     }
 
-    /// Writes all that etcd holds now into `file`.
+    /// Writes a snapshot of etcd into `file`.
     ///
     /// # Errors
     ///
@@ -258,8 +260,8 @@ impl Cluster {
         run(command).map(drop)
     }
 
-    /// Ends both servers, puts back what etcd held when `file` was written, and starts them again. The versions of objects
-    /// go back, too: this is what a person gets who restores a backup in a hurry.
+    /// Stops both servers, restores the snapshot `file`, and starts them again. The versions of objects go
+    /// back too, as after a hasty restore of a backup.
     ///
     /// # Errors
     ///
@@ -283,14 +285,14 @@ impl Cluster {
         self.record()
     }
 
-    /// Removes the directory when the cluster is dropped, unless that happens in a panic: then its logs are of use.
-    pub(crate) fn remove_at_end(&mut self) {
-        self.removed_at_end = true;
+    /// Removes the directory when the cluster is dropped. After a panic the directory is kept for its logs.
+    pub(crate) fn remove_on_drop(&mut self) {
+        self.is_removed_on_drop = true;
     }
 
-    /// Keeps `place` until this cluster has ended.
-    pub(crate) fn takes(&mut self, place: ClusterSlot) {
-        self.place = Some(place);
+    /// Holds `slot` until this cluster has ended.
+    pub(crate) fn hold_slot(&mut self, slot: ClusterSlot) {
+        self.slot = Some(slot);
     }
 
     fn halt(&mut self) {
@@ -298,7 +300,7 @@ impl Cluster {
         self.kill_etcd();
     }
 
-    fn end(&mut self) {
+    fn shut_down(&mut self) {
         if let Some(machine) = self.machine.take() {
             machine.end();
         }
@@ -308,13 +310,13 @@ impl Cluster {
         self.halt();
     }
 
-    /// Starts etcd again with what it had, and waits until it is ready.
+    /// Restarts etcd with its data, and waits until it is ready.
     ///
     /// # Errors
     ///
     /// [`ClusterError`].
     pub fn start_etcd(&mut self) -> Result<(), ClusterError> {
-        let arguments = self.facts().etcd(&self.etcd_data(), &self.peer_url());
+        let arguments = self.server_paths().etcd(&self.etcd_data(), &self.peer_url());
         let server = self.launch("etcd", Tool::Etcd, &arguments)?;
         let address = SocketAddr::new(self.address, self.ports.etcd);
         wait(&server, || http::get(address, "/health", None))?;
@@ -322,41 +324,42 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts controller manager and scheduler again if they have ended, which they do when the API server is away for long or
-    /// its answers are lost: whoever runs a cluster starts them again, too. The names of those that had.
+    /// Restarts the controller manager and the scheduler if they have ended, and returns their names. Both
+    /// exit when the API server is unavailable for long or its responses are lost; production clusters
+    /// restart them, too.
     ///
     /// # Errors
     ///
     /// [`ClusterError`].
     pub fn revive(&mut self) -> Result<Vec<&'static str>, ClusterError> {
-        let mut revived = Vec::new();
+        let mut restarted_names = Vec::new();
         for position in 0..self.others.len() {
-            let ended = &self.others[position];
-            let name = ended.name();
-            if !ended.has_ended() {
+            let server = &self.others[position];
+            let name = server.name();
+            if !server.has_ended() {
                 continue;
             }
-            let again = match name {
+            let restarted = match name {
                 MANAGER => self.start_manager()?,
                 SCHEDULER => self.start_scheduler()?,
                 _ => continue,
             };
-            self.others[position] = again;
-            revived.push(name);
+            self.others[position] = restarted;
+            restarted_names.push(name);
         }
-        Ok(revived)
+        Ok(restarted_names)
     }
 
     fn start_manager(&self) -> Result<Server, ClusterError> {
         let user = self.user("system:kube-controller-manager", &[])?;
         let port = self.ports.controller_manager;
-        let arguments = self.facts().controller_manager(&user, port);
+        let arguments = self.server_paths().controller_manager(&user, port);
         self.launch(MANAGER, Tool::KubeControllerManager, &arguments)
     }
 
     fn start_scheduler(&self) -> Result<Server, ClusterError> {
         let user = self.user("system:kube-scheduler", &[])?;
-        let arguments = self.facts().scheduler(&user, self.ports.scheduler);
+        let arguments = self.server_paths().scheduler(&user, self.ports.scheduler);
         self.launch(SCHEDULER, Tool::KubeScheduler, &arguments)
     }
 
@@ -365,7 +368,7 @@ impl Cluster {
         let ports = self.ports;
         self.wait_secure(&manager, ports.controller_manager, "/healthz")?;
         self.wait_secure(&scheduler, ports.scheduler, "/healthz")?;
-        // Without it no Kubernetes Pod is accepted in the namespace that everybody begins with.
+        // Without it, the default namespace admits no Pod.
         self.wait_for(
             &manager,
             &["--for=create", "serviceaccount/default", "--namespace=default"],
@@ -403,35 +406,35 @@ impl Cluster {
         let machine = self
             .machine
             .as_ref()
-            .ok_or_else(|| ClusterError::step("use the node", "this cluster has none"))?;
+            .ok_or_else(|| ClusterError::step("use the node", "this cluster has no node"))?;
         Ok(node::NodeSandbox {
             machine,
             tools: &self.tools,
             directory: &self.directory,
-            life: self.options.life,
+            lifetime: self.options.lifetime,
         })
     }
 
-    /// Waits until this is answered with success.
+    /// Waits until `path` returns success.
     fn wait_secure(&self, server: &Server, port: u16, path: &str) -> Result<(), ClusterError> {
-        let tls = http::trusting(self.pki.ca_pem())
+        let tls = http::client_config(self.pki.ca_pem())
             .map_err(|error| ClusterError::step("trust the cluster's authority", error))?;
         let address = SocketAddr::new(self.address, port);
         wait(server, || http::get(address, path, Some(&tls)))
     }
 
-    /// Waits for what `server` is to bring about.
-    fn wait_for(&self, server: &Server, words: &[&str]) -> Result<(), ClusterError> {
-        let mut all = vec!["wait", "--timeout=2s"];
-        all.extend_from_slice(words);
+    /// Waits with `kubectl wait` for a condition that `server` establishes.
+    fn wait_for(&self, server: &Server, arguments: &[&str]) -> Result<(), ClusterError> {
+        let mut command = vec!["wait", "--timeout=2s"];
+        command.extend_from_slice(arguments);
         wait(server, || {
-            self.kubectl(&all)
+            self.kubectl(&command)
                 .map(|text| (200, text))
                 .map_err(std::io::Error::other)
         })
     }
 
-    fn facts(&self) -> ServerPaths<'_> {
+    fn server_paths(&self) -> ServerPaths<'_> {
         ServerPaths {
             options: self.options,
             address: self.address,
@@ -443,19 +446,19 @@ impl Cluster {
 
     fn launch(&self, name: &'static str, tool: Tool, arguments: &[String]) -> Result<Server, ClusterError> {
         let log = self.directory.join("logs").join(format!("{name}.log"));
-        let within = self.machine.as_ref().map(Machine::network).unwrap_or_default();
+        let wrapper = self.machine.as_ref().map(Machine::network).unwrap_or_default();
         Server::start(
             name,
-            &within,
+            &wrapper,
             &self.tools.path(tool),
             arguments,
             &log,
-            self.options.life,
+            self.options.lifetime,
         )
     }
 
     fn record(&self) -> Result<(), ClusterError> {
-        if self.options.life == ClusterLifetime::WithThisProcess {
+        if self.options.lifetime == ClusterLifetime::WithThisProcess {
             return Ok(());
         }
         let first = self.machine.as_ref().map(Machine::first);
@@ -489,23 +492,23 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if self.options.life == ClusterLifetime::UntilStopped {
+        if self.options.lifetime == ClusterLifetime::UntilStopped {
             return;
         }
-        self.end();
-        self.place = None;
-        if self.removed_at_end && !std::thread::panicking() {
-            // What stays is swept by the next one.
+        self.shut_down();
+        self.slot = None;
+        if self.is_removed_on_drop && !std::thread::panicking() {
+            // A later start sweeps leftover files.
             let _ = fs::remove_dir_all(&self.directory);
         }
     }
 }
 
 impl Ports {
-    /// Some that are free now.
+    /// Chooses ports that are free now.
     fn choose() -> Result<Self, ClusterError> {
         let failed = |error: std::io::Error| ClusterError::step("find free ports", error);
-        // All are held until all are chosen, so that they differ.
+        // All ports are held until all are chosen, so that they differ.
         let mut listeners = Vec::new();
         let mut ports = Vec::new();
         for _ in 0..5 {

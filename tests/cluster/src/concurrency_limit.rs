@@ -1,32 +1,32 @@
-//! How many clusters run at a time: a machine of two cores and some GiB has to be enough for all tests of a crate.
+//! Limit of concurrent clusters, so that a machine of two cores and some GiB can run all tests of a crate.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// How many clusters of tests of their own run at a time in one process, besides the shared one: each takes half a GiB, and
-/// all of a core until it is ready.
-const PLACES: usize = 2;
+/// Maximum number of concurrent private clusters per process, besides the shared one. Each takes half a
+/// GiB, and a full core until it is ready.
+const MAX_PRIVATE_CLUSTERS: usize = 2;
 
-static TAKEN: Mutex<usize> = Mutex::new(0);
-static GIVEN_BACK: Condvar = Condvar::new();
+static USED: Mutex<usize> = Mutex::new(0);
+static RELEASED: Condvar = Condvar::new();
 
-/// The right to run a cluster; it is given back when this is dropped.
+/// A permit to run a cluster, released on drop.
 pub(crate) struct ClusterSlot(());
 
 impl ClusterSlot {
-    /// Waits for one.
+    /// Waits for a free slot.
     pub(crate) fn wait() -> Self {
-        let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = GIVEN_BACK
-            .wait_while(taken, |taken| *taken >= PLACES)
+        let used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = RELEASED
+            .wait_while(used, |used| *used >= MAX_PRIVATE_CLUSTERS)
             .unwrap_or_else(PoisonError::into_inner);
-        *taken += 1;
+        *used += 1;
         Self(())
     }
 }
 
 impl Drop for ClusterSlot {
     fn drop(&mut self) {
-        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        GIVEN_BACK.notify_one();
+        *USED.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        RELEASED.notify_one();
     }
 }

@@ -1,39 +1,39 @@
-//! What can go wrong with a cluster for tests.
+//! Errors of test clusters.
 
 use std::path::PathBuf;
 
-/// Why a cluster could not be had, or did not do what it was asked to.
+/// Errors of starting or operating a cluster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// A program is not where it is looked for.
+    /// A program is missing.
     #[error("{} is missing: run `cargo xtask cluster build`", .0.display())]
     Missing(PathBuf),
-    /// A node cannot be had on this machine.
-    #[error("no node: {0}")]
+    /// This machine does not support a node.
+    #[error("this machine cannot run a node: {0}")]
     NoNode(String),
     /// A program cannot be built.
     #[error("cannot build {what}: {detail}")]
     Build {
-        /// Which programs.
+        /// The programs.
         what: String,
-        /// What was said.
+        /// Output of the build.
         detail: String,
     },
     /// A step failed.
     #[error("cannot {step}: {detail}")]
     Step {
-        /// What was being done.
+        /// The failed step.
         step: String,
-        /// Why it failed.
+        /// Reason of the failure.
         detail: String,
     },
     /// A server ended, or did not become ready in time.
     #[error("{name} is not ready: {detail}; the end of its log:\n{log}")]
     NotReady {
-        /// Which server.
+        /// The server.
         name: &'static str,
-        /// What was seen last.
+        /// Last observed status.
         detail: String,
         /// The end of its log.
         log: String,
@@ -41,7 +41,7 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// A step that failed because of `error`.
+    /// Returns the error of a step that failed because of `error`.
     pub(crate) fn step(step: impl Into<String>, error: impl std::fmt::Display) -> Self {
         Self::Step {
             step: step.into(),

@@ -1,5 +1,6 @@
-//! Nodes that are objects only: Kubernetes Pods that are bound to them are said to run, and nothing does. For what is about
-//! objects and their number, on a cluster of [`ClusterProfile::Controllers`](crate::ClusterProfile::Controllers).
+//! Fake nodes (KWOK-style): Pods that are bound to them report the status of running Pods, but no container
+//! runs. They serve tests of objects and their number, on a cluster of
+//! [`ClusterProfile::Controllers`](crate::ClusterProfile::Controllers).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,38 +17,38 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-/// How often each node says that it is there: well within the 40 s after which it is taken for dead.
-const HEARTBEAT: Duration = Duration::from_secs(10);
-/// How many calls are made at a time.
+/// Interval of node heartbeats: well below the 40 s after which a node counts as dead.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of concurrent API calls.
 const MAX_CONCURRENT_UPDATES: usize = 16;
-/// How many Kubernetes Pods a node takes.
-const PODS: &str = "5000";
+/// Pod capacity of a node.
+const POD_CAPACITY: &str = "5000";
 
-/// How the containers of a Kubernetes Pod end.
+/// End of a Pod's containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerEnd {
-    /// Not before it is deleted.
+    /// Containers run until the Pod is deleted.
     Never,
-    /// By themselves.
+    /// Containers exit by themselves.
     After {
-        /// So long after they started.
+        /// Time from start to exit.
         time: Duration,
-        /// With this exit code, all of them.
+        /// Exit code of all containers.
         exit_code: u8,
     },
 }
 
-/// What the nodes are and what they do.
+/// Configuration of the fake nodes.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct FakeOptions {
-    /// How many there are.
+    /// Number of nodes.
     pub nodes: u32,
-    /// Their labels besides their names.
+    /// Node labels besides the hostname.
     pub labels: BTreeMap<String, String>,
-    /// How long a Kubernetes Pod takes from being bound to being ready.
+    /// Time from binding to readiness of a Pod.
     pub start: Duration,
-    /// How a Kubernetes Pod ends.
+    /// Returns the end of a Pod's containers.
     pub life: Arc<dyn Fn(&Value) -> ContainerEnd + Send + Sync>,
 }
 
@@ -62,14 +63,14 @@ impl Default for FakeOptions {
     }
 }
 
-/// Nodes that are there as long as this is.
+/// Fake nodes, which exist until this value is dropped.
 #[derive(Debug)]
 pub struct FakeNodes {
     tasks: Vec<JoinHandle<()>>,
     silent: SilentNodes,
 }
 
-/// The names of the nodes that nothing is heard of any more.
+/// Names of the nodes that have fallen silent.
 type SilentNodes = Arc<Mutex<HashSet<String>>>;
 
 impl Drop for FakeNodes {
@@ -79,11 +80,11 @@ impl Drop for FakeNodes {
 }
 
 impl FakeNodes {
-    /// Registers the nodes and begins to play their kubelets.
+    /// Registers the nodes and starts simulating their kubelets.
     ///
     /// # Errors
     ///
-    /// What the API server answers.
+    /// The API server's error.
     pub async fn start(client: Client, options: FakeOptions) -> Result<Self, kube::Error> {
         let names: Vec<String> = (0..options.nodes)
             .map(|number| format!("fake-{number}"))
@@ -93,21 +94,21 @@ impl FakeNodes {
             renew(&client, name).await?;
         }
         let silent = SilentNodes::default();
-        let heartbeats = tokio::spawn(beat(client.clone(), names, Arc::clone(&silent)));
-        let kubelets = tokio::spawn(play(client, options, Arc::clone(&silent)));
+        let heartbeats = tokio::spawn(send_heartbeats(client.clone(), names, Arc::clone(&silent)));
+        let kubelets = tokio::spawn(run_kubelets(client, options, Arc::clone(&silent)));
         Ok(Self {
             tasks: vec![heartbeats, kubelets],
             silent,
         })
     }
 
-    /// From now on nothing is heard of the node `name`: it sends no heartbeats, starts nothing, and hears of no deletion.
+    /// Makes the node `name` silent: it sends no heartbeats, starts nothing, and ignores deletions.
     pub fn fall_silent(&self, name: &str) {
-        names_in(&self.silent).insert(name.to_owned());
+        lock_names(&self.silent).insert(name.to_owned());
     }
 }
 
-fn names_in(silent: &SilentNodes) -> MutexGuard<'_, HashSet<String>> {
+fn lock_names(silent: &SilentNodes) -> MutexGuard<'_, HashSet<String>> {
     silent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -131,7 +132,7 @@ fn nodes(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource("", "Node", "nodes"))
 }
 
-/// What a node in good health says of itself.
+/// Returns the conditions of a healthy node.
 fn conditions() -> Value {
     let condition = |(kind, status)| {
         json!({
@@ -151,18 +152,18 @@ fn conditions() -> Value {
 async fn register(client: &Client, name: &str, labels: &BTreeMap<String, String>) -> Result<(), kube::Error> {
     let mut labels = labels.clone();
     labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
-    let room = json!({"cpu": "10000", "memory": "10000Gi", "pods": PODS});
+    let capacity = json!({"cpu": "10000", "memory": "10000Gi", "pods": POD_CAPACITY});
     let node = object(json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": labels},
         "status": {
-            "capacity": room, "allocatable": room,
+            "capacity": capacity, "allocatable": capacity,
             "conditions": conditions(),
         },
     }))?;
     match nodes(client).create(&PostParams::default(), &node).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(kube::Error::Api(response)) if response.code == 409 => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -188,45 +189,46 @@ async fn renew(client: &Client, name: &str) -> Result<(), kube::Error> {
         .map(drop)
 }
 
-/// A node that was taken for dead, because nobody could hear it, is dead until it says of itself that it is not.
+/// Restores the conditions of a node that was marked dead; only the node itself can report that it is
+/// alive.
 async fn recover(client: &Client, name: &str) -> Result<(), kube::Error> {
     let nodes = nodes(client);
     let node = nodes.get(name).await?;
-    let known = node.data["status"]["conditions"].as_array();
-    let is_ready = |known: &Value| known["type"] == "Ready" && known["status"] == "True";
-    if known.into_iter().flatten().any(is_ready) {
+    let reported = node.data["status"]["conditions"].as_array();
+    let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    if reported.into_iter().flatten().any(is_ready) {
         return Ok(());
     }
-    let status = json!({"status": {"conditions": conditions()}});
-    let how = PatchParams::default();
+    let patch = json!({"status": {"conditions": conditions()}});
+    let params = PatchParams::default();
     nodes
-        .patch_status(name, &how, &Patch::Strategic(&status))
+        .patch_status(name, &params, &Patch::Strategic(&patch))
         .await
         .map(drop)
 }
 
-async fn beat(client: Client, names: Vec<String>, silent: SilentNodes) {
+async fn send_heartbeats(client: Client, names: Vec<String>, silent: SilentNodes) {
     loop {
-        tokio::time::sleep(HEARTBEAT).await;
+        tokio::time::sleep(HEARTBEAT_INTERVAL).await;
         for name in &names {
-            if names_in(&silent).contains(name) {
+            if lock_names(&silent).contains(name) {
                 continue;
             }
-            // It is renewed again long before anybody misses it.
+            // A failed call is harmless: the next renewal comes well before the lease expires.
             let _ = renew(&client, name).await;
             let _ = recover(&client, name).await;
         }
     }
 }
 
-/// Watches what is bound to a node, and lets each Kubernetes Pod live.
-async fn play(client: Client, options: FakeOptions, silent: SilentNodes) {
+/// Watches Pods bound to a node, and simulates the kubelet for each.
+async fn run_kubelets(client: Client, options: FakeOptions, silent: SilentNodes) {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &pods());
     let bound = watcher::Config::default().fields("spec.nodeName!=");
-    let mut told = std::pin::pin!(watcher::watcher(all, bound).default_backoff());
+    let mut events = std::pin::pin!(watcher::watcher(all, bound).default_backoff());
     let calls = Arc::new(Semaphore::new(MAX_CONCURRENT_UPDATES));
     let mut started: HashSet<String> = HashSet::new();
-    while let Some(event) = told.next().await {
+    while let Some(event) = events.next().await {
         let pod = match event {
             Ok(Event::Apply(pod) | Event::InitApply(pod)) => pod,
             Ok(Event::Delete(pod)) => {
@@ -236,7 +238,7 @@ async fn play(client: Client, options: FakeOptions, silent: SilentNodes) {
             Ok(Event::Init | Event::InitDone) | Err(_) => continue,
         };
         let node = pod.data["spec"]["nodeName"].as_str().unwrap_or_default();
-        if names_in(&silent).contains(node) {
+        if lock_names(&silent).contains(node) {
             continue;
         }
         let (Some(name), Some(namespace), Some(uid)) =
@@ -259,21 +261,21 @@ async fn play(client: Client, options: FakeOptions, silent: SilentNodes) {
             "spec": pod.data["spec"],
         });
         if pod.data["status"]["phase"] == "Pending" && started.insert(kubelet.uid.clone()) {
-            let ends = (options.life)(&data);
-            tokio::spawn(kubelet.run(data, options.start, ends));
+            let container_end = (options.life)(&data);
+            tokio::spawn(kubelet.run(data, options.start, container_end));
         }
     }
 }
 
-/// What a kubelet tells the API server.
+/// A call of the kubelet to the API server.
 enum KubeletCall {
-    /// This status.
-    Say(Value),
-    /// That nothing is left of it.
-    Remove,
+    /// Update the status.
+    UpdateStatus(Value),
+    /// Delete the Pod.
+    DeletePod,
 }
 
-/// What plays the kubelet for one Kubernetes Pod.
+/// The simulated kubelet of one Pod.
 struct Kubelet {
     pods: Api<DynamicObject>,
     calls: Arc<Semaphore>,
@@ -282,117 +284,125 @@ struct Kubelet {
 }
 
 impl Kubelet {
-    async fn run(self, pod: Value, start: Duration, ends: ContainerEnd) {
+    async fn run(self, pod: Value, start: Duration, container_end: ContainerEnd) {
         if !start.is_zero() {
             tokio::time::sleep(start).await;
         }
-        let began = now();
-        self.insist(&KubeletCall::Say(running(&pod, &began))).await;
-        if let ContainerEnd::After { time, exit_code } = ends {
+        let started_at = now();
+        self.call_with_retries(&KubeletCall::UpdateStatus(running_status(&pod, &started_at)))
+            .await;
+        if let ContainerEnd::After { time, exit_code } = container_end {
             tokio::time::sleep(time).await;
-            self.insist(&KubeletCall::Say(ended(&pod, &began, exit_code)))
-                .await;
+            self.call_with_retries(&KubeletCall::UpdateStatus(ended_status(
+                &pod,
+                &started_at,
+                exit_code,
+            )))
+            .await;
         }
     }
 
     async fn remove(self) {
-        self.insist(&KubeletCall::Remove).await;
+        self.call_with_retries(&KubeletCall::DeletePod).await;
     }
 
-    /// Calls until it is answered; what is gone, or another one of the name, is not this one's.
-    async fn insist(&self, call: &KubeletCall) {
+    /// Retries until the call succeeds. A missing Pod, or another Pod of the same name, ends the retries.
+    async fn call_with_retries(&self, call: &KubeletCall) {
         for _ in 0..1000 {
             let Ok(permit) = self.calls.acquire().await else {
                 return;
             };
             match self.call(call).await {
                 Ok(()) => return,
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => return,
+                Err(kube::Error::Api(response)) if matches!(response.code, 404 | 409 | 422) => return,
                 Err(_) => {}
             }
             drop(permit);
-            // The API server is not there, or has too much to do.
+            // The API server is unavailable or overloaded.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
     async fn call(&self, call: &KubeletCall) -> Result<(), kube::Error> {
         match call {
-            KubeletCall::Say(status) => {
-                let patch = Patch::Strategic(json!({"metadata": {"uid": self.uid}, "status": status}));
-                let how = PatchParams::default();
-                self.pods.patch_status(&self.name, &how, &patch).await.map(drop)
+            KubeletCall::UpdateStatus(pod_status) => {
+                let patch = Patch::Strategic(json!({"metadata": {"uid": self.uid}, "status": pod_status}));
+                let params = PatchParams::default();
+                self.pods
+                    .patch_status(&self.name, &params, &patch)
+                    .await
+                    .map(drop)
             }
-            KubeletCall::Remove => {
-                let mut at_once = DeleteParams::default().grace_period(0);
-                at_once.preconditions = Some(Preconditions {
+            KubeletCall::DeletePod => {
+                let mut params = DeleteParams::default().grace_period(0);
+                params.preconditions = Some(Preconditions {
                     uid: Some(self.uid.clone()),
                     resource_version: None,
                 });
-                self.pods.delete(&self.name, &at_once).await.map(drop)
+                self.pods.delete(&self.name, &params).await.map(drop)
             }
         }
     }
 }
 
-fn names<'a>(pod: &'a Value, which: &str) -> Vec<&'a Value> {
-    pod["spec"][which]
+fn containers_in<'a>(pod: &'a Value, field: &str) -> Vec<&'a Value> {
+    pod["spec"][field]
         .as_array()
         .map(|all| all.iter().collect())
         .unwrap_or_default()
 }
 
-fn container(of: &Value, state: &Value, ready: bool) -> Value {
+fn container_status(spec: &Value, state: &Value, ready: bool) -> Value {
     json!({
-        "name": of["name"], "image": of["image"], "imageID": "", "containerID": "fake://0",
+        "name": spec["name"], "image": spec["image"], "imageID": "", "containerID": "fake://0",
         "ready": ready, "started": ready, "restartCount": 0, "state": state,
     })
 }
 
-fn done(of: &Value, began: &str, exit_code: u8) -> Value {
+fn terminated_container(spec: &Value, started_at: &str, exit_code: u8) -> Value {
     let reason = if exit_code == 0 { "Completed" } else { "Error" };
     let state = json!({"terminated": {
-        "exitCode": exit_code, "reason": reason, "startedAt": began, "finishedAt": now(), "containerID": "fake://0",
+        "exitCode": exit_code, "reason": reason, "startedAt": started_at, "finishedAt": now(), "containerID": "fake://0",
     }});
-    container(of, &state, false)
+    container_status(spec, &state, false)
 }
 
-fn status(pod: &Value, phase: &str, began: &str, containers: &[Value], ready: bool) -> Value {
-    let truth = if ready { "True" } else { "False" };
+fn pod_status(pod: &Value, phase: &str, started_at: &str, containers: &[Value], ready: bool) -> Value {
+    let ready_text = if ready { "True" } else { "False" };
     let condition =
         |kind: &str, status: &str| json!({"type": kind, "status": status, "lastTransitionTime": now()});
-    let first: Vec<Value> = names(pod, "initContainers")
+    let init_containers: Vec<Value> = containers_in(pod, "initContainers")
         .into_iter()
-        .map(|of| done(of, began, 0))
+        .map(|spec| terminated_container(spec, started_at, 0))
         .collect();
     json!({
         "phase": phase,
-        "startTime": began,
+        "startTime": started_at,
         "conditions": [
             condition("Initialized", "True"),
             condition("PodReadyToStartContainers", "True"),
-            condition("ContainersReady", truth),
-            condition("Ready", truth),
+            condition("ContainersReady", ready_text),
+            condition("Ready", ready_text),
         ],
-        "initContainerStatuses": first,
+        "initContainerStatuses": init_containers,
         "containerStatuses": containers,
     })
 }
 
-fn running(pod: &Value, began: &str) -> Value {
-    let state = json!({"running": {"startedAt": began}});
-    let containers: Vec<Value> = names(pod, "containers")
+fn running_status(pod: &Value, started_at: &str) -> Value {
+    let state = json!({"running": {"startedAt": started_at}});
+    let containers: Vec<Value> = containers_in(pod, "containers")
         .into_iter()
-        .map(|of| container(of, &state, true))
+        .map(|spec| container_status(spec, &state, true))
         .collect();
-    status(pod, "Running", began, &containers, true)
+    pod_status(pod, "Running", started_at, &containers, true)
 }
 
-fn ended(pod: &Value, began: &str, exit_code: u8) -> Value {
-    let containers: Vec<Value> = names(pod, "containers")
+fn ended_status(pod: &Value, started_at: &str, exit_code: u8) -> Value {
+    let containers: Vec<Value> = containers_in(pod, "containers")
         .into_iter()
-        .map(|of| done(of, began, exit_code))
+        .map(|spec| terminated_container(spec, started_at, exit_code))
         .collect();
     let phase = if exit_code == 0 { "Succeeded" } else { "Failed" };
-    status(pod, phase, began, &containers, false)
+    pod_status(pod, phase, started_at, &containers, false)
 }

@@ -1,4 +1,4 @@
-//! Images of containers, made of files of this machine: no registry and no other program is needed.
+//! Container images made of local files: no registry and no other program is needed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::digest::sha256;
 use crate::error::ClusterError;
 use crate::tar::{self, Content};
 
-/// Where Debian's `busybox-static` puts its program, in newer and in older releases.
+/// Paths of the program in Debian's `busybox-static`, in newer and in older releases.
 const BUSYBOX: [&str; 2] = ["/usr/bin/busybox", "/bin/busybox"];
 
 /// An image with one layer.
@@ -20,14 +20,16 @@ const BUSYBOX: [&str; 2] = ["/usr/bin/busybox", "/bin/busybox"];
 /// ```no_run
 /// use ipu_test_cluster::Image;
 ///
-/// let image = Image::busybox("local/hello:1")?.text("/etc/greeting", "hello\n").entrypoint(["cat", "/etc/greeting"]);
+/// let image = Image::busybox("local/hello:1")?
+///     .text("/etc/greeting", "hello\n")
+///     .entrypoint(["cat", "/etc/greeting"]);
 /// image.write("/tmp/hello.tar".as_ref())?;
 /// # Ok::<(), ipu_test_cluster::ClusterError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Image {
     name: String,
-    /// By path, without the leading '/': a folder comes before what is in it.
+    /// Entries by path without the leading '/': a folder precedes its content.
     entries: BTreeMap<String, Entry>,
     entrypoint: Vec<String>,
     environment: Vec<String>,
@@ -43,8 +45,8 @@ enum Entry {
 }
 
 impl Image {
-    /// One that holds the usual empty folders and nothing else. `name` has a tag other than `latest`, such as
-    /// `local/mine:1`, so that nobody tries to pull it.
+    /// Creates an image with the usual empty folders. `name` has a tag other than `latest`, such as
+    /// `local/mine:1`, so that no node tries to pull it.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let mut image = Self {
@@ -62,18 +64,18 @@ impl Image {
         image
     }
 
-    /// One with a shell and the usual small programs in `/bin`, by `busybox` of this machine.
+    /// Creates an image with a shell and the usual small programs in `/bin`, by `busybox` of this machine.
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Step`] if there is none.
+    /// [`ClusterError::Step`] if busybox is not installed.
     pub fn busybox(name: &str) -> Result<Self, ClusterError> {
         let program =
-            busybox().ok_or_else(|| ClusterError::step("make an image", "busybox is not installed"))?;
+            busybox().ok_or_else(|| ClusterError::step("create an image", "busybox is not installed"))?;
         let list = Command::new(&program)
             .arg("--list")
             .output()
-            .map_err(|error| ClusterError::step("ask busybox what it is", error))?;
+            .map_err(|error| ClusterError::step("list the applets of busybox", error))?;
         let mut image = Self::new(name).program(&program, "/bin/busybox")?;
         for applet in String::from_utf8_lossy(&list.stdout).lines() {
             if applet != "busybox" {
@@ -83,25 +85,25 @@ impl Image {
         Ok(image)
     }
 
-    /// With the file `host` of this machine at `inside`; its permissions stay.
+    /// Adds the local file `host` at `inside`, with its permissions.
     #[must_use]
     pub fn file(self, host: &Path, inside: &str) -> Self {
-        self.with(inside, Entry::File(host.to_owned()))
+        self.with_entry(inside, Entry::File(host.to_owned()))
     }
 
-    /// With a file of this text, which everybody may read.
+    /// Adds a world-readable file with this text.
     #[must_use]
     pub fn text(self, inside: &str, text: &str) -> Self {
-        self.with(inside, Entry::Text(text.to_owned()))
+        self.with_entry(inside, Entry::Text(text.to_owned()))
     }
 
-    /// With a symbolic link to `target`.
+    /// Adds a symbolic link to `target`.
     #[must_use]
     pub fn link(self, inside: &str, target: &str) -> Self {
-        self.with(inside, Entry::Link(target.to_owned()))
+        self.with_entry(inside, Entry::Link(target.to_owned()))
     }
 
-    /// With the program `host` at `inside`, and the libraries that it is linked with where they are here.
+    /// Adds the program `host` at `inside`, and its shared libraries at their local paths.
     ///
     /// # Errors
     ///
@@ -110,22 +112,23 @@ impl Image {
         self.file(host, inside).libraries_of(host)
     }
 
-    /// With everything in the folder `host` of this machine at the same place, and the libraries that its programs and
-    /// libraries are linked with.
+    /// Adds the content of the local folder `host` at the same path, with the shared libraries of its
+    /// programs and libraries.
     ///
     /// # Errors
     ///
     /// [`ClusterError::Step`] if the folder cannot be read or a library is missing.
     pub fn folder(mut self, host: &Path) -> Result<Self, ClusterError> {
-        let failed = |error: std::io::Error| ClusterError::step(format!("read {}", host.display()), error);
-        for entry in fs::read_dir(host).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
+        let write_error =
+            |error: std::io::Error| ClusterError::step(format!("read {}", host.display()), error);
+        for entry in fs::read_dir(host).map_err(write_error)? {
+            let path = entry.map_err(write_error)?.path();
             let inside = path.display().to_string();
-            let kind = fs::symlink_metadata(&path).map_err(failed)?.file_type();
+            let kind = fs::symlink_metadata(&path).map_err(write_error)?.file_type();
             if kind.is_dir() {
                 self = self.folder(&path)?;
             } else if kind.is_symlink() {
-                let target = fs::read_link(&path).map_err(failed)?;
+                let target = fs::read_link(&path).map_err(write_error)?;
                 self = self.link(&inside, &target.display().to_string());
             } else if path.extension().is_some_and(|extension| extension == "so") {
                 self = self.program(&path, &inside)?;
@@ -136,40 +139,40 @@ impl Image {
         Ok(self)
     }
 
-    /// That runs this unless the container says otherwise.
+    /// Sets the default command of the image.
     #[must_use]
-    pub fn entrypoint<const N: usize>(mut self, words: [&str; N]) -> Self {
-        self.entrypoint = words.map(String::from).to_vec();
+    pub fn entrypoint<const N: usize>(mut self, command: [&str; N]) -> Self {
+        self.entrypoint = command.map(String::from).to_vec();
         self
     }
 
-    /// With this variable in its environment.
+    /// Adds an environment variable.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push(format!("{name}={value}"));
         self
     }
 
-    /// The same under another name.
+    /// Renames the image.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// The name, with the tag.
+    /// Returns the name with the tag.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Writes the archive that containerd and Docker load.
+    /// Writes an archive that containerd and Docker can load.
     ///
     /// # Errors
     ///
     /// [`ClusterError::Step`] if a file cannot be read or written.
     pub fn write(&self, archive: &Path) -> Result<(), ClusterError> {
-        let failed =
+        let write_error =
             |error: std::io::Error| ClusterError::step(format!("write the image {}", self.name), error);
         let layer = self.layer()?;
         let config = json!({
@@ -189,34 +192,34 @@ impl Image {
             ("layer.tar", &layer),
             ("manifest.json", manifest.as_bytes()),
         ] {
-            tar::append(&mut out, name, 0o644, &Content::File(bytes)).map_err(failed)?;
+            tar::append(&mut out, name, 0o644, &Content::File(bytes)).map_err(write_error)?;
         }
-        tar::finish(&mut out).map_err(failed)?;
-        fs::write(archive, out).map_err(failed)
+        tar::finish(&mut out).map_err(write_error)?;
+        fs::write(archive, out).map_err(write_error)
     }
 
     fn layer(&self) -> Result<Vec<u8>, ClusterError> {
         let mut out = Vec::new();
         for (path, entry) in &self.entries {
-            let failed =
+            let write_error =
                 |error: std::io::Error| ClusterError::step(format!("put {path} into an image"), error);
             match entry {
                 Entry::Folder(mode) => tar::append(&mut out, path, *mode, &Content::Folder),
                 Entry::Text(text) => tar::append(&mut out, path, 0o644, &Content::File(text.as_bytes())),
                 Entry::Link(target) => tar::append(&mut out, path, 0o777, &Content::Link(target)),
                 Entry::File(host) => {
-                    let mode = fs::metadata(host).map_err(failed)?.permissions().mode();
-                    let bytes = fs::read(host).map_err(failed)?;
+                    let mode = fs::metadata(host).map_err(write_error)?.permissions().mode();
+                    let bytes = fs::read(host).map_err(write_error)?;
                     tar::append(&mut out, path, mode & 0o7777, &Content::File(&bytes))
                 }
             }
-            .map_err(failed)?;
+            .map_err(write_error)?;
         }
-        tar::finish(&mut out).map_err(|error| ClusterError::step("end an image", error))?;
+        tar::finish(&mut out).map_err(|error| ClusterError::step("finish an image", error))?;
         Ok(out)
     }
 
-    fn with(mut self, inside: &str, entry: Entry) -> Self {
+    fn with_entry(mut self, inside: &str, entry: Entry) -> Self {
         let path = inside.trim_start_matches('/');
         for (at, _) in path.match_indices('/') {
             self.entries
@@ -227,24 +230,24 @@ impl Image {
         self
     }
 
-    /// With the libraries that the program or library `program` of this machine is linked with, at the places that they have here.
+    /// Adds the shared libraries of the local program or library `program`, at their local paths.
     ///
     /// # Errors
     ///
     /// [`ClusterError::Step`] if one is missing.
     pub fn libraries_of(mut self, program: &Path) -> Result<Self, ClusterError> {
-        let failed = |detail: String| {
+        let write_error = |detail: String| {
             ClusterError::step(format!("find the libraries of {}", program.display()), detail)
         };
         let output = Command::new("ldd")
             .arg(program)
             .env("LC_ALL", "C")
             .output()
-            .map_err(|error| failed(error.to_string()))?;
-        // It fails for what is linked statically, which needs none.
+            .map_err(|error| write_error(error.to_string()))?;
+        // `ldd` fails for static programs, which need no libraries.
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             if line.ends_with("=> not found") {
-                return Err(failed(line.trim().to_owned()));
+                return Err(write_error(line.trim().to_owned()));
             }
             let library = line.split_whitespace().find(|word| word.starts_with('/'));
             if let Some(library) = library {
@@ -255,12 +258,12 @@ impl Image {
     }
 }
 
-/// The program of busybox, if it is installed.
+/// Returns the path of busybox, if installed.
 pub(crate) fn busybox() -> Option<PathBuf> {
     BUSYBOX.into_iter().map(PathBuf::from).find(|path| path.exists())
 }
 
-/// This machine's, as images call it.
+/// Returns this machine's architecture in image terms.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,9 +1,11 @@
-//! A real Kubernetes for tests: an API server on its etcd, its controllers and scheduler, a node that runs containers.
+//! A real Kubernetes for tests: an API server with etcd, controllers, a scheduler, and a node that runs
+//! containers.
 //!
-//! [`Tools`] finds the programs or builds them from the pinned Go modules in `tests/cluster/tools`. A [`Cluster`] is one
-//! etcd and one kube-apiserver with certificates, service-account keys and RBAC, on ports that were free, with everything
-//! in one directory, and as much besides as its [`ClusterProfile`] says; any number run side by side. A node has a network of its
-//! own, which nothing leaves; it runs [`Image`]s made of files of this machine. A test that wants a cluster says
+//! [`Tools`] finds the programs or builds them from the pinned Go modules in `tests/cluster/tools`. A
+//! [`Cluster`] is one etcd and one kube-apiserver with certificates, service-account keys and RBAC. It uses
+//! free ports and keeps its files in one directory. Its [`ClusterProfile`] adds further servers; any number
+//! of clusters run side by side. A node has an isolated network and runs [`Image`]s made of local files. A
+//! test requests a cluster like this:
 //!
 //! ```no_run
 //! let Some(cluster) = ipu_test_cluster::shared("the_name_of_the_test") else {
@@ -12,8 +14,8 @@
 //! println!("{}", cluster.kubeconfig().display());
 //! ```
 //!
-//! and skips itself by name where the tools are missing, except where `CI` is set: there it fails. What is started so ends
-//! with the test's process, however that ends. `cargo xtask cluster up` starts one that stays.
+//! The test skips itself with a message where the tools are missing, and fails there if `CI` is set. The
+//! cluster ends with the test process in any case. `cargo xtask cluster up` starts a persistent cluster.
 
 mod cluster;
 mod concurrency_limit;

@@ -1,4 +1,4 @@
-//! The pinned Go modules that the programs are built from.
+//! The pinned Go modules of the programs.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -9,7 +9,8 @@ use std::process::Command;
 use crate::error::ClusterError;
 use crate::tools::{Tool, names};
 
-/// One set of modules. There are two because containerd and Kubernetes want different versions of what they share.
+/// A set of modules. There are two because containerd and Kubernetes need different versions of shared
+/// dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Module {
     /// Kubernetes and etcd.
@@ -20,12 +21,12 @@ pub(crate) enum Module {
 /// The pinned Go modules of one set.
 pub(crate) struct Modules {
     folder: PathBuf,
-    /// Tells one state of the modules from another.
+    /// Hash of the module versions.
     stamp: String,
-    /// The same for what is built of a source in this repository.
-    own_stamp: String,
-    /// What the linker is told.
-    linker: String,
+    /// Hash of the module versions and of the sources in this repository.
+    source_stamp: String,
+    /// Linker flags.
+    linker_flags: String,
     tags: &'static str,
 }
 
@@ -34,28 +35,28 @@ impl Modules {
         let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
         let (folder, tags) = match module {
             Module::Kubernetes => (all, ""),
-            // File systems that no test has.
+            // Drops file systems that no test uses.
             Module::Containerd => (all.join("containerd"), "no_btrfs no_zfs no_devmapper"),
         };
-        let read = |name: &str| {
+        let read_file = |name: &str| {
             fs::read_to_string(folder.join(name))
                 .map_err(|error| ClusterError::step(format!("read {name} of the tools"), error))
         };
-        let manifest = read("go.mod")?;
+        let manifest = read_file("go.mod")?;
         let mut hasher = DefaultHasher::new();
-        (&manifest, read("go.sum")?).hash(&mut hasher);
+        (&manifest, read_file("go.sum")?).hash(&mut hasher);
         let stamp = format!("{:016x}", hasher.finish());
-        let linker = match module {
+        let linker_flags = match module {
             Module::Kubernetes => {
-                read("cluster-dns/main.go")?.hash(&mut hasher);
+                read_file("cluster-dns/main.go")?.hash(&mut hasher);
                 kubernetes_version(&manifest)?
             }
             Module::Containerd => String::new(),
         };
         Ok(Self {
             stamp,
-            own_stamp: format!("{:016x}", hasher.finish()),
-            linker,
+            source_stamp: format!("{:016x}", hasher.finish()),
+            linker_flags,
             folder,
             tags,
         })
@@ -63,14 +64,14 @@ impl Modules {
 
     pub(crate) fn stamp(&self, tool: Tool) -> &str {
         match tool {
-            Tool::ClusterDns => &self.own_stamp,
+            Tool::ClusterDns => &self.source_stamp,
             _ => &self.stamp,
         }
     }
 
-    /// Builds programs into a folder. Others come first on this machine.
+    /// Builds programs into a folder, at low priority.
     pub(crate) fn build(&self, tools: &[Tool], output: &Path) -> Result<(), ClusterError> {
-        // etcd's package is called after its folder, so that its program has to be named.
+        // etcd's package is named after its folder, so its output name is explicit.
         let (etcd, others): (Vec<Tool>, Vec<Tool>) = tools.iter().partition(|tool| **tool == Tool::Etcd);
         if !etcd.is_empty() {
             self.go_build(&etcd, &output.join(Tool::Etcd.name()))?;
@@ -81,13 +82,13 @@ impl Modules {
         Ok(())
     }
 
-    /// `output` is a file for one and a folder for several.
+    /// `output` is a file for one tool and a folder for several.
     fn go_build(&self, tools: &[Tool], output: &Path) -> Result<(), ClusterError> {
-        let failed = |detail: String| ClusterError::Build {
+        let build_error = |detail: String| ClusterError::Build {
             what: names(tools),
             detail,
         };
-        let ended = Command::new("nice")
+        let output_of_go = Command::new("nice")
             .args([
                 "-n",
                 "10",
@@ -98,28 +99,30 @@ impl Modules {
                 "-tags",
                 self.tags,
             ])
-            .args(["-ldflags", &format!("-s -w {}", self.linker), "-o"])
+            .args(["-ldflags", &format!("-s -w {}", self.linker_flags), "-o"])
             .arg(output)
             .args(tools.iter().map(|tool| tool.package()))
             .current_dir(&self.folder)
             .env("CGO_ENABLED", "0")
             .env("GOFLAGS", "")
             .output()
-            .map_err(|error| failed(error.to_string()))?;
-        if ended.status.success() {
+            .map_err(|error| build_error(error.to_string()))?;
+        if output_of_go.status.success() {
             return Ok(());
         }
-        Err(failed(String::from_utf8_lossy(&ended.stderr).into_owned()))
+        Err(build_error(
+            String::from_utf8_lossy(&output_of_go.stderr).into_owned(),
+        ))
     }
 }
 
-/// How the linker is told which version of Kubernetes this is, such as `v1.36.3`.
+/// Returns the linker flags that set the Kubernetes version, such as `v1.36.3`.
 fn kubernetes_version(manifest: &str) -> Result<String, ClusterError> {
     let version = manifest
         .lines()
         .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
         .and_then(|rest| rest.split_whitespace().next())
-        .ok_or_else(|| ClusterError::step("read go.mod", "it names no version of k8s.io/kubernetes"))?;
+        .ok_or_else(|| ClusterError::step("read go.mod", "k8s.io/kubernetes has no version"))?;
     let numbers: Vec<&str> = version.trim_start_matches('v').split('.').collect();
     let package = "k8s.io/component-base/version";
     Ok(format!(

@@ -14,30 +14,30 @@ use crate::process::Server;
 use crate::ready::{run, wait};
 use crate::tools::{Tool, Tools};
 
-/// The name of the node.
+/// Name of the node.
 pub(crate) const NAME: &str = "node";
 
-/// The image that holds the namespaces of a Kubernetes Pod.
+/// Image of the Pod sandbox (pause container).
 const PAUSE: &str = "local/pause:1";
 
-/// The image that every node has: a shell and the usual small programs.
+/// Image on every node: a shell and the usual small programs.
 pub(crate) const BUSYBOX: &str = "local/busybox:1";
 
-/// Where the name server says whether it knows all Services.
+/// Readiness port of the name server, which is ready once it has synced all Services.
 pub(crate) const DNS_READY: u16 = 8053;
 
-/// The addresses of Kubernetes Pods.
+/// Address range of Pods.
 pub(crate) const POD_ADDRESSES: &str = "10.244.0.0/24";
 
-/// Who starts the servers of a node, and where.
+/// Starts the servers of a node inside its machine.
 pub(crate) struct NodeSandbox<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) tools: &'a Tools,
     pub(crate) directory: &'a Path,
-    pub(crate) life: ClusterLifetime,
+    pub(crate) lifetime: ClusterLifetime,
 }
 
-/// The files that a kubelet is told of.
+/// Configuration files of a kubelet.
 pub(crate) struct KubeletFiles {
     pub(crate) ca: PathBuf,
     pub(crate) certificate: PathBuf,
@@ -46,11 +46,11 @@ pub(crate) struct KubeletFiles {
 }
 
 impl NodeSandbox<'_> {
-    /// Starts containerd and loads the images that every node has.
+    /// Starts containerd and loads the images of every node.
     pub(crate) fn start_containerd(&self) -> Result<Server, ClusterError> {
         let folder = self.folder()?;
         let networks = folder.join("networks");
-        fs::create_dir_all(&networks).map_err(|error| ClusterError::step("make a folder", error))?;
+        fs::create_dir_all(&networks).map_err(|error| ClusterError::step("create a folder", error))?;
         let config = folder.join("containerd.toml");
         self.write(&config, &containerd_config(&folder, &networks))?;
         self.write(&networks.join("pods.conflist"), &network_config().to_string())?;
@@ -70,19 +70,19 @@ impl NodeSandbox<'_> {
         Ok(server)
     }
 
-    /// Has containerd load an image.
+    /// Loads an image into containerd.
     pub(crate) fn load(&self, image: &Image) -> Result<(), ClusterError> {
         let folder = self.folder()?;
-        load(&folder, image, |words| self.ctr(words))
+        load(&folder, image, |arguments| self.ctr(arguments))
     }
 
     pub(crate) fn start_kubelet(&self, files: &KubeletFiles) -> Result<Server, ClusterError> {
         let folder = self.folder()?;
         let config = folder.join("kubelet.json");
         let state = folder.join("kubelet");
-        fs::create_dir_all(&state).map_err(|error| ClusterError::step("make a folder", error))?;
+        fs::create_dir_all(&state).map_err(|error| ClusterError::step("create a folder", error))?;
         self.write(&config, &self.kubelet_config(files).to_string())?;
-        // By a short path: it makes sockets there, whose names are limited.
+        // The bind mount gives a short path: the kubelet creates sockets there, whose names are limited.
         let mut mount = self.command();
         mount.args([
             "sh",
@@ -109,7 +109,7 @@ impl NodeSandbox<'_> {
             format!("--hostname-override={NAME}"),
             "--proxy-mode=nftables".into(),
             format!("--cluster-cidr={POD_ADDRESSES}"),
-            // These limits belong to the machine outside.
+            // These limits belong to the host.
             "--conntrack-max-per-core=0".into(),
             "--conntrack-tcp-timeout-established=0s".into(),
             "--conntrack-tcp-timeout-close-wait=0s".into(),
@@ -117,7 +117,7 @@ impl NodeSandbox<'_> {
         self.launch("kube-proxy", Tool::KubeProxy, &arguments)
     }
 
-    /// Starts the name server that Kubernetes Pods ask.
+    /// Starts the cluster's name server for Pods.
     pub(crate) fn start_cluster_dns(&self, kubeconfig: &Path) -> Result<Server, ClusterError> {
         let address = self.machine.address();
         let arguments = [
@@ -145,7 +145,7 @@ impl NodeSandbox<'_> {
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": format!("/{}", self.machine.cgroup()),
             "enforceNodeAllocatable": ["pods"],
-            // Whatever this machine is like, tests run on it.
+            // Tests run on any machine.
             "failCgroupV1": false,
             "failSwapOn": false,
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
@@ -155,29 +155,37 @@ impl NodeSandbox<'_> {
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
             "serializeImagePulls": false,
-            // A container that fails is tried again soon.
+            // A failed container restarts soon.
             "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},
         })
     }
 
-    /// A command inside the machine, of which the words are still to come.
+    /// Returns a command prefix that runs inside the machine.
     fn command(&self) -> Command {
         inside(self.machine.first().pid(), self.tools)
     }
 
-    fn ctr(&self, words: &[&str]) -> Result<String, ClusterError> {
-        ctr(self.machine.first().pid(), self.tools, words)
+    fn ctr(&self, arguments: &[&str]) -> Result<String, ClusterError> {
+        ctr(self.machine.first().pid(), self.tools, arguments)
     }
 
     fn launch(&self, name: &'static str, tool: Tool, arguments: &[String]) -> Result<Server, ClusterError> {
         let log = self.directory.join("logs").join(format!("{name}.log"));
-        let within = node_sandbox::inside(self.machine.first().pid(), self.tools.folder());
-        Server::start(name, &within, &self.tools.path(tool), arguments, &log, self.life)
+        let wrapper = node_sandbox::inside(self.machine.first().pid(), self.tools.folder());
+        Server::start(
+            name,
+            &wrapper,
+            &self.tools.path(tool),
+            arguments,
+            &log,
+            self.lifetime,
+        )
     }
 
     fn folder(&self) -> Result<PathBuf, ClusterError> {
         let folder = self.directory.join("node");
-        fs::create_dir_all(&folder).map_err(|error| ClusterError::step("make a folder of a node", error))?;
+        fs::create_dir_all(&folder)
+            .map_err(|error| ClusterError::step("create the folder of a node", error))?;
         Ok(folder)
     }
 
@@ -186,9 +194,9 @@ impl NodeSandbox<'_> {
     }
 }
 
-/// Has the containerd of the machine whose first process has this number load an image.
+/// Loads an image into the containerd of the machine whose first process is `pid`.
 pub(crate) fn load_into(pid: i32, tools: &Tools, folder: &Path, image: &Image) -> Result<(), ClusterError> {
-    load(folder, image, |words| ctr(pid, tools, words))
+    load(folder, image, |arguments| ctr(pid, tools, arguments))
 }
 
 fn load(
@@ -202,23 +210,23 @@ fn load(
     fs::remove_file(&archive).map_err(|error| ClusterError::step("remove an archive", error))
 }
 
-fn ctr(pid: i32, tools: &Tools, words: &[&str]) -> Result<String, ClusterError> {
+fn ctr(pid: i32, tools: &Tools, arguments: &[&str]) -> Result<String, ClusterError> {
     let mut command = inside(pid, tools);
     command.arg(tools.path(Tool::Ctr)).args(["--namespace", "k8s.io"]);
-    command.args(words);
+    command.args(arguments);
     run(command)
 }
 
-/// A command inside a machine, of which the words are still to come.
+/// Returns a command prefix that runs inside a machine.
 fn inside(pid: i32, tools: &Tools) -> Command {
-    let within = node_sandbox::inside(pid, tools.folder());
-    let mut command = Command::new(&within[0]);
-    command.args(&within[1..]);
+    let wrapper = node_sandbox::inside(pid, tools.folder());
+    let mut command = Command::new(&wrapper[0]);
+    command.args(&wrapper[1..]);
     command
 }
 
 fn containerd_config(folder: &Path, networks: &Path) -> String {
-    // The state and the socket are in /run, which is the machine's own.
+    // State and socket are in /run, which is the machine's own mount.
     format!(
         r#"version = 3
 root = "{root}"
@@ -243,7 +251,7 @@ state = "/run/containerd"
     )
 }
 
-/// Kubernetes Pods are routed, not bridged, so that addresses of Services work between those of one node.
+/// Pods are routed, not bridged, so that Service addresses work between Pods of one node.
 fn network_config() -> serde_json::Value {
     json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
         "type": "ptp",

@@ -1,5 +1,5 @@
-//! The machine of a node: network, mounts, processes and control groups of its own on this machine. When the first process in
-//! it dies, the kernel ends all others and takes mounts and network away.
+//! The machine of a node: network, mount, process and control-group namespaces of its own. When its first
+//! process dies, the kernel kills all other processes and removes mounts and network.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -16,8 +16,8 @@ use crate::options::ClusterLifetime;
 use crate::process::Server;
 use crate::ready::{run, wait};
 
-/// The first process: it makes what every machine has, says so in the file `$1`, and reaps.
-const FIRST: &str = r#"
+/// The init process: it sets up the machine, writes the ready file `$1`, and reaps zombies.
+const INIT_SCRIPT: &str = r#"
 set -e
 mount --make-rshared /
 mkdir -p /var/lib/cni
@@ -28,13 +28,13 @@ echo ready >"$1"
 while :; do sleep 86400 & wait; done
 "#;
 
-/// What leaves the node comes from its own address.
+/// Packets that leave the node use its own address.
 const MASQUERADE: &str = "table ip machine { chain leaving { type nat hook postrouting priority srcnat; oifname node0 masquerade; }\n}";
 
-/// Where Debian puts the network plugins.
+/// Debian's folder of network plugins.
 pub(crate) const PLUGINS: &str = "/usr/lib/cni";
 
-/// What has to be installed besides the programs that are built here: Debian's packages, and one program of each.
+/// Required Debian packages besides the programs built here, with one program of each.
 const PACKAGES: [(&str, &str); 5] = [
     ("util-linux", "unshare"),
     ("util-linux", "nsenter"),
@@ -43,12 +43,12 @@ const PACKAGES: [(&str, &str); 5] = [
     ("runc", "runc"),
 ];
 
-/// Addresses from the range that is set aside for benchmarks (RFC 2544): four for each machine.
+/// Base address in the range reserved for benchmarks (RFC 2544); four addresses per machine.
 const RANGE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
-const MACHINES: u32 = 1 << 15;
+const MAX_MACHINES: u32 = 1 << 15;
 
-/// How often the control groups of a machine are tried to be removed: its processes may still be on their way out.
-const TRIES: u32 = 1000;
+/// Maximum attempts to remove the control groups of a machine, whose processes may still be exiting.
+const MAX_ATTEMPTS: u32 = 1000;
 
 pub(crate) struct Machine {
     first: Server,
@@ -57,11 +57,11 @@ pub(crate) struct Machine {
     cgroup: String,
 }
 
-/// Whether a machine can be made here; otherwise why not.
-pub(crate) fn possible() -> Result<(), ClusterError> {
-    let impossible = |why: String| Err(ClusterError::NoNode(why));
+/// Checks that this host can run a machine; the error has the reason.
+pub(crate) fn check_support() -> Result<(), ClusterError> {
+    let unsupported = |reason: String| Err(ClusterError::NoNode(reason));
     if !cfg!(target_os = "linux") || !geteuid().is_root() {
-        return impossible("a node needs root on Linux".into());
+        return unsupported("a node needs root on Linux".into());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = |program: &str| {
@@ -71,27 +71,27 @@ pub(crate) fn possible() -> Result<(), ClusterError> {
     };
     for (package, program) in PACKAGES {
         if !found(program) {
-            return impossible(format!("{program} is missing: install the package {package}"));
+            return unsupported(format!("{program} is missing: install the package {package}"));
         }
     }
     if !Path::new(PLUGINS).join("ptp").exists() {
-        return impossible("the package containernetworking-plugins is missing".into());
+        return unsupported("the package containernetworking-plugins is missing".into());
     }
     if image::busybox().is_none() {
-        return impossible("the package busybox-static is missing".into());
+        return unsupported("the package busybox-static is missing".into());
     }
-    let mut trial = Command::new("unshare");
-    trial.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "true"]);
-    match run(trial) {
+    let mut probe = Command::new("unshare");
+    probe.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "true"]);
+    match run(probe) {
         Ok(_) => Ok(()),
-        Err(error) => impossible(format!("no namespaces can be made: {error}")),
+        Err(error) => unsupported(format!("cannot create namespaces: {error}")),
     }
 }
 
 impl Machine {
-    /// Makes one; its files are in `directory`.
-    pub(crate) fn make(directory: &Path, life: ClusterLifetime) -> Result<Self, ClusterError> {
-        let said = directory.join("machine-is-ready");
+    /// Creates a machine with its files in `directory`.
+    pub(crate) fn make(directory: &Path, lifetime: ClusterLifetime) -> Result<Self, ClusterError> {
+        let ready_file = directory.join("machine-is-ready");
         let arguments = [
             "--net",
             "--mount",
@@ -101,18 +101,22 @@ impl Machine {
             "--mount-proc",
             "sh",
             "-c",
-            FIRST,
+            INIT_SCRIPT,
             "first",
         ];
         let mut arguments: Vec<String> = arguments.map(String::from).to_vec();
-        arguments.push(said.display().to_string());
+        arguments.push(ready_file.display().to_string());
         let log = directory.join("logs").join("machine.log");
-        let first = Server::start("machine", &[], &find("unshare")?, &arguments, &log, life)?;
+        let first = Server::start("machine", &[], &find("unshare")?, &arguments, &log, lifetime)?;
         wait(&first, || {
-            fs::read_to_string(&said)
-                .map(|text| (if text.is_empty() { 503 } else { 200 }, "it is being made".into()))
+            fs::read_to_string(&ready_file).map(|text| {
+                (
+                    if text.is_empty() { 503 } else { 200 },
+                    "the machine is starting".into(),
+                )
+            })
         })?;
-        let (address, host) = connect(first.pid())?;
+        let (address, host) = connect_to_host(first.pid())?;
         let cgroup = format!("{}{}-{}", CGROUPS, std::process::id(), first.pid());
         make_cgroups(&cgroup)?;
         Ok(Self {
@@ -123,17 +127,17 @@ impl Machine {
         })
     }
 
-    /// Its address: Kubernetes Pods on it and processes outside reach it there.
+    /// Returns the machine's address, which Pods on it and processes outside can reach.
     pub(crate) const fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// The address of the machine outside.
+    /// Returns the address of the host.
     pub(crate) const fn host(&self) -> Ipv4Addr {
         self.host
     }
 
-    /// The control group that all of its Kubernetes Pods are in.
+    /// Returns the control group of all its Pods.
     pub(crate) fn cgroup(&self) -> &str {
         &self.cgroup
     }
@@ -142,7 +146,7 @@ impl Machine {
         &self.first
     }
 
-    /// The command that runs another one in the network alone.
+    /// Returns a command prefix that enters only the network namespace.
     pub(crate) fn network(&self) -> Vec<String> {
         vec![
             "nsenter".into(),
@@ -150,30 +154,31 @@ impl Machine {
         ]
     }
 
-    /// Ends everything in it.
+    /// Kills all processes of the machine.
     pub(crate) fn end(self) {
         self.first.kill();
         remove_cgroups(&self.cgroup);
     }
 }
 
-/// The command that runs another one inside the machine whose first process is `pid`; programs in `folder` are found first.
+/// Returns a command prefix that runs inside the machine whose first process is `pid`; programs in `folder`
+/// take precedence.
 pub(crate) fn inside(pid: i32, folder: &Path) -> Vec<String> {
     vec![
         "nsenter".into(),
         format!("--net=/proc/{pid}/ns/net"),
         format!("--mount=/proc/{pid}/ns/mnt"),
-        // Its own are those of its parent; those that it made are its children's.
+        // The init process itself is in its parent's PID namespace; its children are in the new one.
         format!("--pid=/proc/{pid}/ns/pid_for_children"),
         "env".into(),
         format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", folder.display()),
     ]
 }
 
-/// What the names of control groups of machines begin with; the process that made one comes next.
+/// Prefix of control-group names of machines, followed by the id of the creating process.
 pub(crate) const CGROUPS: &str = "ipu-test-";
 
-/// The folders in which control groups are made: one in version 2, one a controller in version 1.
+/// Returns the control-group hierarchies: one in version 2, one per controller in version 1.
 fn hierarchies() -> Vec<PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
     if root.join("cgroup.controllers").exists() {
@@ -185,7 +190,8 @@ fn hierarchies() -> Vec<PathBuf> {
 
 fn make_cgroups(name: &str) -> Result<(), ClusterError> {
     for hierarchy in hierarchies() {
-        // Version 2 wants controllers handed down; where that is not allowed, they are already.
+        // Version 2 requires delegated controllers; where delegation is not permitted, they are already
+        // delegated.
         let _ = fs::write(
             hierarchy.join("cgroup.subtree_control"),
             "+cpu +cpuset +memory +pids +io",
@@ -193,7 +199,7 @@ fn make_cgroups(name: &str) -> Result<(), ClusterError> {
         let folder = hierarchy.join(name);
         fs::create_dir_all(&folder)
             .map_err(|error| ClusterError::step(format!("make {}", folder.display()), error))?;
-        // Version 1 does not hand these down, and lets nothing run without.
+        // Version 1 does not inherit these, and runs no process without them.
         for file in ["cpuset.cpus", "cpuset.mems"] {
             let (from, to) = (hierarchy.join(file), folder.join(file));
             if let (true, Ok(text)) = (to.exists(), fs::read_to_string(from)) {
@@ -204,11 +210,11 @@ fn make_cgroups(name: &str) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Removes the control groups of a machine whose processes were ended.
+/// Removes the control groups of a machine whose processes have ended.
 pub(crate) fn remove_cgroups(name: &str) {
     for hierarchy in hierarchies() {
         let folder = hierarchy.join(name);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             if !folder.exists() {
                 break;
             }
@@ -218,7 +224,7 @@ pub(crate) fn remove_cgroups(name: &str) {
     }
 }
 
-/// Removes a folder of folders, the innermost first.
+/// Removes a folder tree, the innermost folder first.
 fn remove_folders(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
@@ -228,61 +234,61 @@ fn remove_folders(folder: &Path) {
     let _ = fs::remove_dir(folder);
 }
 
-/// Removes the control groups of machines whose makers are no more.
+/// Removes the control groups of machines whose creator has ended.
 pub(crate) fn sweep_cgroups() {
     for hierarchy in hierarchies() {
         for entry in fs::read_dir(hierarchy).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let maker = name.strip_prefix(CGROUPS).and_then(|rest| rest.split('-').next());
-            if maker.is_some_and(|maker| !Path::new("/proc").join(maker).exists()) {
+            let creator = name.strip_prefix(CGROUPS).and_then(|rest| rest.split('-').next());
+            if creator.is_some_and(|creator| !Path::new("/proc").join(creator).exists()) {
                 remove_folders(&entry.path());
             }
         }
     }
 }
 
-/// Joins the network of this process with the one outside, by a cable that carries nothing further: there is no way out.
-fn connect(pid: i32) -> Result<(Ipv4Addr, Ipv4Addr), ClusterError> {
+/// Connects the machine's network to the host by a veth pair without forwarding: the node has no route out.
+fn connect_to_host(pid: i32) -> Result<(Ipv4Addr, Ipv4Addr), ClusterError> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let pid = pid.to_string();
-    let mut last = ClusterError::step("make a network", "no address was free");
+    let mut last_error = ClusterError::step("create a network", "no address is free");
     for _ in 0..64 {
         let next = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let number = (std::process::id().wrapping_mul(61) + next) % MACHINES;
-        let cable = format!("ipu{number}");
+        let number = (std::process::id().wrapping_mul(61) + next) % MAX_MACHINES;
+        let link = format!("ipu{number}");
         let base = u32::from(RANGE) + 4 * number;
         let (host, address) = (Ipv4Addr::from(base + 1), Ipv4Addr::from(base + 2));
-        let made = ip(&[
-            "link", "add", "name", &cable, "type", "veth", "peer", "name", "node0", "netns", &pid,
+        let added = ip(&[
+            "link", "add", "name", &link, "type", "veth", "peer", "name", "node0", "netns", &pid,
         ]);
-        if let Err(error) = made {
-            // Another machine has it.
-            last = error;
+        if let Err(error) = added {
+            // Another machine uses this name.
+            last_error = error;
             continue;
         }
-        ip(&["addr", "add", &format!("{host}/30"), "dev", &cable])?;
-        ip(&["link", "set", &cable, "up"])?;
+        ip(&["addr", "add", &format!("{host}/30"), "dev", &link])?;
+        ip(&["link", "set", &link, "up"])?;
         let network = format!("--net=/proc/{pid}/ns/net");
-        for words in [
+        for arguments in [
             vec!["ip", "addr", "add", &format!("{address}/30"), "dev", "node0"],
             vec!["ip", "link", "set", "node0", "up"],
-            // Nobody answers there, but addresses of Services need a route before they are rewritten.
+            // No gateway exists there, but Service addresses need a route before they are rewritten.
             vec!["ip", "route", "add", "default", "dev", "node0"],
-            // The machine outside knows the way to the node and not to the Kubernetes Pods on it.
+            // The host has a route to the node but not to its Pods.
             vec!["nft", MASQUERADE],
         ] {
             let mut command = Command::new("nsenter");
-            command.arg(&network).args(words);
+            command.arg(&network).args(arguments);
             run(command)?;
         }
         return Ok((address, host));
     }
-    Err(last)
+    Err(last_error)
 }
 
-fn ip(words: &[&str]) -> Result<String, ClusterError> {
+fn ip(arguments: &[&str]) -> Result<String, ClusterError> {
     let mut command = Command::new("ip");
-    command.args(words);
+    command.args(arguments);
     run(command)
 }
 

@@ -1,83 +1,85 @@
-//! What a cluster is made of, and how long it lives.
+//! Options of a cluster.
 
-/// How long a cluster lives.
+/// Lifetime of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterLifetime {
-    /// It ends with the process that started it, or when it is dropped.
+    /// The cluster ends with the process that started it, or when it is dropped.
     WithThisProcess,
-    /// Until [`crate::stop`] is called on its directory.
+    /// The cluster runs until [`crate::stop`] is called on its directory.
     UntilStopped,
 }
 
-/// What etcd does for a crash of the machine. A crash of the processes loses nothing in either case.
+/// Durability of etcd across a machine crash. A process crash loses nothing in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing: faster, for tests.
+    /// No sync: faster, for tests.
     #[default]
     WithoutSync,
-    /// It syncs every write to the disk, as in production: for measurements.
+    /// Every write is synced to the disk, as in production: for measurements.
     Synced,
 }
 
-/// How much of a Kubernetes there is; each step has what those before it have.
+/// The servers of a cluster; each profile includes the previous ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ClusterProfile {
-    /// etcd and kube-apiserver: objects are stored, and nobody acts on them.
+    /// etcd and kube-apiserver: objects are stored, and no controller acts on them.
     #[default]
     ApiServer,
-    /// kube-controller-manager and kube-scheduler besides: garbage collection, service accounts with their tokens, jobs and
-    /// deployments; Kubernetes Pods are bound to nodes, if there are any.
+    /// Adds kube-controller-manager and kube-scheduler: garbage collection, service accounts with tokens,
+    /// jobs and deployments. Pods are bound to nodes, if any exist.
     Controllers,
-    /// A real node besides: kubelet, containerd, kube-proxy and a name server, in namespaces of their own. Needs root on Linux.
+    /// Adds a real node: kubelet, containerd, kube-proxy and a name server, in their own namespaces. Needs
+    /// root on Linux.
     Node,
 }
 
-/// How a cluster is to be.
+/// Options of a cluster.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    pub(crate) life: ClusterLifetime,
+    pub(crate) lifetime: ClusterLifetime,
     pub(crate) durability: Durability,
     pub(crate) extent: ClusterProfile,
     pub(crate) audit: Audit,
 }
 
-/// Whether the API server writes down who wrote what.
+/// Audit logging of the API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Audit {
-    /// It does not.
+    /// No audit log.
     #[default]
     Nothing,
-    /// Every write, without its content, a line of JSON each: `logs/audit.log` in the cluster's directory.
+    /// Logs every write without its content, one line of JSON each, to `logs/audit.log` in the cluster's
+    /// directory.
     Writes,
 }
 
 impl Options {
-    /// An API server that lives so long.
+    /// Returns the options of an API server with this lifetime.
     #[must_use]
-    pub const fn new(life: ClusterLifetime) -> Self {
+    pub const fn new(lifetime: ClusterLifetime) -> Self {
         Self {
-            life,
+            lifetime,
             durability: Durability::WithoutSync,
             extent: ClusterProfile::ApiServer,
             audit: Audit::Nothing,
         }
     }
 
-    /// With this durability.
+    /// Sets the durability.
     #[must_use]
     pub const fn durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
     }
 
-    /// With this much of a Kubernetes.
+    /// Sets the profile.
     #[must_use]
     pub const fn extent(self, extent: ClusterProfile) -> Self {
         Self { extent, ..self }
     }
 
-    /// With this written down.
+    /// Sets the audit logging.
     #[must_use]
     pub const fn audit(self, audit: Audit) -> Self {
         Self { audit, ..self }

@@ -1,4 +1,4 @@
-//! The keys and certificates of one cluster, as files in a directory of theirs.
+//! Keys and certificates of one cluster, as files in one directory.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use rcgen::{
 
 use crate::error::ClusterError;
 
-/// The names by which servers of the cluster are called.
+/// Subject alternative names of the cluster's servers.
 const SERVER_NAMES: [&str; 7] = [
     "127.0.0.1",
     "10.0.0.1",
@@ -24,7 +24,7 @@ const SERVER_NAMES: [&str; 7] = [
     "kubernetes.default.svc.cluster.local",
 ];
 
-/// An authority and what it signed.
+/// A certificate authority and its certificates.
 pub(crate) struct Pki {
     folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -32,16 +32,16 @@ pub(crate) struct Pki {
 }
 
 impl Pki {
-    /// Makes everything that the servers need, in `folder`; they are at `address`.
+    /// Creates the files that the servers need, in `folder`; the servers listen at `address`.
     pub(crate) fn make(folder: &Path, address: IpAddr) -> Result<Self, ClusterError> {
-        let failed = |error: rcgen::Error| ClusterError::step("make certificates", error);
-        fs::create_dir_all(folder).map_err(|error| ClusterError::step("make a folder of keys", error))?;
+        let certificate_error = |error: rcgen::Error| ClusterError::step("create certificates", error);
+        fs::create_dir_all(folder).map_err(|error| ClusterError::step("create the folder of keys", error))?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name.push(DnType::CommonName, "test-cluster");
-        let key = KeyPair::generate().map_err(failed)?;
-        let ca_pem = params.self_signed(&key).map_err(failed)?.pem();
+        let key = KeyPair::generate().map_err(certificate_error)?;
+        let ca_pem = params.self_signed(&key).map_err(certificate_error)?.pem();
         let pki = Self {
             folder: folder.to_owned(),
             issuer: Issuer::new(params, key),
@@ -49,7 +49,7 @@ impl Pki {
         };
         pki.write("ca.crt", &pki.ca_pem)?;
         pki.server("apiserver", address)?;
-        let accounts = KeyPair::generate().map_err(failed)?;
+        let accounts = KeyPair::generate().map_err(certificate_error)?;
         pki.write("accounts.key", &accounts.serialize_pem())?;
         pki.write("accounts.pub", &accounts.public_key_pem())?;
         Ok(pki)
@@ -59,16 +59,16 @@ impl Pki {
         &self.ca_pem
     }
 
-    /// Where the file of this name is.
+    /// Returns the path of a file.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// A certificate of a user in groups, as `<user>.crt` and `<user>.key`.
+    /// Issues a certificate for a user in groups, as `<user>.crt` and `<user>.key`.
     pub(crate) fn user(&self, user: &str, groups: &[&str]) -> Result<(PathBuf, PathBuf), ClusterError> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
-        // One organisation a certificate is what rcgen writes; nobody here is in several.
+        // rcgen writes one organisation per certificate; no test user is in several groups.
         for group in groups {
             params.distinguished_name.push(DnType::OrganizationName, *group);
         }
@@ -76,7 +76,7 @@ impl Pki {
         self.sign(&user.replace([':', '/'], "-"), params)
     }
 
-    /// A certificate of a server at `address`, as `<name>.crt` and `<name>.key`.
+    /// Issues a certificate for a server at `address`, as `<name>.crt` and `<name>.key`.
     pub(crate) fn server(&self, name: &str, address: IpAddr) -> Result<(PathBuf, PathBuf), ClusterError> {
         let mut names: Vec<String> = SERVER_NAMES.map(String::from).to_vec();
         names.push(address.to_string());
@@ -88,10 +88,10 @@ impl Pki {
     }
 
     fn sign(&self, name: &str, mut params: CertificateParams) -> Result<(PathBuf, PathBuf), ClusterError> {
-        let failed = |error: rcgen::Error| ClusterError::step(format!("certify {name}"), error);
+        let certificate_error = |error: rcgen::Error| ClusterError::step(format!("certify {name}"), error);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        let key = KeyPair::generate().map_err(failed)?;
-        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        let key = KeyPair::generate().map_err(certificate_error)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(certificate_error)?;
         Ok((
             self.write(&format!("{name}.crt"), &certificate.pem())?,
             self.write(&format!("{name}.key"), &key.serialize_pem())?,

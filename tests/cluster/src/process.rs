@@ -1,4 +1,4 @@
-//! Servers as processes: those of a test end with it, whatever ends it; those of a person stay.
+//! Server processes: those of a test end with the test process; those of a persistent cluster keep running.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader};
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::ClusterError;
 use crate::options::ClusterLifetime;
 
-/// Runs a server and ends it when the pipe that is this shell's standard input closes, which it does when whoever holds
-/// the other end dies, even by SIGKILL. `$1` is the log; the rest is the command.
+/// Runs a server, and kills it when the pipe at this shell's standard input closes. The pipe closes when
+/// the process at the other end dies, even by SIGKILL. `$1` is the log; the rest is the command.
 const TETHER: &str = r#"
 log=$1; shift
 "$@" </dev/null >>"$log" 2>&1 &
@@ -26,7 +26,7 @@ kill -9 $server
 wait $server
 "#;
 
-/// A server that was started.
+/// A started server.
 #[derive(Debug)]
 pub(crate) struct Server {
     name: &'static str,
@@ -35,7 +35,7 @@ pub(crate) struct Server {
     tether: Option<(Child, ChildStdin)>,
 }
 
-/// What tells a server from a later process of the same number.
+/// Identity of a server, which distinguishes it from a later process with the same pid.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ServerRecord {
     pid: i32,
@@ -43,43 +43,43 @@ pub(crate) struct ServerRecord {
 }
 
 impl Server {
-    /// Starts `program`, by way of the command `within` if that is not empty, which becomes it or waits for it.
+    /// Starts `program`. A non-empty `wrapper` is a command prefix that execs the program or waits for it.
     pub(crate) fn start(
         name: &'static str,
-        within: &[String],
+        wrapper: &[String],
         program: &Path,
         arguments: &[String],
         log: &Path,
-        life: ClusterLifetime,
+        lifetime: ClusterLifetime,
     ) -> Result<Self, ClusterError> {
-        let failed = |error: std::io::Error| ClusterError::step(format!("start {name}"), error);
-        let program = fs::canonicalize(program).map_err(failed)?;
-        let mut words: Vec<String> = within.to_vec();
-        words.push(program.display().to_string());
-        words.extend_from_slice(arguments);
-        let (pid, tether) = match life {
+        let start_error = |error: std::io::Error| ClusterError::step(format!("start {name}"), error);
+        let program = fs::canonicalize(program).map_err(start_error)?;
+        let mut command: Vec<String> = wrapper.to_vec();
+        command.push(program.display().to_string());
+        command.extend_from_slice(arguments);
+        let (pid, tether) = match lifetime {
             ClusterLifetime::WithThisProcess => {
                 let mut shell = Command::new("sh")
                     .args(["-c", TETHER, "tether"])
                     .arg(log)
-                    .args(&words)
+                    .args(&command)
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
                     .stderr(Stdio::null())
-                    // A ^C is for the test; the pipe does the rest.
+                    // Ctrl-C targets the test; closing the pipe ends the server.
                     .process_group(0)
                     .spawn()
-                    .map_err(failed)?;
+                    .map_err(start_error)?;
                 let mut pid = String::new();
-                if let Some(said) = shell.stdout.take() {
-                    BufReader::new(said).read_line(&mut pid).map_err(failed)?;
+                if let Some(stdout) = shell.stdout.take() {
+                    BufReader::new(stdout).read_line(&mut pid).map_err(start_error)?;
                 }
                 let stdin = shell.stdin.take();
                 let pid = pid.trim().parse().ok();
                 let (Some(pid), Some(stdin)) = (pid, stdin) else {
                     return Err(ClusterError::step(
                         format!("start {name}"),
-                        "no process id was told",
+                        "the shell printed no process id",
                     ));
                 };
                 (pid, Some((shell, stdin)))
@@ -89,15 +89,15 @@ impl Server {
                     .create(true)
                     .append(true)
                     .open(log)
-                    .map_err(failed)?;
-                let child = Command::new(&words[0])
-                    .args(&words[1..])
+                    .map_err(start_error)?;
+                let child = Command::new(&command[0])
+                    .args(&command[1..])
                     .stdin(Stdio::null())
-                    .stdout(output.try_clone().map_err(failed)?)
+                    .stdout(output.try_clone().map_err(start_error)?)
                     .stderr(output)
                     .process_group(0)
                     .spawn()
-                    .map_err(failed)?;
+                    .map_err(start_error)?;
                 (child.id().cast_signed(), None)
             }
         };
@@ -109,12 +109,12 @@ impl Server {
         })
     }
 
-    /// Its number here.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> i32 {
         self.record.pid
     }
 
-    /// What it is called.
+    /// Returns the name of the server.
     pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
@@ -123,7 +123,7 @@ impl Server {
         self.record.clone()
     }
 
-    /// The failure of a server that did not become ready.
+    /// Returns the error of a server that did not become ready.
     pub(crate) fn not_ready(&self, detail: String) -> ClusterError {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -134,12 +134,12 @@ impl Server {
         }
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         !is_alive(self.record.pid)
     }
 
-    /// Ends it at once, as a crash does, and waits until it is gone.
+    /// Kills the server, and waits until it has ended.
     pub(crate) fn kill(self) {
         match self.tether {
             Some((mut shell, stdin)) => {
@@ -152,11 +152,11 @@ impl Server {
 }
 
 impl ServerRecord {
-    /// Ends it, and waits until it is gone. A later process of the same number is left alone.
+    /// Kills the process, and waits until it has ended. Leaves a later process with the same pid alone.
     pub(crate) fn kill(&self) {
         while self.is_running() {
             if let Some(pid) = Pid::from_raw(self.pid) {
-                // Already gone is as well.
+                // The process may have ended already.
                 let _ = kill_process(pid, Signal::KILL);
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -164,12 +164,13 @@ impl ServerRecord {
     }
 
     fn is_running(&self) -> bool {
-        let same = fs::read_link(format!("/proc/{}/exe", self.pid)).is_ok_and(|exe| exe == self.program);
-        same && is_alive(self.pid)
+        let is_same_program =
+            fs::read_link(format!("/proc/{}/exe", self.pid)).is_ok_and(|exe| exe == self.program);
+        is_same_program && is_alive(self.pid)
     }
 }
 
-/// Whether a process runs; one that only waits to be reaped does not.
+/// Returns whether a process runs; a zombie does not count.
 fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map_or("Z", |(_, rest)| rest);

@@ -1,4 +1,4 @@
-//! The images that `deploy/` names, made of this workspace's own programs as they were built last.
+//! The images that `deploy/` references, made of the latest local build of this workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,15 +6,16 @@ use std::process::Command;
 use crate::error::ClusterError;
 use crate::image::Image;
 
-/// The packages whose programs the images hold; each is called like its package and its image.
+/// Packages of the images; program and image have the package's name.
 pub const PRODUCT: [&str; 4] = ["ipu-operator", "vipu-proxy", "ipu-launcher", "vipu-sim"];
 
-/// An image of each program of [`PRODUCT`] in `programs`, a folder such as `target/debug`: under the name that `deploy/` has,
-/// with the libraries that it is linked with and with nothing else. What is not there is built.
+/// Returns an image of each [`PRODUCT`] program in `programs`, a folder such as `target/debug`. The images
+/// have the names in `deploy/` and contain only the program and its shared libraries. Missing programs are
+/// built.
 ///
 /// # Errors
 ///
-/// [`ClusterError::Step`] if one cannot be built.
+/// [`ClusterError::Step`] if a program cannot be built.
 pub fn product_images(programs: &Path) -> Result<Vec<Image>, ClusterError> {
     PRODUCT
         .into_iter()
@@ -33,7 +34,7 @@ pub fn product_images(programs: &Path) -> Result<Vec<Image>, ClusterError> {
 }
 
 fn build(package: &str, programs: &Path) -> Result<(), ClusterError> {
-    let failed = |detail: String| ClusterError::step(format!("build {package}"), detail);
+    let build_error = |detail: String| ClusterError::step(format!("build {package}"), detail);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
     let mut command = Command::new(cargo);
@@ -43,12 +44,15 @@ fn build(package: &str, programs: &Path) -> Result<(), ClusterError> {
     if programs.ends_with("release") {
         command.arg("--release");
     }
-    let ended = command.output().map_err(|error| failed(error.to_string()))?;
-    if !ended.status.success() {
-        return Err(failed(String::from_utf8_lossy(&ended.stderr).into_owned()));
+    let output = command.output().map_err(|error| build_error(error.to_string()))?;
+    if !output.status.success() {
+        return Err(build_error(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
     if !programs.join(package).exists() {
-        return Err(failed(format!("it is not in {}", programs.display())));
+        return Err(build_error(format!(
+            "the program is not in {}",
+            programs.display()
+        )));
     }
     Ok(())
 }

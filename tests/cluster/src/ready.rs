@@ -1,4 +1,4 @@
-//! Waits for servers, and runs commands that end.
+//! Readiness polling of servers, and execution of commands.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -6,41 +6,41 @@ use std::time::{Duration, Instant};
 use crate::error::ClusterError;
 use crate::process::Server;
 
-/// How long a server may take to become ready: many times what an idle machine needs, for one that is not.
+/// Maximum time until a server is ready: many times the need of an idle machine, for a loaded one.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How often it is asked.
-const POLL: Duration = Duration::from_millis(20);
+/// Interval of readiness polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Waits until `ask` is answered with success.
+/// Waits until `poll` returns status 200.
 pub(crate) fn wait(
     server: &Server,
-    mut ask: impl FnMut() -> std::io::Result<(u16, String)>,
+    mut poll: impl FnMut() -> std::io::Result<(u16, String)>,
 ) -> Result<(), ClusterError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
-        let seen = match ask() {
+        let status_text = match poll() {
             Ok((200, _)) => return Ok(()),
-            Ok((status, body)) => format!("it answers {status}: {body}"),
+            Ok((status, body)) => format!("the last response was {status}: {body}"),
             Err(error) => error.to_string(),
         };
         if server.has_ended() {
-            return Err(server.not_ready("it has ended".into()));
+            return Err(server.not_ready("the process has ended".into()));
         }
-        if begun.elapsed() > TIMEOUT {
-            return Err(server.not_ready(seen));
+        if started.elapsed() > TIMEOUT {
+            return Err(server.not_ready(status_text));
         }
-        std::thread::sleep(POLL);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Runs a command and answers what it prints; if it fails, what it complains of.
+/// Runs a command and returns its output; the error has its error output.
 pub(crate) fn run(mut command: Command) -> Result<String, ClusterError> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let failed = |detail: String| ClusterError::step(format!("run {name}"), detail);
-    let output = command.output().map_err(|error| failed(error.to_string()))?;
+    let run_error = |detail: String| ClusterError::step(format!("run {name}"), detail);
+    let output = command.output().map_err(|error| run_error(error.to_string()))?;
     if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+        return Err(run_error(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

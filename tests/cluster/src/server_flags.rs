@@ -1,4 +1,4 @@
-//! What the servers of a control plane are told.
+//! Command-line flags of the control-plane servers.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use crate::options::{Audit, ClusterProfile, Durability, Options};
 use crate::pki::Pki;
 
-/// The issuer and default audience of service-account tokens.
+/// Issuer and default audience of service-account tokens.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// The addresses of Services.
+/// Address range of Services.
 const SERVICE_ADDRESSES: &str = "10.0.0.0/16";
 
-/// What the arguments are made of.
+/// Inputs of the flags.
 pub(crate) struct ServerPaths<'a> {
     pub(crate) options: Options,
     pub(crate) address: IpAddr,
@@ -21,12 +21,12 @@ pub(crate) struct ServerPaths<'a> {
     pub(crate) etcd_url: String,
 }
 
-/// Where the policy of the audit log is.
+/// Returns the path of the audit policy.
 pub(crate) fn audit_policy(directory: &Path) -> PathBuf {
     directory.join("audit-policy.json")
 }
 
-/// What is written down: writes that were answered, without their content.
+/// Audit policy: completed writes, without their content.
 pub(crate) const AUDIT_POLICY: &str = r#"{
   "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "omitManagedFields": true,
   "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}]
@@ -48,7 +48,7 @@ impl ServerPaths<'_> {
             format!("--initial-advertise-peer-urls={peer_url}"),
             format!("--initial-cluster=test={peer_url}"),
             "--log-level=warn".into(),
-            // It elects itself, and need not wait for others to do so.
+            // A single member elects itself and need not wait for others.
             "--heartbeat-interval=10".into(),
             "--election-timeout=100".into(),
         ];
@@ -82,7 +82,7 @@ impl ServerPaths<'_> {
                     "--audit-log-path={}",
                     self.directory.join("logs/audit.log").display()
                 ),
-                // In one file, whatever its size.
+                // One file of any size.
                 "--audit-log-maxsize=100000".into(),
             ]);
         }
@@ -94,35 +94,35 @@ impl ServerPaths<'_> {
                 "--kubelet-preferred-address-types=InternalIP".into(),
             ]);
         } else {
-            // Loopback is not a valid endpoint, and nobody looks for the API server behind a Service.
+            // Loopback is not a valid endpoint, and no client uses the API server's Service.
             arguments.push("--endpoint-reconciler-type=none".into());
         }
         arguments
     }
 
     pub(crate) fn controller_manager(&self, kubeconfig: &Path, port: u16) -> Vec<String> {
-        let mut arguments = self.follower(kubeconfig, port);
+        let mut arguments = self.component_flags(kubeconfig, port);
         arguments.extend([
             "--use-service-account-credentials=true".into(),
             format!("--service-account-private-key-file={}", self.key("accounts.key")),
             format!("--root-ca-file={}", self.key("ca.crt")),
-            // Nothing else is on this machine that would have to be spared.
+            // No other workload on this machine needs protection.
             "--kube-api-qps=500".into(),
             "--kube-api-burst=1000".into(),
-            // A test waits for what an autoscaler does.
+            // Tests wait for the autoscaler.
             "--horizontal-pod-autoscaler-sync-period=1s".into(),
         ]);
         arguments
     }
 
     pub(crate) fn scheduler(&self, kubeconfig: &Path, port: u16) -> Vec<String> {
-        let mut arguments = self.follower(kubeconfig, port);
+        let mut arguments = self.component_flags(kubeconfig, port);
         arguments.extend(["--kube-api-qps=1000".into(), "--kube-api-burst=2000".into()]);
         arguments
     }
 
-    /// What controller manager and scheduler have in common.
-    fn follower(&self, kubeconfig: &Path, port: u16) -> Vec<String> {
+    /// Returns the flags that controller manager and scheduler share.
+    fn component_flags(&self, kubeconfig: &Path, port: u16) -> Vec<String> {
         let config = kubeconfig.display();
         vec![
             format!("--kubeconfig={config}"),

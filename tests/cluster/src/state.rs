@@ -1,4 +1,4 @@
-//! What is written down of a cluster that stays, so that another process can end it.
+//! The persisted state of a persistent cluster, so that another process can stop it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,29 +13,29 @@ use crate::options::ClusterProfile;
 use crate::process::ServerRecord;
 use crate::tools::Tools;
 
-/// The file of it in the directory of a cluster.
+/// Name of the state file in the cluster directory.
 const FILE: &str = "state.json";
 
-/// A cluster that stays.
+/// State of a persistent cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ClusterState {
-    /// The address of the API server.
+    /// URL of the API server.
     pub url: String,
-    /// The configuration of an administrator.
+    /// Kubeconfig of the administrator.
     pub kubeconfig: PathBuf,
-    /// What runs, the first one last to be ended.
+    /// Running servers in start order; they stop in reverse order.
     pub(crate) servers: Vec<ServerRecord>,
-    /// The control group of its node, if it has one.
+    /// Control group of its node, if any.
     #[serde(default)]
     pub(crate) cgroup: Option<String>,
-    /// The first process of its node.
+    /// First process of its node.
     #[serde(default)]
     pub(crate) machine: Option<i32>,
 }
 
 impl ClusterState {
-    /// What is known of the cluster in `directory`; none if none was started there.
+    /// Reads the state of the cluster in `directory`; `None` if no cluster was started there.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl ClusterState {
     }
 }
 
-/// Makes an image known to the node of the cluster in `directory`, which another process started.
+/// Loads an image into the node of the cluster in `directory`, which another process started.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ pub fn load(directory: &Path, image: &Image) -> Result<(), ClusterError> {
     )
 }
 
-/// Ends what runs in `directory` and removes it. Answers whether there was anything.
+/// Stops the cluster in `directory` and removes its files. Returns whether a cluster existed.
 ///
 /// # Errors
 ///

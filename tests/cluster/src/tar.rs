@@ -1,18 +1,19 @@
-//! Writes archives in the format that POSIX calls ustar, as far as images need it: folders, files, links.
+//! Writes POSIX ustar archives with the features that images need: folders, files, links.
 
 use std::io::{self, Write};
 
 const BLOCK: usize = 512;
 
-/// What an entry is.
+/// Content of an entry.
 pub(crate) enum Content<'a> {
     Folder,
     File(&'a [u8]),
-    /// A symbolic link to this.
+    /// A symbolic link to this target.
     Link(&'a str),
 }
 
-/// Appends one entry. Owner is root, and the time is the epoch, so that the same files give the same archive.
+/// Appends one entry. The owner is root and the time is the epoch, so that the same files give the same
+/// archive.
 pub(crate) fn append(out: &mut impl Write, path: &str, mode: u32, content: &Content<'_>) -> io::Result<()> {
     let (kind, size, link) = match content {
         Content::Folder => (b'5', 0, ""),
@@ -32,7 +33,7 @@ pub(crate) fn append(out: &mut impl Write, path: &str, mode: u32, content: &Cont
     put(&mut header, 257, 6, "ustar")?;
     header[263..265].copy_from_slice(b"00");
     put(&mut header, 345, 155, prefix)?;
-    // The sum is taken with spaces in its place.
+    // The checksum is computed with spaces in its field.
     header[148..156].fill(b' ');
     let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
     put(&mut header, 148, 7, &format!("{sum:06o}"))?;
@@ -45,20 +46,20 @@ pub(crate) fn append(out: &mut impl Write, path: &str, mode: u32, content: &Cont
     Ok(())
 }
 
-/// Ends the archive.
+/// Writes the end of the archive.
 pub(crate) fn finish(out: &mut impl Write) -> io::Result<()> {
     out.write_all(&[0; 2 * BLOCK])
 }
 
-fn put(header: &mut [u8; BLOCK], at: usize, room: usize, text: &str) -> io::Result<()> {
-    if text.len() > room {
+fn put(header: &mut [u8; BLOCK], at: usize, width: usize, text: &str) -> io::Result<()> {
+    if text.len() > width {
         return Err(too_long(text));
     }
     header[at..at + text.len()].copy_from_slice(text.as_bytes());
     Ok(())
 }
 
-/// A long path is kept in two pieces that a '/' stands between.
+/// Splits a long path at a '/' into prefix and name.
 fn split(path: &str) -> io::Result<(&str, &str)> {
     if path.len() <= 100 {
         return Ok(("", path));

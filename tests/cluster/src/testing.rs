@@ -1,4 +1,4 @@
-//! How tests get a cluster, or skip themselves.
+//! Clusters for tests, which skip themselves without the tools.
 
 use std::env;
 use std::fs;
@@ -8,70 +8,70 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cluster::Cluster;
 use crate::concurrency_limit::ClusterSlot;
-use crate::node_sandbox::{possible, sweep_cgroups};
+use crate::node_sandbox::{check_support, sweep_cgroups};
 use crate::options::{ClusterLifetime, ClusterProfile, Options};
 use crate::tools::Tools;
 
-/// The API server that the tests of this process share; each of them uses names of its own. None, after saying so, if the
-/// tools are missing on a machine of a person.
+/// Returns the API server that the tests of this process share; each test uses names of its own. Prints a
+/// message and returns `None` if the tools are missing outside CI.
 ///
 /// # Panics
 ///
-/// If the tools are missing and `CI` is set, or if they are there and no cluster comes up.
+/// If the tools are missing and `CI` is set, or if the cluster does not start.
 #[must_use]
 pub fn shared(test: &str) -> Option<&'static Cluster> {
     shared_with(test, ClusterProfile::ApiServer)
 }
 
-/// The same for a cluster of this extent; there is one of each.
+/// Returns the shared cluster of this profile, as [`shared`] does; there is one per profile.
 ///
 /// # Panics
 ///
 /// As for [`shared`].
 #[must_use]
-pub fn shared_with(test: &str, extent: ClusterProfile) -> Option<&'static Cluster> {
+pub fn shared_with(test: &str, profile: ClusterProfile) -> Option<&'static Cluster> {
     static SHARED: [OnceLock<Cluster>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
-    let tools = tools(test, extent)?;
-    let which = match extent {
+    let tools = tools(test, profile)?;
+    let index = match profile {
         ClusterProfile::ApiServer => 0,
         ClusterProfile::Controllers => 1,
         ClusterProfile::Node => 2,
     };
-    Some(SHARED[which].get_or_init(|| start(&tools, extent)))
+    Some(SHARED[index].get_or_init(|| start(&tools, profile)))
 }
 
-/// An API server of the test's own, which it may break. At most two such run at a time in a process, so a test must not ask
-/// for another one while it has two; who asks waits. None, after saying so, if the tools are missing on a machine of a
-/// person.
+/// Returns an API server of the test's own, which the test may break. At most two run at a time per
+/// process, and a caller waits for a free slot. A test that holds two must not request another. Prints a
+/// message and returns `None` if the tools are missing outside CI.
 ///
 /// # Panics
 ///
-/// If the tools are missing and `CI` is set, or if they are there and no cluster comes up.
+/// If the tools are missing and `CI` is set, or if the cluster does not start.
 #[must_use]
 pub fn private(test: &str) -> Option<Cluster> {
     private_with(test, ClusterProfile::ApiServer)
 }
 
-/// The same for a cluster of this extent.
+/// Returns a private cluster of this profile, as [`private`] does.
 ///
 /// # Panics
 ///
 /// As for [`private`].
 #[must_use]
-pub fn private_with(test: &str, extent: ClusterProfile) -> Option<Cluster> {
-    tools(test, extent).map(|tools| {
-        let place = ClusterSlot::wait();
-        let mut cluster = start(&tools, extent);
-        cluster.takes(place);
+pub fn private_with(test: &str, profile: ClusterProfile) -> Option<Cluster> {
+    tools(test, profile).map(|tools| {
+        let slot = ClusterSlot::wait();
+        let mut cluster = start(&tools, profile);
+        cluster.hold_slot(slot);
         cluster
     })
 }
 
-#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
-fn tools(test: &str, extent: ClusterProfile) -> Option<Tools> {
-    let found = Tools::find_for(extent).and_then(|tools| {
-        if extent >= ClusterProfile::Node {
-            possible()?;
+#[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
+fn tools(test: &str, profile: ClusterProfile) -> Option<Tools> {
+    let found = Tools::find_for(profile).and_then(|tools| {
+        if profile >= ClusterProfile::Node {
+            check_support()?;
         }
         Ok(tools)
     });
@@ -80,7 +80,7 @@ fn tools(test: &str, extent: ClusterProfile) -> Option<Tools> {
         Err(error) => {
             assert!(
                 env::var_os("CI").is_none(),
-                "{test}: {error}, and CI wants this test"
+                "{test}: {error}, and CI requires this test"
             );
             println!("skipped: {test}: {error}");
             None
@@ -88,29 +88,29 @@ fn tools(test: &str, extent: ClusterProfile) -> Option<Tools> {
     }
 }
 
-fn start(tools: &Tools, extent: ClusterProfile) -> Cluster {
+fn start(tools: &Tools, profile: ClusterProfile) -> Cluster {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let all = env::temp_dir().join("ipu-test-cluster");
-    sweep(&all);
+    let root = env::temp_dir().join("ipu-test-cluster");
+    sweep(&root);
     sweep_cgroups();
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let directory = all.join(format!("{}-{number}", std::process::id()));
-    let options = Options::new(ClusterLifetime::WithThisProcess).extent(extent);
+    let directory = root.join(format!("{}-{number}", std::process::id()));
+    let options = Options::new(ClusterLifetime::WithThisProcess).extent(profile);
     match Cluster::start_with(tools, &directory, options) {
         Ok(mut cluster) => {
-            cluster.remove_at_end();
+            cluster.remove_on_drop();
             cluster
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Removes what processes left that are no more.
-fn sweep(all: &Path) {
-    let left: Vec<PathBuf> = fs::read_dir(all)
+/// Removes the files of processes that have ended.
+fn sweep(root: &Path) {
+    let leftovers: Vec<PathBuf> = fs::read_dir(root)
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_default();
-    for path in left {
+    for path in leftovers {
         let name = path
             .file_name()
             .unwrap_or_default()
@@ -118,7 +118,7 @@ fn sweep(all: &Path) {
             .into_owned();
         let owner = name.split('-').next().unwrap_or_default();
         if !Path::new("/proc").join(owner).exists() {
-            // Somebody else may sweep at the same time.
+            // Another process may sweep at the same time.
             let _ = fs::remove_dir_all(&path);
         }
     }

@@ -1,4 +1,4 @@
-//! The programs of a cluster: where they are, and how they are built.
+//! The programs of a cluster: lookup and build.
 
 use std::env;
 use std::fs;
@@ -8,43 +8,43 @@ use crate::error::ClusterError;
 use crate::modules::{Module, Modules};
 use crate::options::ClusterProfile;
 
-/// Where the programs are if `KUBEBUILDER_ASSETS` does not say: where other projects look for them, too.
+/// Default folder if `KUBEBUILDER_ASSETS` is unset; other projects use it, too.
 const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";
 
-/// A program that the pinned modules build.
+/// A program of the pinned modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tool {
-    /// The store of the API server.
+    /// Store of the API server.
     Etcd,
     /// Takes snapshots of a running etcd.
     Etcdctl,
-    /// Makes an etcd from a snapshot.
+    /// Restores etcd data from a snapshot.
     Etcdutl,
     /// The API server.
     KubeApiserver,
-    /// What a person types.
+    /// Command-line client.
     Kubectl,
-    /// The controllers that come with Kubernetes.
+    /// Built-in controllers of Kubernetes.
     KubeControllerManager,
-    /// The scheduler of Kubernetes Pods.
+    /// Pod scheduler.
     KubeScheduler,
-    /// What runs Kubernetes Pods on a node.
+    /// Node agent that runs Pods.
     Kubelet,
-    /// What leads Services to Kubernetes Pods on a node.
+    /// Service proxy of a node.
     KubeProxy,
-    /// The container runtime of a node.
+    /// Container runtime of a node.
     Containerd,
-    /// What containerd starts for each Kubernetes Pod.
+    /// Shim that containerd starts for each Pod.
     ContainerdShim,
-    /// What loads images into containerd.
+    /// Command-line client of containerd, which loads images.
     Ctr,
-    /// What answers Kubernetes Pods for the names of Services: `tools/cluster-dns`, of this repository.
+    /// Name server for Services: `tools/cluster-dns`, of this repository.
     ClusterDns,
 }
 
 impl Tool {
-    /// What a [`crate::Cluster`] needs.
+    /// Tools of every [`crate::Cluster`].
     pub const BASIC: [Self; 5] = [
         Self::Etcd,
         Self::Etcdctl,
@@ -52,9 +52,9 @@ impl Tool {
         Self::KubeApiserver,
         Self::Kubectl,
     ];
-    /// What [`ClusterProfile::Controllers`] needs besides.
+    /// Additional tools of [`ClusterProfile::Controllers`].
     pub const SCHEDULING: [Self; 2] = [Self::KubeControllerManager, Self::KubeScheduler];
-    /// What [`ClusterProfile::Node`] needs besides.
+    /// Additional tools of [`ClusterProfile::Node`].
     pub const NODE: [Self; 6] = [
         Self::Kubelet,
         Self::KubeProxy,
@@ -64,20 +64,20 @@ impl Tool {
         Self::ClusterDns,
     ];
 
-    /// All that a cluster of this extent needs.
+    /// Returns all tools of a profile.
     #[must_use]
-    pub fn of(extent: ClusterProfile) -> Vec<Self> {
+    pub fn of(profile: ClusterProfile) -> Vec<Self> {
         let mut tools = Self::BASIC.to_vec();
-        if extent >= ClusterProfile::Controllers {
+        if profile >= ClusterProfile::Controllers {
             tools.extend(Self::SCHEDULING);
         }
-        if extent >= ClusterProfile::Node {
+        if profile >= ClusterProfile::Node {
             tools.extend(Self::NODE);
         }
         tools
     }
 
-    /// The name of the program.
+    /// Returns the name of the program.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ impl Tool {
         }
     }
 
-    /// The Go package of the program.
+    /// Returns the Go package of the program.
     pub(crate) fn package(self) -> String {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3".into(),
@@ -119,30 +119,31 @@ impl Tool {
     }
 }
 
-/// The folder with the programs.
+/// Folder of the programs.
 #[derive(Clone, Debug)]
 pub struct Tools {
     folder: PathBuf,
 }
 
 impl Tools {
-    /// `KUBEBUILDER_ASSETS`, or else `/usr/local/kubebuilder/bin`, if everything that an API server needs is there.
+    /// Returns `KUBEBUILDER_ASSETS`, or else `/usr/local/kubebuilder/bin`, if it has everything that an API
+    /// server needs.
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Missing`] names the first program that is not there.
+    /// [`ClusterError::Missing`] names the first missing program.
     pub fn find() -> Result<Self, ClusterError> {
         Self::find_for(ClusterProfile::ApiServer)
     }
 
-    /// The same, for a cluster of this extent.
+    /// Returns the folder if it has everything that a profile needs, as [`Self::find`] does.
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Missing`] names the first program that is not there.
-    pub fn find_for(extent: ClusterProfile) -> Result<Self, ClusterError> {
+    /// [`ClusterError::Missing`] names the first missing program.
+    pub fn find_for(profile: ClusterProfile) -> Result<Self, ClusterError> {
         let tools = Self { folder: folder() };
-        let missing = Tool::of(extent)
+        let missing = Tool::of(profile)
             .into_iter()
             .find(|tool| !tools.path(*tool).exists());
         match missing {
@@ -151,58 +152,59 @@ impl Tools {
         }
     }
 
-    /// The same, after building those of `wanted` that are missing or that were built here from other modules. Programs
-    /// that somebody else put there are used as they are. Needs Go, and its module proxy or cache.
+    /// Returns the folder after building the `requested` tools that are missing or outdated. Tools from
+    /// other sources are used unchanged. Needs Go, and its module proxy or cache.
     ///
     /// # Errors
     ///
     /// [`ClusterError::Build`].
-    pub fn build(wanted: &[Tool]) -> Result<Self, ClusterError> {
+    pub fn build(requested: &[Tool]) -> Result<Self, ClusterError> {
         let tools = Self { folder: folder() };
         for module in [Module::Kubernetes, Module::Containerd] {
             let modules = Modules::read(module)?;
-            let stale: Vec<Tool> = wanted
+            let outdated: Vec<Tool> = requested
                 .iter()
                 .copied()
                 .filter(|tool| tool.module() == module && !tools.is_fresh(*tool, modules.stamp(*tool)))
                 .collect();
-            if !stale.is_empty() {
-                tools.replace(&modules, &stale)?;
+            if !outdated.is_empty() {
+                tools.replace(&modules, &outdated)?;
             }
         }
         Ok(tools)
     }
 
-    /// Builds these beside the folder and moves them in: who runs one meanwhile has the old or the new one.
-    fn replace(&self, modules: &Modules, stale: &[Tool]) -> Result<(), ClusterError> {
-        let failed = |error: std::io::Error| ClusterError::Build {
-            what: names(stale),
+    /// Builds tools beside the folder and moves them in, so that a concurrent user sees the old or the new
+    /// program.
+    fn replace(&self, modules: &Modules, outdated: &[Tool]) -> Result<(), ClusterError> {
+        let build_error = |error: std::io::Error| ClusterError::Build {
+            what: names(outdated),
             detail: format!(
-                "{}: {error}; set KUBEBUILDER_ASSETS to a folder of yours",
+                "{}: {error}; set KUBEBUILDER_ASSETS to a writable folder",
                 self.folder.display()
             ),
         };
-        let fresh = self.folder.join(format!(".building-{}", std::process::id()));
-        fs::create_dir_all(&fresh).map_err(failed)?;
-        let built = modules.build(stale, &fresh);
+        let staging = self.folder.join(format!(".building-{}", std::process::id()));
+        fs::create_dir_all(&staging).map_err(build_error)?;
+        let built = modules.build(outdated, &staging);
         let moved = built.and_then(|()| {
-            for tool in stale {
-                fs::rename(fresh.join(tool.name()), self.path(*tool)).map_err(failed)?;
-                fs::write(self.stamp(*tool), modules.stamp(*tool)).map_err(failed)?;
+            for tool in outdated {
+                fs::rename(staging.join(tool.name()), self.path(*tool)).map_err(build_error)?;
+                fs::write(self.stamp(*tool), modules.stamp(*tool)).map_err(build_error)?;
             }
             Ok(())
         });
-        fs::remove_dir_all(&fresh).map_err(failed)?;
+        fs::remove_dir_all(&staging).map_err(build_error)?;
         moved
     }
 
-    /// The folder.
+    /// Returns the folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where this program is, or would be.
+    /// Returns the path of a program, which may be missing.
     #[must_use]
     pub fn path(&self, tool: Tool) -> PathBuf {
         self.folder.join(tool.name())
@@ -214,7 +216,7 @@ impl Tools {
 
     fn is_fresh(&self, tool: Tool, stamp: &str) -> bool {
         let built_here = fs::read_to_string(self.stamp(tool)).ok();
-        self.path(tool).exists() && built_here.is_none_or(|of| of == stamp)
+        self.path(tool).exists() && built_here.is_none_or(|previous| previous == stamp)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Invariants of the effects, one after the other.
+//! Invariants of the effects and their order.
 
 use alloc::vec::Vec;
 
@@ -9,10 +9,10 @@ use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
 use crate::plan::{Effect, Plan};
 
 pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
-    for (position, effect) in plan.effects.iter().enumerate() {
-        let earlier = &plan.effects[..position];
+    for (index, effect) in plan.effects.iter().enumerate() {
+        let earlier = &plan.effects[..index];
         if earlier.contains(effect) {
-            broken.push(BrokenPlan::Twice {
+            broken.push(BrokenPlan::Duplicate {
                 effect: effect.clone(),
             });
         }
@@ -21,18 +21,18 @@ pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<Brok
                 effect: effect.clone(),
             });
         }
-        if !is_the_jobs(facts, effect) {
-            broken.push(BrokenPlan::NotTheJobs {
+        if !is_of_job_spec(facts, effect) {
+            broken.push(BrokenPlan::NotOfJob {
                 effect: effect.clone(),
             });
         }
         broken.extend(check_one(facts, effect));
     }
     check_requests(facts, plan, broken);
-    check_leftovers(facts, plan, broken);
+    check_remaining_resources(facts, plan, broken);
 }
 
-/// No more instances are in the queue at once than may be.
+/// Checks that new requests do not exceed the limit of concurrent requests.
 fn check_requests(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     let (mut requested, limit) = (facts.requested(), facts.job.max_requested());
     for effect in &plan.effects {
@@ -54,7 +54,7 @@ fn check_requests(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<Broken
     }
 }
 
-/// The first thing that is wrong with one effect by itself.
+/// Returns the first violation of a single effect.
 fn check_one(facts: &AttemptFacts<'_>, effect: &Effect) -> Option<BrokenPlan> {
     match effect {
         Effect::EnsurePartition {
@@ -62,12 +62,12 @@ fn check_one(facts: &AttemptFacts<'_>, effect: &Effect) -> Option<BrokenPlan> {
         }
         | Effect::ResetPartition {
             instance, attempt, ..
-        } => check_begin(facts, effect, *instance, *attempt).or_else(|| {
-            if facts.any_alive(*instance) {
+        } => check_attempt(facts, effect, *instance, *attempt).or_else(|| {
+            if facts.has_live_process(*instance) {
                 Some(BrokenPlan::UnderProcesses {
                     effect: effect.clone(),
                 })
-            } else if facts.is_given_back(*instance) {
+            } else if facts.backs_off_without_partition(*instance) {
                 Some(BrokenPlan::DuringBackOff {
                     effect: effect.clone(),
                 })
@@ -80,11 +80,11 @@ fn check_one(facts: &AttemptFacts<'_>, effect: &Effect) -> Option<BrokenPlan> {
             worker,
             attempt,
             ..
-        } => check_begin(facts, effect, *instance, *attempt)
+        } => check_attempt(facts, effect, *instance, *attempt)
             .or_else(|| check_start(facts, effect, *instance, *attempt, ProcessRole::Worker(*worker))),
         Effect::StartLauncher {
             instance, attempt, ..
-        } => check_begin(facts, effect, *instance, *attempt)
+        } => check_attempt(facts, effect, *instance, *attempt)
             .or_else(|| check_start(facts, effect, *instance, *attempt, ProcessRole::Launcher)),
         Effect::StopWorker {
             instance,
@@ -101,7 +101,7 @@ fn check_one(facts: &AttemptFacts<'_>, effect: &Effect) -> Option<BrokenPlan> {
     }
 }
 
-/// A partition in error since an earlier attempt is reset, and no other.
+/// Checks that exactly the partitions in error since an earlier attempt are reset.
 fn check_remedy(
     facts: &AttemptFacts<'_>,
     effect: &Effect,
@@ -109,17 +109,22 @@ fn check_remedy(
     attempt: u32,
 ) -> Option<BrokenPlan> {
     let mut partitions = facts.partitions(instance);
-    let (first, contradicted) = (partitions.next(), partitions.next().is_some());
-    let stale = matches!(first, Some(PartitionFacts::Failed { attempt: of, .. }) if *of < attempt);
-    let resets = matches!(effect, Effect::ResetPartition { .. });
+    let (first, is_ambiguous) = (partitions.next(), partitions.next().is_some());
+    let is_stale = matches!(first, Some(PartitionFacts::Failed { attempt: failed, .. }) if *failed < attempt);
+    let is_reset = matches!(effect, Effect::ResetPartition { .. });
     let effect = effect.clone();
-    (stale != resets && !contradicted).then_some(BrokenPlan::WrongRemedy { effect })
+    (is_stale != is_reset && !is_ambiguous).then_some(BrokenPlan::WrongRemedy { effect })
 }
 
-fn check_begin(facts: &AttemptFacts<'_>, effect: &Effect, instance: u32, attempt: u32) -> Option<BrokenPlan> {
+fn check_attempt(
+    facts: &AttemptFacts<'_>,
+    effect: &Effect,
+    instance: u32,
+    attempt: u32,
+) -> Option<BrokenPlan> {
     let newest = facts.attempt(instance);
-    if !facts.is_to_run(instance) {
-        return Some(BrokenPlan::StartedForNothing {
+    if !facts.must_run(instance) {
+        return Some(BrokenPlan::UnexpectedStart {
             effect: effect.clone(),
         });
     }
@@ -134,32 +139,33 @@ fn check_start(
     effect: &Effect,
     instance: u32,
     attempt: u32,
-    who: ProcessRole,
+    role: ProcessRole,
 ) -> Option<BrokenPlan> {
     let effect = effect.clone();
     let active = facts.partitions(instance).any(
-        |partition| matches!(partition, PartitionFacts::Active { attempt: made_for, .. } if *made_for == attempt),
+        |partition| matches!(partition, PartitionFacts::Active { attempt: created_for, .. } if *created_for == attempt),
     );
-    let known = facts
+    let recorded = facts
         .recorded(instance)
-        .filter(|_| facts.attempt_is_recorded(instance));
-    let over = known.is_some_and(|known| match who {
-        ProcessRole::Worker(worker) => !facts.has_launcher() && known.done.contains(&worker),
-        ProcessRole::Launcher => known.launched.is_some(),
+        .filter(|_| facts.is_newest_attempt_recorded(instance));
+    let is_done = recorded.is_some_and(|recorded| match role {
+        ProcessRole::Worker(worker) => !facts.has_launcher() && recorded.done.contains(&worker),
+        ProcessRole::Launcher => recorded.launched.is_some(),
     });
     let old_alive = facts.processes(instance).any(|(other, process)| {
-        process.phase.is_alive() && (process.attempt != attempt || !facts.is_of_the_job(other))
+        process.phase.is_alive() && (process.attempt != attempt || !facts.is_of_job(other))
     });
     if !active {
         Some(BrokenPlan::WithoutPartition { effect })
-    } else if over || !facts.is_of_the_job(who) || facts.processes(instance).any(|(other, _)| other == who) {
-        Some(BrokenPlan::StartedTwice { effect })
+    } else if is_done || !facts.is_of_job(role) || facts.processes(instance).any(|(other, _)| other == role) {
+        Some(BrokenPlan::AlreadyStarted { effect })
     } else if old_alive {
         Some(BrokenPlan::BesideOldProcesses { effect })
-    } else if facts.is_pausing(instance) {
+    } else if facts.is_backing_off(instance) {
         Some(BrokenPlan::DuringBackOff { effect })
-    } else if who == ProcessRole::Launcher
-        && !(0..facts.job.workers_per_instance()).all(|worker| facts.runs(instance, worker, attempt))
+    } else if role == ProcessRole::Launcher
+        && !(0..facts.job.workers_per_instance())
+            .all(|worker| facts.is_worker_running(instance, worker, attempt))
     {
         Some(BrokenPlan::LauncherBeforeWorkers { effect })
     } else {
@@ -172,40 +178,41 @@ fn check_stop(
     effect: &Effect,
     instance: u32,
     attempt: u32,
-    who: ProcessRole,
+    role: ProcessRole,
 ) -> Option<BrokenPlan> {
     let effect = effect.clone();
     let stoppable = || {
-        let same = facts
+        let matching = facts
             .processes(instance)
-            .filter(move |(other, process)| *other == who && process.attempt == attempt);
-        same.map(|(_, process)| &process.phase)
+            .filter(move |(other, process)| *other == role && process.attempt == attempt);
+        matching
+            .map(|(_, process)| &process.phase)
             .filter(|phase| **phase != ProcessPhase::Stopping)
     };
     if stoppable().next().is_none() {
-        return Some(BrokenPlan::StoppedForNothing { effect });
+        return Some(BrokenPlan::UnexpectedStop { effect });
     }
-    let recorded = facts.recorded(instance).map_or(0, |known| known.attempt);
-    let misplaced = attempt != facts.attempt(instance) || !facts.is_of_the_job(who);
+    let recorded = facts.recorded(instance).map_or(0, |recorded| recorded.attempt);
+    let misplaced = attempt != facts.attempt(instance) || !facts.is_of_job(role);
     let closed = misplaced
-        || facts.seen.deleted
+        || facts.observation.deleted
         || facts.is_finished()
         || facts.outcome(instance).is_some()
         || attempt < recorded;
     if !closed {
         return Some(BrokenPlan::StoppedBeforeVerdict { effect });
     }
-    if misplaced || facts.is_to_have_nothing(instance) {
+    if misplaced || facts.must_hold_nothing(instance) {
         return None;
     }
-    // The instance has ended, and its job's clean-up policy says what stays.
-    let works = who == ProcessRole::Launcher || !facts.has_launcher();
-    let straggler = works && stoppable().any(ProcessPhase::is_alive);
-    let cleaned = facts.is_finished()
+    // The instance has ended, and the clean-up policy of its job applies.
+    let does_work = role == ProcessRole::Launcher || !facts.has_launcher();
+    let straggler = does_work && stoppable().any(ProcessPhase::is_alive);
+    let removed_by_policy = facts.is_finished()
         && facts.job.clean_pod_policy() == CleanPodPolicy::Workers
-        && who != ProcessRole::Launcher;
-    let yielded = facts.may_yield(instance) && stoppable().any(ProcessPhase::is_alive);
-    (!straggler && !cleaned && !yielded).then_some(BrokenPlan::StoppedForNothing { effect })
+        && role != ProcessRole::Launcher;
+    let releases_for_peer = facts.may_release_for_peer(instance) && stoppable().any(ProcessPhase::is_alive);
+    (!straggler && !removed_by_policy && !releases_for_peer).then_some(BrokenPlan::UnexpectedStop { effect })
 }
 
 fn check_release(
@@ -219,14 +226,14 @@ fn check_release(
     let held = facts
         .partitions(instance)
         .any(|partition| !matches!(partition, PartitionFacts::Absent | PartitionFacts::Releasing));
-    let due = facts.is_to_have_nothing(instance)
-        || facts.is_given_back(instance)
-        || facts.may_yield(instance)
-        || facts.waits_for_nothing(instance);
-    if facts.any_alive(instance) {
+    let is_due = facts.must_hold_nothing(instance)
+        || facts.backs_off_without_partition(instance)
+        || facts.may_release_for_peer(instance)
+        || facts.is_queued_after_end(instance);
+    if facts.has_live_process(instance) {
         Some(BrokenPlan::UnderProcesses { effect })
-    } else if !held || !due {
-        Some(BrokenPlan::ReleasedForNothing { effect })
+    } else if !held || !is_due {
+        Some(BrokenPlan::UnexpectedRelease { effect })
     } else if attempt != newest {
         Some(BrokenPlan::WrongAttempt {
             effect,
@@ -237,12 +244,12 @@ fn check_release(
     }
 }
 
-/// What is forgotten: of a deleted job, and of an instance that has ended.
-fn check_leftovers(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
-    let mut anything = false;
-    for (position, seen) in facts.seen.instances.iter().enumerate() {
-        let instance = seen.index;
-        if facts.seen.instances[..position]
+/// Checks that the effects cover all resources that a deleted job or an ended instance must release.
+fn check_remaining_resources(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+    let mut has_resources = false;
+    for (index, instance_facts) in facts.observation.instances.iter().enumerate() {
+        let instance = instance_facts.index;
+        if facts.observation.instances[..index]
             .iter()
             .any(|other| other.index == instance)
         {
@@ -251,68 +258,68 @@ fn check_leftovers(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<Broke
         let held = facts
             .partitions(instance)
             .any(|partition| *partition != PartitionFacts::Absent);
-        anything |= held || facts.processes(instance).next().is_some();
+        has_resources |= held || facts.processes(instance).next().is_some();
         let released = plan
             .effects
             .iter()
-            .any(|effect| matches!(effect, Effect::ReleasePartition { instance: of, .. } if *of == instance));
+            .any(|effect| matches!(effect, Effect::ReleasePartition { instance: released, .. } if *released == instance));
         let releasing = facts
             .partitions(instance)
             .any(|partition| *partition == PartitionFacts::Releasing);
-        let stuck = held && !releasing && !released && !facts.any_alive(instance);
-        // What is judged in this pass is acted upon in the next.
-        let due = facts.seen.deleted || !facts.is_judged(plan, instance);
+        let is_unreleased = held && !releasing && !released && !facts.has_live_process(instance);
+        // The next reconciliation acts upon the verdicts of this one.
+        let is_due = facts.observation.deleted || !facts.has_verdict(plan, instance);
         let any = |_, _: &_| true;
-        let yields = facts.must_yield(plan, instance);
-        if due && facts.is_to_have_nothing(instance) {
-            if stuck || is_unstopped(facts, plan, instance, any) {
-                broken.push(BrokenPlan::LeftBehind { instance });
+        let must_release = facts.must_release_for_peer(plan, instance);
+        if is_due && facts.must_hold_nothing(instance) {
+            if is_unreleased || is_unstopped(facts, plan, instance, any) {
+                broken.push(BrokenPlan::ResourcesRemain { instance });
             }
-        } else if due
-            && is_unstopped(facts, plan, instance, |who, process| {
-                is_to_go(facts, instance, who, process) || (yields && process.phase.is_alive())
+        } else if is_due
+            && is_unstopped(facts, plan, instance, |role, process| {
+                must_stop(facts, instance, role, process) || (must_release && process.phase.is_alive())
             })
         {
-            broken.push(BrokenPlan::LeftRunning { instance });
-        } else if due && (yields || facts.waits_for_nothing(instance)) && stuck {
-            broken.push(BrokenPlan::LeftInLine { instance });
+            broken.push(BrokenPlan::ProcessesRemain { instance });
+        } else if is_due && (must_release || facts.is_queued_after_end(instance)) && is_unreleased {
+            broken.push(BrokenPlan::BlocksQueue { instance });
         }
     }
     let finalized = plan.effects.contains(&Effect::Finalize);
-    if finalized && (anything || !facts.seen.deleted || plan.effects.len() > 1) {
+    if finalized && (has_resources || !facts.observation.deleted || plan.effects.len() > 1) {
         broken.push(BrokenPlan::FinalizedEarly);
     }
-    if facts.seen.deleted && !anything && !finalized {
+    if facts.observation.deleted && !has_resources && !finalized {
         broken.push(BrokenPlan::NotFinalized);
     }
-    let over = facts.is_finished() && facts.is_retention_over() && !facts.seen.deleted;
-    if plan.expired != (over && !anything) {
+    let is_done = facts.is_finished() && facts.is_retention_over() && !facts.observation.deleted;
+    if plan.expired != (is_done && !has_resources) {
         broken.push(BrokenPlan::WrongExpiry);
     }
 }
 
-/// Whether a process is not to stay although its instance may keep something.
-fn is_to_go(facts: &AttemptFacts<'_>, instance: u32, who: ProcessRole, process: &ProcessFacts) -> bool {
-    let misplaced = process.attempt != facts.attempt(instance) || !facts.is_of_the_job(who);
-    let works = who == ProcessRole::Launcher || !facts.has_launcher();
-    let straggler = facts.outcome(instance).is_some() && works && process.phase.is_alive();
-    let cleaned = facts.is_finished()
+/// Returns whether a process must be stopped although its instance may keep other resources.
+fn must_stop(facts: &AttemptFacts<'_>, instance: u32, role: ProcessRole, process: &ProcessFacts) -> bool {
+    let misplaced = process.attempt != facts.attempt(instance) || !facts.is_of_job(role);
+    let does_work = role == ProcessRole::Launcher || !facts.has_launcher();
+    let straggler = facts.outcome(instance).is_some() && does_work && process.phase.is_alive();
+    let removed_by_policy = facts.is_finished()
         && facts.job.clean_pod_policy() == CleanPodPolicy::Workers
-        && who != ProcessRole::Launcher;
-    misplaced || straggler || cleaned
+        && role != ProcessRole::Launcher;
+    misplaced || straggler || removed_by_policy
 }
 
-/// Whether a process that `counts` is neither stopping nor told to stop.
+/// Returns whether a selected process is neither stopping nor stopped by the plan.
 fn is_unstopped(
     facts: &AttemptFacts<'_>,
     plan: &Plan,
     instance: u32,
-    counts: impl Fn(ProcessRole, &ProcessFacts) -> bool,
+    is_selected: impl Fn(ProcessRole, &ProcessFacts) -> bool,
 ) -> bool {
-    let counted = |(who, process): &(ProcessRole, &ProcessFacts)| counts(*who, process);
-    facts.processes(instance).filter(counted).any(|(who, process)| {
+    let selected = |(role, process): &(ProcessRole, &ProcessFacts)| is_selected(*role, process);
+    facts.processes(instance).filter(selected).any(|(role, process)| {
         let attempt = process.attempt;
-        let stop = match who {
+        let stop = match role {
             ProcessRole::Worker(worker) => Effect::StopWorker {
                 instance,
                 worker,
@@ -324,20 +331,20 @@ fn is_unstopped(
     })
 }
 
-/// Whether `effect` should have come before one of `earlier`.
+/// Returns whether `effect` must precede one of the `earlier` effects.
 fn is_out_of_order(facts: &AttemptFacts<'_>, earlier: &[Effect], effect: &Effect) -> bool {
     let Some(instance) = instance_of(effect) else {
         return false;
     };
-    let surplus = |instance: u32| facts.is_surplus(instance);
-    let stops = matches!(effect, Effect::StopWorker { .. } | Effect::StopLauncher { .. });
+    let is_surplus = |instance: u32| facts.is_surplus(instance);
+    let is_stop = matches!(effect, Effect::StopWorker { .. } | Effect::StopLauncher { .. });
     earlier.iter().any(|before| {
         let Some(other) = instance_of(before) else {
             return true;
         };
-        let lower_first = surplus(instance) && surplus(other) && other < instance;
+        let lower_first = is_surplus(instance) && is_surplus(other) && other < instance;
         let stop_is_late = other == instance
-            && stops
+            && is_stop
             && !matches!(before, Effect::StopWorker { .. } | Effect::StopLauncher { .. });
         lower_first || stop_is_late
     })
@@ -356,7 +363,7 @@ pub(super) const fn instance_of(effect: &Effect) -> Option<u32> {
     }
 }
 
-fn is_the_jobs(facts: &AttemptFacts<'_>, effect: &Effect) -> bool {
+fn is_of_job_spec(facts: &AttemptFacts<'_>, effect: &Effect) -> bool {
     match effect {
         Effect::EnsurePartition {
             instance,

@@ -1,4 +1,4 @@
-//! The facts as the checks ask for them: simple scans, repeated as often as needed.
+//! Queries over the facts of an observation. They scan on every call, for simplicity.
 
 use alloc::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use crate::plan::{InstanceOutcome, InstanceStatus, JobPhase, Plan};
 
 pub(super) struct AttemptFacts<'a> {
     pub(super) job: &'a JobSpec,
-    pub(super) seen: &'a Observation,
+    pub(super) observation: &'a Observation,
 }
 
-/// What a process is.
+/// The role of a process within its instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProcessRole {
     Worker(u32),
@@ -19,19 +19,19 @@ pub(super) enum ProcessRole {
 }
 
 impl<'a> AttemptFacts<'a> {
-    pub(super) const fn new(job: &'a JobSpec, seen: &'a Observation) -> Self {
-        Self { job, seen }
+    pub(super) const fn new(job: &'a JobSpec, observation: &'a Observation) -> Self {
+        Self { job, observation }
     }
 
-    fn of(&self, instance: u32) -> impl Iterator<Item = &'a InstanceFacts> {
-        self.seen
+    fn instance_facts(&self, instance: u32) -> impl Iterator<Item = &'a InstanceFacts> {
+        self.observation
             .instances
             .iter()
             .filter(move |facts| facts.index == instance)
     }
 
     pub(super) fn processes(&self, instance: u32) -> impl Iterator<Item = (ProcessRole, &'a ProcessFacts)> {
-        self.of(instance).flat_map(|facts| {
+        self.instance_facts(instance).flat_map(|facts| {
             let launcher = facts
                 .launcher
                 .iter()
@@ -45,12 +45,17 @@ impl<'a> AttemptFacts<'a> {
     }
 
     pub(super) fn partitions(&self, instance: u32) -> impl Iterator<Item = &'a PartitionFacts> {
-        self.of(instance).map(|facts| &facts.partition)
+        self.instance_facts(instance).map(|facts| &facts.partition)
     }
 
-    /// How many instances that have not ended are in the queue, or have their partition made ready, and nothing else.
+    /// Returns the number of instances without outcome whose partition facts are all queued or pending.
     pub(super) fn requested(&self) -> u32 {
-        let indexes: BTreeSet<u32> = self.seen.instances.iter().map(|facts| facts.index).collect();
+        let indexes: BTreeSet<u32> = self
+            .observation
+            .instances
+            .iter()
+            .map(|facts| facts.index)
+            .collect();
         let is_requested = |partition: &&PartitionFacts| {
             matches!(
                 partition,
@@ -58,30 +63,30 @@ impl<'a> AttemptFacts<'a> {
             )
         };
         let requested = indexes.into_iter().filter(|instance| {
-            let known = || {
+            let partitions = || {
                 self.partitions(*instance)
                     .filter(|partition| **partition != PartitionFacts::Absent)
             };
             self.outcome(*instance).is_none()
-                && known().next().is_some()
-                && known().all(|partition| is_requested(&partition))
+                && partitions().next().is_some()
+                && partitions().all(|partition| is_requested(&partition))
         });
         requested.map(|_| 1).sum()
     }
 
-    /// The last of what is recorded, as the reader of a list with doubles would have it.
+    /// Returns the recorded status of an instance; the last one if there are duplicates.
     pub(super) fn recorded(&self, instance: u32) -> Option<&'a InstanceStatus> {
-        let mut known = self.seen.status.instances.iter();
-        known.rfind(|known| known.index == instance)
+        let mut instances = self.observation.status.instances.iter();
+        instances.rfind(|recorded| recorded.index == instance)
     }
 
     pub(super) fn outcome(&self, instance: u32) -> Option<InstanceOutcome> {
-        self.recorded(instance).and_then(|known| known.outcome)
+        self.recorded(instance).and_then(|recorded| recorded.outcome)
     }
 
-    /// The newest attempt that anything knows.
+    /// Returns the newest attempt in the record, the processes and the partitions.
     pub(super) fn attempt(&self, instance: u32) -> u32 {
-        let recorded = self.recorded(instance).map_or(0, |known| known.attempt);
+        let recorded = self.recorded(instance).map_or(0, |recorded| recorded.attempt);
         let processes = self.processes(instance).map(|(_, process)| process.attempt);
         let partitions = self.partitions(instance).filter_map(|partition| match partition {
             PartitionFacts::Waiting { attempt, .. }
@@ -93,14 +98,14 @@ impl<'a> AttemptFacts<'a> {
         processes.chain(partitions).max().unwrap_or(0).max(recorded)
     }
 
-    pub(super) fn any_alive(&self, instance: u32) -> bool {
+    pub(super) fn has_live_process(&self, instance: u32) -> bool {
         self.processes(instance)
             .any(|(_, process)| process.phase.is_alive())
     }
 
-    pub(super) fn runs(&self, instance: u32, worker: u32, attempt: u32) -> bool {
-        self.processes(instance).any(|(who, process)| {
-            who == ProcessRole::Worker(worker)
+    pub(super) fn is_worker_running(&self, instance: u32, worker: u32, attempt: u32) -> bool {
+        self.processes(instance).any(|(role, process)| {
+            role == ProcessRole::Worker(worker)
                 && process.attempt == attempt
                 && matches!(process.phase, ProcessPhase::Running { .. })
         })
@@ -110,43 +115,46 @@ impl<'a> AttemptFacts<'a> {
         !matches!(self.job.shape(), JobKind::Workers)
     }
 
-    /// Whether the job has such a process.
-    pub(super) const fn is_of_the_job(&self, who: ProcessRole) -> bool {
-        match who {
+    /// Returns whether the job has a process of this role.
+    pub(super) const fn is_of_job(&self, role: ProcessRole) -> bool {
+        match role {
             ProcessRole::Worker(worker) => worker < self.job.workers_per_instance(),
             ProcessRole::Launcher => self.has_launcher(),
         }
     }
 
     pub(super) const fn is_finished(&self) -> bool {
-        matches!(self.seen.status.phase, JobPhase::Completed | JobPhase::Failed)
+        matches!(
+            self.observation.status.phase,
+            JobPhase::Completed | JobPhase::Failed
+        )
     }
 
     pub(super) const fn is_surplus(&self, instance: u32) -> bool {
         instance >= self.job.instances()
     }
 
-    /// Whether `plan` makes a verdict on an instance: then it is acted upon in the next pass.
-    pub(super) fn is_judged(&self, plan: &Plan, instance: u32) -> bool {
-        let ends = plan.status.phase.is_finished() && !self.is_finished();
-        ends || plan
-            .status
-            .instance(instance)
-            .is_some_and(|now| now.attempt != self.attempt(instance) || now.outcome != self.outcome(instance))
+    /// Returns whether `plan` has a verdict on an instance, which the next reconciliation acts upon.
+    pub(super) fn has_verdict(&self, plan: &Plan, instance: u32) -> bool {
+        let job_ends = plan.status.phase.is_finished() && !self.is_finished();
+        job_ends
+            || plan.status.instance(instance).is_some_and(|now| {
+                now.attempt != self.attempt(instance) || now.outcome != self.outcome(instance)
+            })
     }
 
-    /// Whether an instance is to run.
-    pub(super) fn is_to_run(&self, instance: u32) -> bool {
-        !self.seen.deleted
+    /// Returns whether an instance must run.
+    pub(super) fn must_run(&self, instance: u32) -> bool {
+        !self.observation.deleted
             && !self.job.suspend()
             && !self.is_finished()
             && !self.is_surplus(instance)
             && self.outcome(instance).is_none()
     }
 
-    /// Whether an instance is to have nothing at all.
-    pub(super) fn is_to_have_nothing(&self, instance: u32) -> bool {
-        self.seen.deleted
+    /// Returns whether an instance must hold no resources.
+    pub(super) fn must_hold_nothing(&self, instance: u32) -> bool {
+        self.observation.deleted
             || self.is_surplus(instance)
             || self.outcome(instance) == Some(InstanceOutcome::SessionOver)
             || (self.job.suspend() && !self.is_finished())
@@ -156,68 +164,72 @@ impl<'a> AttemptFacts<'a> {
                     || self.is_retention_over()))
     }
 
-    /// Whether an instance that has ended stands in the line, and has no other partition.
-    pub(super) fn waits_for_nothing(&self, instance: u32) -> bool {
-        let mut others = self
+    /// Returns whether an ended instance is queued and has no other partition.
+    pub(super) fn is_queued_after_end(&self, instance: u32) -> bool {
+        let mut partitions = self
             .partitions(instance)
             .filter(|partition| **partition != PartitionFacts::Absent);
-        let waits = others
+        let is_queued = partitions
             .next()
             .is_some_and(|first| matches!(first, PartitionFacts::Waiting { .. }));
-        self.outcome(instance).is_some() && waits && others.next().is_none()
+        self.outcome(instance).is_some() && is_queued && partitions.next().is_none()
     }
 
-    /// Whether an instance that has ended is to make room, as far as it can be told: another one of its job stands in the line.
-    pub(super) fn may_yield(&self, instance: u32) -> bool {
-        let waits = |other: u32| {
+    /// Returns whether an ended instance may release its resources, because another instance of its job is
+    /// queued.
+    pub(super) fn may_release_for_peer(&self, instance: u32) -> bool {
+        let is_queued = |other: u32| {
             self.partitions(other)
                 .any(|partition| matches!(partition, PartitionFacts::Waiting { .. }))
         };
-        self.has_ended_early(instance) && self.others(instance).any(waits)
+        self.has_ended_early(instance) && self.runnable_peers(instance).any(is_queued)
     }
 
-    /// The same, where there is no doubt: what the other one has is not contradicted, and nothing is judged of it in `plan`.
-    pub(super) fn must_yield(&self, plan: &Plan, instance: u32) -> bool {
-        let waits = |other: u32| {
+    /// Returns whether an ended instance must release its resources: the facts of the queued instance are
+    /// unambiguous, and `plan` has no verdict on it.
+    pub(super) fn must_release_for_peer(&self, plan: &Plan, instance: u32) -> bool {
+        let is_queued = |other: u32| {
             let mut all = self.partitions(other);
-            let waits = matches!(all.next(), Some(PartitionFacts::Waiting { .. })) && all.next().is_none();
-            waits && !self.is_judged(plan, other)
+            let is_queued =
+                matches!(all.next(), Some(PartitionFacts::Waiting { .. })) && all.next().is_none();
+            is_queued && !self.has_verdict(plan, other)
         };
-        self.has_ended_early(instance) && self.others(instance).any(waits)
+        self.has_ended_early(instance) && self.runnable_peers(instance).any(is_queued)
     }
 
     fn has_ended_early(&self, instance: u32) -> bool {
         self.outcome(instance).is_some() && !self.is_finished()
     }
 
-    /// The other instances that are to run.
-    fn others(&self, instance: u32) -> impl Iterator<Item = u32> {
-        let indexes = self.seen.instances.iter().map(|facts| facts.index);
-        indexes.filter(move |other| *other != instance && self.is_to_run(*other))
+    /// Returns the other instances that must run.
+    fn runnable_peers(&self, instance: u32) -> impl Iterator<Item = u32> {
+        let indexes = self.observation.instances.iter().map(|facts| facts.index);
+        indexes.filter(move |other| *other != instance && self.must_run(*other))
     }
 
     pub(super) fn is_retention_over(&self) -> bool {
-        match (self.job.ttl_after_finished(), self.seen.status.finished) {
-            (Some(ttl), Some(finished)) => finished.plus(ttl) <= self.seen.now,
+        match (self.job.ttl_after_finished(), self.observation.status.finished) {
+            (Some(ttl), Some(finished)) => finished.plus(ttl) <= self.observation.now,
             (None, _) | (_, None) => false,
         }
     }
 
-    /// Whether an instance that pauses holds nothing meanwhile.
-    pub(super) fn is_given_back(&self, instance: u32) -> bool {
-        self.attempt_is_recorded(instance)
+    /// Returns whether an instance backs off and must hold no partition until then.
+    pub(super) fn backs_off_without_partition(&self, instance: u32) -> bool {
+        self.is_newest_attempt_recorded(instance)
             && self
                 .recorded(instance)
-                .is_some_and(|known| known.unused_releases > 0 && self.is_pausing(instance))
+                .is_some_and(|recorded| recorded.unused_releases > 0 && self.is_backing_off(instance))
     }
 
-    pub(super) fn is_pausing(&self, instance: u32) -> bool {
-        let retry_at = self.recorded(instance).and_then(|known| known.retry_at);
-        self.attempt_is_recorded(instance) && retry_at.is_some_and(|retry| retry > self.seen.now)
+    pub(super) fn is_backing_off(&self, instance: u32) -> bool {
+        let retry_at = self.recorded(instance).and_then(|recorded| recorded.retry_at);
+        self.is_newest_attempt_recorded(instance)
+            && retry_at.is_some_and(|retry| retry > self.observation.now)
     }
 
-    /// Whether the record knows of the newest attempt: what it says of an older one is void.
-    pub(super) fn attempt_is_recorded(&self, instance: u32) -> bool {
-        self.recorded(instance).map_or(0, |known| known.attempt) == self.attempt(instance)
+    /// Returns whether the newest attempt is the recorded one. The record of an older attempt is void.
+    pub(super) fn is_newest_attempt_recorded(&self, instance: u32) -> bool {
+        self.recorded(instance).map_or(0, |recorded| recorded.attempt) == self.attempt(instance)
     }
 }

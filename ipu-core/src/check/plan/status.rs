@@ -1,4 +1,4 @@
-//! Invariants of the status to be recorded, of the reasons and of the wake.
+//! Invariants of the recorded status, the reasons and the requeue time.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -11,43 +11,37 @@ use crate::observation::PartitionFacts;
 use crate::plan::{JobPhase, Plan};
 
 pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
-    let rules: [(bool, &'static str); 10] = [
-        (is_ordered(plan), "its instances are not in order"),
+    let checks: [(bool, &'static str); 10] = [
+        (is_ordered(plan), "its instances are not sorted by index"),
+        (keeps_attempts(facts, plan), "an attempt or an outcome is lost"),
+        (keeps_job_end(facts, plan), "a finished job is no longer finished"),
         (
-            keeps_attempts(facts, plan),
-            "an attempt or an outcome is forgotten",
-        ),
-        (
-            keeps_the_end(facts, plan),
-            "a finished job is not finished any more",
-        ),
-        (
-            is_a_sound_end(facts, plan),
-            "it is finished without an end of all instances, a time, a code and a reason",
+            has_complete_end(facts, plan),
+            "the finished job lacks an outcome of every instance, a time, a code or a reason",
         ),
         (
             counts_restarts(facts, plan),
-            "its restarts are more than allowed, or fewer than before",
+            "its restart count exceeds the limit or has decreased",
         ),
-        (counts_ipus(facts, plan), "it holds another number of IPUs"),
+        (counts_ipus(facts, plan), "its number of held IPUs is wrong"),
         (
             plan.status.desired_instances == facts.job.instances()
                 && plan.status.current_instances <= facts.job.instances(),
-            "it has another number of instances",
+            "its number of instances is wrong",
         ),
         (!plan.status.message.is_empty(), "its message is empty"),
         (
-            tells_what_is_asked(facts, plan),
-            "its phase is not what is asked of it: deleted, suspended",
+            phase_matches_request(facts, plan),
+            "its phase contradicts a requested deletion or suspension",
         ),
         (
-            runs_on_partitions(facts, plan),
-            "it runs while an instance has no partition for its attempt",
+            runs_with_partitions(facts, plan),
+            "its phase is Running and an instance has no partition for its attempt",
         ),
     ];
-    for (holds, what) in rules {
+    for (holds, detail) in checks {
         if !holds {
-            broken.push(BrokenPlan::Status { what });
+            broken.push(BrokenPlan::Status { detail });
         }
     }
     let empty = |reason: &crate::Reason| reason.code.is_empty() || reason.message.is_empty();
@@ -55,16 +49,17 @@ pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<Brok
         broken.push(BrokenPlan::NoReason);
     }
     check_verdicts(facts, plan, broken);
-    check_wake(facts, plan, broken);
+    check_requeue(facts, plan, broken);
 }
 
-fn tells_what_is_asked(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
+fn phase_matches_request(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     let phase = plan.status.phase;
-    let suspended = facts.job.suspend() && !facts.seen.deleted && !phase.is_finished();
-    (phase == JobPhase::Terminating) == facts.seen.deleted && (phase == JobPhase::Suspended) == suspended
+    let suspended = facts.job.suspend() && !facts.observation.deleted && !phase.is_finished();
+    (phase == JobPhase::Terminating) == facts.observation.deleted
+        && (phase == JobPhase::Suspended) == suspended
 }
 
-fn runs_on_partitions(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
+fn runs_with_partitions(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     let mut open = plan
         .status
         .instances
@@ -93,15 +88,15 @@ fn keeps_attempts(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     })
 }
 
-fn keeps_the_end(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
-    let before = &facts.seen.status;
+fn keeps_job_end(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
+    let before = &facts.observation.status;
     !facts.is_finished()
-        || ((facts.seen.deleted || plan.status.phase == before.phase)
+        || ((facts.observation.deleted || plan.status.phase == before.phase)
             && plan.status.finished == before.finished
             && plan.status.exit_code == before.exit_code)
 }
 
-fn is_a_sound_end(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
+fn has_complete_end(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     let now = &plan.status;
     if facts.is_finished() || !now.phase.is_finished() {
         return true;
@@ -112,7 +107,7 @@ fn is_a_sound_end(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     };
     facts.job.instances() > 0
         && (0..facts.job.instances()).all(ended)
-        && now.finished == Some(facts.seen.now)
+        && now.finished == Some(facts.observation.now)
         && now.conclusion.is_some()
         && now
             .exit_code
@@ -120,23 +115,23 @@ fn is_a_sound_end(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
 }
 
 fn counts_restarts(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
-    let (before, now) = (&facts.seen.status, &plan.status);
+    let (before, now) = (&facts.observation.status, &plan.status);
     let limit = match facts.job.restart() {
         RestartPolicy::Never => 0,
         RestartPolicy::Always { back_off_limit }
         | RestartPolicy::OnFailure { back_off_limit }
         | RestartPolicy::ExitCode { back_off_limit, .. } => *back_off_limit,
     };
-    let grew = now.restarts_after_failure > before.restarts_after_failure;
-    let rises =
+    let increased = now.restarts_after_failure > before.restarts_after_failure;
+    let is_monotonic =
         now.restarts >= before.restarts && now.restarts_after_failure >= before.restarts_after_failure;
-    let may_grow = *facts.job.restart() != RestartPolicy::Never || now.restarts == before.restarts;
-    rises && may_grow && (!grew || now.restarts_after_failure <= limit)
+    let may_increase = *facts.job.restart() != RestartPolicy::Never || now.restarts == before.restarts;
+    is_monotonic && may_increase && (!increased || now.restarts_after_failure <= limit)
 }
 
 fn counts_ipus(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     let mut indices: Vec<u32> = facts
-        .seen
+        .observation
         .instances
         .iter()
         .map(|instance| instance.index)
@@ -152,13 +147,13 @@ fn counts_ipus(facts: &AttemptFacts<'_>, plan: &Plan) -> bool {
     plan.status.ipus_held == held.saturating_mul(facts.job.ipus_per_instance().get())
 }
 
-/// What is judged in this pass is not touched in it, and looked at again at once.
+/// Checks that instances with a new verdict have no effects and that the job is requeued immediately.
 fn check_verdicts(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
-    if facts.seen.deleted {
+    if facts.observation.deleted {
         return;
     }
     for effect in &plan.effects {
-        if instance_of(effect).is_some_and(|index| facts.is_judged(plan, index)) {
+        if instance_of(effect).is_some_and(|index| facts.has_verdict(plan, index)) {
             broken.push(BrokenPlan::ActedBeforeRecord {
                 effect: effect.clone(),
             });
@@ -168,17 +163,18 @@ fn check_verdicts(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<Broken
         .status
         .instances
         .iter()
-        .any(|now| facts.is_judged(plan, now.index));
+        .any(|now| facts.has_verdict(plan, now.index));
     if any && plan.requeue_after != Some(Duration::ZERO) {
-        broken.push(BrokenPlan::SleepsForEver {
-            what: "a verdict to be acted upon",
-        });
+        broken.push(BrokenPlan::NoRequeue { awaited: "a verdict" });
     }
 }
 
-fn check_wake(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
-    let now = facts.seen.now;
-    let within = |moment: crate::Timestamp| plan.requeue_after.is_some_and(|wake| wake <= moment.since(now));
+fn check_requeue(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+    let now = facts.observation.now;
+    let within = |time: crate::Timestamp| {
+        plan.requeue_after
+            .is_some_and(|requeue| requeue <= time.since(now))
+    };
     if plan.effects.iter().any(|effect| {
         use crate::plan::Effect as E;
         matches!(
@@ -187,36 +183,38 @@ fn check_wake(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan
         )
     }) && plan.requeue_after.is_none()
     {
-        broken.push(BrokenPlan::SleepsForEver {
-            what: "a partition on its way",
+        broken.push(BrokenPlan::NoRequeue {
+            awaited: "a partition in transition",
         });
     }
-    let runs = !facts.seen.deleted && !facts.job.suspend() && !plan.status.phase.is_finished();
+    let runs = !facts.observation.deleted && !facts.job.suspend() && !plan.status.phase.is_finished();
     for instance in plan.status.instances.iter().filter(|_| runs) {
         let pauses = instance
             .retry_at
             .filter(|retry| *retry > now && !facts.is_surplus(instance.index));
         let ended = instance.outcome.is_some();
         if pauses.is_some_and(|retry| !within(retry)) && !ended {
-            broken.push(BrokenPlan::SleepsForEver { what: "a back-off" });
+            broken.push(BrokenPlan::NoRequeue {
+                awaited: "a back-off",
+            });
         }
     }
     let any = facts.job.instances() > 0;
     if let (true, Some(limit), Some(started)) = (runs && any, facts.job.max_runtime(), plan.status.started)
         && !within(started.plus(limit))
     {
-        broken.push(BrokenPlan::SleepsForEver {
-            what: "the job's time limit",
+        broken.push(BrokenPlan::NoRequeue {
+            awaited: "the deadline of the job",
         });
     }
-    let finished = facts.is_finished() && !facts.seen.deleted && plan.status.ipus_held > 0;
+    let finished = facts.is_finished() && !facts.observation.deleted && plan.status.ipus_held > 0;
     if let (true, Some(ttl), Some(ended)) = (finished, facts.job.ttl_after_finished(), plan.status.finished)
         && ended.plus(ttl) > now
         && plan.requeue_after.is_none()
-        && (0..facts.job.instances()).any(|index| !facts.is_to_have_nothing(index))
+        && (0..facts.job.instances()).any(|index| !facts.must_hold_nothing(index))
     {
-        broken.push(BrokenPlan::SleepsForEver {
-            what: "the end of what a finished job keeps",
+        broken.push(BrokenPlan::NoRequeue {
+            awaited: "the end of the retention",
         });
     }
 }

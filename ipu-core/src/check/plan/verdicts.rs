@@ -1,30 +1,30 @@
-//! Invariants of the verdicts: who ended is judged by the tables, and nobody else is.
+//! Invariants of the verdicts: exactly the instances that ended have a verdict, as in the documented tables.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::BrokenPlan;
-use super::attempt_outcome::{End, Failure};
+use super::attempt_outcome::{AttemptOutcome, Failure};
 use super::facts::AttemptFacts;
 use crate::Timestamp;
 use crate::job::RestartPolicy;
 use crate::plan::{FirstFailure, InstanceOutcome, InstanceStatus, Plan};
 
-/// The exit code of a job that ran for too long, as documented.
-const DEADLINE: u8 = 124;
-/// The longest back-off, as documented; a job may ask for more.
+/// The documented exit code of a job that exceeded its deadline.
+const DEADLINE_EXIT_CODE: u8 = 124;
+/// The documented maximum back-off; a job may set a longer one.
 const MAX_BACKOFF: Duration = Duration::from_secs(6 * 60);
 
 pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
-    if facts.seen.deleted || facts.is_finished() {
+    if facts.observation.deleted || facts.is_finished() {
         return;
     }
     if plan.status.started != facts.started() {
-        let what = "since when it runs is not since when its first process ran";
-        broken.push(BrokenPlan::Status { what });
+        let detail = "its start time is not that of its first process";
+        broken.push(BrokenPlan::Status { detail });
     }
-    let mut pass = ReconcileFacts::default();
-    let mut contradictions = false;
+    let mut events = ReconcileFacts::default();
+    let mut is_ambiguous = false;
     for now in plan
         .status
         .instances
@@ -32,30 +32,30 @@ pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<Brok
         .filter(|now| facts.is_open(now.index))
     {
         if facts.partitions(now.index).count() > 1 {
-            // Facts that contradict one another: whichever is believed, the other checks hold.
-            contradictions = true;
+            // The facts are ambiguous. The other checks hold under either interpretation.
+            is_ambiguous = true;
             continue;
         }
-        let end = facts.end(now.index);
-        if let Some(wrong) = check_one(facts, plan, now, &end, &mut pass) {
+        let attempt_outcome = facts.attempt_outcome(now.index);
+        if let Some(wrong) = check_one(facts, plan, now, &attempt_outcome, &mut events) {
             broken.push(wrong);
-        } else if let Some(wrong) = check_memory(facts, now, &end) {
+        } else if let Some(wrong) = check_instance_status(facts, now, &attempt_outcome) {
             broken.push(wrong);
         }
     }
-    if !contradictions {
-        pass.check_counts(facts, plan, broken);
-        pass.check_blame(facts, plan, broken);
+    if !is_ambiguous {
+        events.check_counts(facts, plan, broken);
+        events.check_first_failure(facts, plan, broken);
     }
 }
 
-/// What happened to all instances in one pass.
+/// The events of all instances in one reconciliation.
 #[derive(Default)]
 struct ReconcileFacts {
     restarts_after_success: u32,
-    /// When those start again that restart after failure.
+    /// The retry times of the instances that restart after failure.
     retries: Vec<Timestamp>,
-    /// What may be blamed, by instance.
+    /// The first-failure candidates by instance.
     failures: Vec<(u32, Vec<Failure>)>,
 }
 
@@ -63,56 +63,72 @@ fn check_one(
     facts: &AttemptFacts<'_>,
     plan: &Plan,
     now: &InstanceStatus,
-    end: &End,
-    pass: &mut ReconcileFacts,
+    attempt_outcome: &AttemptOutcome,
+    events: &mut ReconcileFacts,
 ) -> Option<BrokenPlan> {
     let instance = now.index;
-    let missing = |why| Some(BrokenPlan::NoVerdict { instance, why });
-    let wrong = |what| Some(BrokenPlan::WrongVerdict { instance, what });
+    let missing = |cause| Some(BrokenPlan::NoVerdict { instance, cause });
+    let wrong = |detail| Some(BrokenPlan::WrongVerdict { instance, detail });
     let closed = now.attempt > facts.attempt(instance);
     let suspended = facts.job.suspend();
-    // Who is out of time is ended, whatever else would have become of it; unless it ended so by itself, for good.
+    // The deadline ends an instance in any state, unless it failed permanently with the same code before.
     let overdue = facts.is_overdue();
-    let by_itself = match end {
-        End::Badly(first) => first.iter().any(|failure| failure.code() == Some(DEADLINE)),
-        End::None | End::SessionOver | End::NothingRuns | End::Torn | End::Well => false,
+    let failed_itself = match attempt_outcome {
+        AttemptOutcome::Failed(candidates) => candidates
+            .iter()
+            .any(|failure| failure.failure_code() == Some(DEADLINE_EXIT_CODE)),
+        AttemptOutcome::Ongoing
+        | AttemptOutcome::SessionOver
+        | AttemptOutcome::NeverStarted
+        | AttemptOutcome::ProcessMissing
+        | AttemptOutcome::Succeeded => false,
     };
     let outcome = match now.outcome {
-        None if overdue => return missing("the job has run for longer than it may"),
-        Some(InstanceOutcome::Failed(DEADLINE)) if overdue && (closed || !by_itself) => None,
+        None if overdue => return missing("the job has exceeded its deadline"),
+        Some(InstanceOutcome::Failed(DEADLINE_EXIT_CODE)) if overdue && (closed || !failed_itself) => None,
         other => other,
     };
-    match end {
-        End::None if outcome.is_some() => return wrong("nothing of it has ended"),
-        End::None if closed && !suspended => return wrong("its attempt goes on"),
-        End::None => {}
-        End::SessionOver if outcome.is_none() => return missing("the time of its session is over"),
-        End::SessionOver if outcome != Some(InstanceOutcome::SessionOver) => {
+    match attempt_outcome {
+        AttemptOutcome::Ongoing if outcome.is_some() => return wrong("its attempt has not ended"),
+        AttemptOutcome::Ongoing if closed && !suspended => return wrong("its attempt continues"),
+        AttemptOutcome::Ongoing => {}
+        AttemptOutcome::SessionOver if outcome.is_none() => {
+            return missing("the time of its session is over");
+        }
+        AttemptOutcome::SessionOver if outcome != Some(InstanceOutcome::SessionOver) => {
             return wrong("its session is over");
         }
-        End::SessionOver => {}
-        End::NothingRuns if outcome.is_some() => return wrong("nothing could run on its partition"),
-        End::NothingRuns if !closed => return missing("nothing can run on its partition"),
-        End::NothingRuns => {}
-        End::Torn if outcome.is_some() => return wrong("one of its processes is gone, which fails nobody"),
-        End::Torn if !closed => return missing("one of its processes is gone"),
-        End::Torn => {}
-        End::Well if outcome.is_none() && !closed => return missing("everything of it ended well"),
-        End::Well => {
-            let again = matches!(facts.job.restart(), RestartPolicy::Always { .. });
-            if again != outcome.is_none() || !matches!(outcome, None | Some(InstanceOutcome::Succeeded)) {
-                return wrong("it ended well");
-            }
-            pass.restarts_after_success += u32::from(again);
+        AttemptOutcome::SessionOver => {}
+        AttemptOutcome::NeverStarted if outcome.is_some() => {
+            return wrong("no process could start on its partition");
         }
-        End::Badly(_) if outcome.is_none() && !closed => return missing("its attempt has failed"),
-        End::Badly(first) => {
-            pass.failures.push((instance, first.clone()));
-            if let Some(wrong) = check_failure(facts, plan, now, first, outcome) {
+        AttemptOutcome::NeverStarted if !closed => return missing("no process can start on its partition"),
+        AttemptOutcome::NeverStarted => {}
+        AttemptOutcome::ProcessMissing if outcome.is_some() => {
+            return wrong("a process is missing, which is not a failure");
+        }
+        AttemptOutcome::ProcessMissing if !closed => return missing("one of its processes is missing"),
+        AttemptOutcome::ProcessMissing => {}
+        AttemptOutcome::Succeeded if outcome.is_none() && !closed => {
+            return missing("all its processes succeeded");
+        }
+        AttemptOutcome::Succeeded => {
+            let restarts = matches!(facts.job.restart(), RestartPolicy::Always { .. });
+            if restarts != outcome.is_none() || !matches!(outcome, None | Some(InstanceOutcome::Succeeded)) {
+                return wrong("its attempt has succeeded");
+            }
+            events.restarts_after_success += u32::from(restarts);
+        }
+        AttemptOutcome::Failed(_) if outcome.is_none() && !closed => {
+            return missing("its attempt has failed");
+        }
+        AttemptOutcome::Failed(candidates) => {
+            events.failures.push((instance, candidates.clone()));
+            if let Some(wrong) = check_failure(facts, plan, now, candidates, outcome) {
                 return Some(wrong);
             }
             if outcome.is_none() {
-                pass.retries.extend(now.retry_at);
+                events.retries.extend(now.retry_at);
             }
         }
     }
@@ -123,11 +139,11 @@ fn check_failure(
     facts: &AttemptFacts<'_>,
     plan: &Plan,
     now: &InstanceStatus,
-    first: &[Failure],
+    candidates: &[Failure],
     outcome: Option<InstanceOutcome>,
 ) -> Option<BrokenPlan> {
     let instance = now.index;
-    let wrong = |what| Some(BrokenPlan::WrongVerdict { instance, what });
+    let wrong = |detail| Some(BrokenPlan::WrongVerdict { instance, detail });
     let retryable = |code: Option<u8>| match facts.job.restart() {
         RestartPolicy::Never => false,
         RestartPolicy::Always { .. } | RestartPolicy::OnFailure { .. } => true,
@@ -135,16 +151,17 @@ fn check_failure(
     };
     let exhausted = plan.status.restarts_after_failure >= limit(facts);
     match outcome {
-        None if !first.iter().any(|failure| retryable(failure.code())) => {
-            wrong("it starts again after a failure that is not retryable")
+        None if !candidates.iter().any(|failure| retryable(failure.failure_code())) => {
+            wrong("it restarts after a failure that is not retryable")
         }
         None => None,
         Some(InstanceOutcome::Failed(code)) => {
-            let judged = |failure: &&Failure| failure.code().unwrap_or(InstanceOutcome::LOST) == code;
-            match first.iter().find(judged) {
-                None => wrong("it failed with another code than that of its first failure"),
-                Some(failure) if retryable(failure.code()) && !exhausted => {
-                    wrong("it is given up while restarts are left")
+            let has_code =
+                |failure: &&Failure| failure.failure_code().unwrap_or(InstanceOutcome::LOST) == code;
+            match candidates.iter().find(has_code) {
+                None => wrong("its exit code differs from that of its first failure"),
+                Some(failure) if retryable(failure.failure_code()) && !exhausted => {
+                    wrong("it failed permanently although restarts remain")
                 }
                 Some(_) => None,
             }
@@ -162,143 +179,153 @@ fn limit(facts: &AttemptFacts<'_>) -> u32 {
     }
 }
 
-/// What is remembered of an instance: the pause before its next attempt, and what its attempt has done.
-fn check_memory(facts: &AttemptFacts<'_>, now: &InstanceStatus, end: &End) -> Option<BrokenPlan> {
+/// Checks the recorded status of an instance: its back-off and the progress of its attempt.
+fn check_instance_status(
+    facts: &AttemptFacts<'_>,
+    now: &InstanceStatus,
+    attempt_outcome: &AttemptOutcome,
+) -> Option<BrokenPlan> {
     let instance = now.index;
-    let before = facts.memory(instance);
+    let before = facts.recorded_status(instance);
     let base = facts.job.back_off();
-    let wrong = |what| Some(BrokenPlan::WrongMemory { instance, what });
+    let wrong = |detail| Some(BrokenPlan::WrongInstanceStatus { instance, detail });
     if now.attempt > before.attempt {
         if facts.job.suspend() {
             return (now.retry_at.is_some() || now.unused_releases > 0)
                 .then_some(())
                 .and_then(|()| wrong("a suspended job backs off"));
         }
-        // Points in time and not pauses are compared: at the end of time no pause is as long as is due.
-        let after = |pause| Some(facts.seen.now.plus(pause));
-        let (expected, given_back) = match end {
-            End::Well => (after(base), 0),
-            End::NothingRuns => (
+        // Compares times instead of durations, because additions saturate at the maximum time.
+        let after = |back_off_time| Some(facts.observation.now.plus(back_off_time));
+        let (expected, unused_releases) = match attempt_outcome {
+            AttemptOutcome::Succeeded => (after(base), 0),
+            AttemptOutcome::NeverStarted => (
                 after(back_off(base, before.unused_releases)),
                 before.unused_releases.saturating_add(1),
             ),
-            // Which of those that failed together had which restart is all the same: the counts are checked together.
-            End::Badly(_) => (now.retry_at, 0),
-            End::None | End::SessionOver | End::Torn => (None, 0),
+            // The assignment of back-offs to instances that failed together is arbitrary; `check_counts`
+            // checks all.
+            AttemptOutcome::Failed(_) => (now.retry_at, 0),
+            AttemptOutcome::Ongoing | AttemptOutcome::SessionOver | AttemptOutcome::ProcessMissing => {
+                (None, 0)
+            }
         };
-        if now.retry_at != expected || (expected.is_none() && *end != End::Torn) {
-            return wrong("its back-off is not the one that is due");
+        if now.retry_at != expected
+            || (expected.is_none() && *attempt_outcome != AttemptOutcome::ProcessMissing)
+        {
+            return wrong("its back-off is not the expected one");
         }
-        if now.unused_releases != given_back {
-            return wrong("how often its partition was given back in a row");
+        if now.unused_releases != unused_releases {
+            return wrong("the number of unused releases");
         }
-        if now.unused_release_reason.is_some() != (given_back > 0) {
-            return wrong("why its partition was given back");
+        if now.unused_release_reason.is_some() != (unused_releases > 0) {
+            return wrong("the reason of the unused release");
         }
         return None;
     }
-    let lifted = now.running_since.is_some() || facts.job.suspend();
-    if now.retry_at != before.retry_at && !(lifted && now.retry_at.is_none()) {
-        return wrong("its back-off is not the one that is recorded");
+    let clears_back_off = now.running_since.is_some() || facts.job.suspend();
+    if now.retry_at != before.retry_at && !(clears_back_off && now.retry_at.is_none()) {
+        return wrong("its back-off is not the recorded one");
     }
     let launched = now.launched.is_some() || !facts.has_launcher();
-    let runs = launched && facts.are_all(&facts.ready(instance));
-    if (now.unused_releases != before.unused_releases || runs)
-        && !((runs || facts.job.suspend()) && now.unused_releases == 0)
+    let is_running = launched && facts.are_all(&facts.ready(instance));
+    if (now.unused_releases != before.unused_releases || is_running)
+        && !((is_running || facts.job.suspend()) && now.unused_releases == 0)
     {
-        return wrong("how often its partition was given back in a row");
+        return wrong("the number of unused releases");
     }
-    let known = before
+    let expected_reason = before
         .unused_release_reason
         .as_ref()
         .filter(|_| now.unused_releases > 0);
-    if now.unused_release_reason.as_ref() != known {
-        return wrong("why its partition was given back");
+    if now.unused_release_reason.as_ref() != expected_reason {
+        return wrong("the reason of the unused release");
     }
     if now.launched != facts.launched(instance) {
-        return wrong("since when its launcher runs");
+        return wrong("the start time of its launcher");
     }
     if !now.done.iter().copied().eq(facts.done(instance)) {
-        return wrong("which of its workers are done");
+        return wrong("its set of done workers");
     }
-    let run = facts.are_all(&facts.ready(instance));
-    let running_since = before.running_since.or(run.then_some(facts.seen.now));
+    let all_run = facts.are_all(&facts.ready(instance));
+    let running_since = before.running_since.or(all_run.then_some(facts.observation.now));
     (now.running_since != running_since)
         .then_some(())
-        .and_then(|()| wrong("since when its workers run"))
+        .and_then(|()| wrong("the start time of its workers"))
 }
 
-/// The pause after so many earlier ones: it doubles each time.
+/// Returns the back-off after `used` earlier ones: it doubles each time.
 fn back_off(base: Duration, used: u32) -> Duration {
-    let longest = if base > MAX_BACKOFF { base } else { MAX_BACKOFF };
-    let mut pause = base;
+    let limit = if base > MAX_BACKOFF { base } else { MAX_BACKOFF };
+    let mut back_off_time = base;
     for _ in 0..used {
-        if pause.is_zero() || pause >= longest {
+        if back_off_time.is_zero() || back_off_time >= limit {
             break;
         }
-        pause *= 2;
+        back_off_time *= 2;
     }
-    pause.min(longest)
+    back_off_time.min(limit)
 }
 
 impl ReconcileFacts {
     fn check_counts(&mut self, facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
-        let (before, now) = (&facts.seen.status, &plan.status);
+        let (before, now) = (&facts.observation.status, &plan.status);
         let used = now
             .restarts_after_failure
             .saturating_sub(before.restarts_after_failure);
         let all = now.restarts.saturating_sub(before.restarts);
         if facts.job.suspend() {
-            // Who is suspended in the same pass forgets its pause, not that it restarted.
+            // A suspension in the same reconciliation clears the back-off and keeps the restart count.
             return;
         }
         let restarted = u32::try_from(self.retries.len()).unwrap_or(u32::MAX);
         if used != restarted || all != restarted.saturating_add(self.restarts_after_success) {
-            let what = "its restarts are not how many instances restart";
-            broken.push(BrokenPlan::Status { what });
+            let detail = "its restart counts do not match the restarted instances";
+            broken.push(BrokenPlan::Status { detail });
             return;
         }
-        let first = before.restarts_after_failure;
+        let earlier_restarts = before.restarts_after_failure;
         let due = (0..used).map(|more| {
-            let pause = back_off(facts.job.back_off(), first.saturating_add(more));
-            facts.seen.now.plus(pause)
+            let back_off_time = back_off(facts.job.back_off(), earlier_restarts.saturating_add(more));
+            facts.observation.now.plus(back_off_time)
         });
         self.retries.sort_unstable();
         if !due.eq(self.retries.iter().copied()) {
-            let what = "those that restart do not pause as long as is due";
-            broken.push(BrokenPlan::Status { what });
+            let detail = "the back-off of the restarted instances is wrong";
+            broken.push(BrokenPlan::Status { detail });
         }
     }
 
-    fn check_blame(&self, facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
+    fn check_first_failure(&self, facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
         let now = plan.status.first_failure.as_ref();
         if self.failures.is_empty() {
-            if now != facts.seen.status.first_failure.as_ref() {
-                let what = "something is blamed although nothing failed";
-                broken.push(BrokenPlan::WrongBlame { what });
+            if now != facts.observation.status.first_failure.as_ref() {
+                let detail = "a failure is reported although no instance failed";
+                broken.push(BrokenPlan::WrongFirstFailure { detail });
             }
             return;
         }
-        let blamed = |failure: &FirstFailure| {
+        let is_valid = |failure: &FirstFailure| {
             let own = self
                 .failures
                 .iter()
                 .find(|(instance, _)| *instance == failure.instance);
-            let known = own.is_some_and(|(_, first)| {
-                first
-                    .iter()
-                    .any(|one| (one.culprit, one.exit, one.at) == (failure.culprit, failure.exit, failure.at))
+            let is_candidate = own.is_some_and(|(_, candidates)| {
+                candidates.iter().any(|candidate| {
+                    (candidate.component, candidate.exit, candidate.at)
+                        == (failure.culprit, failure.exit, failure.at)
+                })
             });
-            let earliest = self.failures.iter().all(|(instance, first)| {
-                first
+            let earliest = self.failures.iter().all(|(instance, candidates)| {
+                candidates
                     .iter()
-                    .all(|one| (failure.at, failure.instance) <= (one.at, *instance))
+                    .all(|candidate| (failure.at, failure.instance) <= (candidate.at, *instance))
             });
-            known && earliest && failure.attempt == facts.attempt(failure.instance)
+            is_candidate && earliest && failure.attempt == facts.attempt(failure.instance)
         };
-        if !now.is_some_and(blamed) {
-            let what = "it is not the earliest, or it followed from another";
-            broken.push(BrokenPlan::WrongBlame { what });
+        if !now.is_some_and(is_valid) {
+            let detail = "it is not the earliest, or it follows from another failure";
+            broken.push(BrokenPlan::WrongFirstFailure { detail });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How much: instances and workers (one GCD each), and how they go together with the IPUs.
+//! Counts of a job: instances and workers (one GCD each), and their relation to the IPUs.
 
 use alloc::format;
 use alloc::string::ToString as _;
@@ -10,8 +10,8 @@ use crate::job::raw::{IntOrString, RawSpec};
 use crate::partition::PartitionSpec;
 use crate::units::IpuCount;
 
-/// The most workers that a job can have at all: each needs an IPU of its own, and no documented system has more.
-/// It also keeps every index and product of a job far from overflow.
+/// Maximum number of workers of a job: each needs its own IPU, and no documented system has more. It also
+/// keeps every index and product of a job far from overflow.
 const MAX_WORKERS: u32 = IpuCount::MAX.get();
 
 const INSTANCES: &str = "spec.jobInstances";
@@ -19,11 +19,11 @@ const WORKERS: &str = "spec.workersPerJobInstance";
 const MISSPELT_WORKERS: &str = "spec.workerPerJobInstance";
 const REPLICAS: &str = "spec.workers.replicas";
 
-/// How many processes a job has.
+/// Process counts of a job.
 #[derive(Clone, Copy)]
 pub(super) struct ProcessCounts {
     pub(super) instances: u32,
-    /// Of one instance.
+    /// Workers of one instance.
     pub(super) workers: u32,
 }
 
@@ -38,19 +38,20 @@ impl Default for ProcessCounts {
 
 /// The size of a job.
 pub(super) struct Size {
-    pub(super) many: ProcessCounts,
+    pub(super) counts: ProcessCounts,
     pub(super) partition: PartitionSpec,
 }
 
-/// The size that `raw` asks for. Sources: seed 000 §6.6 and the custom resource 1.2.0; the alpha form of seed 001 §6.5.
-pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Diagnostics) -> Option<Size> {
-    let instances = instances(raw, findings);
-    let workers = workers(raw, findings);
-    let asked = ipus::parse(raw, limits, findings);
-    let (instances, (workers, source), asked) = (instances?, workers?, asked?);
-    let ipus = asked.size.get();
+/// Parses the size of the job. Sources: seed 000 §6.6 and the custom resource 1.2.0; the alpha form of seed
+/// 001 §6.5.
+pub(super) fn parse(raw: &RawSpec, limits: &Limits, diagnostics: &mut Diagnostics) -> Option<Size> {
+    let instances = instances(raw, diagnostics);
+    let workers = workers(raw, diagnostics);
+    let requested = ipus::parse(raw, limits, diagnostics);
+    let (instances, (workers, source), requested) = (instances?, workers?, requested?);
+    let ipus = requested.size.get();
     if !ipus.is_multiple_of(workers) {
-        findings.refuse(
+        diagnostics.refuse(
             source,
             Some(&workers.to_string()),
             format!(
@@ -61,7 +62,7 @@ pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Diagnostics) 
         return None;
     }
     if u64::from(instances) * u64::from(workers) > u64::from(MAX_WORKERS) {
-        findings.refuse(
+        diagnostics.refuse(
             INSTANCES,
             Some(&instances.to_string()),
             format!("{instances} instances of {workers} workers are more than {MAX_WORKERS} workers, which no system has IPUs for"),
@@ -69,11 +70,11 @@ pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Diagnostics) 
         );
         return None;
     }
-    let replicas = ipus::replicas(raw, ipus, workers, asked.replicas, findings)?;
+    let replicas = ipus::replicas(raw, ipus, workers, requested.replicas, diagnostics)?;
     Some(Size {
-        many: ProcessCounts { instances, workers },
+        counts: ProcessCounts { instances, workers },
         partition: PartitionSpec {
-            size: asked.size,
+            size: requested.size,
             gcds: workers,
             replicas,
             reconfigurable: false,
@@ -82,22 +83,22 @@ pub(super) fn parse(raw: &RawSpec, limits: &Limits, findings: &mut Diagnostics) 
     })
 }
 
-fn instances(raw: &RawSpec, findings: &mut Diagnostics) -> Option<u32> {
+fn instances(raw: &RawSpec, diagnostics: &mut Diagnostics) -> Option<u32> {
     match &raw.job_instances {
         None => Some(1),
         Some(value) => {
-            let value = findings.whole(INSTANCES, Some(value))?;
-            Some(findings.clamped(INSTANCES, value, 0..=MAX_WORKERS))
+            let value = diagnostics.whole(INSTANCES, Some(value))?;
+            Some(diagnostics.clamped(INSTANCES, value, 0..=MAX_WORKERS))
         }
     }
 }
 
-/// The workers of one instance, and the field that says so.
-fn workers(raw: &RawSpec, findings: &mut Diagnostics) -> Option<(u32, &'static str)> {
+/// Returns the workers of one instance, and the field that sets them.
+fn workers(raw: &RawSpec, diagnostics: &mut Diagnostics) -> Option<(u32, &'static str)> {
     let per_instance = match (&raw.workers_per_job_instance, &raw.worker_per_job_instance) {
         (Some(value), misspelt) => {
             if let Some(misspelt) = misspelt {
-                findings.warn(
+                diagnostics.warn(
                     MISSPELT_WORKERS,
                     Some(&misspelt.to_string()),
                     "is a misspelling and ignored because workersPerJobInstance is given",
@@ -107,7 +108,7 @@ fn workers(raw: &RawSpec, findings: &mut Diagnostics) -> Option<(u32, &'static s
             Some((value, WORKERS))
         }
         (None, Some(value)) => {
-            findings.warn(
+            diagnostics.warn(
                 MISSPELT_WORKERS,
                 Some(&value.to_string()),
                 "is read as workersPerJobInstance",
@@ -121,19 +122,19 @@ fn workers(raw: &RawSpec, findings: &mut Diagnostics) -> Option<(u32, &'static s
     let replicas = replicas.map(|value| (value, REPLICAS));
     match (per_instance, replicas) {
         (None, None) => Some((1, WORKERS)),
-        (Some(given), None) | (None, Some(given)) => Some((count(given, findings)?, given.1)),
+        (Some(given), None) | (None, Some(given)) => Some((count(given, diagnostics)?, given.1)),
         (Some(given), Some(replicas)) => {
-            let (one, other) = (count(given, findings), count(replicas, findings));
+            let (one, other) = (count(given, diagnostics), count(replicas, diagnostics));
             let (one, other) = (one?, other?);
             if one == 1 {
                 return Some((other, REPLICAS));
             }
             if other != 1 && other != one {
-                findings.forbid(
+                diagnostics.forbid(
                     REPLICAS,
                     Some(&other.to_string()),
                     format!(
-                        "{} says {one} workers for each instance, which decides",
+                        "{} sets {one} workers for each instance and takes precedence",
                         field_name(given.1)
                     ),
                     format!("write {one} here too, or leave one of the two out"),
@@ -144,20 +145,21 @@ fn workers(raw: &RawSpec, findings: &mut Diagnostics) -> Option<(u32, &'static s
     }
 }
 
-pub(super) fn count((value, field): (&IntOrString, &str), findings: &mut Diagnostics) -> Option<u32> {
-    let value = findings.whole(field, Some(value))?;
-    findings.within(field, value, 1..=MAX_WORKERS)
+pub(super) fn count((value, field): (&IntOrString, &str), diagnostics: &mut Diagnostics) -> Option<u32> {
+    let value = diagnostics.whole(field, Some(value))?;
+    diagnostics.within(field, value, 1..=MAX_WORKERS)
 }
 
 fn field_name(path: &str) -> &str {
     path.rsplit_once('.').map_or(path, |(_, name)| name)
 }
 
-/// GW-links cannot be used by reconfigurable partitions (V-IPU user guide, "Partitions").
-pub(super) fn check_reconfigurable(reconfigurable: bool, size: Option<&Size>, findings: &mut Diagnostics) {
+/// Rejects reconfigurable partitions that need GW-links, which they cannot use (V-IPU user guide,
+/// "Partitions").
+pub(super) fn check_reconfigurable(reconfigurable: bool, size: Option<&Size>, diagnostics: &mut Diagnostics) {
     let larger = size.is_some_and(|size| size.partition.size > IpuCount::LINK_DOMAIN);
     if reconfigurable && larger {
-        findings.refuse(
+        diagnostics.refuse(
             "spec.reconfigurable",
             Some("true"),
             format!(

@@ -1,4 +1,4 @@
-//! Where the rules put what they find, and the checks that many fields share.
+//! Collection of violations and warnings, and the checks that many fields share.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -10,7 +10,7 @@ use crate::job::limits::JobOrigin;
 use crate::job::raw::IntOrString;
 use crate::job::violation::{Violation, Warning};
 
-/// What is found so far.
+/// The violations and warnings so far.
 pub(super) struct Diagnostics {
     origin: JobOrigin,
     pub(super) violations: Vec<Violation>,
@@ -26,7 +26,7 @@ impl Diagnostics {
         }
     }
 
-    /// What cannot run.
+    /// Adds a violation that makes the job unable to run.
     pub(super) fn refuse(
         &mut self,
         field: &str,
@@ -37,7 +37,7 @@ impl Diagnostics {
         self.violations.push(Violation::new(field, value, rule, fix));
     }
 
-    /// What could run but is not allowed to a new job. A stored one is only warned about.
+    /// Adds a violation of a policy limit: an error for a new job, a warning for a stored one.
     pub(super) fn forbid(
         &mut self,
         field: &str,
@@ -52,7 +52,7 @@ impl Diagnostics {
         }
     }
 
-    /// What runs, but perhaps not as its writer thinks.
+    /// Adds a warning: the job runs, but the field may not have the effect that its author expects.
     pub(super) fn warn(
         &mut self,
         field: &str,
@@ -63,7 +63,7 @@ impl Diagnostics {
         self.warnings.push(Warning::new(field, value, rule, fix));
     }
 
-    /// The whole number in `value`; none if it is absent or (a violation) none.
+    /// Returns the whole number in `value`; none if it is absent or not a whole number, which is a violation.
     pub(super) fn whole(&mut self, field: &str, value: Option<&IntOrString>) -> Option<i64> {
         let value = value?;
         let number = value.as_int();
@@ -78,27 +78,27 @@ impl Diagnostics {
         number
     }
 
-    /// `value` if it lies in `range`; outside of it the job cannot run.
+    /// Returns `value` if it is in `range`; otherwise the job cannot run.
     pub(super) fn within(&mut self, field: &str, value: i64, range: RangeInclusive<u32>) -> Option<u32> {
         let number = u32::try_from(value).ok().filter(|number| range.contains(number));
         if number.is_none() {
-            let (rule, fix) = bounds(value, &range);
+            let (rule, fix) = describe_range(value, &range);
             self.refuse(field, Some(&value.to_string()), rule, fix);
         }
         number
     }
 
-    /// `value` if it lies in `range`; outside of it a stored job gets the nearest bound.
+    /// Returns `value` if it is in `range`; otherwise the nearest bound, for a stored job.
     pub(super) fn clamped(&mut self, field: &str, value: i64, range: RangeInclusive<u32>) -> u32 {
         let nearest = value.clamp(i64::from(*range.start()), i64::from(*range.end()));
         if nearest != value {
-            let (rule, fix) = bounds(value, &range);
+            let (rule, fix) = describe_range(value, &range);
             self.forbid(field, Some(&value.to_string()), rule, fix);
         }
         u32::try_from(nearest).unwrap_or(*range.end())
     }
 
-    /// A number that the custom resource holds in 32 bits, with a sign.
+    /// Returns a number that fits the 32-bit signed field of the custom resource.
     pub(super) fn int32(&mut self, field: &str, value: i64) -> Option<i32> {
         let number = i32::try_from(value).ok();
         if number.is_none() {
@@ -112,27 +112,22 @@ impl Diagnostics {
         number
     }
 
-    /// A duration in seconds of at least `least`.
-    pub(super) fn seconds(
-        &mut self,
-        field: &str,
-        value: Option<&IntOrString>,
-        least: u32,
-    ) -> Option<Duration> {
+    /// Returns a duration in seconds of at least `min`.
+    pub(super) fn seconds(&mut self, field: &str, value: Option<&IntOrString>, min: u32) -> Option<Duration> {
         let value = self.whole(field, value)?;
-        let seconds = self.clamped(field, value, least..=MAX_SECONDS);
+        let seconds = self.clamped(field, value, min..=MAX_SECONDS);
         Some(Duration::from_secs(u64::from(seconds)))
     }
 }
 
-/// The longest duration of a job, 68 years: what the 32 bits of the custom resource 1.2.0 hold.
+/// Maximum duration in seconds, 68 years: the limit of the 32 bits of the custom resource 1.2.0.
 const MAX_SECONDS: u32 = i32::MAX.unsigned_abs();
 
-fn bounds(value: i64, range: &RangeInclusive<u32>) -> (String, String) {
-    let (least, most) = (range.start(), range.end());
-    let nearest = if value < i64::from(*least) { least } else { most };
+fn describe_range(value: i64, range: &RangeInclusive<u32>) -> (String, String) {
+    let (min, max) = (range.start(), range.end());
+    let nearest = if value < i64::from(*min) { min } else { max };
     (
-        format!("must be from {least} to {most}"),
+        format!("must be from {min} to {max}"),
         format!("use {nearest}, for example"),
     )
 }

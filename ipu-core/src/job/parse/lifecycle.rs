@@ -1,4 +1,4 @@
-//! How a job ends: restarts, clean-up and deadlines.
+//! End of a job: restarts, cleanup and deadlines.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -16,11 +16,12 @@ const CODES: &str = "spec.restartPolicy.exitCodes";
 const BACK_OFF: &str = "spec.restartPolicy.backOffSeconds";
 const CLEAN: &str = "spec.cleanPodPolicy";
 
-/// The restarts of a job that does not say how many: the default of the custom resource 1.2.0.
+/// Default maximum number of restarts: that of the custom resource 1.2.0.
 const DEFAULT_BACK_OFF_LIMIT: u32 = 3;
-/// The first pause of a job that does not say how long: that of a Kubernetes Job.
+/// Default delay before the first restart: that of a Kubernetes Job.
 const DEFAULT_BACK_OFF: Duration = Duration::from_secs(10);
-/// How long a partition waits for its workers: time for a large image to be pulled, not for a node to be bought.
+/// Default time for which a partition waits for its workers: enough to pull a large image, not enough to buy
+/// a node.
 const DEFAULT_START_DEADLINE: Duration = Duration::from_secs(600);
 
 pub(super) struct LifecycleFields {
@@ -32,27 +33,27 @@ pub(super) struct LifecycleFields {
     pub(super) start_deadline: Duration,
 }
 
-/// How `raw` wants to end (seed 000 §6.7.2–6.7.3).
-pub(super) fn parse(raw: &RawSpec, findings: &mut Diagnostics) -> Option<LifecycleFields> {
-    let clean_pod_policy = clean_pod_policy(raw, findings);
+/// Parses restarts, cleanup and deadlines (seed 000 §6.7.2–6.7.3).
+pub(super) fn parse(raw: &RawSpec, diagnostics: &mut Diagnostics) -> Option<LifecycleFields> {
+    let clean_pod_policy = clean_pod_policy(raw, diagnostics);
     let policy = raw.restart_policy.as_ref();
     let restart = match policy {
         None => Some(RestartPolicy::Never),
-        Some(policy) => restart(policy, findings),
+        Some(policy) => restart(policy, diagnostics),
     };
     let back_off = policy.and_then(|policy| policy.back_off_seconds.as_ref());
-    let back_off = findings.seconds(BACK_OFF, back_off, 0);
-    let max_runtime = findings.seconds(
+    let back_off = diagnostics.seconds(BACK_OFF, back_off, 0);
+    let max_runtime = diagnostics.seconds(
         "spec.activeDeadlineSeconds",
         raw.active_deadline_seconds.as_ref(),
         1,
     );
-    let ttl_after_finished = findings.seconds(
+    let ttl_after_finished = diagnostics.seconds(
         "spec.ttlSecondsAfterFinished",
         raw.ttl_seconds_after_finished.as_ref(),
         0,
     );
-    let start_deadline = findings.seconds(
+    let start_deadline = diagnostics.seconds(
         "spec.startDeadlineSeconds",
         raw.start_deadline_seconds.as_ref(),
         1,
@@ -60,7 +61,7 @@ pub(super) fn parse(raw: &RawSpec, findings: &mut Diagnostics) -> Option<Lifecyc
     let (restart, clean_pod_policy) = (restart?, clean_pod_policy?);
     if clean_pod_policy == CleanPodPolicy::All && restart != RestartPolicy::Never {
         let kind = policy.and_then(|policy| policy.kind.as_deref());
-        findings.warn(
+        diagnostics.warn(
             TYPE,
             kind,
             "acts as Never, because cleanPodPolicy All takes priority",
@@ -77,27 +78,27 @@ pub(super) fn parse(raw: &RawSpec, findings: &mut Diagnostics) -> Option<Lifecyc
     })
 }
 
-fn clean_pod_policy(raw: &RawSpec, findings: &mut Diagnostics) -> Option<CleanPodPolicy> {
+fn clean_pod_policy(raw: &RawSpec, diagnostics: &mut Diagnostics) -> Option<CleanPodPolicy> {
     match raw.clean_pod_policy.as_deref() {
         None | Some("None") => Some(CleanPodPolicy::None),
         Some("Workers") => Some(CleanPodPolicy::Workers),
         Some("All") => Some(CleanPodPolicy::All),
         Some(other) => {
-            let fix = closest(other, &["None", "Workers", "All"]);
-            findings.refuse(CLEAN, Some(other), "must be None, Workers or All", fix);
+            let fix = suggest(other, &["None", "Workers", "All"]);
+            diagnostics.refuse(CLEAN, Some(other), "must be None, Workers or All", fix);
             None
         }
     }
 }
 
-fn restart(policy: &RawRestartPolicy, findings: &mut Diagnostics) -> Option<RestartPolicy> {
-    let limit = findings.whole(LIMIT, policy.back_off_limit.as_ref());
+fn restart(policy: &RawRestartPolicy, diagnostics: &mut Diagnostics) -> Option<RestartPolicy> {
+    let limit = diagnostics.whole(LIMIT, policy.back_off_limit.as_ref());
     let back_off_limit = limit.map_or(DEFAULT_BACK_OFF_LIMIT, |limit| {
-        findings.clamped(LIMIT, limit, 0..=i32::MAX.unsigned_abs())
+        diagnostics.clamped(LIMIT, limit, 0..=i32::MAX.unsigned_abs())
     });
     let kinds = ["Always", "OnFailure", "Never", "ExitCode"];
     let Some(kind) = policy.kind.as_deref() else {
-        findings.refuse(
+        diagnostics.refuse(
             TYPE,
             None,
             format!("a restart policy is one of {}", kinds.join(", ")),
@@ -110,17 +111,17 @@ fn restart(policy: &RawRestartPolicy, findings: &mut Diagnostics) -> Option<Rest
         "OnFailure" => RestartPolicy::OnFailure { back_off_limit },
         "Never" => RestartPolicy::Never,
         "ExitCode" => RestartPolicy::ExitCode {
-            retryable: exit_codes(policy, findings)?,
+            retryable: exit_codes(policy, diagnostics)?,
             back_off_limit,
         },
         other => {
             let rule = format!("must be one of {}", kinds.join(", "));
-            findings.refuse(TYPE, Some(other), rule, closest(other, &kinds));
+            diagnostics.refuse(TYPE, Some(other), rule, suggest(other, &kinds));
             return None;
         }
     };
     if let (Some(codes), false) = (&policy.exit_codes, kind == "ExitCode") {
-        findings.warn(
+        diagnostics.warn(
             CODES,
             Some(&codes.to_string()),
             format!("is ignored under {kind}"),
@@ -130,8 +131,8 @@ fn restart(policy: &RawRestartPolicy, findings: &mut Diagnostics) -> Option<Rest
     Some(restart)
 }
 
-/// The retryable codes; 128 to 255 unless the job says otherwise (seed 000 §6.7.2).
-fn exit_codes(policy: &RawRestartPolicy, findings: &mut Diagnostics) -> Option<ExitCodeSet> {
+/// Returns the retryable codes; 128 to 255 unless the job sets others (seed 000 §6.7.2).
+fn exit_codes(policy: &RawRestartPolicy, diagnostics: &mut Diagnostics) -> Option<ExitCodeSet> {
     let Some(given) = &policy.exit_codes else {
         return Some(ExitCodeSet::default_retryable());
     };
@@ -142,17 +143,17 @@ fn exit_codes(policy: &RawRestartPolicy, findings: &mut Diagnostics) -> Option<E
     match text.parse::<ExitCodeSet>() {
         Ok(codes) => {
             if codes.contains(0) {
-                findings.warn(
+                diagnostics.warn(
                     CODES,
                     Some(&text),
-                    "0 is success and never asked about",
+                    "0 is success and never retried",
                     "leave it out, or use the type Always",
                 );
             }
             Some(codes)
         }
         Err(error) => {
-            findings.forbid(
+            diagnostics.forbid(
                 CODES,
                 Some(&text),
                 format!(
@@ -161,14 +162,14 @@ fn exit_codes(policy: &RawRestartPolicy, findings: &mut Diagnostics) -> Option<E
                 ),
                 "write 128-255,42, for example",
             );
-            // Reached for a stored job only: the part of its list that has a meaning.
-            Some(meaningful(&text))
+            // Reached for a stored job only: keeps the valid part of its list.
+            Some(valid_codes(&text))
         }
     }
 }
 
-/// The parts of `text` that are exit codes, each cut to 255; the default if there is none.
-fn meaningful(text: &str) -> ExitCodeSet {
+/// Returns the valid exit codes of `text`, each limited to 255; the default if there are none.
+fn valid_codes(text: &str) -> ExitCodeSet {
     let parts = text.split(',').filter_map(|part| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         let from = from.trim().parse::<u8>().ok()?;
@@ -182,10 +183,13 @@ fn meaningful(text: &str) -> ExitCodeSet {
         .unwrap_or_else(|_| ExitCodeSet::default_retryable())
 }
 
-/// The known word that `word` differs from in case only, or all of them.
-fn closest(word: &str, known: &[&str]) -> String {
-    match known.iter().find(|known| known.eq_ignore_ascii_case(word)) {
-        Some(known) => format!("write {known}"),
-        None => format!("use {}", known.join(" or ")),
+/// Suggests the supported value that differs from `word` in case only, or all of them.
+fn suggest(word: &str, supported: &[&str]) -> String {
+    match supported
+        .iter()
+        .find(|supported| supported.eq_ignore_ascii_case(word))
+    {
+        Some(supported) => format!("write {supported}"),
+        None => format!("use {}", supported.join(" or ")),
     }
 }

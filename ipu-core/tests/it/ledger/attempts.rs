@@ -1,8 +1,8 @@
-//! The attempt fence: a driver with an old record takes nothing away from a newer attempt.
+//! The attempt fence: a driver with a stale record cannot release or reset the partition of a newer attempt.
 
 use ipu_core::{Admission, EntryState, Topology, TransitionError};
 
-use super::{Bench, controller, request};
+use super::{LedgerHarness, controller, request};
 
 fn stale(id: &ipu_core::PartitionId) -> TransitionError {
     TransitionError::StaleAttempt {
@@ -13,29 +13,29 @@ fn stale(id: &ipu_core::PartitionId) -> TransitionError {
 }
 
 #[test]
-fn a_release_by_an_old_attempt_is_refused_while_a_newer_one_has_waits_or_makes_the_partition() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_release_by_a_stale_attempt_is_rejected_while_a_newer_one_is_queued_creating_or_active() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let mut job = request("ns", "job", 8);
     job.attempt = 3;
     let other = request("ns", "other", 16);
-    bench.drive(&other);
+    harness.submit(&other);
     for state in ["waiting", "intent", "active"] {
         match state {
             "waiting" => {
-                bench.waiting(&job);
-                bench.release(&other);
+                harness.expect_queued(&job);
+                harness.release(&other);
             }
             "intent" => {
-                assert!(matches!(bench.request(&job).unwrap(), Admission::Drive(_)));
+                assert!(matches!(harness.request(&job).unwrap(), Admission::Drive(_)));
             }
             _ => {
-                bench.drive(&job);
+                harness.submit(&job);
             }
         }
-        assert_eq!(bench.state.get(&job.id).unwrap().state.label(), state);
-        let refused = bench
+        assert_eq!(harness.state.get(&job.id).unwrap().state.label(), state);
+        let refused = harness
             .state
-            .release(&job.id, &job.owner, Some(2), None, bench.window());
+            .release(&job.id, &job.owner, Some(2), None, harness.window());
         assert_eq!(refused.unwrap_err(), stale(&job.id));
     }
     let text = stale(&job.id).to_string();
@@ -44,20 +44,24 @@ fn a_release_by_an_old_attempt_is_refused_while_a_newer_one_has_waits_or_makes_t
         "{text}"
     );
     for attempt in [Some(3), Some(4), None] {
-        let step = bench
+        let step = harness
             .state
-            .release(&job.id, &job.owner, attempt, None, bench.window());
+            .release(&job.id, &job.owner, attempt, None, harness.window());
         assert_eq!(step.unwrap().changes.len(), 1, "{attempt:?}");
     }
 }
 
 #[test]
-fn a_reset_by_an_old_attempt_is_refused_under_a_newer_one() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_reset_by_a_stale_attempt_is_rejected_under_a_newer_one() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let mut job = request("ns", "job", 8);
     job.attempt = 3;
-    bench.drive(&job);
-    let reset = |attempt| bench.state.reset(&job.id, &job.owner, attempt, bench.window());
+    harness.submit(&job);
+    let reset = |attempt| {
+        harness
+            .state
+            .reset(&job.id, &job.owner, attempt, harness.window())
+    };
     assert_eq!(reset(2).unwrap_err(), stale(&job.id));
     let entry = reset(3).unwrap().outcome;
     assert!(matches!(entry.state, EntryState::Intent { .. }));
@@ -65,18 +69,18 @@ fn a_reset_by_an_old_attempt_is_refused_under_a_newer_one() {
 }
 
 #[test]
-fn what_is_being_given_back_goes_on_for_an_old_attempt_too() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_release_in_progress_continues_for_a_stale_attempt() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let mut job = request("ns", "job", 8);
     job.attempt = 3;
-    bench.drive(&job);
-    let step = bench
+    harness.submit(&job);
+    let step = harness
         .state
-        .release(&job.id, &job.owner, None, None, bench.window());
-    bench.take(step.unwrap());
-    let again = bench
+        .release(&job.id, &job.owner, None, None, harness.window());
+    harness.commit(step.unwrap());
+    let again = harness
         .state
-        .release(&job.id, &job.owner, Some(2), None, bench.window())
+        .release(&job.id, &job.owner, Some(2), None, harness.window())
         .unwrap();
     assert_eq!(again.changes, []);
 }

@@ -1,4 +1,4 @@
-//! Cordons: who decides, and what the line makes of them.
+//! Cordons: their owners, and their effect on the queue.
 
 use std::sync::Arc;
 
@@ -8,58 +8,58 @@ use ipu_core::{
 };
 
 use super::{
-    Bench, Change, ControllerView, ControllersSnapshot, Listing, OnNoCapacity, PartitionSpec, controller,
-    request,
+    Change, ControllerView, ControllersSnapshot, LedgerHarness, Listing, OnNoCapacity, PartitionSpec,
+    controller, request,
 };
 
-fn cordon(id: &str, what: CordonTarget) -> Cordon {
+fn cordon(id: &str, target: CordonTarget) -> Cordon {
     let (id, owner) = (id.parse().unwrap(), "admin".parse().unwrap());
-    Cordon::new(id, controller(), what, owner, "a cable")
+    Cordon::new(id, controller(), target, owner, "a cable")
 }
 
-fn machine(bench: &Bench, number: usize) -> CordonTarget {
-    let (agent, _) = bench.inventory.topology().agents().nth(number).unwrap();
+fn machine(harness: &LedgerHarness, number: usize) -> CordonTarget {
+    let (agent, _) = harness.inventory.topology().agents().nth(number).unwrap();
     CordonTarget::Machine(agent.clone())
 }
 
-impl Bench {
+impl LedgerHarness {
     fn cordon(&mut self, cordon: &Cordon) -> Result<CordonEffect, TransitionError> {
-        let step = self.state.cordon(cordon.clone(), &self.world(), self.now())?;
-        Ok(self.take(step))
+        let step = self.state.cordon(cordon.clone(), &self.snapshot(), self.now())?;
+        Ok(self.commit(step))
     }
 
-    /// Free IPUs and how many partitions of 4 fit.
-    fn room(&self) -> (u32, u32) {
+    /// Returns the free IPUs and how many partitions of 4 IPUs fit.
+    fn capacity(&self) -> (u32, u32) {
         let spec = PartitionSpec::of_size(4.try_into().unwrap());
-        let rooms = self.state.free_capacity(&self.world(), &spec);
-        let room = rooms[0].1.as_ref().unwrap();
-        (room.free, room.fit_count)
+        let capacities = self.state.free_capacity(&self.snapshot(), &spec);
+        let capacity = capacities[0].1.as_ref().unwrap();
+        (capacity.free, capacity.fit_count)
     }
 }
 
 #[test]
-fn the_reason_of_an_cordon_is_bounded() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn the_reason_of_a_cordon_is_bounded() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let mut long = cordon("fan", CordonTarget::Controller);
     long.reason = "x".repeat(Cordon::MAX_REASON_LEN + 1);
-    let refused = bench.cordon(&long).unwrap_err().to_string();
+    let rejected = harness.cordon(&long).unwrap_err().to_string();
     assert!(
-        refused.contains("its reason has 257 bytes and may have 256; shorten it"),
-        "{refused}"
+        rejected.contains("its reason has 257 bytes and may have 256; shorten it"),
+        "{rejected}"
     );
-    assert_eq!(bench.state.cordons().count(), 0);
+    assert_eq!(harness.state.cordons().count(), 0);
     long.reason.pop();
-    bench.cordon(&long).unwrap();
+    harness.cordon(&long).unwrap();
 }
 
 #[test]
-fn what_is_cordoned_gets_nothing_new_and_the_controller_is_told_where_to_place() {
-    let mut bench = Bench::new(&Topology::pod16());
-    let what = machine(&bench, 0);
-    bench.cordon(&cordon("x", what)).unwrap();
-    assert_eq!(bench.room(), (12, 3));
-    let Admission::Drive(entry) = bench.request(&request("ns", "job", 4)).unwrap() else {
-        panic!("there is room");
+fn cordoned_ipus_get_no_new_partitions_and_the_ledger_chooses_the_ipus() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    let target = machine(&harness, 0);
+    harness.cordon(&cordon("x", target)).unwrap();
+    assert_eq!(harness.capacity(), (12, 3));
+    let Admission::Drive(entry) = harness.request(&request("ns", "job", 4)).unwrap() else {
+        panic!("the request fits");
     };
     let place = |ipu| IpuPlace { link_domain: 0, ipu };
     assert_eq!(entry.placed, PlacedBy::Ledger);
@@ -67,63 +67,63 @@ fn what_is_cordoned_gets_nothing_new_and_the_controller_is_told_where_to_place()
 
     let mut large = request("ns", "large", 16);
     large.line = OnNoCapacity::Reject;
-    let Admission::Rejected(waiting) = bench.request(&large).unwrap() else {
-        panic!("there is no room");
+    let Admission::Rejected(status) = harness.request(&large).unwrap() else {
+        panic!("the request does not fit");
     };
-    assert_eq!(waiting.reason.code, "NotEnoughFree");
+    assert_eq!(status.reason.code, "NotEnoughFree");
     let mut pinned = request("ns", "pinned", 4);
     pinned.pin.ipus = [0, 1, 2, 3].map(place).to_vec();
-    assert_eq!(bench.waiting(&pinned).reason.code, "Illegal");
+    assert_eq!(harness.expect_queued(&pinned).reason.code, "Illegal");
 }
 
 #[test]
-fn who_holds_something_there_keeps_it_is_named_and_its_place_is_free_for_nobody_after_it() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_holder_of_cordoned_ipus_is_listed_and_keeps_them_until_it_releases() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let job = request("ns", "job", 16);
-    bench.drive(&job);
-    let what = machine(&bench, 1);
-    let cordoned = bench.cordon(&cordon("x", what)).unwrap();
+    harness.submit(&job);
+    let target = machine(&harness, 1);
+    let cordoned = harness.cordon(&cordon("x", target)).unwrap();
     let holders: Vec<_> = cordoned.holders.iter().map(|holder| &holder.id).collect();
     assert_eq!(holders, [&job.id]);
     assert_eq!(cordoned.holders[0].owner.as_ref(), Some(&job.owner));
     let mut again = job.clone();
     again.attempt = 1;
-    assert!(matches!(bench.drive(&again), Admission::Drive(_)));
-    bench.release(&again);
-    assert_eq!(bench.room(), (12, 3));
+    assert!(matches!(harness.submit(&again), Admission::Drive(_)));
+    harness.release(&again);
+    assert_eq!(harness.capacity(), (12, 3));
 }
 
 #[test]
-fn only_its_owner_lifts_an_cordon_and_an_id_is_taken_once() {
-    let mut bench = Bench::new(&Topology::pod16());
-    let first = cordon("x", machine(&bench, 0));
-    bench.now = 7;
-    let recorded = bench.cordon(&first).unwrap().cordon;
-    assert_eq!(recorded.since, bench.now());
-    bench.now = 9;
-    // To say it again is safe and changes nothing, not even since when.
-    assert_eq!(bench.cordon(&first).unwrap().cordon, recorded);
-    let mut other = cordon("x", machine(&bench, 1));
-    let taken = bench.cordon(&other).unwrap_err();
-    assert!(matches!(&taken, TransitionError::OtherCordon { recorded: of } if **of == recorded));
+fn only_its_owner_removes_a_cordon_and_an_id_is_unique() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    let first = cordon("x", machine(&harness, 0));
+    harness.now = 7;
+    let recorded = harness.cordon(&first).unwrap().cordon;
+    assert_eq!(recorded.since, harness.now());
+    harness.now = 9;
+    // A repeated cordon changes nothing, including its time.
+    assert_eq!(harness.cordon(&first).unwrap().cordon, recorded);
+    let mut other = cordon("x", machine(&harness, 1));
+    let error = harness.cordon(&other).unwrap_err();
+    assert!(matches!(&error, TransitionError::OtherCordon { recorded: of } if **of == recorded));
     assert!(
-        taken.to_string().contains("admin") && taken.to_string().contains("a cable"),
-        "{taken}"
+        error.to_string().contains("admin") && error.to_string().contains("a cable"),
+        "{error}"
     );
-    other.owner = "somebody".parse().unwrap();
-    assert!(bench.state.uncordon(&first.id, &other.owner).is_err());
-    assert_eq!(bench.room(), (12, 3));
-    let step = bench.state.uncordon(&first.id, &first.owner).unwrap();
-    assert_eq!(bench.take(step), Some(recorded));
-    assert_eq!(bench.room(), (16, 4));
-    let step = bench.state.uncordon(&first.id, &first.owner).unwrap();
-    assert_eq!(bench.take(step), None);
+    other.owner = "operator".parse().unwrap();
+    assert!(harness.state.uncordon(&first.id, &other.owner).is_err());
+    assert_eq!(harness.capacity(), (12, 3));
+    let step = harness.state.uncordon(&first.id, &first.owner).unwrap();
+    assert_eq!(harness.commit(step), Some(recorded));
+    assert_eq!(harness.capacity(), (16, 4));
+    let step = harness.state.uncordon(&first.id, &first.owner).unwrap();
+    assert_eq!(harness.commit(step), None);
 }
 
 #[test]
-fn what_two_cordon_is_placed_on_when_both_have_lifted_it() {
-    let mut bench = Bench::new(&Topology::pod16());
-    let agent = match machine(&bench, 0) {
+fn ipus_with_two_cordons_are_free_once_both_are_removed() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    let agent = match machine(&harness, 0) {
         CordonTarget::Machine(agent) => agent,
         other => panic!("{other:?}"),
     };
@@ -131,39 +131,40 @@ fn what_two_cordon_is_placed_on_when_both_have_lifted_it() {
         cordon("one", CordonTarget::Ipu(agent.clone(), 0)),
         cordon("two", CordonTarget::Machine(agent)),
     );
-    bench.cordon(&one).unwrap();
-    assert_eq!(bench.room(), (15, 3));
-    bench.cordon(&two).unwrap();
-    assert_eq!(bench.room(), (12, 3));
-    for (lifted, left) in [(&two, (15, 3)), (&one, (16, 4))] {
-        let step = bench.state.uncordon(&lifted.id, &lifted.owner).unwrap();
-        bench.take(step);
-        assert_eq!(bench.room(), left);
+    harness.cordon(&one).unwrap();
+    assert_eq!(harness.capacity(), (15, 3));
+    harness.cordon(&two).unwrap();
+    assert_eq!(harness.capacity(), (12, 3));
+    for (removed, remaining) in [(&two, (15, 3)), (&one, (16, 4))] {
+        let step = harness.state.uncordon(&removed.id, &removed.owner).unwrap();
+        harness.commit(step);
+        assert_eq!(harness.capacity(), remaining);
     }
 }
 
 #[test]
-fn what_cannot_be_cordoned_is_refused_with_a_reason() {
-    let mut bench = Bench::new(&Topology::pod16());
-    let unknown = CordonTarget::Machine("nobody".parse().unwrap());
+fn an_invalid_cordon_target_is_rejected_with_a_reason() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    let unknown = CordonTarget::Machine("missing".parse().unwrap());
     let mut elsewhere = cordon("x", CordonTarget::Controller);
     elsewhere.controller = "elsewhere".parse().unwrap();
     let mut reserved = cordon("x", CordonTarget::Controller);
     reserved.owner = "health".parse().unwrap();
-    for (refused, why) in [
-        (cordon("x", unknown), "there is no machine nobody"),
+    for (rejected, expected) in [
+        (cordon("x", unknown), "there is no machine missing"),
         (elsewhere, "not configured"),
-        (reserved, "the ledger's own"),
+        (reserved, "is reserved"),
     ] {
-        let error = bench.cordon(&refused).unwrap_err();
+        let error = harness.cordon(&rejected).unwrap_err();
         assert!(matches!(error, TransitionError::CannotCordon { .. }), "{error:?}");
-        assert!(error.to_string().contains(why), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
-    assert_eq!(bench.state.cordons().count(), 0);
+    assert_eq!(harness.state.cordons().count(), 0);
 }
 
-/// The world of a controller that does not tell its hardware, or does not answer.
-fn world(listing: Result<Listing, Reason>) -> ControllersSnapshot {
+/// Returns the snapshot of one controller with this listing, such as one of unknown hardware or an
+/// unavailable one.
+fn snapshot(listing: Result<Listing, Reason>) -> ControllersSnapshot {
     ControllersSnapshot::of(vec![ControllerView {
         name: controller(),
         service: ServiceState::Open,
@@ -172,47 +173,51 @@ fn world(listing: Result<Listing, Reason>) -> ControllersSnapshot {
 }
 
 #[test]
-fn of_a_controller_that_does_not_tell_its_hardware_only_the_whole_is_cordoned() {
-    let bench = Bench::new(&Topology::pod16());
-    let blind = || world(Ok(Listing::new([], Box::new(Unbounded::default()))));
-    let part = cordon("x", machine(&bench, 0));
-    let error = bench
+fn a_controller_of_unknown_hardware_can_only_be_cordoned_as_a_whole() {
+    let harness = LedgerHarness::new(&Topology::pod16());
+    let unknown_hardware = || snapshot(Ok(Listing::new([], Box::new(Unbounded::default()))));
+    let part = cordon("x", machine(&harness, 0));
+    let error = harness
         .state
-        .cordon(part.clone(), &blind(), bench.now())
+        .cordon(part.clone(), &unknown_hardware(), harness.now())
         .unwrap_err();
     assert!(
-        error.to_string().contains("does not tell its hardware"),
+        error.to_string().contains("does not report its hardware"),
         "{error}"
     );
 
     let mut request = request("ns", "job", 4);
     request.line = OnNoCapacity::Reject;
     let code = |state: &ipu_core::LedgerState| {
-        let step = state.request(&request, &blind(), &bench.rules, bench.window());
+        let step = state.request(&request, &unknown_hardware(), &harness.policy, harness.window());
         match step.unwrap().outcome {
-            Admission::Rejected(waiting) => waiting.reason.code,
+            Admission::Rejected(status) => status.reason.code,
             other => format!("{other:?}"),
         }
     };
-    let mut whole = bench.state.clone();
+    let mut whole = harness.state.clone();
     let step = whole
-        .cordon(cordon("x", CordonTarget::Controller), &blind(), bench.now())
+        .cordon(
+            cordon("x", CordonTarget::Controller),
+            &unknown_hardware(),
+            harness.now(),
+        )
         .unwrap();
     step.changes.iter().for_each(|change| whole.apply(change));
     assert_eq!(code(&whole), "Excluded");
 
-    // It told its hardware once and does not any more: what is cordoned must not get anything all the same.
-    let mut forgetful = bench.state.clone();
-    forgetful.apply(&Change::Cordon(Arc::new(part)));
-    assert_eq!(code(&forgetful), "Excluded");
+    // The controller reported its hardware earlier and no longer does: the recorded cordon still applies.
+    let mut recorded = harness.state.clone();
+    recorded.apply(&Change::Cordon(Arc::new(part)));
+    assert_eq!(code(&recorded), "Excluded");
 }
 
 #[test]
-fn a_controller_that_does_not_answer_can_be_cordoned_from() {
-    let mut bench = Bench::new(&Topology::pod16());
-    let silent = world(Err(Reason::new("ControllerUnavailable", "it is down")));
-    let part = cordon("x", machine(&bench, 0));
-    let step = bench.state.cordon(part, &silent, bench.now()).unwrap();
-    assert_eq!(bench.take(step).holders, []);
-    assert_eq!(bench.room(), (12, 3));
+fn a_cordon_of_an_unavailable_controller_is_recorded() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    let unavailable = snapshot(Err(Reason::new("ControllerUnavailable", "it is down")));
+    let part = cordon("x", machine(&harness, 0));
+    let step = harness.state.cordon(part, &unavailable, harness.now()).unwrap();
+    assert_eq!(harness.commit(step).holders, []);
+    assert_eq!(harness.capacity(), (12, 3));
 }

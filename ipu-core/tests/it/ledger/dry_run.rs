@@ -1,24 +1,24 @@
-//! What would fit if: nothing is recorded.
+//! Dry runs: they record nothing.
 
 use ipu_core::{IpuCount, Topology};
 
-use super::{Bench, request};
+use super::{LedgerHarness, request};
 
 #[test]
-fn what_would_fit_is_placed_side_by_side_without_those_who_are_thought_away() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_dry_run_places_all_sizes_together_and_ignores_the_ended_holders() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let (half, quarter) = (request("n", "half", 8), request("n", "quarter", 4));
-    bench.drive(&half);
-    bench.drive(&quarter);
-    let before = bench.state.clone();
+    harness.submit(&half);
+    harness.submit(&quarter);
+    let before = harness.state.clone();
     let fits = |sizes: &[u32], ended: &[_]| {
         let sizes: Vec<IpuCount> = sizes.iter().map(|size| (*size).try_into().unwrap()).collect();
-        let answers = bench.state.dry_run(&bench.world(), &sizes, ended);
-        let fits = |answer: &ipu_core::DryRun| {
-            assert_eq!(answer.controller.is_some(), answer.why.is_empty(), "{answer:?}");
-            answer.controller.is_some()
+        let results = harness.state.dry_run(&harness.snapshot(), &sizes, ended);
+        let fits = |result: &ipu_core::DryRun| {
+            assert_eq!(result.controller.is_some(), result.why.is_empty(), "{result:?}");
+            result.controller.is_some()
         };
-        answers.iter().map(fits).collect::<Vec<_>>()
+        results.iter().map(fits).collect::<Vec<_>>()
     };
     assert_eq!(fits(&[4, 4], &[]), [true, false]);
     assert_eq!(fits(&[8], &[]), [false]);
@@ -28,5 +28,5 @@ fn what_would_fit_is_placed_side_by_side_without_those_who_are_thought_away() {
         [true, false]
     );
     assert_eq!(fits(&[32], &[half.id.clone(), quarter.id.clone()]), [false]);
-    assert_eq!(bench.state, before);
+    assert_eq!(harness.state, before);
 }

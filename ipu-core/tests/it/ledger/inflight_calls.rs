@@ -1,125 +1,144 @@
-//! Calls that may be under way, and moves that are not legal.
+//! Calls that may be in flight, and illegal transitions.
 
 use super::*;
 
 #[test]
-fn nobody_is_granted_a_partition_that_somebody_else_may_be_resetting() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_partition_is_not_granted_while_another_reset_may_be_in_flight() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let mut job = request("ns", "job", 4);
-    bench.drive(&job);
+    harness.submit(&job);
     job.attempt = 1;
-    let Admission::Drive(first) = bench.request(&job).unwrap() else {
-        panic!("it is reset for the attempt");
+    let Admission::Drive(first) = harness.request(&job).unwrap() else {
+        panic!("the partition is reset for the attempt");
     };
-    let EntryState::Intent { fence: own, .. } = first.state else {
+    let EntryState::Intent {
+        fence: first_fence, ..
+    } = first.state
+    else {
         panic!("{first:?}");
     };
-    let step = bench.state.claim_call(&job.id, None, bench.window()).unwrap();
-    let EntryState::Intent { fence: others, .. } = bench.take(step).state else {
-        panic!("it stays an intent");
+    let step = harness.state.claim_call(&job.id, None, harness.window()).unwrap();
+    let EntryState::Intent {
+        fence: second_fence, ..
+    } = harness.commit(step).state
+    else {
+        panic!("the entry remains an intent");
     };
-    let ready = |answered, now| {
-        bench.state.mark_active(
+    let ready = |answered_fence, now| {
+        harness.state.mark_active(
             &job.id,
             1,
             &Location::default(),
-            Some(answered),
+            Some(answered_fence),
             Timestamp::from_millis(now),
         )
     };
     assert!(
-        matches!(ready(own, 0), Err(TransitionError::Unsettled { .. })),
-        "the other's reset"
+        matches!(ready(first_fence, 0), Err(TransitionError::Unsettled { .. })),
+        "the reset of the other driver"
     );
     assert!(
-        matches!(ready(others, 29_999), Err(TransitionError::Unsettled { .. })),
+        matches!(
+            ready(second_fence, 29_999),
+            Err(TransitionError::Unsettled { .. })
+        ),
         "the first reset"
     );
-    assert!(ready(others, 30_000).is_ok());
+    assert!(ready(second_fence, 30_000).is_ok());
     assert!(matches!(
-        bench.state.downgrade_to_reset(&job.id, own, Location::default()),
+        harness
+            .state
+            .downgrade_to_reset(&job.id, first_fence, Location::default()),
         Err(TransitionError::Moved { .. })
     ));
 }
 
 #[test]
-fn what_is_refused_is_not_forgotten_while_an_earlier_call_may_still_make_it() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_rejected_create_is_kept_while_an_earlier_call_may_still_create_the_partition() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let job = request("ns", "job", 4);
-    bench.request(&job).unwrap();
-    let step = bench.state.claim_call(&job.id, None, bench.window()).unwrap();
-    let EntryState::Intent { fence, .. } = bench.take(step).state else {
-        panic!("it stays an intent");
+    harness.request(&job).unwrap();
+    let step = harness.state.claim_call(&job.id, None, harness.window()).unwrap();
+    let EntryState::Intent { fence, .. } = harness.commit(step).state else {
+        panic!("the entry remains an intent");
     };
-    let step = bench.state.refused(&job.id, fence, bench.window()).unwrap();
-    bench.take(step);
-    assert_eq!(bench.state.get(&job.id).unwrap().state.label(), "releasing");
+    let step = harness.state.refused(&job.id, fence, harness.window()).unwrap();
+    harness.commit(step);
+    assert_eq!(harness.state.get(&job.id).unwrap().state.label(), "releasing");
 }
 
 #[test]
-fn moves_that_are_not_legal_are_named() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn illegal_transitions_are_named_in_the_error() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let job = request("ns", "job", 4);
-    let now = bench.now();
-    let moved = |result: Result<_, TransitionError>| result.map(|_: ()| ()).unwrap_err().to_string();
+    let now = harness.now();
+    let error_of = |result: Result<_, TransitionError>| result.map(|_: ()| ()).unwrap_err().to_string();
     assert!(
-        moved(
-            bench
+        error_of(
+            harness
                 .state
                 .mark_active(&job.id, 0, &Location::default(), None, now)
                 .map(|_| ())
         )
         .contains("is gone")
     );
-    bench.drive(&job);
+    harness.submit(&job);
     assert!(
-        moved(bench.state.remove_released(&job.id, None, now).map(|_| ()))
-            .contains("is active and cannot become gone")
+        error_of(harness.state.remove_released(&job.id, None, now).map(|_| ()))
+            .contains("is active and cannot become removed")
     );
-    assert!(moved(bench.state.claim_call(&job.id, None, bench.window()).map(|_| ())).contains("active"));
     assert!(
-        moved(
-            bench
+        error_of(
+            harness
                 .state
-                .release_quarantined(&job.id, bench.window())
+                .claim_call(&job.id, None, harness.window())
                 .map(|_| ())
         )
         .contains("active")
     );
-    let mut old = job.clone();
-    old.attempt = 1;
-    bench.drive(&old);
+    assert!(
+        error_of(
+            harness
+                .state
+                .release_quarantined(&job.id, harness.window())
+                .map(|_| ())
+        )
+        .contains("active")
+    );
+    let mut newer = job.clone();
+    newer.attempt = 1;
+    harness.submit(&newer);
     assert!(matches!(
-        bench.request(&job),
+        harness.request(&job),
         Err(TransitionError::StaleAttempt { .. })
     ));
 }
 
 #[test]
-fn an_entry_is_not_forgotten_while_a_call_may_be_under_way() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn an_entry_is_not_deleted_while_a_call_may_be_in_flight() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let job = request("ns", "job", 4);
-    bench.request(&job).unwrap();
-    bench.now = 5_000;
-    let step = bench
+    harness.request(&job).unwrap();
+    harness.now = 5_000;
+    let step = harness
         .state
-        .release(&job.id, &job.owner, None, None, bench.window())
+        .release(&job.id, &job.owner, None, None, harness.window())
         .unwrap();
-    let Release::Drive(entry) = bench.take(step) else {
-        panic!("it has to be removed");
+    let Release::Drive(entry) = harness.commit(step) else {
+        panic!("the partition must be removed");
     };
     let EntryState::Releasing { fence } = entry.state else {
         panic!("{entry:?}");
     };
-    // The remove was answered, but nobody knows of the create that the intent announced.
-    let until = bench
+    // The removal has completed, but the result of the create of the intent is unknown.
+    let until = harness
         .state
-        .remove_released(&job.id, Some(fence), bench.now())
+        .remove_released(&job.id, Some(fence), harness.now())
         .unwrap_err();
     assert!(
         matches!(until, TransitionError::Unsettled { until, .. } if until == Timestamp::from_millis(30_000))
     );
-    let step = bench
+    let step = harness
         .state
         .remove_released(&job.id, Some(fence), Timestamp::from_millis(30_000))
         .unwrap();
@@ -127,32 +146,32 @@ fn an_entry_is_not_forgotten_while_a_call_may_be_under_way() {
 }
 
 #[test]
-fn nobody_goes_back_to_the_line_while_an_earlier_call_may_still_make_his_partition() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_request_is_not_requeued_while_an_earlier_call_may_still_create_its_partition() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let job = request("ns", "job", 4);
-    bench.request(&job).unwrap();
-    bench.now = 5_000;
-    let step = bench.state.claim_call(&job.id, None, bench.window()).unwrap();
-    let EntryState::Intent { fence, .. } = bench.take(step).state else {
-        panic!("it stays an intent");
+    harness.request(&job).unwrap();
+    harness.now = 5_000;
+    let step = harness.state.claim_call(&job.id, None, harness.window()).unwrap();
+    let EntryState::Intent { fence, .. } = harness.commit(step).state else {
+        panic!("the entry remains an intent");
     };
-    let refused = ControllerRejection {
+    let rejection = ControllerRejection {
         controller: controller(),
         message: "full".into(),
         fingerprint: 0,
-        at: bench.now(),
+        at: harness.now(),
     };
-    let early = bench
+    let early = harness
         .state
-        .reject_create(&job.id, fence, refused.clone(), bench.now());
+        .reject_create(&job.id, fence, rejection.clone(), harness.now());
     assert!(
         matches!(early, Err(TransitionError::Unsettled { until, .. }) if until == Timestamp::from_millis(30_000))
     );
-    bench.now = 30_000;
-    let step = bench
+    harness.now = 30_000;
+    let step = harness
         .state
-        .reject_create(&job.id, fence, refused, bench.now())
+        .reject_create(&job.id, fence, rejection, harness.now())
         .unwrap();
-    bench.take(step);
-    assert_eq!(bench.state.get(&job.id).unwrap().state.label(), "waiting");
+    harness.commit(step);
+    assert_eq!(harness.state.get(&job.id).unwrap().state.label(), "waiting");
 }

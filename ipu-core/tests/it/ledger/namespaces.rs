@@ -1,186 +1,189 @@
-//! Limits of namespaces: the queue, priorities, accounts, and ids that follow from another owner.
+//! Limits of namespaces: the queue, priorities, accounts, and ids derived from another owner.
 
 use ipu_core::{Admission, Namespace, Request, Topology, TransitionError};
 
-use super::{Bench, request};
+use super::{LedgerHarness, request};
 
 fn namespace(name: &str) -> Namespace {
     Namespace::new(name).unwrap()
 }
 
-/// A Pod16 that is taken, and a namespace that may have `most` requests in the queue.
-fn full(most: usize) -> Bench {
-    let mut bench = Bench::new(&Topology::pod16());
-    bench.rules.namespaces.max_queued = most;
-    bench.drive(&request("holder", "holds", 16));
-    bench
+/// Returns a fully used Pod16 and a limit of `limit` queued requests per namespace.
+fn fully_used(limit: usize) -> LedgerHarness {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    harness.policy.namespaces.max_queued = limit;
+    harness.submit(&request("holder", "holds", 16));
+    harness
 }
 
-fn queue(bench: &mut Bench, namespace: &str, count: usize) {
+fn queue_requests(harness: &mut LedgerHarness, namespace: &str, count: usize) {
     for number in 0..count {
-        let waits = bench
+        let admission = harness
             .request(&request(namespace, &format!("job-{number}"), 4))
             .unwrap();
-        assert!(matches!(waits, Admission::Stay(_)), "{waits:?}");
+        assert!(matches!(admission, Admission::Stay(_)), "{admission:?}");
     }
 }
 
 #[test]
 fn a_namespace_cannot_fill_the_queue_for_others() {
-    let mut bench = full(3);
-    queue(&mut bench, "a", 3);
-    let before = bench.state.clone();
-    let refused = bench.request(&request("a", "one-more", 4)).unwrap_err();
+    let mut harness = fully_used(3);
+    queue_requests(&mut harness, "a", 3);
+    let before = harness.state.clone();
+    let rejected = harness.request(&request("a", "one-more", 4)).unwrap_err();
     assert_eq!(
-        refused.to_string(),
+        rejected.to_string(),
         "namespace a has 3 queued requests of at most 3"
     );
-    assert_eq!(bench.state, before);
-    // Those that are queued may ask again, and others are not concerned.
-    queue(&mut bench, "a", 3);
-    queue(&mut bench, "b", 3);
+    assert_eq!(harness.state, before);
+    // Queued requests may repeat, and other namespaces are unaffected.
+    queue_requests(&mut harness, "a", 3);
+    queue_requests(&mut harness, "b", 3);
 }
 
 #[test]
 fn a_namespace_may_queue_a_tenth_of_the_queue_unless_set() {
-    let rules = ipu_core::QueuePolicy::default();
-    assert_eq!(rules.namespaces.max_queued * 10, rules.length_limit);
+    let policy = ipu_core::QueuePolicy::default();
+    assert_eq!(policy.namespaces.max_queued * 10, policy.length_limit);
 }
 
 #[test]
 fn long_requests_fill_the_share_of_a_namespace_sooner() {
-    let most = |account: &str| {
-        let mut bench = full(usize::MAX);
-        bench.rules.namespaces.max_queued_bytes = Some(10_000);
-        let ask = |number: usize| {
+    let limit = |account: &str| {
+        let mut harness = fully_used(usize::MAX);
+        harness.policy.namespaces.max_queued_bytes = Some(10_000);
+        let request_of = |number: usize| {
             let mut request = request("a", &format!("job-{number}"), 4);
             request.account = Some(account.into());
             request
         };
-        let refused = (0..1_000).find(|number| bench.request(&ask(*number)).is_err());
-        let count = refused.unwrap();
-        let refused = bench.request(&ask(count)).unwrap_err().to_string();
+        let rejected = (0..1_000).find(|number| harness.request(&request_of(*number)).is_err());
+        let count = rejected.unwrap();
+        let rejected = harness.request(&request_of(count)).unwrap_err().to_string();
         let expected = format!(
             "namespace a has {count} queued requests, and one more would exceed their share of the ledger, 10000 bytes"
         );
-        assert_eq!(refused, expected);
-        queue(&mut bench, "b", 3);
+        assert_eq!(rejected, expected);
+        queue_requests(&mut harness, "b", 3);
         count
     };
-    let (short, long) = (most("x"), most(&"x".repeat(63)));
-    // A record of `Entry::record_bytes` takes 256 bytes, 32 for the account, and its texts: 12 or 13, and 62 more.
+    let (short, long) = (limit("x"), limit(&"x".repeat(63)));
+    // `Entry::record_bytes` counts 256 bytes, 32 for the account, and the texts: 12 or 13, and 62 more.
     assert_eq!((short, long), (33, 27));
 }
 
 #[test]
 fn the_namespaces_of_one_client_count_together() {
-    let mut bench = full(3);
-    let of = |name: &str, job: &str| -> Request {
+    let mut harness = fully_used(3);
+    let request_in = |name: &str, job: &str| -> Request {
         let mut request = request(name, job, 4);
         request.client_namespaces = vec![namespace("a"), namespace("b")];
         request
     };
     for (name, job) in [("a", "one"), ("a", "two"), ("b", "three")] {
-        bench.request(&of(name, job)).unwrap();
+        harness.request(&request_in(name, job)).unwrap();
     }
-    let refused = bench.request(&of("b", "four")).unwrap_err();
+    let rejected = harness.request(&request_in("b", "four")).unwrap_err();
     assert_eq!(
-        refused.to_string(),
+        rejected.to_string(),
         "namespaces b, a together have 3 queued requests of at most 3"
     );
-    // Another client of one of them is bound by the namespace alone.
-    bench.request(&request("b", "four", 4)).unwrap();
+    // The limit of the namespace alone applies to another client of one of them.
+    harness.request(&request("b", "four", 4)).unwrap();
 }
 
 #[test]
-fn a_request_that_is_granted_is_not_queued() {
-    let mut bench = Bench::new(&Topology::pod16());
-    bench.rules.namespaces.max_queued = 1;
+fn a_granted_request_does_not_count_as_queued() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    harness.policy.namespaces.max_queued = 1;
     for number in 0..4 {
-        let granted = bench.drive(&request("a", &format!("job-{number}"), 4));
+        let granted = harness.submit(&request("a", &format!("job-{number}"), 4));
         assert!(matches!(granted, Admission::Drive(_)), "{granted:?}");
     }
 }
 
 #[test]
-fn a_priority_above_that_of_the_namespace_is_refused_and_one_that_is_recorded_is_kept() {
-    let mut bench = full(10);
-    let with = |name: &str, priority: i32| {
+fn a_priority_above_the_namespace_limit_is_rejected_and_a_recorded_one_is_kept() {
+    let mut harness = fully_used(10);
+    let with_priority = |name: &str, priority: i32| {
         let mut request = request(name, "job", 4);
         request.priority = priority;
         request
     };
-    bench.request(&with("b", 5)).unwrap();
-    bench.rules.namespaces.max_priority = 10;
-    bench.rules.namespaces.max_priorities.insert(namespace("b"), 0);
-    let refused = bench.request(&with("a", 11)).unwrap_err();
+    harness.request(&with_priority("b", 5)).unwrap();
+    harness.policy.namespaces.max_priority = 10;
+    harness.policy.namespaces.max_priorities.insert(namespace("b"), 0);
+    let rejected = harness.request(&with_priority("a", 11)).unwrap_err();
     assert_eq!(
-        refused,
+        rejected,
         TransitionError::PriorityTooHigh {
             namespace: namespace("a"),
             asked: 11,
             highest: 10
         }
     );
-    bench.request(&with("a", 10)).unwrap();
-    // It was queued before the limit: it may stay as it is or become less, and not more.
-    bench.request(&with("b", 5)).unwrap();
-    let refused = bench.request(&with("b", 6)).unwrap_err();
+    harness.request(&with_priority("a", 10)).unwrap();
+    // A request queued before the limit may keep or lower its priority, and not raise it.
+    harness.request(&with_priority("b", 5)).unwrap();
+    let rejected = harness.request(&with_priority("b", 6)).unwrap_err();
     assert_eq!(
-        refused.to_string(),
+        rejected.to_string(),
         "priority 6 is higher than 0, the highest of namespace b"
     );
-    bench.request(&with("b", 1)).unwrap();
-    assert!(bench.request(&with("b", 5)).is_err());
+    harness.request(&with_priority("b", 1)).unwrap();
+    assert!(harness.request(&with_priority("b", 5)).is_err());
 }
 
 #[test]
 fn an_account_is_charged_by_its_namespaces_only() {
-    let mut bench = full(10);
-    let accounts = &mut bench.rules.namespaces.accounts;
+    let mut harness = fully_used(10);
+    let accounts = &mut harness.policy.namespaces.accounts;
     accounts.insert("course-7".into(), [namespace("a")].into());
-    let charging = |name: &str, account: &str| {
+    let request_charging = |name: &str, account: &str| {
         let mut request = request(name, "job", 4);
         request.account = Some(account.into());
         request
     };
-    let refused = bench.request(&charging("b", "course-7")).unwrap_err();
+    let rejected = harness.request(&request_charging("b", "course-7")).unwrap_err();
     assert_eq!(
-        refused.to_string(),
+        rejected.to_string(),
         "owners of namespace b may not charge account course-7"
     );
-    bench.request(&charging("a", "course-7")).unwrap();
-    // An account that is not listed is free, and a queued request cannot change to one that is not.
-    bench.request(&charging("b", "course-8")).unwrap();
-    assert!(bench.request(&charging("b", "course-7")).is_err());
+    harness.request(&request_charging("a", "course-7")).unwrap();
+    // Any namespace may charge an unlisted account; a queued request cannot change to a restricted one.
+    harness.request(&request_charging("b", "course-8")).unwrap();
+    assert!(harness.request(&request_charging("b", "course-7")).is_err());
 }
 
 #[test]
-fn an_id_that_follows_from_a_job_is_for_that_job_alone() {
-    let mut bench = Bench::new(&Topology::pod16());
-    let of_a = request("a", "training", 4);
-    for thief in [request("b", "training", 4), request("a", "other", 4)] {
-        let mut taking = Request::named(of_a.id.clone(), thief.owner.clone(), thief.spec.clone());
-        let refused = bench.request(&taking).unwrap_err();
-        assert!(matches!(refused, TransitionError::NotDerived { .. }), "{refused}");
-        taking.owner = of_a.owner.clone();
-        taking.instance = 1;
+fn an_id_derived_from_a_job_is_reserved_for_that_job() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    let original = request("a", "training", 4);
+    for other in [request("b", "training", 4), request("a", "other", 4)] {
+        let mut stolen = Request::named(original.id.clone(), other.owner.clone(), other.spec.clone());
+        let rejected = harness.request(&stolen).unwrap_err();
+        assert!(
+            matches!(rejected, TransitionError::NotDerived { .. }),
+            "{rejected}"
+        );
+        stolen.owner = original.owner.clone();
+        stolen.instance = 1;
         assert!(matches!(
-            bench.request(&taking),
+            harness.request(&stolen),
             Err(TransitionError::NotDerived { .. })
         ));
     }
-    bench.drive(&of_a);
-    // Any other id is free.
-    bench.drive(&Request::named(
+    harness.submit(&original);
+    // Any other id is available.
+    harness.submit(&Request::named(
         "training".parse().unwrap(),
-        of_a.owner,
-        of_a.spec,
+        original.owner,
+        original.spec,
     ));
 }
 
 #[test]
-fn a_request_that_is_granted_next_says_so() {
-    let waiting = ipu_core::QueueStatus::next_in_queue(1);
-    assert_eq!((waiting.position, &*waiting.reason.code), (1, "NextInLine"));
+fn a_request_that_is_granted_next_reports_it() {
+    let status = ipu_core::QueueStatus::next_in_queue(1);
+    assert_eq!((status.position, &*status.reason.code), (1, "NextInLine"));
 }

@@ -1,4 +1,5 @@
-//! The walk of the queue: it decides and explains like the model, and its work does not grow with the queue.
+//! The evaluation of the queue: its decisions and reasons match the model, and its cost does not grow with
+//! the queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use ipu_core::{
 };
 use proptest::prelude::*;
 
-use super::reference::{self, Walk};
+use super::reference::{self, QueueModel};
 use super::request;
 
 const NOW: Timestamp = Timestamp::from_millis(100_000);
@@ -25,9 +26,9 @@ fn window() -> CallWindow {
     }
 }
 
-/// Small numbers that a test entry is made of.
+/// Random parameters of a test entry.
 #[derive(Clone, Debug)]
-struct Dice {
+struct EntryParams {
     order: u32,
     allocation: usize,
     controller: usize,
@@ -35,12 +36,12 @@ struct Dice {
     runtime: Option<u64>,
     priority: i32,
     limited: (bool, bool),
-    passed_over: u32,
-    refused: Option<(usize, bool, u64)>,
+    overtaken: u32,
+    rejected: Option<(usize, bool, u64)>,
     listed: usize,
 }
 
-fn dice() -> impl Strategy<Value = Dice> {
+fn entry_params() -> impl Strategy<Value = EntryParams> {
     let place = (0..6_u32, 0..8_usize, 0..8_usize, prop::bool::weighted(0.1));
     let terms = (
         prop::option::weighted(0.7, 1..8_u64),
@@ -48,10 +49,10 @@ fn dice() -> impl Strategy<Value = Dice> {
         any::<(bool, bool)>(),
         prop_oneof![4 => Just(0_u32), 1 => 1..5_u32],
     );
-    let refused = prop::option::weighted(0.15, (0..3_usize, any::<bool>(), 0..40_u64));
-    let all = (place, terms, refused, 0..30_usize);
+    let rejected = prop::option::weighted(0.15, (0..3_usize, any::<bool>(), 0..40_u64));
+    let all = (place, terms, rejected, 0..30_usize);
     all.prop_map(
-        |((order, allocation, controller, pinned), terms, refused, listed)| Dice {
+        |((order, allocation, controller, pinned), terms, rejected, listed)| EntryParams {
             order,
             allocation,
             controller,
@@ -59,8 +60,8 @@ fn dice() -> impl Strategy<Value = Dice> {
             runtime: terms.0,
             priority: terms.1,
             limited: terms.2,
-            passed_over: terms.3,
-            refused,
+            overtaken: terms.3,
+            rejected,
             listed,
         },
     )
@@ -70,8 +71,8 @@ fn name(number: usize) -> ControllerName {
     ControllerName::new(format!("c{number}")).unwrap()
 }
 
-/// Six machines in an allocation of four and one of two.
-fn divided() -> Topology {
+/// Returns six machines in an allocation of four and one of two.
+fn divided_topology() -> Topology {
     let topology: Topology = "1x6".parse().unwrap();
     let agents: Vec<_> = topology.agents().map(|(agent, _)| agent.clone()).collect();
     let allocation = |id: &str, range: std::ops::Range<usize>| Allocation {
@@ -83,27 +84,27 @@ fn divided() -> Topology {
     Topology::new(topology.clusters().to_vec(), Some(allocations)).unwrap()
 }
 
-fn asks(number: usize, dice: &Dice) -> Request {
-    let namespace = if dice.limited.0 { "limited" } else { "free" };
-    let mut request = request(namespace, &format!("j{number}"), 1 << dice.order);
-    request.spec.allocation = match dice.allocation {
+fn request_for(number: usize, params: &EntryParams) -> Request {
+    let namespace = if params.limited.0 { "limited" } else { "free" };
+    let mut request = request(namespace, &format!("j{number}"), 1 << params.order);
+    request.spec.allocation = match params.allocation {
         0 => Some(AllocationId::new("four").unwrap()),
         1 => Some(AllocationId::new("two").unwrap()),
         2 => Some(AllocationId::new("unknown").unwrap()),
         _ => None,
     };
-    request.pin.controller = (dice.controller < 4).then(|| name(dice.controller));
-    if dice.pinned {
-        let ipus = (0..1_u32 << dice.order).map(|ipu| IpuPlace { link_domain: 0, ipu });
+    request.pin.controller = (params.controller < 4).then(|| name(params.controller));
+    if params.pinned {
+        let ipus = (0..1_u32 << params.order).map(|ipu| IpuPlace { link_domain: 0, ipu });
         request.pin.ipus = ipus.collect();
     }
-    request.max_runtime = dice.runtime.map(|runtime| Duration::from_millis(runtime * 100));
-    request.priority = dice.priority;
-    request.account = dice.limited.1.then(|| "limited".into());
+    request.max_runtime = params.runtime.map(|runtime| Duration::from_millis(runtime * 100));
+    request.priority = params.priority;
+    request.account = params.limited.1.then(|| "limited".into());
     request
 }
 
-/// The entry that a request becomes in an empty ledger.
+/// Returns the entry of a request in an empty ledger.
 fn entry_of(request: &Request, ticket: usize) -> Entry {
     let (empty, none) = (LedgerState::default(), ControllersSnapshot::default());
     let step = empty
@@ -117,10 +118,17 @@ fn entry_of(request: &Request, ticket: usize) -> Entry {
     entry
 }
 
-/// A ledger with these holders and this queue, and what its three controllers list; the last one does not tell its
-/// hardware, drains, or is silent.
-fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, ControllersSnapshot) {
-    let mut inventories = [Inventory::new(&divided()), Inventory::new(&Topology::pod16())];
+/// Returns a ledger with these holders and this queue, and the listings of up to three controllers. `variant`
+/// selects whether a controller is of unknown hardware, draining, unavailable or absent.
+fn fixture(
+    holders: &[EntryParams],
+    queue: &[EntryParams],
+    variant: usize,
+) -> (LedgerState, ControllersSnapshot) {
+    let mut inventories = [
+        Inventory::new(&divided_topology()),
+        Inventory::new(&Topology::pod16()),
+    ];
     let mut partitions: [Vec<Partition>; 2] = [Vec::new(), Vec::new()];
     let mut entries = Vec::new();
     let listed = |id: &PartitionId, spec: &PartitionSpec| Partition {
@@ -130,69 +138,71 @@ fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, Control
         ipus: Vec::new(),
         state: PartitionState::Active,
     };
-    for (number, dice) in holders.iter().enumerate() {
-        let at = dice.controller % 2;
-        let mut dice = dice.clone();
-        (dice.allocation, dice.order) = (3, dice.order.min(3));
-        let mut entry = entry_of(&asks(number, &dice), number);
+    for (number, params) in holders.iter().enumerate() {
+        let at = params.controller % 2;
+        let mut params = params.clone();
+        (params.allocation, params.order) = (3, params.order.min(3));
+        let mut entry = entry_of(&request_for(number, &params), number);
         entry.controller = Some(name(at));
-        entry.held_since = Some(Timestamp::from_millis(NOW.as_millis() - 50 * dice.listed as u64));
-        let wanted = PlacementRequest::of_size(entry.spec.size);
-        if let Placement::Fits(block) = place(&inventories[at], &wanted, &FirstFit) {
+        entry.held_since = Some(Timestamp::from_millis(
+            NOW.as_millis() - 50 * params.listed as u64,
+        ));
+        let placement_request = PlacementRequest::of_size(entry.spec.size);
+        if let Placement::Fits(block) = place(&inventories[at], &placement_request, &FirstFit) {
             inventories[at].occupy(entry.id.clone(), block).unwrap();
             partitions[at].push(listed(&entry.id, &entry.spec));
-            entry.state = match dice.passed_over {
+            entry.state = match params.overtaken {
                 1 => EntryState::Quarantined,
                 _ => EntryState::Active,
             };
-            // One in ten owns nothing that the ledger knows of.
-            if dice.listed > 2 {
+            // One in ten partitions has no ledger entry.
+            if params.listed > 2 {
                 entries.push(entry);
             }
         }
     }
-    let mut waiting = Vec::new();
-    for (number, dice) in queue.iter().enumerate() {
-        let mut entry = entry_of(&asks(100 + number, dice), 100 + number);
-        entry.overtaken = dice.passed_over;
-        // Another partition, or its own, is there under its id.
+    let mut queued_entries = Vec::new();
+    for (number, params) in queue.iter().enumerate() {
+        let mut entry = entry_of(&request_for(100 + number, params), 100 + number);
+        entry.overtaken = params.overtaken;
+        // The controller has another partition, or its own, under its id.
         let size = entry.spec.size.get();
-        let found = if dice.listed == 0 { size } else { 2 * size };
-        let wanted = PlacementRequest::of_size(found.try_into().unwrap());
-        if dice.listed < 2
-            && let Placement::Fits(block) = place(&inventories[1], &wanted, &FirstFit)
+        let found = if params.listed == 0 { size } else { 2 * size };
+        let placement_request = PlacementRequest::of_size(found.try_into().unwrap());
+        if params.listed < 2
+            && let Placement::Fits(block) = place(&inventories[1], &placement_request, &FirstFit)
         {
             inventories[1].occupy(entry.id.clone(), block).unwrap();
             let mut spec = entry.spec.clone();
-            spec.size = wanted.size;
+            spec.size = placement_request.size;
             partitions[1].push(listed(&entry.id, &spec));
         }
-        waiting.push((entry, dice.refused));
+        queued_entries.push((entry, params.rejected));
     }
     let [first, second] = partitions;
     let [one, two] = inventories;
-    let known = [
+    let listings = [
         Listing::new(first, Box::new(InventoryCapacity::new(one))),
         Listing::new(second, Box::new(InventoryCapacity::new(two))),
         Listing::new(Vec::new(), Box::new(Unbounded::default())),
     ];
-    let prints: Vec<_> = known.iter().map(Listing::fingerprint).collect();
-    for (mut entry, refused) in waiting {
-        if let Some((controller, stands, ago)) = refused {
+    let fingerprints: Vec<_> = listings.iter().map(Listing::fingerprint).collect();
+    for (mut entry, rejected) in queued_entries {
+        if let Some((controller, is_current, age_seconds)) = rejected {
             entry.state = EntryState::Waiting {
                 refused: Some(ControllerRejection {
                     controller: name(controller),
                     message: format!("no room for {}", entry.id),
-                    fingerprint: if stands { prints[controller] } else { 7 },
-                    at: Timestamp::from_millis(NOW.as_millis() - ago * 1_000),
+                    fingerprint: if is_current { fingerprints[controller] } else { 7 },
+                    at: Timestamp::from_millis(NOW.as_millis() - age_seconds * 1_000),
                 }),
             };
         }
         entries.push(entry);
     }
     let mut controllers = Vec::new();
-    for (number, listing) in known.into_iter().enumerate() {
-        let (listing, service) = match (number, last) {
+    for (number, listing) in listings.into_iter().enumerate() {
+        let (listing, service) = match (number, variant) {
             (2, 0) => break,
             (2, 1) => (
                 Err(Reason::new("ControllerUnavailable", "it does not answer")),
@@ -212,36 +222,36 @@ fn scene(holders: &[Dice], queue: &[Dice], last: usize) -> (LedgerState, Control
     (LedgerState::of(entries), ControllersSnapshot::of(controllers))
 }
 
-/// A verdict in the form of the model.
-fn plain(verdict: QueueDecision) -> reference::Verdict {
-    match verdict {
+/// Converts a decision to the form of the model.
+fn to_model(decision: QueueDecision) -> reference::Decision {
+    match decision {
         QueueDecision::Start {
             controller,
             places,
             placed,
-        } => reference::Verdict::Go {
+        } => reference::Decision::Start {
             controller,
             places,
             placed,
         },
-        QueueDecision::Wait(waiting) => stay(waiting),
+        QueueDecision::Wait(status) => to_model_wait(status),
         other => panic!("{other:?}"),
     }
 }
 
-fn stay(waiting: ipu_core::QueueStatus) -> reference::Verdict {
-    reference::Verdict::Stay(reference::Waiting {
-        position: waiting.position,
-        reason: waiting.reason,
-        blockers: waiting.blockers.into_iter().map(|blocker| blocker.id).collect(),
-        earliest_fit: waiting.earliest_fit,
+fn to_model_wait(status: ipu_core::QueueStatus) -> reference::Decision {
+    reference::Decision::Wait(reference::Waiting {
+        position: status.position,
+        reason: status.reason,
+        blockers: status.blockers.into_iter().map(|blocker| blocker.id).collect(),
+        earliest_fit: status.earliest_fit,
     })
 }
 
-fn rules(limit: u32, order: usize, quota: Option<(u32, u32)>) -> QueuePolicy {
-    let mut rules = QueuePolicy::default();
-    rules.overtake_limit = limit;
-    rules.order = [
+fn policy(limit: u32, order: usize, quota: Option<(u32, u32)>) -> QueuePolicy {
+    let mut policy = QueuePolicy::default();
+    policy.overtake_limit = limit;
+    policy.order = [
         SelectionOrder::Serial,
         SelectionOrder::Tightest,
         SelectionOrder::MostFree,
@@ -252,90 +262,90 @@ fn rules(limit: u32, order: usize, quota: Option<(u32, u32)>) -> QueuePolicy {
             max_partitions,
         };
         let namespace = QuotaSubject::Namespace(Namespace::new("limited").unwrap());
-        rules.quotas.insert(namespace, quota(Some(max_ipus), None));
+        policy.quotas.insert(namespace, quota(Some(max_ipus), None));
         let account = QuotaSubject::Account("limited".into());
-        rules.quotas.insert(account, quota(None, Some(max_partitions)));
+        policy.quotas.insert(account, quota(None, Some(max_partitions)));
     }
-    rules
+    policy
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_queue_is_decided_and_explained_like_by_the_model(
-        holders in prop::collection::vec(dice(), 0..14),
-        queue in prop::collection::vec(dice(), 0..40),
-        next in dice(),
-        (limit, order, last) in (0..6_u32, 0..3_usize, 0..10_usize),
+    fn queue_decisions_and_reasons_match_the_model(
+        holders in prop::collection::vec(entry_params(), 0..14),
+        queue in prop::collection::vec(entry_params(), 0..40),
+        next in entry_params(),
+        (limit, order, variant) in (0..6_u32, 0..3_usize, 0..10_usize),
         quota in prop::option::of((0..48_u32, 0..8_u32)),
     ) {
-        let (state, world) = scene(&holders, &queue, last);
-        let rules = rules(limit, order, quota);
-        let mut model = Walk::new(&state, &world, &rules, NOW);
-        let expected: Vec<_> = state.queue().into_iter().map(|entry| (entry.id.clone(), model.step(entry))).collect();
-        let judged: Vec<_> = state.evaluate_queue(&world, &rules, NOW).into_iter().map(|(id, verdict)| (id, plain(verdict))).collect();
-        prop_assert_eq!(&judged, &expected);
-        for (id, verdict) in expected {
-            prop_assert_eq!(state.judge(&id, &world, &rules, NOW).map(plain), Some(verdict));
+        let (state, snapshot) = fixture(&holders, &queue, variant);
+        let policy = policy(limit, order, quota);
+        let mut model = QueueModel::new(&state, &snapshot, &policy, NOW);
+        let expected: Vec<_> = state.queue().into_iter().map(|entry| (entry.id.clone(), model.decide(entry))).collect();
+        let actual: Vec<_> = state.evaluate_queue(&snapshot, &policy, NOW).into_iter().map(|(id, decision)| (id, to_model(decision))).collect();
+        prop_assert_eq!(&actual, &expected);
+        for (id, decision) in expected {
+            prop_assert_eq!(state.judge(&id, &snapshot, &policy, NOW).map(to_model), Some(decision));
         }
-        // A new request, and those that it passes.
-        let next = asks(1_000, &next);
+        // A new request, and the requests that it overtakes.
+        let next = request_for(1_000, &next);
         let entry = entry_of(&next, 1_000);
-        let mut model = Walk::new(&state, &world, &rules, NOW);
+        let mut model = QueueModel::new(&state, &snapshot, &policy, NOW);
         for ahead in state.queue().into_iter().filter(|ahead| ahead.priority >= next.priority) {
-            model.step(ahead);
+            model.decide(ahead);
         }
-        let expected = model.step(&entry);
-        let passed: Vec<_> = model.passed_by(&entry).into_iter().map(|other| (other.id.clone(), other.overtaken + 1)).collect();
-        let step = state.request(&next, &world, &rules, window()).unwrap();
+        let expected = model.decide(&entry);
+        let overtaken_entries: Vec<_> = model.overtaken_by(&entry).into_iter().map(|other| (other.id.clone(), other.overtaken + 1)).collect();
+        let step = state.request(&next, &snapshot, &policy, window()).unwrap();
         match (step.outcome, expected) {
-            (Admission::Stay(waiting), expected) => prop_assert_eq!(stay(waiting), expected),
-            (Admission::Drive(going), reference::Verdict::Go { controller, places, .. }) => {
-                prop_assert_eq!(going.controller, Some(controller));
-                prop_assert_eq!(going.places, places);
+            (Admission::Stay(status), expected) => prop_assert_eq!(to_model_wait(status), expected),
+            (Admission::Drive(started), reference::Decision::Start { controller, places, .. }) => {
+                prop_assert_eq!(started.controller, Some(controller));
+                prop_assert_eq!(started.places, places);
                 let puts: Vec<_> = step.changes.iter().filter_map(|change| match change {
                     Change::Put(other) if other.id != entry.id => Some((other.id.clone(), other.overtaken)),
                     _ => None,
                 }).collect();
-                prop_assert_eq!(puts, passed);
+                prop_assert_eq!(puts, overtaken_entries);
             }
             other => prop_assert!(false, "{:?}", other),
         }
     }
 }
 
-/// Capacity that counts how often it is copied and taken from.
-struct Counting {
-    room: Box<dyn Capacity>,
+/// A capacity that counts its copies and reservations.
+struct CountingCapacity {
+    inner: Box<dyn Capacity>,
     calls: Arc<AtomicUsize>,
 }
 
-impl Counting {
+impl CountingCapacity {
     fn count(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Capacity for Counting {
+impl Capacity for CountingCapacity {
     fn fork(&self) -> Box<dyn Capacity> {
         self.count();
         Box::new(Self {
-            room: self.room.fork(),
+            inner: self.inner.fork(),
             calls: Arc::clone(&self.calls),
         })
     }
 
     fn free(&self) -> u32 {
-        self.room.free()
+        self.inner.free()
     }
 
     fn largest_block(&self) -> u32 {
-        self.room.largest_block()
+        self.inner.largest_block()
     }
 
     fn has(&self, id: &PartitionId) -> bool {
-        self.room.has(id)
+        self.inner.has(id)
     }
 
     fn reserve(
@@ -345,36 +355,37 @@ impl Capacity for Counting {
         places: &[IpuPlace],
     ) -> Result<Vec<IpuPlace>, Reason> {
         self.count();
-        self.room.reserve(id, spec, places)
+        self.inner.reserve(id, spec, places)
     }
 
     fn release(&mut self, id: &PartitionId) {
-        self.room.release(id);
+        self.inner.release(id);
     }
 
     fn withhold(&mut self, places: &[IpuPlace]) {
-        self.room.withhold(places);
+        self.inner.withhold(places);
     }
 
     fn cordon(&mut self, owner: &CordonOwner, what: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
-        self.room.cordon(owner, what)
+        self.inner.cordon(owner, what)
     }
 
     fn counts(&self) -> Option<IpuCounts> {
-        self.room.counts()
+        self.inner.counts()
     }
 
     fn fit_count(&self, spec: &PartitionSpec) -> u32 {
-        self.room.fit_count(spec)
+        self.inner.fit_count(spec)
     }
 
     fn blockers(&self, spec: &PartitionSpec) -> Vec<PartitionId> {
-        self.room.blockers(spec)
+        self.inner.blockers(spec)
     }
 }
 
-/// How many copies and placements one request takes while `queued` others wait, all with declared run times.
-fn work_of_a_request(queued: usize) -> usize {
+/// Returns the number of copies and placements for one request with `queued` others, all with declared run
+/// times.
+fn cost_of_request(queued: usize) -> usize {
     let ipus = |number: usize| 1_u32 << (number % 4);
     let with_runtime = |name: &str, size: u32| {
         let mut request = request("ns", name, size);
@@ -399,23 +410,23 @@ fn work_of_a_request(queued: usize) -> usize {
         ipus: Vec::new(),
         state: PartitionState::Active,
     };
-    let waiting =
+    let queued_entries =
         (0..queued).map(|number| entry_of(&with_runtime(&format!("j{number}"), ipus(number)), number + 1));
-    let state = LedgerState::of(waiting.chain([holder]));
+    let state = LedgerState::of(queued_entries.chain([holder]));
     let calls = Arc::new(AtomicUsize::new(0));
-    let room = Counting {
-        room: Box::new(InventoryCapacity::new(inventory)),
+    let capacity = CountingCapacity {
+        inner: Box::new(InventoryCapacity::new(inventory)),
         calls: Arc::clone(&calls),
     };
-    let world = ControllersSnapshot::of(vec![ControllerView {
+    let snapshot = ControllersSnapshot::of(vec![ControllerView {
         name: name(0),
         service: ServiceState::Open,
-        listing: Ok(Arc::new(Listing::new([partition], Box::new(room)))),
+        listing: Ok(Arc::new(Listing::new([partition], Box::new(capacity)))),
     }]);
     let step = state
         .request(
             &with_runtime("next", 4),
-            &world,
+            &snapshot,
             &QueuePolicy::default(),
             window(),
         )
@@ -425,11 +436,12 @@ fn work_of_a_request(queued: usize) -> usize {
 }
 
 #[test]
-fn the_work_of_a_request_does_not_grow_with_the_queue() {
-    // 64 moments of the expected start: a copy, and a placement for each of four sizes and for each start.
+fn the_cost_of_a_request_does_not_grow_with_the_queue() {
+    // The earliest start simulates up to 64 ends: a copy, and a placement for each of four sizes and for each
+    // start.
     let bound = 1_000;
     for queued in [10, 100, 400] {
-        let calls = work_of_a_request(queued);
+        let calls = cost_of_request(queued);
         assert!(
             calls < bound,
             "{calls} copies and placements with {queued} queued"

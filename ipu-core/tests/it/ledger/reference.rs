@@ -1,4 +1,5 @@
-//! The walk of the queue before it grouped entries: the model that the property test compares with. It is cubic.
+//! A reference model of the queue evaluation for the property test: it does not group entries. Its cost is
+//! cubic.
 
 mod earliest;
 mod overlay;
@@ -10,18 +11,18 @@ use ipu_core::{
 };
 
 use earliest::Horizon;
-use overlay::{LOST_PARTITION, Overlay, REFUSED, allows, overlays};
+use overlay::{CONTROLLER_REJECTED, LOST_PARTITION, Overlay, allows, overlays};
 use quota::QuotaUse;
 
-/// A verdict: the public one cannot be built here.
+/// A queue decision; the public type cannot be constructed here.
 #[derive(Debug, PartialEq)]
-pub(super) enum Verdict {
-    Go {
+pub(super) enum Decision {
+    Start {
         controller: ControllerName,
         places: Vec<ipu_core::IpuPlace>,
         placed: PlacedBy,
     },
-    Stay(Waiting),
+    Wait(Waiting),
 }
 
 #[derive(Debug, PartialEq)]
@@ -32,117 +33,122 @@ pub(super) struct Waiting {
     pub(super) earliest_fit: Option<Timestamp>,
 }
 
-/// What each controller says.
-type Why = Vec<(ControllerName, Reason)>;
+/// The reason of each controller.
+type Reasons = Vec<(ControllerName, Reason)>;
 
-/// Why an entry stays, as far as others are concerned.
+/// The cause for which an entry waits, as far as it affects other entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Because {
-    /// It will fit once others end: later ones may pass it, within the limit.
-    NoRoom,
-    /// It cannot be helped by holding others back: a quota, no controller, too large.
+pub(super) enum WaitCause {
+    /// It fits once holders end; later entries may overtake it within the limit.
+    NoCapacity,
+    /// Holding back others does not help: a quota, no controller, too large.
     Other,
 }
 
-pub(super) struct Walk<'a> {
+pub(super) struct QueueModel<'a> {
     state: &'a LedgerState,
-    world: &'a ControllersSnapshot,
-    rules: &'a QueuePolicy,
+    snapshot: &'a ControllersSnapshot,
+    policy: &'a QueuePolicy,
     now: Timestamp,
     overlays: Vec<Overlay<'a>>,
     quotas: QuotaUse<'a>,
-    /// Those who may not be passed any more.
+    /// Entries that must not be overtaken again, and whether only their own namespace is held back.
     barriers: Vec<(&'a Entry, bool)>,
-    /// Those ahead who go.
-    going: Vec<(&'a Entry, ControllerName)>,
-    /// Those ahead who stay for want of room, by how many who go they are passed, and whether partitions of their own
-    /// namespace block them.
-    staying: Vec<(&'a Entry, u32, bool)>,
+    /// Earlier entries that start, and their controllers.
+    starting: Vec<(&'a Entry, ControllerName)>,
+    /// Earlier entries that lack capacity, the number of starting entries that overtake them, and whether
+    /// partitions of their own namespace block them.
+    waiting: Vec<(&'a Entry, u32, bool)>,
     position: u32,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> QueueModel<'a> {
     pub(super) fn new(
         state: &'a LedgerState,
-        world: &'a ControllersSnapshot,
-        rules: &'a QueuePolicy,
+        snapshot: &'a ControllersSnapshot,
+        policy: &'a QueuePolicy,
         now: Timestamp,
     ) -> Self {
         Self {
             state,
-            world,
-            rules,
+            snapshot,
+            policy,
             now,
-            overlays: overlays(state, world),
-            quotas: QuotaUse::new(&rules.quotas, state.entries()),
+            overlays: overlays(state, snapshot),
+            quotas: QuotaUse::new(&policy.quotas, state.entries()),
             barriers: Vec::new(),
-            going: Vec::new(),
-            staying: Vec::new(),
+            starting: Vec::new(),
+            waiting: Vec::new(),
             position: 0,
         }
     }
 
-    /// Those ahead of `entry` whom it passes if it goes.
-    pub(super) fn passed_by(&self, entry: &Entry) -> Vec<&'a Entry> {
-        let passed = self
-            .staying
+    /// Returns the earlier entries that `entry` overtakes if it starts.
+    pub(super) fn overtaken_by(&self, entry: &Entry) -> Vec<&'a Entry> {
+        let overtaken = self
+            .waiting
             .iter()
-            .filter(|(other, _, own)| compete((other, *own), entry));
-        passed.map(|(other, ..)| *other).collect()
+            .filter(|(other, _, own_namespace)| compete((other, *own_namespace), entry));
+        overtaken.map(|(other, ..)| *other).collect()
     }
 
-    /// The verdict on the next entry of the line.
-    pub(super) fn step(&mut self, entry: &'a Entry) -> Verdict {
+    /// Returns the decision on the next entry of the queue.
+    pub(super) fn decide(&mut self, entry: &'a Entry) -> Decision {
         self.position = self.position.saturating_add(1);
-        if let Some((controller, partition)) = self.world.find(&entry.id) {
-            return self.found(entry, controller, partition);
+        if let Some((controller, partition)) = self.snapshot.find(&entry.id) {
+            return self.decide_existing(entry, controller, partition);
         }
         if let Some((reason, holders)) = self.quotas.exceeded_by(entry) {
-            return self.stay(entry, Because::Other, reason, holders, None);
+            return self.wait(entry, WaitCause::Other, reason, holders, None);
         }
         if let Some((barrier, _)) = self.barriers.iter().find(|barrier| compete(**barrier, entry)) {
-            let reason = held_back(
+            let reason = held_back_reason(
                 entry,
                 &format!(
-                    "{} was passed {} times and goes first now",
-                    named(barrier),
+                    "{} was overtaken {} times and starts first now",
+                    describe(barrier),
                     barrier.overtaken
                 ),
             );
             let blockers = Vec::from([barrier.id.clone()]);
-            return self.stay(entry, Because::NoRoom, reason, blockers, None);
+            return self.wait(entry, WaitCause::NoCapacity, reason, blockers, None);
         }
-        match self.find_room(entry) {
+        match self.find_capacity(entry) {
             Ok((index, places)) => {
                 self.quotas.add(entry);
-                self.pass(entry);
+                self.count_overtakes(entry);
                 let overlay = &mut self.overlays[index];
-                overlay.going.push(entry.id.clone());
-                self.going.push((entry, overlay.name.clone()));
-                // Wherever the ledger can choose it does, so that intent and IPUs are one write: a controller that
-                // restarts without its partitions then gives no IPUs away that are in use.
+                overlay.starting.push(entry.id.clone());
+                self.starting.push((entry, overlay.name.clone()));
+                // The ledger chooses the IPUs where it can, so that one write records the intent and its
+                // IPUs. A controller that restarts without its partitions then reassigns no IPUs in use.
                 let placed = if places.is_empty() {
                     PlacedBy::Controller
                 } else {
                     PlacedBy::Ledger
                 };
-                Verdict::Go {
+                Decision::Start {
                     controller: overlay.name.clone(),
                     places,
                     placed,
                 }
             }
-            Err(why) => self.no_room(entry, why),
+            Err(reasons) => self.wait_without_capacity(entry, reasons),
         }
     }
 
-    /// The verdict on an entry whose partition a controller has already, such as after an old copy of the ledger was
-    /// restored: its owner takes it over when he asks. It needs no room, and counts for the quotas from now on, so that
-    /// nobody behind uses up what it will be charged.
-    fn found(&mut self, entry: &'a Entry, controller: &ControllerName, partition: &Partition) -> Verdict {
-        if may_take_over(entry, partition) {
+    /// Returns the decision on an entry whose partition already exists, for example after an old ledger was
+    /// restored. Its owner adopts the partition with the next request. The entry needs no capacity and counts
+    /// against the quotas from now on, so that later entries cannot use up its share.
+    fn decide_existing(
+        &mut self,
+        entry: &'a Entry,
+        controller: &ControllerName,
+        partition: &Partition,
+    ) -> Decision {
+        if may_adopt(entry, partition) {
             self.quotas.add(entry);
-            return Verdict::Go {
+            return Decision::Start {
                 controller: controller.clone(),
                 places: partition.ipus.clone(),
                 placed: PlacedBy::Controller,
@@ -156,26 +162,27 @@ impl<'a> Walk<'a> {
             ),
         )
         .with("size", entry.spec.size.get());
-        self.stay(entry, Because::Other, reason, Vec::new(), None)
+        self.wait(entry, WaitCause::Other, reason, Vec::new(), None)
     }
 
-    /// `entry` goes past those who stay. Whoever would be passed too often by those who go before `entry`'s followers
-    /// holds the followers back, so that nobody uses up the patience that others of the line need.
-    fn pass(&mut self, entry: &Entry) {
-        for (other, passes, own) in &mut self.staying {
-            if compete((other, *own), entry) {
-                *passes += 1;
-                if other.overtaken.saturating_add(*passes) == self.rules.overtake_limit {
-                    self.barriers.push((other, *own));
+    /// Counts that `entry` overtakes the waiting entries. An entry that reaches the overtake limit becomes a
+    /// barrier for the followers of `entry`.
+    fn count_overtakes(&mut self, entry: &Entry) {
+        for (other, overtakes, own_namespace) in &mut self.waiting {
+            if compete((other, *own_namespace), entry) {
+                *overtakes += 1;
+                if other.overtaken.saturating_add(*overtakes) == self.policy.overtake_limit {
+                    self.barriers.push((other, *own_namespace));
                 }
             }
         }
     }
 
-    /// Takes room for `entry` at the first controller of the order that has it, or says why each has not.
-    fn find_room(&mut self, entry: &'a Entry) -> Result<(usize, Vec<ipu_core::IpuPlace>), Why> {
+    /// Reserves capacity for `entry` at the first controller in order that has it; otherwise returns each
+    /// reason.
+    fn find_capacity(&mut self, entry: &'a Entry) -> Result<(usize, Vec<ipu_core::IpuPlace>), Reasons> {
         let mut order: Vec<usize> = (0..self.overlays.len()).collect();
-        match self.rules.order {
+        match self.policy.order {
             SelectionOrder::Serial => {}
             other if other != SelectionOrder::Tightest && other != SelectionOrder::MostFree => {
                 panic!("{other:?}")
@@ -185,69 +192,74 @@ impl<'a> Walk<'a> {
                 order.sort_by_key(|i| core::cmp::Reverse(self.overlays[*i].now.free()));
             }
         }
-        let mut why = Vec::new();
+        let mut reasons = Vec::new();
         for index in order {
             let overlay = &mut self.overlays[index];
             if !allows(entry, &overlay.name) {
                 continue;
             }
-            let refusal = overlay.closed();
-            if let Some(reason) = refusal.or_else(|| overlay.refusal_of(entry, self.rules, self.now)) {
-                why.push((overlay.name.clone(), reason));
+            let rejection = overlay.closed_reason();
+            if let Some(reason) = rejection.or_else(|| overlay.rejection_reason(entry, self.policy, self.now))
+            {
+                reasons.push((overlay.name.clone(), reason));
                 continue;
             }
             match overlay.now.reserve(&entry.id, &entry.spec, &entry.pin.ipus) {
                 Ok(places) => return Ok((index, places)),
-                Err(reason) => why.push((overlay.name.clone(), reason)),
+                Err(reason) => reasons.push((overlay.name.clone(), reason)),
             }
         }
-        for view in &self.world.controllers {
+        for view in &self.snapshot.controllers {
             if let (Err(reason), ServiceState::Open) = (&view.listing, view.service)
                 && allows(entry, &view.name)
             {
-                why.push((view.name.clone(), reason.clone()));
+                reasons.push((view.name.clone(), reason.clone()));
             }
         }
-        Err(why)
+        Err(reasons)
     }
 
-    /// The verdict on an entry that no controller has room for.
-    fn no_room(&mut self, entry: &'a Entry, why: Why) -> Verdict {
-        // It would fit if those ahead did not go first: then they are the reason.
-        let alone = self.overlays.iter().find(|overlay| {
-            let refused = |(name, reason): &(ControllerName, Reason)| {
-                *name == overlay.name && matches!(&*reason.code, REFUSED | LOST_PARTITION)
+    /// Returns the decision on an entry that fits at no controller.
+    fn wait_without_capacity(&mut self, entry: &'a Entry, reasons: Reasons) -> Decision {
+        // The entry would fit without the earlier ones that start: they are the reason.
+        let fits_without_earlier = self.overlays.iter().find(|overlay| {
+            let rejected = |(name, reason): &(ControllerName, Reason)| {
+                *name == overlay.name && matches!(&*reason.code, CONTROLLER_REJECTED | LOST_PARTITION)
             };
-            !why.iter().any(refused) && overlay.would_fit_first(entry)
+            !reasons.iter().any(rejected) && overlay.would_fit_first(entry)
         });
-        if let Some(overlay) = alone {
+        if let Some(overlay) = fits_without_earlier {
             let ahead: Vec<_> = self
-                .going
+                .starting
                 .iter()
                 .filter(|(_, controller)| *controller == overlay.name)
                 .map(|(entry, _)| *entry)
                 .collect();
-            let names: Vec<_> = ahead.iter().take(3).map(|entry| named(entry)).collect();
-            let reason = held_back(
+            let names: Vec<_> = ahead.iter().take(3).map(|entry| describe(entry)).collect();
+            let reason = held_back_reason(
                 entry,
-                &format!("the room at {} is kept for {}", overlay.name, names.join(", ")),
+                &format!(
+                    "the capacity at {} is kept for {}",
+                    overlay.name,
+                    names.join(", ")
+                ),
             );
             let blockers = ahead.iter().map(|entry| entry.id.clone()).collect();
             let earliest = self.earliest(entry);
-            return self.stay(entry, Because::NoRoom, reason, blockers, earliest);
+            return self.wait(entry, WaitCause::NoCapacity, reason, blockers, earliest);
         }
-        let hopeless = why
+        let is_permanent = reasons
             .iter()
             .all(|(_, reason)| matches!(&*reason.code, TOO_LARGE | UNKNOWN_ALLOCATION | UNAVAILABLE));
-        let because = if hopeless
+        let cause = if is_permanent
             || !self
                 .overlays
                 .iter()
-                .any(|overlay| overlay.can_help(entry, self.rules, self.now))
+                .any(|overlay| overlay.fits_after_all_end(entry, self.policy, self.now))
         {
-            Because::Other
+            WaitCause::Other
         } else {
-            Because::NoRoom
+            WaitCause::NoCapacity
         };
         let blockers = self
             .overlays
@@ -255,43 +267,43 @@ impl<'a> Walk<'a> {
             .filter(|overlay| allows(entry, &overlay.name))
             .map(|overlay| match overlay.closed_by() {
                 none if none.is_empty() => overlay.now.blockers(&entry.spec),
-                lost => lost,
+                unlisted => unlisted,
             })
             .filter(|blockers| !blockers.is_empty())
             .min_by_key(Vec::len)
             .unwrap_or_default();
-        let earliest = if because == Because::NoRoom {
+        let earliest = if cause == WaitCause::NoCapacity {
             self.earliest(entry)
         } else {
             None
         };
-        let reason = self.combined(entry, why);
-        self.stay(entry, because, reason, blockers, earliest)
+        let reason = self.combined(entry, reasons);
+        self.wait(entry, cause, reason, blockers, earliest)
     }
 
-    fn stay(
+    fn wait(
         &mut self,
         entry: &'a Entry,
-        because: Because,
+        cause: WaitCause,
         reason: Reason,
         blockers: Vec<PartitionId>,
         earliest_fit: Option<Timestamp>,
-    ) -> Verdict {
+    ) -> Decision {
         if let EntryState::Waiting {
-            refused: Some(refused),
+            refused: Some(rejected),
         } = &entry.state
-            && let Some(overlay) = self.overlays.iter_mut().find(|o| o.name == refused.controller)
+            && let Some(overlay) = self.overlays.iter_mut().find(|o| o.name == rejected.controller)
         {
-            overlay.refusals.push(entry.clone());
+            overlay.rejected_entries.push(entry.clone());
         }
-        if because == Because::NoRoom {
-            let own = self.is_blocked_by_own(entry);
-            self.staying.push((entry, 0, own));
-            if entry.overtaken >= self.rules.overtake_limit {
-                self.barriers.push((entry, own));
+        if cause == WaitCause::NoCapacity {
+            let own_namespace = self.is_blocked_by_own(entry);
+            self.waiting.push((entry, 0, own_namespace));
+            if entry.overtaken >= self.policy.overtake_limit {
+                self.barriers.push((entry, own_namespace));
             }
         }
-        Verdict::Stay(Waiting {
+        Decision::Wait(Waiting {
             position: self.position,
             reason: reason.with("position", self.position),
             blockers,
@@ -302,33 +314,33 @@ impl<'a> Walk<'a> {
     fn is_blocked_by_own(&self, entry: &Entry) -> bool {
         let namespace = namespace_of(entry);
         let mut holders = self.state.entries().filter(|holder| {
-            let ends = matches!(holder.state, EntryState::Releasing { .. });
-            holder.state.holds() && !ends && namespace_of(holder) == namespace
+            let releasing = matches!(holder.state, EntryState::Releasing { .. });
+            holder.state.holds() && !releasing && namespace_of(holder) == namespace
         });
-        let open = |holder: &Entry| {
+        let is_at_open_controller = |holder: &Entry| {
             let mut overlays = self.overlays.iter();
             overlays.any(|overlay| Some(&overlay.name) == holder.controller.as_ref())
         };
         let mut overlays = self.overlays.iter();
-        holders.any(open)
-            && !overlays.any(|overlay| overlay.fits_after(entry, self.rules, self.now, namespace))
+        holders.any(is_at_open_controller)
+            && !overlays.any(|overlay| overlay.fits_after(entry, self.policy, self.now, namespace))
     }
 
-    /// One reason from what the controllers say: the code of the one that is nearest to having room, the sum of the free
-    /// IPUs, the largest block of all, and the words of each.
-    fn combined(&self, entry: &Entry, why: Why) -> Reason {
-        let open = || {
+    /// Combines the reasons of the controllers: the code of the one closest to fitting, the sum of the free
+    /// IPUs, the largest block of all, and each message.
+    fn combined(&self, entry: &Entry, reasons: Reasons) -> Reason {
+        let allowed = || {
             self.overlays
                 .iter()
                 .filter(|overlay| allows(entry, &overlay.name))
         };
-        let free = open().fold(0_u64, |sum, overlay| sum + u64::from(overlay.now.free()));
-        let largest = open()
+        let free = allowed().fold(0_u64, |sum, overlay| sum + u64::from(overlay.now.free()));
+        let largest = allowed()
             .map(|overlay| overlay.now.largest_block())
             .max()
             .unwrap_or(0);
-        // What others can end comes before what nobody can.
-        let nearest = why
+        // Temporary conditions come before permanent ones.
+        let nearest = reasons
             .iter()
             .min_by_key(|(name, reason)| {
                 let rank = match &*reason.code {
@@ -336,7 +348,7 @@ impl<'a> Walk<'a> {
                     UNAVAILABLE => 1,
                     _ => 0,
                 };
-                let block = open()
+                let block = allowed()
                     .find(|o| o.name == *name)
                     .map_or(0, |o| o.now.largest_block());
                 (rank, core::cmp::Reverse(block))
@@ -349,8 +361,8 @@ impl<'a> Walk<'a> {
             };
             return Reason::new(UNAVAILABLE, message).with("size", entry.spec.size.get());
         };
-        if why.len() > 1 {
-            let all: Vec<_> = why
+        if reasons.len() > 1 {
+            let all: Vec<_> = reasons
                 .iter()
                 .map(|(name, reason)| format!("{name}: {}", reason.message))
                 .collect();
@@ -362,23 +374,28 @@ impl<'a> Walk<'a> {
             .with("size", entry.spec.size.get())
     }
 
-    /// When `entry` goes at the latest, by what those who hold and those ahead declare.
+    /// Returns the latest start of `entry` according to the declared run times of holders and earlier
+    /// entries.
     fn earliest(&self, entry: &Entry) -> Option<Timestamp> {
         let mut horizon = Horizon::new(self.now);
-        for overlay in self.overlays.iter().filter(|overlay| overlay.closed().is_none()) {
-            horizon.add_room(&overlay.name, overlay.now.fork());
+        for overlay in self
+            .overlays
+            .iter()
+            .filter(|overlay| overlay.closed_reason().is_none())
+        {
+            horizon.add_capacity(&overlay.name, overlay.now.fork());
         }
         for holder in self.state.entries().filter(|holder| holder.state.holds()) {
             if let (Some(controller), Some(end)) = (&holder.controller, holder.until(self.now)) {
                 horizon.add_end(end, controller, &holder.id);
             }
         }
-        for (ahead, controller) in &self.going {
+        for (ahead, controller) in &self.starting {
             if let Some(runtime) = ahead.max_runtime {
                 horizon.add_end(self.now.plus(runtime), controller, &ahead.id);
             }
         }
-        let ahead: Vec<&Entry> = self.staying.iter().map(|(entry, ..)| *entry).collect();
+        let ahead: Vec<&Entry> = self.waiting.iter().map(|(entry, ..)| *entry).collect();
         horizon.first_fit(&ahead, entry, allows)
     }
 }
@@ -387,9 +404,9 @@ pub(super) const TOO_LARGE: &str = "TooLarge";
 const UNKNOWN_ALLOCATION: &str = "UnknownAllocation";
 pub(super) const UNAVAILABLE: &str = "ControllerUnavailable";
 
-/// Whether the owner of `entry` may have `partition`, which a controller has under its id: only if the id follows from the
-/// owner and what is there is what he asks for.
-pub(super) fn may_take_over(entry: &Entry, partition: &Partition) -> bool {
+/// Returns whether the owner of `entry` may adopt `partition`, which a controller has under its id: only if
+/// the id is derived from the owner and the partition matches the request.
+pub(super) fn may_adopt(entry: &Entry, partition: &Partition) -> bool {
     let derived = entry
         .owner
         .as_ref()
@@ -397,7 +414,7 @@ pub(super) fn may_take_over(entry: &Entry, partition: &Partition) -> bool {
     derived && entry.matches(&partition.spec)
 }
 
-fn held_back(entry: &Entry, message: &str) -> Reason {
+fn held_back_reason(entry: &Entry, message: &str) -> Reason {
     Reason::new("HeldBackForEarlier", message).with("size", entry.spec.size.get())
 }
 
@@ -405,17 +422,18 @@ fn namespace_of(entry: &Entry) -> Option<&Namespace> {
     entry.owner.as_ref().map(|owner| &owner.job.namespace)
 }
 
-/// Whether two entries can want the same room; `own` limits the first one to its namespace.
-fn compete((one, own): (&Entry, bool), other: &Entry) -> bool {
-    fn meet<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
-        one.zip(other).is_none_or(|(one, other)| one == other)
+/// Returns whether two entries compete for the same capacity; `own_namespace` limits the first one to its
+/// namespace.
+fn compete((first, own_namespace): (&Entry, bool), other: &Entry) -> bool {
+    fn meet<T: PartialEq>(first: Option<&T>, other: Option<&T>) -> bool {
+        first.zip(other).is_none_or(|(first, other)| first == other)
     }
-    meet(one.spec.allocation.as_ref(), other.spec.allocation.as_ref())
-        && meet(one.pin.controller.as_ref(), other.pin.controller.as_ref())
-        && (!own || namespace_of(one) == namespace_of(other))
+    meet(first.spec.allocation.as_ref(), other.spec.allocation.as_ref())
+        && meet(first.pin.controller.as_ref(), other.pin.controller.as_ref())
+        && (!own_namespace || namespace_of(first) == namespace_of(other))
 }
 
-fn named(entry: &Entry) -> String {
+fn describe(entry: &Entry) -> String {
     match &entry.owner {
         Some(owner) => format!("{owner} ({} IPUs)", entry.spec.size.get()),
         None => format!("{} ({} IPUs)", entry.id, entry.spec.size.get()),

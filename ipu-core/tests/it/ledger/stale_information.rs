@@ -1,4 +1,4 @@
-//! What is not believed: that an end helps whom a controller refused before, and that one of two equals is the right one.
+//! Stale or ambiguous information: rejections by a controller, and claims that match two controllers.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -8,34 +8,34 @@ use ipu_core::{
     LedgerState, OwnerLiveness, Owners, Timestamp, Topology,
 };
 
-use super::{Bench, LIMIT, controller, request};
+use super::{LIMIT, LedgerHarness, controller, request};
 
 #[test]
-fn who_was_refused_holds_nobody_back_for_those_who_came_afterwards() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_rejected_request_does_not_hold_back_later_requests() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let first = request("ns", "first", 4);
-    let Admission::Drive(entry) = bench.request(&first).unwrap() else {
+    let Admission::Drive(entry) = harness.request(&first).unwrap() else {
         panic!("it fits");
     };
     let EntryState::Intent { fence, .. } = entry.state else {
         panic!("{entry:?}");
     };
-    let refused = ControllerRejection {
+    let rejection = ControllerRejection {
         controller: controller(),
         message: "some IPUs are not well".into(),
-        fingerprint: bench.world().listing(&controller()).unwrap().fingerprint(),
-        at: bench.now(),
+        fingerprint: harness.snapshot().listing(&controller()).unwrap().fingerprint(),
+        at: harness.now(),
     };
-    let step = bench
+    let step = harness
         .state
-        .reject_create(&first.id, fence, refused, bench.now())
+        .reject_create(&first.id, fence, rejection, harness.now())
         .unwrap();
-    bench.take(step);
-    bench.now = 1;
-    // None of them is at the controller yet, so that it shows no change.
+    harness.commit(step);
+    harness.now = 1;
+    // No later partition exists at the controller yet, so its listing is unchanged.
     for number in 0..=2 * LIMIT {
         let small = request("ns", &format!("small{number}"), 1);
-        let admission = bench.request(&small).unwrap();
+        let admission = harness.request(&small).unwrap();
         assert!(
             matches!(admission, Admission::Drive(_)),
             "{number}: {admission:?}"
@@ -44,131 +44,142 @@ fn who_was_refused_holds_nobody_back_for_those_who_came_afterwards() {
 }
 
 #[test]
-fn what_a_reset_may_still_come_to_is_not_active_again_when_its_owner_is_back() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_reclaimed_partition_with_an_unsettled_reset_fails_instead_of_becoming_active() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let job = request("ns", "job", 4);
-    bench.drive(&job);
+    harness.submit(&job);
     let mut owners = Owners::default();
     owners.liveness.insert(job.id.clone(), OwnerLiveness::Live);
-    let back = |until: u64| {
-        let mut state = bench.state.clone();
+    let state_after_reclaim = |until: u64| {
+        let mut state = harness.state.clone();
         let mut entry = state.get(&job.id).unwrap().clone();
         entry.state = EntryState::Orphaned;
         entry.unsettled_reset = Some(Timestamp::from_millis(until));
         state.apply(&Change::Put(Arc::new(entry)));
         let reclaim = Action::Reclaim { id: job.id.clone() };
-        for change in state.act(&reclaim, &bench.world(), &owners, bench.window()) {
+        for change in state.act(&reclaim, &harness.snapshot(), &owners, harness.window()) {
             state.apply(&change);
         }
         state.get(&job.id).unwrap().state.label()
     };
-    let now = bench.now().as_millis();
-    assert_eq!((back(now), back(now + 1)), ("active", "failed"));
+    let now = harness.now().as_millis();
+    assert_eq!(
+        (state_after_reclaim(now), state_after_reclaim(now + 1)),
+        ("active", "failed")
+    );
 }
 
 #[test]
-fn a_claim_that_says_where_the_partition_is_is_granted_there_and_nowhere_else() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_claim_with_a_controller_is_granted_only_there() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let job = request("ns", "job", 4);
-    bench.drive(&job);
+    harness.submit(&job);
     let other = ControllerName::new("other:1").unwrap();
     let mut owners = Owners::default();
     owners
         .claims
         .insert(job.id.clone(), Claim::at(job.clone(), controller()));
-    let mut two = bench.world();
-    two.controllers.insert(0, bench.world().controllers.remove(0));
-    two.controllers[0].name = other.clone();
-    let adopted = |world: &ControllersSnapshot| {
+    let mut both = harness.snapshot();
+    both.controllers
+        .insert(0, harness.snapshot().controllers.remove(0));
+    both.controllers[0].name = other.clone();
+    let adopted = |snapshot: &ControllersSnapshot| {
         let mut state = LedgerState::default();
-        for action in state.diff(world, &owners, Duration::ZERO, Timestamp::default()) {
-            for change in state.act(&action, world, &owners, bench.window()) {
+        for action in state.diff(snapshot, &owners, Duration::ZERO, Timestamp::default()) {
+            for change in state.act(&action, snapshot, &owners, harness.window()) {
                 state.apply(&change);
             }
         }
         let entry = state.get(&job.id).unwrap();
         (entry.state.label(), entry.controller.clone().unwrap())
     };
-    assert_eq!(adopted(&two), ("active", controller()));
-    two.controllers.reverse();
-    assert_eq!(adopted(&two), ("active", controller()));
+    assert_eq!(adopted(&both), ("active", controller()));
+    both.controllers.reverse();
+    assert_eq!(adopted(&both), ("active", controller()));
 
-    // The one that he uses is silent: the other one is not his, although it looks as if it were.
-    two.controllers.retain(|view| view.name == other);
-    assert_eq!(adopted(&two), ("quarantined", other));
+    // Its controller is unavailable; the partition at the other one is not its own, although it looks the
+    // same.
+    both.controllers.retain(|view| view.name == other);
+    assert_eq!(adopted(&both), ("quarantined", other));
 }
 
 #[test]
-fn of_a_partition_that_two_controllers_have_neither_is_taken_for_the_one_that_was_granted() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_partition_listed_by_two_controllers_is_quarantined_at_both() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let job = request("ns", "job", 4);
-    bench.drive(&job);
+    harness.submit(&job);
     let mut owners = Owners::default();
     owners.claims.insert(job.id.clone(), job.clone().into());
-    let diff = |world: &ControllersSnapshot, owners: &Owners| {
-        LedgerState::default().diff(world, owners, Duration::ZERO, Timestamp::default())
+    let diff = |snapshot: &ControllersSnapshot, owners: &Owners| {
+        LedgerState::default().diff(snapshot, owners, Duration::ZERO, Timestamp::default())
     };
-    let actions = |world| diff(&world, &owners);
+    let actions = |snapshot| diff(&snapshot, &owners);
 
-    let one = bench.world();
+    let one = harness.snapshot();
     assert!(matches!(&actions(one)[..], [Action::Adopt { .. }]));
 
-    let mut two = bench.world();
-    let mut other = bench.world().controllers.remove(0);
+    let mut both = harness.snapshot();
+    let mut other = harness.snapshot().controllers.remove(0);
     other.name = ControllerName::new("other:1").unwrap();
-    two.controllers.push(other);
-    let found = actions(two.clone());
+    both.controllers.push(other);
+    let actions_found = actions(both.clone());
     assert!(
-        matches!(&found[..], [Action::Quarantine { .. }, Action::Quarantine { .. }]),
-        "{found:?}"
+        matches!(
+            &actions_found[..],
+            [Action::Quarantine { .. }, Action::Quarantine { .. }]
+        ),
+        "{actions_found:?}"
     );
 
-    // Whoever had decided to adopt it before the other one answered does not.
+    // A stale decision to adopt it, from before the second listing, has no effect.
     let adopt = Action::Adopt {
         id: job.id.clone(),
         controller: controller(),
     };
     let mut state = LedgerState::default();
-    for change in state.act(&found[0], &two, &owners, bench.window()) {
+    for change in state.act(&actions_found[0], &both, &owners, harness.window()) {
         state.apply(&change);
     }
     assert_eq!(state.get(&job.id).unwrap().state, EntryState::Quarantined);
-    assert!(state.act(&adopt, &two, &owners, bench.window()).is_empty());
+    assert!(state.act(&adopt, &both, &owners, harness.window()).is_empty());
     assert!(
         LedgerState::default()
-            .act(&adopt, &two, &owners, bench.window())
+            .act(&adopt, &both, &owners, harness.window())
             .is_empty()
     );
 }
 
 #[test]
-fn a_quarantined_partition_is_forgotten_only_if_no_live_owner_claims_it() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_quarantined_partition_is_forgotten_only_without_a_claim_of_a_live_owner() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let job = request("ns", "job", 4);
-    bench.drive(&job);
-    let listed = bench.world();
+    harness.submit(&job);
+    let listed = harness.snapshot();
     let mut state = LedgerState::default();
-    let nobody = Owners::default();
-    for action in state.diff(&listed, &nobody, Duration::ZERO, bench.now()) {
-        for change in state.act(&action, &listed, &nobody, bench.window()) {
+    let no_owners = Owners::default();
+    for action in state.diff(&listed, &no_owners, Duration::ZERO, harness.now()) {
+        for change in state.act(&action, &listed, &no_owners, harness.window()) {
             state.apply(&change);
         }
     }
     assert_eq!(state.get(&job.id).unwrap().state, EntryState::Quarantined);
 
     // Its controller restarts without it.
-    let empty = Bench::new(&Topology::pod16()).world();
-    let with = |claim: Option<Claim>| {
+    let empty = LedgerHarness::new(&Topology::pod16()).snapshot();
+    let actions_with_claim = |claim: Option<Claim>| {
         let mut owners = Owners::default();
         owners.claims.extend(claim.map(|claim| (job.id.clone(), claim)));
-        state.diff(&empty, &owners, Duration::ZERO, bench.now())
+        state.diff(&empty, &owners, Duration::ZERO, harness.now())
     };
     let other = ControllerName::new("other:1").unwrap();
     let forget = [Action::Forget { id: job.id.clone() }];
-    assert_eq!(with(Some(Claim::at(job.clone(), controller()))), []);
-    assert_eq!(with(Some(job.clone().into())), []);
-    assert_eq!(with(Some(Claim::at(job.clone(), other.clone()))), forget);
-    assert_eq!(with(None), forget);
+    assert_eq!(actions_with_claim(Some(Claim::at(job.clone(), controller()))), []);
+    assert_eq!(actions_with_claim(Some(job.clone().into())), []);
+    assert_eq!(
+        actions_with_claim(Some(Claim::at(job.clone(), other.clone()))),
+        forget
+    );
+    assert_eq!(actions_with_claim(None), forget);
 
     // The claim names the controller by its other name.
     let mut alias = empty.clone();
@@ -177,26 +188,26 @@ fn a_quarantined_partition_is_forgotten_only_if_no_live_owner_claims_it() {
     owners
         .claims
         .insert(job.id.clone(), Claim::at(job.clone(), other));
-    assert_eq!(state.diff(&alias, &owners, Duration::ZERO, bench.now()), []);
+    assert_eq!(state.diff(&alias, &owners, Duration::ZERO, harness.now()), []);
 }
 
 #[test]
-fn a_claim_to_a_controller_of_two_names_is_granted_under_one_of_them() {
-    let mut bench = Bench::new(&Topology::pod16());
+fn a_claim_at_a_controller_with_an_alias_is_granted() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
     let job = request("ns", "job", 4);
-    bench.drive(&job);
+    harness.submit(&job);
     let other = ControllerName::new("other:1").unwrap();
-    let mut two = bench.world();
-    let mut second = bench.world().controllers.remove(0);
+    let mut both = harness.snapshot();
+    let mut second = harness.snapshot().controllers.remove(0);
     second.name = other.clone();
-    two.controllers.push(second);
-    two.aliases.insert((controller(), other.clone()));
+    both.controllers.push(second);
+    both.aliases.insert((controller(), other.clone()));
     for claim in [Claim::at(job.clone(), other), job.clone().into()] {
         let mut owners = Owners::default();
         owners.claims.insert(job.id.clone(), claim);
         let mut state = LedgerState::default();
-        for action in state.diff(&two, &owners, Duration::ZERO, bench.now()) {
-            for change in state.act(&action, &two, &owners, bench.window()) {
+        for action in state.diff(&both, &owners, Duration::ZERO, harness.now()) {
+            for change in state.act(&action, &both, &owners, harness.window()) {
                 state.apply(&change);
             }
         }

@@ -1,9 +1,10 @@
-//! The numbers of the whole system.
+//! Statistics of the whole system.
 
 use ipu_core::{Cordon, CordonOwner, CordonTarget, IpuAddress, Reason, Topology};
 
 use super::{
-    Arc, Bench, ControllerView, InventoryCapacity, Listing, Namespace, ServiceState, controller, request,
+    Arc, ControllerView, InventoryCapacity, LedgerHarness, Listing, Namespace, ServiceState, controller,
+    request,
 };
 
 fn namespace(name: &str) -> Namespace {
@@ -12,32 +13,33 @@ fn namespace(name: &str) -> Namespace {
 
 #[test]
 fn of_32_ipus_with_4_used_28_are_available() {
-    let mut bench = Bench::new(&"1x8".parse().unwrap());
-    bench.drive(&request("default", "job", 4));
-    bench.waiting(&request("default", "large", 32));
-    let stats = bench.state.stats(&bench.world());
+    let mut harness = LedgerHarness::new(&"1x8".parse().unwrap());
+    harness.submit(&request("default", "job", 4));
+    harness.expect_queued(&request("default", "large", 32));
+    let stats = harness.state.stats(&harness.snapshot());
     assert_eq!((stats.used, stats.available, stats.ipus), (4, 28, 32));
     assert_eq!(stats.by_namespace, [(namespace("default"), 4)].into());
-    let text = serde_json::to_value(&stats).unwrap();
-    assert_eq!(text["byNamespace"]["default"], 4);
-    assert_eq!(text["available"], 28);
+    let json = serde_json::to_value(&stats).unwrap();
+    assert_eq!(json["byNamespace"]["default"], 4);
+    assert_eq!(json["available"], 28);
 }
 
 #[test]
-fn every_ipu_is_in_one_of_the_numbers() {
-    let mut bench = Bench::new(&Topology::pod16());
-    bench.drive(&request("one", "a", 4));
-    bench.drive(&request("two", "b", 2));
-    let mut world = bench.world();
-    let mut inventory = bench.inventory.clone();
-    let stranger = request("other", "stranger", 2);
+fn every_ipu_counts_in_exactly_one_category() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    harness.submit(&request("one", "a", 4));
+    harness.submit(&request("two", "b", 2));
+    let mut snapshot = harness.snapshot();
+    let mut inventory = harness.inventory.clone();
+    let foreign = request("other", "stranger", 2);
     let free = |ipu| IpuAddress { link_domain: 0, ipu };
-    let wanted = ipu_core::PlacementRequest::of_size(stranger.spec.size);
-    let ipu_core::Placement::Fits(block) = super::place(&inventory, &wanted, &super::BestFit) else {
-        panic!("there is room");
+    let placement_request = ipu_core::PlacementRequest::of_size(foreign.spec.size);
+    let ipu_core::Placement::Fits(block) = super::place(&inventory, &placement_request, &super::BestFit)
+    else {
+        panic!("the request fits");
     };
-    inventory.occupy(stranger.id.clone(), block).unwrap();
-    // One that is cordoned as well, and one that is held too.
+    inventory.occupy(foreign.id.clone(), block).unwrap();
+    // The cordoned IPUs include a held one.
     inventory
         .cordon(&CordonOwner::health(), [free(0), free(12), free(13)])
         .unwrap();
@@ -56,11 +58,11 @@ fn every_ipu_is_in_one_of_the_numbers() {
         ipus: Vec::new(),
         state: super::PartitionState::Active,
     };
-    let partitions: Vec<_> = bench
+    let partitions: Vec<_> = harness
         .state
         .entries()
         .map(|entry| listed(&entry.id, entry.spec.size.get()))
-        .chain([listed(&stranger.id, 2)])
+        .chain([listed(&foreign.id, 2)])
         .collect();
     let listing = || {
         Arc::new(Listing::new(
@@ -68,15 +70,15 @@ fn every_ipu_is_in_one_of_the_numbers() {
             Box::new(InventoryCapacity::new(inventory.clone())),
         ))
     };
-    world.controllers[0].listing = Ok(listing());
-    let step = bench.state.cordon(cordon, &world, bench.now()).unwrap();
-    bench.take(step);
-    world.controllers.push(ControllerView {
+    snapshot.controllers[0].listing = Ok(listing());
+    let step = harness.state.cordon(cordon, &snapshot, harness.now()).unwrap();
+    harness.commit(step);
+    snapshot.controllers.push(ControllerView {
         name: "silent".parse().unwrap(),
         service: ServiceState::Open,
         listing: Err(Reason::new("ControllerUnavailable", "it is down")),
     });
-    let stats = bench.state.stats(&world);
+    let stats = harness.state.stats(&snapshot);
     assert_eq!((stats.used, stats.foreign), (6, 2));
     assert_eq!((stats.unhealthy, stats.cordoned, stats.available), (2, 2, 4));
     assert_eq!(stats.ipus, 16);
@@ -85,11 +87,13 @@ fn every_ipu_is_in_one_of_the_numbers() {
         stats.by_namespace,
         [(namespace("one"), 4), (namespace("two"), 2)].into()
     );
-    let room = bench.state.free_capacity(&world, &request("ns", "any", 1).spec);
-    assert_eq!(room[0].1.as_ref().unwrap().free, stats.available);
+    let capacity = harness
+        .state
+        .free_capacity(&snapshot, &request("ns", "any", 1).spec);
+    assert_eq!(capacity[0].1.as_ref().unwrap().free, stats.available);
 
-    world.controllers[0].service = ServiceState::Draining;
-    let draining = bench.state.stats(&world);
+    snapshot.controllers[0].service = ServiceState::Draining;
+    let draining = harness.state.stats(&snapshot);
     assert_eq!((draining.used, draining.available), (6, 0));
     assert_eq!(
         draining.cordoned + draining.unhealthy + draining.foreign + draining.used,

@@ -1,4 +1,4 @@
-//! The checks find what they are for: a sound plan, spoilt in one place, is found broken there.
+//! Tests of `check_plan`: a valid plan with one fault is reported as broken with that fault.
 
 use core::time::Duration;
 
@@ -8,32 +8,36 @@ use ipu_core::{
 
 use ipu_testkit::{CapacityState, JobWorld, ProcessRole};
 
-use super::{pass, plan_of};
+use super::{checked_plan, reconcile};
 
-/// A world in which the job of `words` has come to rest after `events`.
+/// Returns a stable world of the job `words`, changed by `events`.
 fn world(words: &str, events: impl FnOnce(&mut JobWorld)) -> JobWorld {
     let mut world = JobWorld::new(words.split_whitespace()).unwrap();
-    rest(&mut world);
+    stabilize(&mut world);
     events(&mut world);
     world
 }
 
-fn rest(world: &mut JobWorld) {
+fn stabilize(world: &mut JobWorld) {
     for _ in 0..20 {
-        let _ = pass(world);
+        let _ = reconcile(world);
         world.progress();
     }
 }
 
 #[track_caller]
-fn found(world: &JobWorld, spoil: impl FnOnce(&mut Plan), expected: impl Fn(&BrokenPlan) -> bool) {
-    let mut plan = plan_of(world);
-    spoil(&mut plan);
+fn assert_reported(
+    world: &JobWorld,
+    inject_fault: impl FnOnce(&mut Plan),
+    expected: impl Fn(&BrokenPlan) -> bool,
+) {
+    let mut plan = checked_plan(world);
+    inject_fault(&mut plan);
     let broken = check_plan(&world.job, &world.seen, &plan);
     assert!(broken.iter().any(expected), "{broken:?}\n{plan:#?}");
 }
 
-fn start(world: &JobWorld, instance: u32, worker: u32, attempt: u32) -> Effect {
+fn start_worker(world: &JobWorld, instance: u32, worker: u32, attempt: u32) -> Effect {
     Effect::StartWorker {
         instance,
         worker,
@@ -42,7 +46,7 @@ fn start(world: &JobWorld, instance: u32, worker: u32, attempt: u32) -> Effect {
     }
 }
 
-fn launch(world: &JobWorld) -> Effect {
+fn start_launcher(world: &JobWorld) -> Effect {
     Effect::StartLauncher {
         instance: 0,
         attempt: 0,
@@ -65,42 +69,42 @@ const STOP: Effect = Effect::StopWorker {
 };
 
 #[test]
-fn a_process_is_not_started_twice_nor_without_partition_nor_for_another_attempt() {
+fn starting_a_process_twice_without_partition_or_for_another_attempt_is_reported() {
     let running = world("workers=2", |_| {});
-    let again = start(&running, 0, 0, 0);
-    found(
+    let again = start_worker(&running, 0, 0, 0);
+    assert_reported(
         &running,
         |plan| plan.effects.push(again.clone()),
         |broken| {
             *broken
-                == BrokenPlan::StartedTwice {
+                == BrokenPlan::AlreadyStarted {
                     effect: again.clone(),
                 }
         },
     );
-    let newer = start(&running, 0, 0, 1);
-    found(
+    let newer = start_worker(&running, 0, 0, 1);
+    assert_reported(
         &running,
         |plan| plan.effects.push(newer),
         |broken| matches!(broken, BrokenPlan::WrongAttempt { attempt: 0, .. }),
     );
     let fresh = JobWorld::new(["workers=1"]).unwrap();
-    let early = start(&fresh, 0, 0, 0);
-    found(
+    let early = start_worker(&fresh, 0, 0, 0);
+    assert_reported(
         &fresh,
         |plan| plan.effects.push(early),
         |broken| matches!(broken, BrokenPlan::WithoutPartition { .. }),
     );
-    let surplus = start(&running, 7, 0, 0);
-    found(
+    let surplus = start_worker(&running, 7, 0, 0);
+    assert_reported(
         &running,
         |plan| plan.effects.push(surplus),
-        |broken| matches!(broken, BrokenPlan::StartedForNothing { .. }),
+        |broken| matches!(broken, BrokenPlan::UnexpectedStart { .. }),
     );
 }
 
 #[test]
-fn a_launcher_waits_for_its_workers_and_an_attempt_for_the_one_before() {
+fn starting_before_workers_or_beside_an_earlier_attempt_is_reported() {
     let starting = world("shape=launcher workers=2", |world| {
         let since = world.seen.now;
         world.forget(0, ProcessRole::Launcher);
@@ -110,23 +114,23 @@ fn a_launcher_waits_for_its_workers_and_an_attempt_for_the_one_before() {
             cause: String::new(),
         };
     });
-    let early = launch(&starting);
-    found(
+    let early = start_launcher(&starting);
+    assert_reported(
         &starting,
         |plan| plan.effects.push(early),
         |broken| matches!(broken, BrokenPlan::LauncherBeforeWorkers { .. }),
     );
     let ending = world("workers=2 restart=OnFailure", |world| {
         world.exits(0, ProcessRole::Worker(1), 1);
-        let _ = pass(world);
+        let _ = reconcile(world);
         world.process(0, ProcessRole::Worker(0)).unwrap().phase = ProcessPhase::Stopping;
         if let PartitionFacts::Active { attempt, .. } = &mut world.instance(0).partition {
             *attempt = 1;
         }
         world.forget(0, ProcessRole::Worker(1));
     });
-    let beside = start(&ending, 0, 1, 1);
-    found(
+    let beside = start_worker(&ending, 0, 1, 1);
+    assert_reported(
         &ending,
         |plan| plan.effects.push(beside),
         |broken| matches!(broken, BrokenPlan::BesideOldProcesses { .. }),
@@ -134,53 +138,53 @@ fn a_launcher_waits_for_its_workers_and_an_attempt_for_the_one_before() {
 }
 
 #[test]
-fn a_back_off_is_waited_for_and_looked_at_again() {
+fn starting_during_a_back_off_or_not_requeueing_after_it_is_reported() {
     let pausing = world("restart=OnFailure", |world| {
         world.exits(0, ProcessRole::Worker(0), 1);
-        rest(world);
+        stabilize(world);
     });
-    let early = start(&pausing, 0, 0, 1);
-    found(
+    let early = start_worker(&pausing, 0, 0, 1);
+    assert_reported(
         &pausing,
         |plan| plan.effects.push(early),
         |broken| matches!(broken, BrokenPlan::DuringBackOff { .. }),
     );
-    found(
+    assert_reported(
         &pausing,
         |plan| plan.requeue_after = None,
-        |broken| matches!(broken, BrokenPlan::SleepsForEver { .. }),
+        |broken| matches!(broken, BrokenPlan::NoRequeue { .. }),
     );
 }
 
 #[test]
-fn nothing_is_taken_away_under_a_process_or_without_a_verdict() {
+fn releasing_under_a_process_or_stopping_without_a_verdict_is_reported() {
     let running = world("workers=1", |_| {});
-    found(
+    assert_reported(
         &running,
         |plan| plan.effects.push(release(&running)),
         |broken| matches!(broken, BrokenPlan::UnderProcesses { .. }),
     );
-    found(
+    assert_reported(
         &running,
         |plan| plan.effects.push(STOP),
         |broken| *broken == BrokenPlan::StoppedBeforeVerdict { effect: STOP },
     );
     let done = world("clean=None", |world| {
         world.exits(0, ProcessRole::Worker(0), 0);
-        rest(world);
+        stabilize(world);
     });
-    found(
+    assert_reported(
         &done,
         |plan| plan.effects.push(release(&done)),
-        |broken| matches!(broken, BrokenPlan::ReleasedForNothing { .. }),
+        |broken| matches!(broken, BrokenPlan::UnexpectedRelease { .. }),
     );
-    found(
+    assert_reported(
         &done,
         |plan| plan.effects.push(STOP),
-        |broken| matches!(broken, BrokenPlan::StoppedForNothing { .. }),
+        |broken| matches!(broken, BrokenPlan::UnexpectedStop { .. }),
     );
     let judged = world("clean=All", |world| world.exits(0, ProcessRole::Worker(0), 0));
-    found(
+    assert_reported(
         &judged,
         |plan| plan.effects.push(STOP),
         |broken| *broken == BrokenPlan::ActedBeforeRecord { effect: STOP },
@@ -188,81 +192,84 @@ fn nothing_is_taken_away_under_a_process_or_without_a_verdict() {
 }
 
 #[test]
-fn an_instance_that_has_ended_makes_room_for_one_in_the_line_and_not_without() {
-    let in_line = |clean: &str| {
+fn an_ended_instance_must_release_its_partition_only_for_a_queued_instance() {
+    let with_queued_peer = |clean: &str| {
         world(&format!("instances=1 clean={clean}"), |world| {
             world.capacity = CapacityState::Full;
             world.change(["instances=2"]).unwrap();
-            rest(world);
+            stabilize(world);
             world.exits(0, ProcessRole::Worker(0), 0);
-            // The verdict is recorded.
-            let _ = pass(world);
+            // This reconciliation records the verdict.
+            let _ = reconcile(world);
         })
     };
     for clean in ["None", "Workers", "All"] {
-        let waits = in_line(clean);
-        assert!(plan_of(&waits).effects.contains(&release(&waits)), "{clean}");
-        found(
-            &waits,
+        let queued = with_queued_peer(clean);
+        assert!(
+            checked_plan(&queued).effects.contains(&release(&queued)),
+            "{clean}"
+        );
+        assert_reported(
+            &queued,
             |plan| plan.effects.clear(),
-            |broken| *broken == BrokenPlan::LeftInLine { instance: 0 },
+            |broken| *broken == BrokenPlan::BlocksQueue { instance: 0 },
         );
     }
-    let alone = world("instances=2 clean=None", |world| {
+    let unqueued = world("instances=2 clean=None", |world| {
         world.exits(0, ProcessRole::Worker(0), 0);
-        rest(world);
+        stabilize(world);
     });
-    found(
-        &alone,
-        |plan| plan.effects.push(release(&alone)),
-        |broken| matches!(broken, BrokenPlan::ReleasedForNothing { .. }),
+    assert_reported(
+        &unqueued,
+        |plan| plan.effects.push(release(&unqueued)),
+        |broken| matches!(broken, BrokenPlan::UnexpectedRelease { .. }),
     );
     let serving = world("shape=launcher instances=1 clean=None", |world| {
         world.capacity = CapacityState::Full;
         world.change(["instances=2"]).unwrap();
-        rest(world);
+        stabilize(world);
         world.exits(0, ProcessRole::Launcher, 0);
-        let _ = pass(world);
+        let _ = reconcile(world);
     });
-    found(
+    assert_reported(
         &serving,
         |plan| plan.effects.clear(),
-        |broken| *broken == BrokenPlan::LeftRunning { instance: 0 },
+        |broken| *broken == BrokenPlan::ProcessesRemain { instance: 0 },
     );
 }
 
 #[test]
-fn a_deleted_job_is_let_go_of_when_and_only_when_nothing_is_left() {
+fn a_deleted_job_must_be_finalized_exactly_when_it_holds_nothing() {
     let deleted = world("workers=1", |world| world.seen.deleted = true);
-    found(
+    assert_reported(
         &deleted,
         |plan| plan.effects.clear(),
-        |broken| *broken == BrokenPlan::LeftBehind { instance: 0 },
+        |broken| *broken == BrokenPlan::ResourcesRemain { instance: 0 },
     );
-    found(
+    assert_reported(
         &deleted,
         |plan| plan.effects.push(Effect::Finalize),
         |broken| *broken == BrokenPlan::FinalizedEarly,
     );
-    let mut gone = JobWorld::new([""; 0]).unwrap();
-    gone.seen.deleted = true;
-    found(
-        &gone,
+    let mut empty = JobWorld::new([""; 0]).unwrap();
+    empty.seen.deleted = true;
+    assert_reported(
+        &empty,
         |plan| plan.effects.clear(),
         |broken| *broken == BrokenPlan::NotFinalized,
     );
 }
 
 #[test]
-fn a_job_expires_when_and_only_when_its_time_is_over_and_nothing_is_left() {
+fn a_job_must_expire_exactly_when_its_retention_is_over_and_it_holds_nothing() {
     let running = world("workers=1 keep=10", |_| ());
     let finished = world("workers=1 keep=10", |world| {
         world.exits(0, ProcessRole::Worker(0), 0);
-        let _ = pass(world);
+        let _ = reconcile(world);
         world.after(Duration::from_secs(10));
     });
     for early in [running, finished.clone()] {
-        found(
+        assert_reported(
             &early,
             |plan| plan.expired = true,
             |broken| *broken == BrokenPlan::WrongExpiry,
@@ -270,7 +277,7 @@ fn a_job_expires_when_and_only_when_its_time_is_over_and_nothing_is_left() {
     }
     let mut over = finished;
     over.seen.instances.clear();
-    found(
+    assert_reported(
         &over,
         |plan| plan.expired = false,
         |broken| *broken == BrokenPlan::WrongExpiry,
@@ -278,40 +285,40 @@ fn a_job_expires_when_and_only_when_its_time_is_over_and_nothing_is_left() {
 }
 
 #[test]
-fn surplus_instances_go_highest_first_and_processes_before_partitions() {
+fn surplus_instances_must_be_removed_highest_first_and_processes_before_partitions() {
     let shrinking = world("instances=3", |world| {
         world.change(["instances=0"]).unwrap();
-        let _ = pass(world);
+        let _ = reconcile(world);
     });
-    found(
+    assert_reported(
         &shrinking,
         |plan| plan.effects.reverse(),
         |broken| matches!(broken, BrokenPlan::OutOfOrder { .. }),
     );
-    found(
+    assert_reported(
         &shrinking,
         |plan| plan.effects.extend(plan.effects.clone()),
-        |broken| matches!(broken, BrokenPlan::Twice { .. }),
+        |broken| matches!(broken, BrokenPlan::Duplicate { .. }),
     );
 }
 
 #[test]
-fn a_status_neither_forgets_nor_contradicts_itself_and_says_why() {
+fn a_status_that_loses_data_contradicts_itself_or_lacks_a_reason_is_reported() {
     let done = world("clean=None", |world| {
         world.exits(0, ProcessRole::Worker(0), 0);
-        rest(world);
+        stabilize(world);
     });
-    let spoil: [fn(&mut Plan); 5] = [
+    let faults: [fn(&mut Plan); 5] = [
         |plan| plan.status.phase = JobPhase::Running,
         |plan| plan.status.ipus_held = 0,
         |plan| plan.status.instances[0].outcome = Some(InstanceOutcome::Failed(1)),
         |plan| plan.status.restarts += 1,
         |plan| plan.status.message.clear(),
     ];
-    for spoil in spoil {
-        found(&done, spoil, |broken| matches!(broken, BrokenPlan::Status { .. }));
+    for fault in faults {
+        assert_reported(&done, fault, |broken| matches!(broken, BrokenPlan::Status { .. }));
     }
-    found(
+    assert_reported(
         &done,
         |plan| plan.reasons.clear(),
         |broken| *broken == BrokenPlan::NoReason,

@@ -1,4 +1,4 @@
-//! What is heard of partitions: from the proxy's events, and from its answers.
+//! The partitions in the cache: updates from the proxy's events and from its responses.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,16 +7,16 @@ use ipu_proxy_client::{HoldState, PartitionDocument};
 
 use super::Cache;
 
-/// What tells one active partition of an instance from another.
+/// Identity of one active partition of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Active {
+pub(super) struct ActivePartition {
     attempt: u32,
     since: Timestamp,
     controller: Option<ControllerName>,
 }
 
-impl Active {
-    fn of(document: &PartitionDocument) -> Option<Self> {
+impl ActivePartition {
+    fn from_document(document: &PartitionDocument) -> Option<Self> {
         (document.state == HoldState::Active).then(|| Self {
             attempt: document.attempt,
             since: document.since,
@@ -28,108 +28,111 @@ impl Active {
     }
 }
 
-/// That the proxy is being asked for a partition, as long as this is there.
+/// Marks a request to the proxy for a partition as in progress until it is dropped.
 #[derive(Debug)]
 pub(in crate::controller) struct PartitionRequestGuard<'a> {
     cache: &'a Cache,
-    what: (JobKey, u32),
+    key: (JobKey, u32),
 }
 
 impl Drop for PartitionRequestGuard<'_> {
     fn drop(&mut self) {
-        self.cache.lock().asking.remove(&self.what);
+        self.cache.lock().pending_requests.remove(&self.key);
     }
 }
 
 impl Cache {
-    /// The proxy tells that an instance of the job has something in the ledger.
+    /// Records that the proxy has a hold or a request of an instance of the job.
     pub fn add_hold(&self, job: &JobKey, instance: u32) {
         self.lock().holds.entry(job.clone()).or_default().insert(instance);
     }
 
-    /// The proxy tells that it has nothing any more.
+    /// Records that the proxy no longer has one.
     pub fn remove_hold(&self, job: &JobKey, instance: u32) {
-        let mut known = self.lock();
-        if let Some(instances) = known.holds.get_mut(job) {
+        let mut state = self.lock();
+        if let Some(instances) = state.holds.get_mut(job) {
             instances.remove(&instance);
             if instances.is_empty() {
-                known.holds.remove(job);
+                state.holds.remove(job);
             }
         }
     }
 
-    /// The proxy cannot be heard for the moment.
+    /// Records that the proxy's event stream is disconnected.
     pub fn disconnected(&self) {
-        self.lock().told = false;
+        self.lock().partition_watch_connected = false;
     }
 
-    /// Whether the proxy tells of changes.
+    /// Returns whether the proxy's event stream is connected.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.lock().told
+        self.lock().partition_watch_connected
     }
 
-    /// The proxy tells of everything that it has, and from now on of every change.
+    /// Replaces all holds with a snapshot of the proxy, and marks the event stream as connected.
     pub fn replace_holds(&self, all: impl IntoIterator<Item = (JobKey, u32)>) {
         let mut holds: HashMap<JobKey, BTreeSet<u32>> = HashMap::new();
         for (job, instance) in all {
             holds.entry(job).or_default().insert(instance);
         }
-        let mut known = self.lock();
-        known.holds = holds;
-        known.told = true;
+        let mut state = self.lock();
+        state.holds = holds;
+        state.partition_watch_connected = true;
     }
 
-    /// The instances of the job that the proxy told of.
+    /// Returns the instances of the job for which the proxy has a hold or a request.
     #[must_use]
     pub fn held(&self, job: &JobKey) -> BTreeSet<u32> {
         self.lock().holds.get(job).cloned().unwrap_or_default()
     }
 
-    /// The proxy is asked for the partition of an instance until the answer of this is dropped.
+    /// Marks a request for the partition of an instance as in progress until the returned guard is dropped.
     pub(in crate::controller) fn begin_request(
         &self,
         job: &JobKey,
         instance: u32,
     ) -> PartitionRequestGuard<'_> {
-        let what = (job.clone(), instance);
-        self.lock().asking.insert(what.clone());
-        PartitionRequestGuard { cache: self, what }
+        let key = (job.clone(), instance);
+        self.lock().pending_requests.insert(key.clone());
+        PartitionRequestGuard { cache: self, key }
     }
 
-    /// The proxy answered this of the partition of an instance.
+    /// Records the partition of an instance in a response of the proxy.
     pub(in crate::controller) fn record_response(
         &self,
         job: &JobKey,
         instance: u32,
         document: Option<&PartitionDocument>,
     ) {
-        let mut known = self.lock();
-        match document.and_then(Active::of) {
+        let mut state = self.lock();
+        match document.and_then(ActivePartition::from_document) {
             Some(active) => {
-                known
+                state
                     .active
                     .entry(job.clone())
                     .or_default()
                     .insert(instance, active);
             }
             None => {
-                if let Some(instances) = known.active.get_mut(job) {
+                if let Some(instances) = state.active.get_mut(job) {
                     instances.remove(&instance);
                 }
             }
         }
     }
 
-    /// Whether the proxy tells anything that is a reason to look at the job: not what it answered already, nor that what it is
-    /// being asked for is on its way, of which the answer tells, or what it tells next.
+    /// Returns whether an event of the proxy needs a reconcile of the job. A state that a response already
+    /// returned does not. Nor does an intent for a request in progress, whose response or next event follows.
     #[must_use]
     pub fn is_change(&self, job: &JobKey, document: &PartitionDocument) -> bool {
-        let known = self.lock();
+        let state = self.lock();
         let instance = document.instance;
-        match Active::of(document) {
-            Some(active) => known.active.get(job).and_then(|all| all.get(&instance)) != Some(&active),
-            None => document.state != HoldState::Intent || !known.asking.contains(&(job.clone(), instance)),
+        match ActivePartition::from_document(document) {
+            Some(active) => state.active.get(job).and_then(|all| all.get(&instance)) != Some(&active),
+            None => {
+                document.state != HoldState::Intent
+                    || !state.pending_requests.contains(&(job.clone(), instance))
+            }
         }
     }
 }

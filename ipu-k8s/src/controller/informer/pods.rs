@@ -1,80 +1,80 @@
-//! What is heard of the Kubernetes Pods of jobs: from the watch, from answers to questions and writes, and by what is missing.
+//! The pods in the cache: updates from the watch, from responses to reads and writes, and from relists.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ipu_core::{JobKey, JobStatus, MissingProcess, Timestamp};
 use serde_json::Value;
 
-use super::{Cache, CachedJob, UnconfirmedPod};
+use super::{Cache, CacheState, UnconfirmedPod};
 use crate::controller::pod_state::{KubePod, version};
 
 impl Cache {
-    /// The Kubernetes Pods that may be the job's, in order of their names.
+    /// Returns the pods that the job may own, sorted by name.
     #[must_use]
     pub fn pods(&self, job: &JobKey) -> Vec<KubePod> {
-        let known = self.lock();
-        known
+        let state = self.lock();
+        state
             .pods
             .get(job)
             .map(|pods| pods.values().cloned().collect())
             .unwrap_or_default()
     }
 
-    /// The watch tells of an object; its job, if there is anything new in it for the job.
+    /// Handles an added or modified pod. Returns its job if a relevant field changed.
     pub fn on_applied(&self, pod: &Value) -> Option<JobKey> {
-        let mut known = self.lock();
-        known.heard = known.heard.max(version(pod));
+        let mut state = self.lock();
+        state.newest_version = state.newest_version.max(version(pod));
         let pod = KubePod::read(pod)?;
         let job = pod.job.clone();
-        known.put(pod).then_some(job)
+        state.insert(pod).then_some(job)
     }
 
-    /// The watch tells that an object is gone; its job.
+    /// Handles a deleted pod. Returns its job.
     pub fn on_deleted(&self, pod: &Value) -> Option<JobKey> {
-        let mut known = self.lock();
-        known.heard = known.heard.max(version(pod));
+        let mut state = self.lock();
+        state.newest_version = state.newest_version.max(version(pod));
         let pod = KubePod::read(pod)?;
-        let pods = known.pods.get(&pod.job);
+        let pods = state.pods.get(&pod.job);
         if pods
             .and_then(|pods| pods.get(&pod.name))
             .is_some_and(|known| known.uid == pod.uid)
         {
-            // What it was at last tells how it ended.
-            known.put(pod.clone());
-            known.remove(&pod.job, &pod.name, &pod.uid);
+            // The last version shows how the pod ended.
+            state.insert(pod.clone());
+            state.remove(&pod.job, &pod.name, &pod.uid);
         }
         Some(pod.job)
     }
 
-    /// The watch begins anew.
+    /// Handles the start of a LIST.
     pub fn on_init(&self) {
         self.lock().listed = Some(Vec::new());
     }
 
-    /// It lists an object.
+    /// Handles an object of a LIST.
     pub fn on_init_apply(&self, pod: &Value) {
-        let mut known = self.lock();
-        if let (Some(pod), Some(listed)) = (KubePod::read(pod), known.listed.as_mut()) {
+        let mut state = self.lock();
+        if let (Some(pod), Some(listed)) = (KubePod::read(pod), state.listed.as_mut()) {
             listed.push(pod);
         }
     }
 
-    /// It has listed everything; the jobs that may have changed.
+    /// Handles the end of a LIST. Returns the jobs that may have changed.
     pub fn on_init_done(&self) -> Vec<JobKey> {
-        let mut known = self.lock();
-        let known = &mut *known;
-        let listed = known.listed.take().unwrap_or_default();
+        let mut state = self.lock();
+        let state = &mut *state;
+        let listed = state.listed.take().unwrap_or_default();
         let newest = listed.iter().map(|pod| pod.version).max().unwrap_or(0);
-        known.heard = known.heard.max(newest);
-        let mut jobs: Vec<JobKey> = known.pods.keys().cloned().collect();
-        // What was made here since is not in the list yet. What went before it was listed is not there either, and may have
-        // been the newest: that is asked.
-        known.doubts += 1;
-        known.relist_count += 1;
+        state.newest_version = state.newest_version.max(newest);
+        let mut jobs: Vec<JobKey> = state.pods.keys().cloned().collect();
+        // Pods created since are not in the list. Pods deleted before the list are missing too, and may have
+        // had the newest version: the API server is asked about those.
+        state.confirmations += 1;
+        state.relist_count += 1;
         let mut listed: HashMap<String, KubePod> =
             listed.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
-        for (job, pods) in &mut known.pods {
-            let is_known = known.written.contains_key(job) || known.holds.contains_key(job);
+        for (job, pods) in &mut state.pods {
+            let is_known_job = state.written.contains_key(job) || state.holds.contains_key(job);
             pods.retain(|_, pod| match listed.get_mut(&pod.uid) {
                 Some(listed) => {
                     listed.merge_previous(pod);
@@ -82,214 +82,223 @@ impl Cache {
                 }
                 None if pod.deleted || pod.version > newest => true,
                 None => {
-                    evict(&mut known.evicted, pod);
-                    is_known && pod.keeps_outcome() && pod.mark_deleted()
+                    evict(&mut state.evicted, pod);
+                    is_known_job && pod.keeps_outcome() && pod.mark_deleted()
                 }
             });
-            let unsure = pods.values().filter(|pod| !pod.deleted);
-            for name in unsure.map(|pod| pod.name.clone()) {
-                let names = known.unconfirmed.entry(job.clone()).or_default();
-                let doubt = names.entry(name).or_insert(UnconfirmedPod {
-                    number: 0,
+            let unconfirmed_pods = pods.values().filter(|pod| !pod.deleted);
+            for name in unconfirmed_pods.map(|pod| pod.name.clone()) {
+                let names = state.unconfirmed.entry(job.clone()).or_default();
+                let unconfirmed_pod = names.entry(name).or_insert(UnconfirmedPod {
+                    confirmation: 0,
                     created: None,
                 });
-                doubt.number = known.doubts;
+                unconfirmed_pod.confirmation = state.confirmations;
             }
         }
         jobs.extend(listed.values().map(|pod| pod.job.clone()));
         for pod in listed.into_values() {
-            known.put(pod);
+            state.insert(pod);
         }
-        known.pods.retain(|_, pods| !pods.is_empty());
+        state.pods.retain(|_, pods| !pods.is_empty());
         jobs.sort_unstable();
         jobs.dedup();
         jobs
     }
 
-    /// How often the watch has listed everything.
+    /// Returns the number of completed LISTs.
     #[must_use]
     pub fn relist_count(&self) -> u64 {
         self.lock().relist_count
     }
 
-    /// The API server answered a question or a write with this object, which was asked or sent when the watch had listed everything so
-    /// many times. Whether that was news: if not, the watch has told of it, or of what came after.
+    /// Records the object in a response of the API server. `lists` is [`Cache::relist_count`] at the time of
+    /// the request. Returns whether the object changed; otherwise the watch has delivered this or a later
+    /// version.
     pub fn observe_response(&self, pod: &Value, lists: u64) -> bool {
-        let mut known = self.lock();
+        let mut state = self.lock();
         let Some(pod) = KubePod::read(pod) else {
             return false;
         };
-        if pod.version <= known.heard {
-            let pods = known.pods.get(&pod.job);
-            let told = pods.is_some_and(|pods| pods.values().any(|known| known.uid == pod.uid));
-            // What the watch has passed it has told of, and perhaps of its end too; but if it began anew meanwhile, of what went before that
-            // it never tells.
-            if told || known.relist_count == lists {
+        if pod.version <= state.newest_version {
+            let pods = state.pods.get(&pod.job);
+            let is_cached = pods.is_some_and(|pods| pods.values().any(|known| known.uid == pod.uid));
+            // After a relist the watch never reports objects deleted before it. Without one, it has delivered
+            // this version already, and perhaps the deletion.
+            if is_cached || state.relist_count == lists {
                 return false;
             }
-            let new = known.put(pod.clone());
-            known.remove(&pod.job, &pod.name, &pod.uid);
-            return new;
+            let is_change = state.insert(pod.clone());
+            state.remove(&pod.job, &pod.name, &pod.uid);
+            return is_change;
         }
-        if known.relist_count != lists {
-            // It may have gone before a list that was made meanwhile, which then did not tell of it.
-            known.doubts += 1;
-            let number = known.doubts;
-            let names = known.unconfirmed.entry(pod.job.clone()).or_default();
+        if state.relist_count != lists {
+            // The pod may have been deleted before a list that completed meanwhile, which omits it.
+            state.confirmations += 1;
+            let confirmation = state.confirmations;
+            let names = state.unconfirmed.entry(pod.job.clone()).or_default();
             names.insert(
                 pod.name.clone(),
                 UnconfirmedPod {
-                    number,
+                    confirmation,
                     created: None,
                 },
             );
         }
-        known.put(pod)
+        state.insert(pod)
     }
 
-    /// The API server has none of this name and uid any more; whether its end is remembered.
-    pub fn absent(&self, job: &JobKey, name: &str, uid: &str) -> bool {
+    /// Records that the API server has no pod with this name and uid. Returns whether its outcome is kept.
+    pub fn mark_missing(&self, job: &JobKey, name: &str, uid: &str) -> bool {
         self.lock().remove(job, name, uid)
     }
 
-    /// It is about to be told to stop.
-    pub(in crate::controller) fn will_be_stopped(&self, job: &JobKey, name: &str, uid: &str) {
-        let mut known = self.lock();
-        let pod = known.pods.get_mut(job).and_then(|pods| pods.get_mut(name));
+    /// Records that the operator is about to delete the pod.
+    pub(in crate::controller) fn mark_stop_requested(&self, job: &JobKey, name: &str, uid: &str) {
+        let mut state = self.lock();
+        let pod = state.pods.get_mut(job).and_then(|pods| pods.get_mut(name));
         if let Some(pod) = pod.filter(|pod| pod.uid == uid) {
-            pod.will_be_stopped();
+            pod.mark_stop_requested();
         }
     }
 
-    /// The processes of the job's first `instances` instances that others took away, with their instances, since the attempts that
-    /// `status` records began. Those of other instances are remembered until their partitions are `given_back`: somebody may
-    /// want them again before that.
+    /// Returns the disrupted processes of the job's first `instances` instances, with their instances, since
+    /// the start of the attempts in `status`. Those of other instances are kept until their partitions are
+    /// `released`: the job may be scaled up again before.
     pub(in crate::controller) fn evicted(
         &self,
         job: &JobKey,
         instances: u32,
         status: &JobStatus,
-        given_back: &BTreeSet<u32>,
+        released: &BTreeSet<u32>,
     ) -> Vec<(u32, MissingProcess)> {
-        let mut known = self.lock();
-        let Some(taken) = known.evicted.get_mut(job) else {
+        let mut state = self.lock();
+        let Some(evicted) = state.evicted.get_mut(job) else {
             return Vec::new();
         };
-        taken.retain(|(instance, gone)| {
+        evicted.retain(|(instance, process)| {
             let memory = status.instances.iter().find(|memory| memory.index == *instance);
-            let wanted = *instance < instances || !given_back.contains(instance);
-            wanted && memory.is_none_or(|memory| memory.attempt <= gone.attempt)
+            let wanted = *instance < instances || !released.contains(instance);
+            wanted && memory.is_none_or(|memory| memory.attempt <= process.attempt)
         });
-        let wanted = taken.iter().filter(|(instance, _)| *instance < instances);
+        let wanted = evicted.iter().filter(|(instance, _)| *instance < instances);
         wanted.copied().collect()
     }
 
-    /// It was told to stop, and the API server agreed.
-    pub fn stopping(&self, job: &JobKey, name: &str, uid: &str) {
-        let mut known = self.lock();
-        let pod = known.pods.get_mut(job).and_then(|pods| pods.get_mut(name));
+    /// Records that the API server accepted the deletion of the pod.
+    pub fn mark_terminating(&self, job: &JobKey, name: &str, uid: &str) {
+        let mut state = self.lock();
+        let pod = state.pods.get_mut(job).and_then(|pods| pods.get_mut(name));
         if let Some(pod) = pod.filter(|pod| pod.uid == uid) {
-            pod.stopping();
+            pod.mark_terminating();
         }
     }
 
-    /// There was no answer to the creation of the Kubernetes Pod of this name, which is this process of its instance: before anybody
-    /// believes that there is none, the API server is asked.
-    pub fn unconfirmed(&self, job: &JobKey, name: &str, who: (u32, MissingProcess)) {
-        let mut known = self.lock();
-        known.doubts += 1;
-        let doubt = UnconfirmedPod {
-            number: known.doubts,
-            created: Some(who),
+    /// Records that the response to the creation of a pod was lost. Before the pod is treated as missing, the
+    /// API server is asked for it.
+    pub fn unconfirmed(&self, job: &JobKey, name: &str, process: (u32, MissingProcess)) {
+        let mut state = self.lock();
+        state.confirmations += 1;
+        let unconfirmed_pod = UnconfirmedPod {
+            confirmation: state.confirmations,
+            created: Some(process),
         };
-        let names = known.unconfirmed.entry(job.clone()).or_default();
-        names.insert(name.to_owned(), doubt);
+        let names = state.unconfirmed.entry(job.clone()).or_default();
+        names.insert(name.to_owned(), unconfirmed_pod);
     }
 
-    /// The names that the API server is to be asked about, each with the number of the doubt.
+    /// Returns the names of unconfirmed pods, each with its confirmation number.
     #[must_use]
     pub fn pending_checks(&self, job: &JobKey) -> BTreeMap<String, u64> {
-        let known = self.lock();
-        let names = known.unconfirmed.get(job).into_iter().flatten();
-        names.map(|(name, doubt)| (name.clone(), doubt.number)).collect()
+        let state = self.lock();
+        let names = state.unconfirmed.get(job).into_iter().flatten();
+        names
+            .map(|(name, unconfirmed_pod)| (name.clone(), unconfirmed_pod.confirmation))
+            .collect()
     }
 
-    /// It was asked about these since the doubts of these numbers, and some are `there`. What was doubted again meanwhile is still to be
-    /// asked about. What may have been created and is not there may have been taken away.
-    pub fn confirm(&self, job: &JobKey, doubts: &BTreeMap<String, u64>, there: &BTreeSet<&str>) {
-        let mut known = self.lock();
-        let known = &mut *known;
-        let Some(names) = known.unconfirmed.get_mut(job) else {
+    /// Records the result of a confirmation of these pods, of which some `exist`. Pods with a newer
+    /// confirmation number stay unconfirmed. A created pod that does not exist counts as disrupted.
+    pub fn confirm(&self, job: &JobKey, confirmations: &BTreeMap<String, u64>, existing: &BTreeSet<&str>) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(names) = state.unconfirmed.get_mut(job) else {
             return;
         };
-        let mut lost = Vec::new();
-        names.retain(|name, doubt| {
-            let solved = doubts.get(name) == Some(&doubt.number);
-            if solved && !there.contains(name.as_str()) {
-                lost.extend(doubt.created);
+        let mut missing = Vec::new();
+        names.retain(|name, unconfirmed_pod| {
+            let confirmed = confirmations.get(name) == Some(&unconfirmed_pod.confirmation);
+            if confirmed && !existing.contains(name.as_str()) {
+                missing.extend(unconfirmed_pod.created);
             }
-            !solved
+            !confirmed
         });
         if names.is_empty() {
-            known.unconfirmed.remove(job);
+            state.unconfirmed.remove(job);
         }
-        if !lost.is_empty() {
-            known.evicted.entry(job.clone()).or_default().extend(lost);
+        if !missing.is_empty() {
+            state.evicted.entry(job.clone()).or_default().extend(missing);
         }
     }
 
-    /// A process of this instance may have been there, and is not.
-    pub(in crate::controller) fn record_eviction(&self, job: &JobKey, instance: u32, gone: MissingProcess) {
-        let mut known = self.lock();
-        let taken = known.evicted.entry(job.clone()).or_default();
-        taken.insert((instance, gone));
+    /// Records that a process of this instance may have existed and is missing.
+    pub(in crate::controller) fn record_eviction(
+        &self,
+        job: &JobKey,
+        instance: u32,
+        process: MissingProcess,
+    ) {
+        let mut state = self.lock();
+        let evicted = state.evicted.entry(job.clone()).or_default();
+        evicted.insert((instance, process));
     }
 
-    /// The Kubernetes Pods of the job that have failed, by their uid, are these, as is seen at `now`: since when that is seen.
-    pub(in crate::controller) fn ended(
+    /// Records the failed pods of the job, by uid, as observed at `now`. Returns the time of the first
+    /// observation of each.
+    pub(in crate::controller) fn failed_since(
         &self,
         job: &JobKey,
         uids: &[&str],
         now: Timestamp,
     ) -> BTreeMap<String, Timestamp> {
-        let mut known = self.lock();
-        let before = known.ended.remove(job).unwrap_or_default();
+        let mut state = self.lock();
+        let before = state.failed_since.remove(job).unwrap_or_default();
         let since = |uid: &&str| ((*uid).to_owned(), before.get(*uid).copied().unwrap_or(now));
-        let ended: BTreeMap<String, Timestamp> = uids.iter().map(since).collect();
-        if !ended.is_empty() {
-            known.ended.insert(job.clone(), ended.clone());
+        let failed_since: BTreeMap<String, Timestamp> = uids.iter().map(since).collect();
+        if !failed_since.is_empty() {
+            state.failed_since.insert(job.clone(), failed_since.clone());
         }
-        ended
+        failed_since
     }
 }
 
-/// Remembers the process that is taken away with `pod`, if there is one.
-fn evict(taken: &mut HashMap<JobKey, BTreeSet<(u32, MissingProcess)>>, pod: &KubePod) {
-    if let Some(gone) = pod.is_evicted() {
-        let all = taken.entry(pod.job.clone()).or_default();
-        all.insert((pod.instance, gone));
+/// Records the disrupted process of `pod`, if there is one.
+fn evict(evicted: &mut HashMap<JobKey, BTreeSet<(u32, MissingProcess)>>, pod: &KubePod) {
+    if let Some(process) = pod.evicted_process() {
+        let all = evicted.entry(pod.job.clone()).or_default();
+        all.insert((pod.instance, process));
     }
 }
 
-impl CachedJob {
-    /// Whether it tells anything new.
-    fn put(&mut self, mut pod: KubePod) -> bool {
+impl CacheState {
+    /// Inserts a pod. Returns whether a relevant field changed.
+    fn insert(&mut self, mut pod: KubePod) -> bool {
         let pods = self.pods.entry(pod.job.clone()).or_default();
         let known = pods.get(&pod.name);
         if known.is_some_and(|known| known.version > pod.version) {
             return false;
         }
-        let new = !known.is_some_and(|known| pod.is_equivalent_to(known));
+        let is_change = !known.is_some_and(|known| pod.is_equivalent_to(known));
         if let Some(known) = known {
             pod.merge_previous(known);
         }
         pods.insert(pod.name.clone(), pod);
-        new
+        is_change
     }
 
-    /// Whether its end is remembered.
+    /// Removes a pod. Returns whether its outcome is kept.
     fn remove(&mut self, job: &JobKey, name: &str, uid: &str) -> bool {
-        let is_known = self.written.contains_key(job) || self.holds.contains_key(job);
+        let is_known_job = self.written.contains_key(job) || self.holds.contains_key(job);
         let Some(pods) = self.pods.get_mut(job) else {
             return false;
         };
@@ -297,7 +306,7 @@ impl CachedJob {
             return false;
         };
         evict(&mut self.evicted, pod);
-        if is_known && pod.keeps_outcome() {
+        if is_known_job && pod.keeps_outcome() {
             return pod.mark_deleted();
         }
         pods.remove(name);

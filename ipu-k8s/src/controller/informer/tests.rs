@@ -1,4 +1,4 @@
-//! The cache, as those who use it see it.
+//! Tests of the cache through its public interface.
 
 use ipu_core::{InstanceStatus, JobStatus};
 use ipu_proxy_client::PartitionDocument;
@@ -8,15 +8,15 @@ use super::*;
 use crate::resources::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, ROLE, WORKER};
 
 fn launcher() -> (u32, MissingProcess) {
-    let gone = MissingProcess {
+    let process = MissingProcess {
         worker: None,
         attempt: 0,
     };
-    (0, gone)
+    (0, process)
 }
 
 #[test]
-fn a_job_is_told_of_what_it_decides_on_and_of_nothing_else() {
+fn only_changes_of_relevant_fields_trigger_a_reconcile() {
     let pod = |version: u32, node: &str, status: &Value| {
         json!({
             "metadata": {
@@ -28,27 +28,27 @@ fn a_job_is_told_of_what_it_decides_on_and_of_nothing_else() {
             "status": status,
         })
     };
-    let begun = json!({"phase": "Pending"});
+    let pending_status = json!({"phase": "Pending"});
     let conditions =
         json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:03Z"}]);
     let ready = json!({"phase": "Running", "conditions": conditions});
-    let told = Some(a());
+    let changed = Some(a());
     let cache = Cache::new();
-    assert_eq!(cache.on_applied(&pod(1, "", &begun)), told);
-    // What was made here is heard of a second time.
-    assert_eq!(cache.on_applied(&pod(1, "", &begun)), None);
-    assert_eq!(cache.on_applied(&pod(2, "one", &begun)), None);
+    assert_eq!(cache.on_applied(&pod(1, "", &pending_status)), changed);
+    // The watch delivers the operator's own write.
+    assert_eq!(cache.on_applied(&pod(1, "", &pending_status)), None);
+    assert_eq!(cache.on_applied(&pod(2, "one", &pending_status)), None);
     assert_eq!(cache.pods(&a())[0].node.as_deref(), Some("one"));
-    assert_eq!(cache.on_applied(&pod(3, "one", &ready)), told);
-    // An old one.
-    assert_eq!(cache.on_applied(&pod(2, "one", &begun)), None);
-    assert_eq!(cache.on_deleted(&pod(4, "one", &ready)), told);
+    assert_eq!(cache.on_applied(&pod(3, "one", &ready)), changed);
+    // An older version.
+    assert_eq!(cache.on_applied(&pod(2, "one", &pending_status)), None);
+    assert_eq!(cache.on_deleted(&pod(4, "one", &ready)), changed);
     assert!(cache.pods(&a()).is_empty());
 }
 
 /// A job of namespace `n`.
 fn job(name: &str, uid: &str) -> JobKey {
-    JobKey::new("n", name, uid).expect("it is one")
+    JobKey::new("n", name, uid).expect("a job key")
 }
 
 /// Job `a`, whose uid is `u`.
@@ -56,7 +56,7 @@ fn a() -> JobKey {
     job("a", "u")
 }
 
-/// What makes job `a` the owner.
+/// Owner references to job `a`.
 fn owners() -> Value {
     json!([{"apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "name": "a", "uid": "u", "controller": true}])
 }
@@ -74,20 +74,20 @@ fn partition(state: &str, attempt: u32, since: u64) -> PartitionDocument {
 }
 
 #[test]
-fn a_partition_is_news_unless_it_was_answered_so_or_is_on_its_way_to_who_asks() {
+fn a_partition_event_is_a_change_unless_a_response_returned_it_or_a_request_is_in_progress() {
     let cache = Cache::new();
     let (intent, active) = (partition("intent", 0, 1), partition("active", 0, 2));
     assert!(cache.is_change(&a(), &intent));
     assert!(cache.is_change(&a(), &active));
-    let asking = cache.begin_request(&a(), 0);
+    let request_guard = cache.begin_request(&a(), 0);
     assert!(!cache.is_change(&a(), &intent));
     assert!(cache.is_change(&a(), &partition("failed", 0, 2)));
     assert!(cache.is_change(&job("other", "v"), &intent));
     cache.record_response(&a(), 0, Some(&active));
-    drop(asking);
+    drop(request_guard);
     assert!(!cache.is_change(&a(), &active));
     assert!(cache.is_change(&a(), &intent));
-    assert!(cache.is_change(&a(), &partition("active", 0, 3)), "made anew");
+    assert!(cache.is_change(&a(), &partition("active", 0, 3)), "recreated");
     assert!(
         cache.is_change(&a(), &partition("active", 1, 2)),
         "for another attempt"
@@ -115,7 +115,7 @@ fn pod(name: &str, version: u32) -> Value {
 }
 
 #[test]
-fn what_may_have_gone_while_the_watch_was_broken_is_asked_for() {
+fn pods_possibly_deleted_while_the_watch_was_broken_are_confirmed() {
     let cache = Cache::new();
     for (name, version) in [(A, 1), (B, 2), (C, 3)] {
         let _ = cache.on_applied(&pod(name, version));
@@ -123,23 +123,23 @@ fn what_may_have_gone_while_the_watch_was_broken_is_asked_for() {
     cache.on_init();
     cache.on_init_apply(&pod(B, 2));
     assert_eq!(cache.on_init_done(), [a()]);
-    // That A is gone is certain; C may be gone too, or be younger than the list.
+    // A was certainly deleted. C may have been deleted too, or be newer than the list.
     let names: Vec<String> = cache.pods(&a()).into_iter().map(|pod| pod.name).collect();
     assert_eq!(names, [B, C]);
-    let doubts = cache.pending_checks(&a());
-    assert_eq!(doubts.keys().collect::<Vec<_>>(), [C]);
-    // While the answer is on its way, there is doubt once more: it was given of an earlier time.
+    let pending = cache.pending_checks(&a());
+    assert_eq!(pending.keys().collect::<Vec<_>>(), [C]);
+    // The confirmation is requested again while a response is on its way, so that response is outdated.
     cache.unconfirmed(&a(), C, launcher());
     cache.unconfirmed(&a(), D, launcher());
-    cache.confirm(&a(), &doubts, &BTreeSet::new());
-    let doubts = cache.pending_checks(&a());
-    assert_eq!(doubts.keys().collect::<Vec<_>>(), [C, D]);
-    cache.confirm(&a(), &doubts, &BTreeSet::new());
+    cache.confirm(&a(), &pending, &BTreeSet::new());
+    let pending = cache.pending_checks(&a());
+    assert_eq!(pending.keys().collect::<Vec<_>>(), [C, D]);
+    cache.confirm(&a(), &pending, &BTreeSet::new());
     assert!(cache.pending_checks(&a()).is_empty());
 }
 
 #[test]
-fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
+fn a_disrupted_worker_is_remembered_until_the_next_attempt() {
     let pod = |worker: u32, version: u32, phase: &str| {
         json!({
             "metadata": {
@@ -152,97 +152,102 @@ fn a_worker_that_others_took_away_is_remembered_until_the_next_attempt() {
         })
     };
     let cache = Cache::new();
-    let taken = |status: &JobStatus| -> Vec<u32> {
-        let taken = cache.evicted(&a(), 1, status, &BTreeSet::new()).into_iter();
-        taken.filter_map(|(_, gone)| gone.worker).collect()
+    let evicted = |status: &JobStatus| -> Vec<u32> {
+        let evicted = cache.evicted(&a(), 1, status, &BTreeSet::new()).into_iter();
+        evicted.filter_map(|(_, process)| process.worker).collect()
     };
     let status = JobStatus::default();
     for worker in 0..6 {
         let _ = cache.on_applied(&pod(worker, worker + 1, "Pending"));
     }
-    // By force, told to stop here, and ended as the kubelet told at last.
+    // One was deleted by force, one by the operator, and one after the kubelet reported its exit.
     let _ = cache.on_deleted(&pod(0, 10, "Pending"));
-    cache.will_be_stopped(&a(), "a-worker-1", "p1");
+    cache.mark_stop_requested(&a(), "a-worker-1", "p1");
     let _ = cache.on_applied(&pod(1, 11, "Running"));
     let _ = cache.on_deleted(&pod(1, 12, "Running"));
     let _ = cache.on_deleted(&pod(2, 13, "Succeeded"));
-    assert_eq!(taken(&status), [0]);
-    // While the watch was broken: one that is not listed, one that is, and one that was told to stop and goes later.
-    cache.will_be_stopped(&a(), "a-worker-5", "p5");
+    assert_eq!(evicted(&status), [0]);
+    // While the watch was broken: one is not listed, one is, and one that the operator deleted goes later.
+    cache.mark_stop_requested(&a(), "a-worker-5", "p5");
     cache.on_init();
     cache.on_init_apply(&pod(4, 20, "Pending"));
     cache.on_init_apply(&pod(5, 21, "Pending"));
     let _ = cache.on_init_done();
     let _ = cache.on_deleted(&pod(5, 22, "Pending"));
-    assert_eq!(taken(&status), [0, 3]);
-    cache.absent(&a(), "a-worker-4", "p4");
-    assert_eq!(taken(&status), [0, 3, 4]);
-    // Who was told to stop here and is gone already is no loss, although the watch tells later.
+    assert_eq!(evicted(&status), [0, 3]);
+    cache.mark_missing(&a(), "a-worker-4", "p4");
+    assert_eq!(evicted(&status), [0, 3, 4]);
+    // A pod that the operator deleted and that is missing already is no disruption, although the watch
+    // reports it later.
     let _ = cache.on_applied(&pod(6, 30, "Pending"));
-    cache.will_be_stopped(&a(), "a-worker-6", "p6");
-    cache.absent(&a(), "a-worker-6", "p6");
+    cache.mark_stop_requested(&a(), "a-worker-6", "p6");
+    cache.mark_missing(&a(), "a-worker-6", "p6");
     let _ = cache.on_deleted(&pod(6, 31, "Pending"));
-    assert_eq!(taken(&status), [0, 3, 4]);
+    assert_eq!(evicted(&status), [0, 3, 4]);
     let mut next = JobStatus::default();
     next.instances.push(InstanceStatus::new(0));
-    assert_eq!(taken(&next), [0, 3, 4]);
+    assert_eq!(evicted(&next), [0, 3, 4]);
     next.instances[0].attempt = 1;
-    assert_eq!(taken(&next), [0_u32; 0]);
+    assert_eq!(evicted(&next), [0_u32; 0]);
 
     let _ = cache.on_applied(&pod(7, 40, "Pending"));
     let _ = cache.on_deleted(&pod(7, 41, "Pending"));
     assert_eq!(
         cache.evicted(&a(), 0, &status, &BTreeSet::new()),
         [],
-        "it has that instance no more"
+        "the job no longer has the instance"
     );
     assert_eq!(
-        taken(&status),
+        evicted(&status),
         [7],
-        "it has it again, and its partition was not given back"
+        "the job has the instance again before its partition was released"
     );
     assert_eq!(cache.evicted(&a(), 0, &status, &[0].into()), []);
-    assert_eq!(taken(&status), [0_u32; 0], "what it gets now is fresh");
+    assert_eq!(
+        evicted(&status),
+        [0_u32; 0],
+        "a new partition has no disrupted process"
+    );
 }
 
 #[test]
-fn what_was_perhaps_created_and_is_not_there_may_have_been_taken_away() {
+fn a_pod_whose_creation_was_not_confirmed_and_that_is_missing_counts_as_disrupted() {
     let cache = Cache::new();
     let made = |worker| (0, MissingProcess { worker, attempt: 1 });
     cache.unconfirmed(&a(), "a-worker-0", made(Some(0)));
     cache.unconfirmed(&a(), "a-worker-1", made(Some(1)));
     cache.unconfirmed(&a(), "a-launcher", made(None));
-    let doubts = cache.pending_checks(&a());
-    // Another one was created while the answer was on its way.
+    let pending = cache.pending_checks(&a());
+    // Another pod is created while the response is on its way.
     cache.unconfirmed(&a(), "a-worker-2", made(Some(2)));
-    cache.confirm(&a(), &doubts, &["a-worker-1"].into());
+    cache.confirm(&a(), &pending, &["a-worker-1"].into());
     let mut status = JobStatus::default();
     status.instances.push(InstanceStatus::new(0));
     status.instances[0].attempt = 1;
-    let taken = |status: &JobStatus| -> Vec<Option<u32>> {
-        let taken = cache.evicted(&a(), 1, status, &BTreeSet::new()).into_iter();
-        taken.map(|(_, gone)| gone.worker).collect()
+    let evicted = |status: &JobStatus| -> Vec<Option<u32>> {
+        let evicted = cache.evicted(&a(), 1, status, &BTreeSet::new()).into_iter();
+        evicted.map(|(_, process)| process.worker).collect()
     };
-    assert_eq!(taken(&status), [None, Some(0)]);
+    assert_eq!(evicted(&status), [None, Some(0)]);
     assert_eq!(
         cache.pending_checks(&a()).keys().collect::<Vec<_>>(),
         ["a-worker-2"]
     );
     status.instances[0].attempt = 2;
-    assert_eq!(taken(&status), []);
+    assert_eq!(evicted(&status), []);
 }
 
 #[test]
-fn an_answer_that_comes_after_the_watch_began_anew_is_doubted() {
+fn a_response_that_arrives_after_a_relist_is_confirmed() {
     let cache = Cache::new();
     let lists = cache.relist_count();
     assert!(cache.observe_response(&pod(A, 1), lists));
     assert!(cache.pending_checks(&a()).is_empty());
     cache.on_init();
     let _ = cache.on_init_done();
-    let doubts = cache.pending_checks(&a());
-    cache.confirm(&a(), &doubts, &[A].into());
-    // It was created before the list was made, which has it no more.
+    let pending = cache.pending_checks(&a());
+    cache.confirm(&a(), &pending, &[A].into());
+    // It was created before the list, which omits it.
     assert!(cache.observe_response(&pod(B, 2), lists));
     assert_eq!(cache.pending_checks(&a()).keys().collect::<Vec<_>>(), [B]);
     assert!(cache.observe_response(&pod(C, 3), cache.relist_count()));
@@ -250,33 +255,33 @@ fn an_answer_that_comes_after_the_watch_began_anew_is_doubted() {
 }
 
 #[test]
-fn an_answer_that_a_newer_list_does_not_have_any_more_is_of_one_that_was_taken_away() {
+fn a_response_with_a_pod_missing_from_a_newer_list_records_a_disruption() {
     let cache = Cache::new();
-    let taken = || {
-        let taken = cache.evicted(&a(), 1, &JobStatus::default(), &BTreeSet::new());
-        taken
+    let evicted = || {
+        let evicted = cache.evicted(&a(), 1, &JobStatus::default(), &BTreeSet::new());
+        evicted
             .into_iter()
-            .filter_map(|(_, gone)| gone.worker)
+            .filter_map(|(_, process)| process.worker)
             .collect::<Vec<_>>()
     };
     let lists = cache.relist_count();
     cache.on_init();
     cache.on_init_apply(&pod(C, 9));
     let _ = cache.on_init_done();
-    // It was created before the list was made, and nothing ever tells of it.
+    // It was created before the list, and the watch never reports it.
     assert!(cache.observe_response(&pod(A, 2), lists));
-    assert_eq!(taken(), [0]);
+    assert_eq!(evicted(), [0]);
     assert_eq!(cache.pods(&a()).len(), 1);
-    // It is listed, or was told of since.
+    // It is listed, or the watch has delivered it since.
     assert!(!cache.observe_response(&pod(C, 8), lists));
     let _ = cache.on_applied(&pod(D, 10));
     assert!(!cache.observe_response(&pod(D, 10), lists));
     assert!(!cache.observe_response(&pod(B, 9), cache.relist_count()));
-    assert_eq!(taken(), [0]);
+    assert_eq!(evicted(), [0]);
 }
 
 #[test]
-fn a_kubernetes_pod_that_is_not_where_a_job_is_says_nothing_of_it_whatever_its_labels_are() {
+fn a_pod_in_another_namespace_is_ignored_despite_its_labels() {
     let cache = Cache::new();
     let _ = cache.on_applied(&pod(A, 1));
     let mut foreign = pod(A, 9);
@@ -284,10 +289,10 @@ fn a_kubernetes_pod_that_is_not_where_a_job_is_says_nothing_of_it_whatever_its_l
     foreign["metadata"]["uid"] = "foreign".into();
     foreign["status"] = json!({"phase": "Succeeded"});
     let before = cache.pods(&a());
-    let told = |told: Option<JobKey>| told.is_some_and(|job| job == a());
-    assert!(!told(cache.on_applied(&foreign)));
+    let changed = |changed: Option<JobKey>| changed.is_some_and(|job| job == a());
+    assert!(!changed(cache.on_applied(&foreign)));
     assert!(!cache.observe_response(&foreign, cache.relist_count()) && cache.pods(&a()) == before);
-    assert!(!told(cache.on_deleted(&foreign)));
+    assert!(!changed(cache.on_deleted(&foreign)));
     assert_eq!(cache.pods(&a()), before);
     cache.on_init();
     cache.on_init_apply(&foreign);
@@ -300,12 +305,12 @@ fn a_kubernetes_pod_that_is_not_where_a_job_is_says_nothing_of_it_whatever_its_l
     assert_eq!(
         cache.evicted(&a(), 1, &JobStatus::default(), &BTreeSet::new()),
         [],
-        "nobody took a worker of the job away"
+        "no worker of the job was disrupted"
     );
 }
 
 #[test]
-fn whoever_is_not_of_a_job_by_its_owner_was_not_taken_from_it_and_who_was_stays_so() {
+fn a_pod_without_an_owner_reference_is_no_disruption_and_ownership_once_observed_persists() {
     let cache = Cache::new();
     let disowned = |name: &str, version: u32| {
         let mut pod = pod(name, version);
@@ -316,7 +321,7 @@ fn whoever_is_not_of_a_job_by_its_owner_was_not_taken_from_it_and_who_was_stays_
         let pods = cache.pods(&a());
         pods.iter().find(|pod| pod.name == name).map(|pod| pod.owned)
     };
-    let taken = || {
+    let evicted = || {
         cache
             .evicted(&a(), 1, &JobStatus::default(), &BTreeSet::new())
             .len()
@@ -324,11 +329,11 @@ fn whoever_is_not_of_a_job_by_its_owner_was_not_taken_from_it_and_who_was_stays_
     let _ = cache.on_applied(&disowned(A, 1));
     assert_eq!(is_owned(A), Some(false));
     let _ = cache.on_deleted(&disowned(A, 2));
-    assert_eq!((is_owned(A), taken()), (None, 0));
-    // Somebody has taken the owner away: the process goes on.
+    assert_eq!((is_owned(A), evicted()), (None, 0));
+    // Its owner reference was removed: the process continues.
     let _ = cache.on_applied(&pod(B, 3));
     let _ = cache.on_applied(&disowned(B, 4));
     assert_eq!(is_owned(B), Some(true));
     let _ = cache.on_deleted(&disowned(B, 5));
-    assert_eq!((is_owned(B), taken()), (None, 1));
+    assert_eq!((is_owned(B), evicted()), (None, 1));
 }

@@ -1,12 +1,12 @@
-//! What is read of Kubernetes Pods.
+//! Tests of the state that is read from pods.
 
 use serde_json::json;
 
 use super::*;
 
 fn phase(status: &Value) -> ProcessPhase {
-    let seen = KubePod::read(&worker(status)).expect("it is of a job");
-    seen.facts(Timestamp::default()).phase
+    let pod = KubePod::read(&worker(status)).expect("a pod of a job");
+    pod.facts(Timestamp::default()).phase
 }
 
 fn worker(status: &Value) -> Value {
@@ -30,32 +30,32 @@ fn worker(status: &Value) -> Value {
 }
 
 #[test]
-fn what_images_take_is_counted_apart_and_what_an_init_container_takes_is_not() {
+fn image_pulls_do_not_count_as_starting_time_and_init_containers_do() {
     let sandbox = json!([{"type": "PodReadyToStartContainers", "status": "True"}]);
-    let waits = |reason: &str| json!([{"name": "main", "state": {"waiting": {"reason": reason}}}]);
+    let waiting = |reason: &str| json!([{"name": "main", "state": {"waiting": {"reason": reason}}}]);
     let later = Timestamp::from_millis(2_000_000_000_000);
-    let since = |pod: &Value| match KubePod::read(pod).expect("it is of a job").facts(later).phase {
+    let since = |pod: &Value| match KubePod::read(pod).expect("a pod of a job").facts(later).phase {
         ProcessPhase::Starting { since, .. } => since,
         other => panic!("{other:?}"),
     };
-    let at = |text: &str| parse_time(&text.into()).expect("a moment");
+    let at = |text: &str| parse_time(&text.into()).expect("a timestamp");
     let mut one = worker(&json!({
-        "phase": "Pending", "conditions": sandbox, "containerStatuses": waits("ContainerCreating"),
+        "phase": "Pending", "conditions": sandbox, "containerStatuses": waiting("ContainerCreating"),
     }));
     assert_eq!(since(&one), later, "its image is pulled");
-    one["status"]["containerStatuses"] = waits("ImagePullBackOff");
+    one["status"]["containerStatuses"] = waiting("ImagePullBackOff");
     assert_eq!(since(&one), at("2026-01-01T00:00:00Z"));
-    // Its own init container runs: nothing is pulled for the others yet.
+    // An init container runs: no image is pulled for the others yet.
     one["spec"] =
         json!({"initContainers": [{"name": "first"}, {"name": "beside", "restartPolicy": "Always"}]});
-    one["status"]["containerStatuses"] = waits("PodInitializing");
+    one["status"]["containerStatuses"] = waiting("PodInitializing");
     let running = |name: &str| json!({"name": name, "started": true, "state": {"running": {"startedAt": "2026-01-01T00:20:00Z"}}});
     one["status"]["initContainerStatuses"] = json!([running("first")]);
     assert_eq!(since(&one), at("2026-01-01T00:20:00Z"));
     let ended = json!({"name": "first", "state": {"terminated": {"finishedAt": "2026-01-01T00:30:00Z"}}});
     one["status"]["initContainerStatuses"] = json!([ended, running("beside")]);
     assert_eq!(since(&one), later);
-    // The image is there, and it is not ready yet.
+    // The image is pulled, and the container is not ready yet.
     one["status"]["phase"] = "Running".into();
     one["status"]["containerStatuses"] =
         json!([{"name": "main", "state": {"running": {"startedAt": "2026-01-01T00:40:00Z"}}}]);
@@ -63,11 +63,11 @@ fn what_images_take_is_counted_apart_and_what_an_init_container_takes_is_not() {
 }
 
 #[test]
-fn a_copy_of_a_worker_is_none() {
-    for (name, instance, worker, is_one) in [
+fn a_copy_of_a_worker_is_not_a_worker() {
+    for (name, instance, worker, is_worker) in [
         ("a-worker-0", 0, Some(0), true),
         ("a-worker-12", 0, Some(12), true),
-        // Of the fourth instance of three, or of four, workers each.
+        // In the fourth instance of three, or of four, workers each.
         ("a-worker-10", 3, Some(1), true),
         ("a-worker-13", 3, Some(1), true),
         ("a-launcher", 0, None, true),
@@ -90,18 +90,18 @@ fn a_copy_of_a_worker_is_none() {
         ("a-launcher-0", 0, Some(0), false),
     ] {
         let known = is_name_of(name, "a", instance, worker);
-        assert_eq!(known, is_one, "{name} of {instance}, {worker:?}");
+        assert_eq!(known, is_worker, "{name} of {instance}, {worker:?}");
     }
 }
 
 #[test]
-fn what_has_run_is_not_taken_for_starting_when_a_container_has_ended() {
+fn a_pod_with_an_exited_container_counts_as_running() {
     let ready =
         |so: &str| json!([{"type": "Ready", "status": so, "lastTransitionTime": "2026-01-01T00:00:03Z"}]);
     let running = json!({"state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}});
     let ended = json!({"state": {"terminated": {"exitCode": 0, "startedAt": "2026-01-01T00:00:02Z"}}});
     let since = |text: &str| ProcessPhase::Running {
-        since: parse_time(&text.into()).expect("a moment"),
+        since: parse_time(&text.into()).expect("a timestamp"),
     };
     let status =
         |ready, all: &[&Value]| json!({"phase": "Running", "conditions": ready, "containerStatuses": all});
@@ -109,15 +109,15 @@ fn what_has_run_is_not_taken_for_starting_when_a_container_has_ended() {
         phase(&status(ready("True"), &[&running])),
         since("2026-01-01T00:00:03Z")
     );
-    // Its readiness probe has not succeeded yet.
+    // The readiness probe has not succeeded yet.
     let starting = phase(&status(ready("False"), &[&running]));
     assert!(matches!(starting, ProcessPhase::Starting { .. }), "{starting:?}");
-    // The kubelet says that it is not ready a moment before it says how it ended.
+    // The kubelet reports the lost readiness a moment before the exit.
     assert_eq!(
         phase(&status(ready("False"), &[&ended])),
         since("2026-01-01T00:00:02Z")
     );
-    // One of two, which never was ready as a whole.
+    // One of two containers; the pod was never ready.
     let one_of_two = status(ready("False"), &[&running, &ended]);
     assert_eq!(phase(&one_of_two), since("2026-01-01T00:00:02Z"));
 }

@@ -1,60 +1,62 @@
-//! What the API server itself checks of a job, whichever way it is changed: `kubectl scale` asks no webhook of others.
+//! The CEL rules of the CRD, which the API server evaluates however a job is changed: `kubectl scale` calls
+//! no webhook of the main resource.
 //!
-//! Rules of the core, as far as they do not need the limits of an installation. What a stored job broke already is not asked of it
-//! again, so that no rule keeps it from being deleted. Below `spec` the API server itself sees to that: it asks nothing of what an
-//! update leaves as it is. The whole job is never left as it is, so that its rules look at the job before themselves; and `spec` is
-//! not required of it but by such a rule, because a job that was stored without one could otherwise never lose its finalizer.
+//! They are rules of the core that do not depend on the limits of an installation. A violation that a stored
+//! job already has is not reported again, so that no rule prevents its deletion. Below `spec` the API server
+//! itself ensures that: it skips rules on unchanged values (ratcheting). The whole object always changes, so
+//! its rules compare it with the old object. `spec` is required by such a rule only, because a job that was
+//! stored without one could otherwise never lose its finalizer.
 //!
-//! To look at a field, the API server (1.36) copies the schemas of all its siblings, and of all that is in it, with each write of
-//! a status too. So what needs more than one field is one rule of `spec` and two of changes, and their messages have a
-//! sentence for each [`Clause`] that does not hold.
+//! To evaluate a field, the API server (1.36) copies the schemas of all its siblings and their content, with
+//! each write of a status too. So the rules about several fields are combined into one rule of `spec` and two
+//! about changes. Their messages have a sentence for each violated [`Clause`].
 
 use serde_json::{Value, json};
 
 use crate::crd::schema::MAX_COUNT;
 
-/// The most IPUs that a reconfigurable partition has: those of one link domain.
+/// Maximum number of IPUs of a reconfigurable partition: those of one link domain.
 const MAX_RECONFIGURABLE_SIZE: u32 = 64;
 
-/// The most characters of the name of a process, which becomes a host name.
-const MAX_LABEL: usize = 63;
+/// Maximum length of a process name in characters, because it becomes a host name.
+const MAX_LABEL_LEN: usize = 63;
 
-/// A whole number from 1 to `most` at `path`, bare or in quotes.
-pub(super) fn count(path: &str, most: u32) -> Value {
-    told_with_value(
+/// Returns the rule of an integer from 1 to `max` at `path`, as a number or a string.
+pub(super) fn count(path: &str, max: u32) -> Value {
+    rule_with_value(
         path,
-        &format!("[{}].all(n, n >= 1 && n <= {most})", number("self")),
-        &format!("must be a whole number from 1 to {most}; write digits only"),
+        &format!("[{}].all(n, n >= 1 && n <= {max})", number("self")),
+        &format!("must be a whole number from 1 to {max}; write digits only"),
     )
 }
 
-/// A power of two up to `most` at `path`, bare or in quotes.
-pub(super) fn power_of_two(path: &str, most: u32) -> Value {
-    told_with_value(
+/// Returns the rule of a power of two up to `max` at `path`, as a number or a string.
+pub(super) fn power_of_two(path: &str, max: u32) -> Value {
+    rule_with_value(
         path,
         &format!("{} in {}", number("self"), powers()),
-        &format!("must be a power of two from 1 to {most}; use 1, 2, 4, 8 and so on"),
+        &format!("must be a power of two from 1 to {max}; use 1, 2, 4, 8 and so on"),
     )
 }
 
-/// The expression of what a specification says of something.
+/// Returns a CEL expression about the specification at a path.
 type CelExpression = dyn Fn(&str) -> String;
 
-/// Something that holds of a job, and what is said if it does not.
+/// A condition of a job, and the message if it is violated.
 struct Clause {
-    holds: String,
-    otherwise: String,
+    condition: String,
+    message: String,
 }
 
-/// What holds for all that a job asks for together, with `w` workers in an instance. What is no number is left to the rule of its
-/// field.
-fn of_all_fields() -> Vec<Clause> {
+/// Returns the clauses about all fields together, with `w` workers in an instance. Values that are not
+/// numbers are left to the rules of their fields.
+fn spec_clauses() -> Vec<Clause> {
     let ipus = ipus_of("self");
     let alpha = "has(self.modelReplicas) && has(self.ipusPerModelReplica)";
     let powers = powers();
-    let clause = |holds: String, otherwise: &str| Clause {
-        holds,
-        otherwise: otherwise.into(),
+    let clause = |condition: String, message: &str| Clause {
+        condition,
+        message: message.into(),
     };
     vec![
         clause(
@@ -75,7 +77,7 @@ fn of_all_fields() -> Vec<Clause> {
              divide the IPUs of the instance; use a power of two up to these IPUs",
         ),
         clause(
-            // As many instances of one worker as there may be instances.
+            // A job has at most as many workers as it may have instances.
             format!("w <= 1 || self.?jobInstances.orValue(1) * w <= {MAX_COUNT}"),
             "spec.jobInstances × workers of an instance are more than 65536 workers, which no system has IPUs for; use fewer \
              instances",
@@ -94,35 +96,35 @@ fn of_all_fields() -> Vec<Clause> {
     ]
 }
 
-/// How large the partitions of a job are and for how many model replicas, which stays as it is while the job holds IPUs.
+/// Rule that the size of partitions and the number of model replicas are immutable while the job holds IPUs.
 ///
-/// In today's form both are compared field by field. To reckon what the alpha form says takes the workers and more fields, so only
-/// jobs of that form are asked for them.
+/// In the current form both are compared field by field. The alpha form needs a computation with the workers
+/// and further fields, so only jobs of that form evaluate it.
 struct UnchangedRule {
-    holds: String,
-    /// What is said of it.
+    condition: String,
+    /// Messages of the rule.
     sentences: Vec<Clause>,
 }
 
-fn of_made() -> UnchangedRule {
+fn partition_clauses() -> UnchangedRule {
     let (new, old) = ("self.spec", "oldSelf.spec");
     let same = |of: &dyn Fn(&str) -> String| format!("{} == {}", of(new), of(old));
-    let right = |spec: &str| format!("{spec}.ipusPerJobInstance");
-    let plain = format!("has({}) && has({})", right(new), right(old));
-    let ipus = same(&|spec| number(&right(spec)));
+    let current_field = |spec: &str| format!("{spec}.ipusPerJobInstance");
+    let plain = format!("has({}) && has({})", current_field(new), current_field(old));
+    let ipus = same(&|spec| number(&current_field(spec)));
     let each = same(&|spec| {
         let field = format!("{spec}.modelReplicasPerWorker");
         format!("(has({field}) ? {} : 1)", number(&field))
     });
     let ipus_of_any = same(&ipus_of);
-    // That the workers stay the same is a clause of its own.
+    // The immutability of the workers is a separate clause.
     let each_of_any = format!("[{}].all(w, {})", workers_of(new), same(&replicas_of));
-    let clause = |holds: &str, field: &str| Clause {
-        holds: holds.into(),
-        otherwise: fixed(field),
+    let clause = |condition: &str, field: &str| Clause {
+        condition: condition.into(),
+        message: immutable_message(field),
     };
     UnchangedRule {
-        holds: format!("({plain} ? {ipus} && {each} : {ipus_of_any} && {each_of_any})"),
+        condition: format!("({plain} ? {ipus} && {each} : {ipus_of_any} && {each_of_any})"),
         sentences: vec![
             clause(&ipus_of_any, "ipusPerJobInstance"),
             clause(
@@ -133,16 +135,17 @@ fn of_made() -> UnchangedRule {
     }
 }
 
-/// What is said of a field that has changed while it must not.
-fn fixed(field: &str) -> String {
+/// Returns the message about a field that is immutable while the job holds IPUs.
+fn immutable_message(field: &str) -> String {
     format!(
         "spec.{field} cannot change while the job holds IPUs, which were chosen for it; suspend the job, change it when its phase is \
          Suspended and go on, or make a new job"
     )
 }
 
-/// What else stays as it is while a job holds IPUs, because its partitions and processes were made for it.
-fn of_changes() -> Vec<Clause> {
+/// Returns the clauses about further fields that are immutable while a job holds IPUs, because its partitions
+/// and processes depend on them.
+fn immutable_while_held() -> Vec<Clause> {
     let reconfigurable = |spec: &str| format!("{spec}.?reconfigurable.orValue(false)");
     let allocation = |spec: &str| format!("(has({spec}.allocation) ? {spec}.allocation : '')");
     let launcher = |spec: &str| format!("has({spec}.launcher)");
@@ -155,25 +158,27 @@ fn of_changes() -> Vec<Clause> {
         ("interactive", &interactive),
     ];
     let clauses = fields.iter().map(|(field, of)| Clause {
-        holds: format!("{} == {}", of("self.spec"), of("oldSelf.spec")),
-        otherwise: fixed(field),
+        condition: format!("{} == {}", of("self.spec"), of("oldSelf.spec")),
+        message: immutable_message(field),
     });
     clauses.collect()
 }
 
-/// What stays as it is for ever.
-fn of_all_changes() -> Vec<Clause> {
+/// Returns the clauses about fields that are always immutable.
+fn immutable_fields() -> Vec<Clause> {
     vec![Clause {
-        holds: "has(self.spec.managedBy) == has(oldSelf.spec.managedBy) && (!has(self.spec.managedBy) || \
+        condition:
+            "has(self.spec.managedBy) == has(oldSelf.spec.managedBy) && (!has(self.spec.managedBy) || \
                 self.spec.managedBy == oldSelf.spec.managedBy)"
+                .into(),
+        message: "spec.managedBy cannot change: two controllers would manage the job; create a new job"
             .into(),
-        otherwise: "spec.managedBy cannot change: two would look after the job; make a new job".into(),
     }]
 }
 
-/// The rule of all of `spec`.
-pub(super) fn of_spec() -> Value {
-    let (workers, clauses) = (workers_of("self"), of_all_fields());
+/// Returns the rule of `spec`.
+pub(super) fn spec_rules() -> Value {
+    let (workers, clauses) = (workers_of("self"), spec_clauses());
     json!([{
         "rule": format!("[{workers}].all(w, {})", all(&clauses)),
         "message": "spec asks for what no system can give",
@@ -181,45 +186,59 @@ pub(super) fn of_spec() -> Value {
     }])
 }
 
-/// The rules of a whole job. Several, because the API server reckons what a rule could cost, and one would cost too much.
-pub(super) fn of_job() -> Value {
-    let (made, rest, ever, growth) = (of_made(), of_changes(), of_all_changes(), of_growth());
-    let rule = |holds: &str, message: &str| {
+/// Returns the rules of a whole job. They are several, because the API server limits the estimated cost of
+/// each rule.
+pub(super) fn job_rules() -> Value {
+    let (partition, rest, always, growth) = (
+        partition_clauses(),
+        immutable_while_held(),
+        immutable_fields(),
+        growth_clause(),
+    );
+    let rule = |condition: &str, message: &str| {
         json!({
-            "rule": format!("{FIRST_STATUS} || !has(self.spec) || !has(oldSelf.spec) || {holds}"),
+            "rule": format!("{IS_FIRST_STATUS} || !has(self.spec) || !has(oldSelf.spec) || {condition}"),
             "fieldPath": ".spec",
             "message": "spec has changed where it cannot",
             "messageExpression": message,
         })
     };
     let mut rules = vec![
-        rule(&format!("{FREE} || {}", made.holds), &sentences(&made.sentences)),
         rule(
-            &format!("({FREE} || {}) && {}", all(&rest), all(&ever)),
-            &format!("({FREE} ? '' : {}) + {}", sentences(&rest), sentences(&ever)),
+            &format!("{HOLDS_NOTHING} || {}", partition.condition),
+            &sentences(&partition.sentences),
+        ),
+        rule(
+            &format!("({HOLDS_NOTHING} || {}) && {}", all(&rest), all(&always)),
+            &format!(
+                "({HOLDS_NOTHING} ? '' : {}) + {}",
+                sentences(&rest),
+                sentences(&always)
+            ),
         ),
         json!({
-            "rule": growth.holds,
+            "rule": growth.condition,
             "fieldPath": ".metadata",
-            "message": growth.otherwise,
+            "message": growth.message,
         }),
     ];
-    rules.extend(of_new().map(|(path, clause)| {
+    rules.extend(new_job_clauses().map(|(path, clause)| {
         json!({
-            "rule": clause.holds,
+            "rule": clause.condition,
             "fieldPath": path,
             "optionalOldSelf": true,
-            "message": clause.otherwise,
+            "message": clause.message,
         })
     }));
     rules.into()
 }
 
-/// What holds of a job that is new, with the field that is told. None of it is asked of a job that was there before with a `spec`.
-fn of_new() -> [(&'static str, Clause); 3] {
-    let clause = |holds: String, otherwise: &str| Clause {
-        holds: format!("oldSelf.hasValue(){holds}"),
-        otherwise: otherwise.into(),
+/// Returns the clauses about new jobs, with the reported field. They do not apply to a job that existed
+/// before with a `spec`.
+fn new_job_clauses() -> [(&'static str, Clause); 3] {
+    let clause = |condition: String, message: &str| Clause {
+        condition: format!("oldSelf.hasValue(){condition}"),
+        message: message.into(),
     };
     let before = " && has(oldSelf.value().spec)";
     [
@@ -242,37 +261,39 @@ fn of_new() -> [(&'static str, Clause); 3] {
             ".metadata",
             clause(
                 format!("{before} || !has(self.spec) || {}", names_fit()),
-                TOO_LONG,
+                NAME_TOO_LONG,
             ),
         ),
     ]
 }
 
-/// What holds of the number of processes of a job that has changed: no more of them have too long a name than before.
-fn of_growth() -> Clause {
+/// Returns the clause about changes of the number of processes: no more of them have too long a name than
+/// before.
+fn growth_clause() -> Clause {
     let no_more = |of: &CelExpression| format!("{} <= {}", of("self.spec"), of("oldSelf.spec"));
     Clause {
-        holds: format!(
+        condition: format!(
             "{} || !has(oldSelf.spec) || {} && {}",
             names_fit(),
             no_more(&instances_of),
             no_more(&processes_of)
         ),
-        otherwise: TOO_LONG.into(),
+        message: NAME_TOO_LONG.into(),
     }
 }
 
-const TOO_LONG: &str = "metadata.name: the name of the last process, <job>-worker-<n> or <job>-launcher-<n>, must fit in 63 characters; use \
+const NAME_TOO_LONG: &str = "metadata.name: the name of the last process, <job>-worker-<n> or <job>-launcher-<n>, must fit in 63 characters; use \
                         a shorter name, or fewer instances or workers";
 
-/// Whether all names that are derived from a job's are labels. Most are whatever the job has, and then nothing else is looked at.
+/// Returns the condition that all names derived from a job's are valid labels. Short names always are, which
+/// skips the rest.
 fn names_fit() -> String {
     let (name, instances) = ("size(self.metadata.name)", instances_of("self.spec"));
-    let shortest = MAX_LABEL - "-launcher-65535".len();
+    let shortest = MAX_LABEL_LEN - "-launcher-65535".len();
     let launcher = format!("({instances} <= 1 ? 9 : 10 + size(string({instances} - 1)))");
     let worker = "(all <= 10 ? 9 : 8 + size(string(all - 1)))";
     format!(
-        "{name} <= {shortest} || !has(self.spec) || {name} + {launcher} <= {MAX_LABEL} && [{}].all(all, {name} + {worker} <= {MAX_LABEL})",
+        "{name} <= {shortest} || !has(self.spec) || {name} + {launcher} <= {MAX_LABEL_LEN} && [{}].all(all, {name} + {worker} <= {MAX_LABEL_LEN})",
         processes_of("self.spec")
     )
 }
@@ -285,99 +306,102 @@ fn processes_of(spec: &str) -> String {
     format!("{} * {}", instances_of(spec), workers_of(spec))
 }
 
-/// What they say of a job that breaks them.
+/// Returns the messages of all clauses.
 pub(super) fn messages() -> Vec<String> {
-    let clauses = of_made()
+    let clauses = partition_clauses()
         .sentences
         .into_iter()
-        .chain(of_changes())
-        .chain(of_all_changes())
-        .chain(of_all_fields())
-        .chain(of_new().map(|(_, clause)| clause));
-    clauses.map(|clause| clause.otherwise).collect()
+        .chain(immutable_while_held())
+        .chain(immutable_fields())
+        .chain(spec_clauses())
+        .chain(new_job_clauses().map(|(_, clause)| clause));
+    clauses.map(|clause| clause.message).collect()
 }
 
-/// That all of them hold.
+/// Returns the conjunction of all clauses.
 fn all(clauses: &[Clause]) -> String {
-    let parts = clauses.iter().map(|clause| format!("({})", clause.holds));
+    let parts = clauses.iter().map(|clause| format!("({})", clause.condition));
     parts.collect::<Vec<_>>().join(" && ")
 }
 
-/// A sentence for each that does not hold.
+/// Returns an expression with a sentence for each violated clause.
 fn sentences(clauses: &[Clause]) -> String {
     let parts = clauses
         .iter()
-        .map(|clause| format!("(({}) ? '' : '{}. ')", clause.holds, clause.otherwise));
+        .map(|clause| format!("(({}) ? '' : '{}. ')", clause.condition, clause.message));
     parts.collect::<Vec<_>>().join(" + ")
 }
 
-/// Whether this is the first write of a status: one of the rest cannot bring or take a status, nor one of a status the rest.
-const FIRST_STATUS: &str = "has(self.status) != has(oldSelf.status)";
+/// Condition for the first write of a status: a write of the rest cannot add or remove a status, nor one of a
+/// status the rest.
+const IS_FIRST_STATUS: &str = "has(self.status) != has(oldSelf.status)";
 
-/// Whether the job holds nothing that a change could contradict, as its status says. Of a job that goes on since, the status says
-/// that it is suspended until the next one is written, while there may be a partition already.
-const FREE: &str = "(has(self.status) && has(self.status.phase) && (self.status.phase in ['Completed', 'Failed'] || \
+/// Condition for a job that holds nothing that a change could contradict, according to its status. After a
+/// job is resumed, its status still reports it as suspended until the next write, while it may have a
+/// partition already.
+const HOLDS_NOTHING: &str = "(has(self.status) && has(self.status.phase) && (self.status.phase in ['Completed', 'Failed'] || \
                     self.status.phase == 'Suspended' && has(oldSelf.spec.suspend) && oldSelf.spec.suspend) && \
                     (!has(self.status.ipusHeld) || self.status.ipusHeld == 0))";
 
-/// The IPUs of one instance of `spec`, from either form; 0 if they cannot be told.
+/// Returns the IPUs of one instance of `spec`, from either form; 0 if they are unknown.
 fn ipus_of(spec: &str) -> String {
-    let right = format!("{spec}.ipusPerJobInstance");
+    let current_field = format!("{spec}.ipusPerJobInstance");
     let (replicas, each) = (
         format!("{spec}.modelReplicas"),
         format!("{spec}.ipusPerModelReplica"),
     );
     format!(
-        "(has({right}) ? {} : has({replicas}) && has({each}) ? {} * {} : 0)",
-        number(&right),
+        "(has({current_field}) ? {} : has({replicas}) && has({each}) ? {} * {} : 0)",
+        number(&current_field),
         number(&replicas),
         number(&each),
     )
 }
 
-/// The workers of one instance of `spec`: the first of three fields that says something else than 1. 0 if they cannot be told.
+/// Returns the workers of one instance of `spec`: the first of three fields that differs from 1; 0 if they
+/// are unknown.
 fn workers_of(spec: &str) -> String {
-    let (right, misspelt) = (
+    let (current_field, misspelt_field) = (
         format!("{spec}.workersPerJobInstance"),
         format!("{spec}.workerPerJobInstance"),
     );
-    // Optional access to what may be text is taken for infinitely costly.
+    // The cost estimate of optional access to a possible string is infinite.
     let replicas = format!("{spec}.?workers.?replicas.orValue(1)");
-    let says = |field: &str| format!("(string({field}) != '1' ? {} : {replicas})", number(field));
+    let unless_one = |field: &str| format!("(string({field}) != '1' ? {} : {replicas})", number(field));
     format!(
-        "(has({right}) ? {} : has({misspelt}) ? {} : {replicas})",
-        says(&right),
-        says(&misspelt)
+        "(has({current_field}) ? {} : has({misspelt_field}) ? {} : {replicas})",
+        unless_one(&current_field),
+        unless_one(&misspelt_field)
     )
 }
 
-/// The model replicas of each of `w` workers of one instance of `spec`, from either form.
+/// Returns the model replicas of each of `w` workers of one instance of `spec`, from either form.
 fn replicas_of(spec: &str) -> String {
-    let (each, right, all) = (
+    let (each, current_field, all) = (
         format!("{spec}.modelReplicasPerWorker"),
         format!("{spec}.ipusPerJobInstance"),
         format!("{spec}.modelReplicas"),
     );
     format!(
-        "(has({each}) ? {} : has({right}) || !has({all}) || w == 0 ? 1 : [{}].map(r, r % w == 0 ? r / w : 1)[0])",
+        "(has({each}) ? {} : has({current_field}) || !has({all}) || w == 0 ? 1 : [{}].map(r, r % w == 0 ? r / w : 1)[0])",
         number(&each),
         number(&all),
     )
 }
 
-/// The number in `value`, bare or in quotes, far from overflow; 0 if there is none.
+/// Returns the number in `value`, as a number or a string, far from overflow; 0 if there is none.
 fn number(value: &str) -> String {
     format!("(string({value}).matches('^[0-9]{{1,9}}$') ? int({value}) : 0)")
 }
 
-/// All powers of two that a size may be.
+/// Returns all valid sizes, which are powers of two.
 fn powers() -> String {
     let powers = (0..=MAX_COUNT.ilog2()).map(|exponent| (1_u32 << exponent).to_string());
     format!("[{}]", powers.collect::<Vec<_>>().join(", "))
 }
 
-/// A rule of the one field at `path` whose message has the value in it.
-fn told_with_value(path: &str, expression: &str, message: &str) -> Value {
+/// Returns a rule of the one field at `path` whose message contains the value.
+fn rule_with_value(path: &str, expression: &str, message: &str) -> Value {
     json!({
         "rule": expression,
         "message": format!("{path}: {message}"),

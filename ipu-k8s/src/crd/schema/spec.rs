@@ -1,85 +1,85 @@
-//! The fields of the object, of its metadata and of what it asks for.
+//! The fields of the object, its metadata and its spec.
 
 use ipu_core::{AccountName, AllocationId};
 
 use super::FieldKind::{Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
-use super::{Field, FieldPresence, WireFormat, field, known};
+use super::{Field, FieldPresence, WireFormat, field, kubernetes_field};
 
-/// The most workers of a job and IPUs of an instance: what the core allows under any limits.
+/// Maximum number of workers of a job and of IPUs of an instance: the maximum of the core under any limits.
 pub(in crate::crd) const MAX_COUNT: u32 = 65_536;
 
-/// A count of at least one, as the custom resource 1.2.0 has it: in quotes, or bare.
-const COUNT: WireFormat = WireFormat::Count { most: MAX_COUNT };
+/// A count of at least one, as a string as in the custom resource 1.2.0, or a number.
+const COUNT: WireFormat = WireFormat::Count { max: MAX_COUNT };
 
-/// Exit codes and ranges of them, as the custom resource 1.2.0 has them.
+/// Exit codes and ranges, as in the custom resource 1.2.0.
 const EXIT_CODES: &str = "^([0-9]+(-[0-9]+)?)(,([0-9]+(-[0-9]+)?))*$";
 
-/// The fields of the whole object.
+/// Fields of the whole object.
 pub(in crate::crd) const IPU_JOB: &[Field] = &[
-    known("apiVersion", Text),
-    known("kind", Text),
-    known("metadata", Object(METADATA)),
-    field("spec", Object(SPEC), "What the job asks for. Required."),
-    field("status", Any, "What is recorded of the job."),
+    kubernetes_field("apiVersion", Text),
+    kubernetes_field("kind", Text),
+    kubernetes_field("metadata", Object(METADATA)),
+    field("spec", Object(SPEC), "Specification of the job. Required."),
+    field("status", Any, "Observed status of the job."),
 ];
 
 const METADATA: &[Field] = &[
-    known("name", Text),
-    known("generateName", Text),
-    known("namespace", Text),
-    known("uid", Text),
-    known("labels", TextMap),
-    known("annotations", TextMap),
-    known("creationTimestamp", Text),
-    known("deletionGracePeriodSeconds", Scalar),
-    known("deletionTimestamp", Text),
-    known("finalizers", Texts),
-    known("generation", Scalar),
-    known("managedFields", Objects(&[])),
-    known("ownerReferences", Objects(&[])),
-    known("resourceVersion", Text),
-    known("selfLink", Text),
+    kubernetes_field("name", Text),
+    kubernetes_field("generateName", Text),
+    kubernetes_field("namespace", Text),
+    kubernetes_field("uid", Text),
+    kubernetes_field("labels", TextMap),
+    kubernetes_field("annotations", TextMap),
+    kubernetes_field("creationTimestamp", Text),
+    kubernetes_field("deletionGracePeriodSeconds", Scalar),
+    kubernetes_field("deletionTimestamp", Text),
+    kubernetes_field("finalizers", Texts),
+    kubernetes_field("generation", Scalar),
+    kubernetes_field("managedFields", Objects(&[])),
+    kubernetes_field("ownerReferences", Objects(&[])),
+    kubernetes_field("resourceVersion", Text),
+    kubernetes_field("selfLink", Text),
 ];
 
-/// What a job asks for.
+/// Fields of the spec.
 pub(in crate::crd) const SPEC: &[Field] = &[
     field(
         "jobInstances",
         Scalar,
-        "Instances of the job; each has a partition, workers and, if asked for, a launcher of its own. More than one is for \
-         inference. 0 holds nothing. What `kubectl scale` changes.",
+        "Instances of the job; each has its own partition, workers and, if configured, launcher. More than one is for \
+         inference. 0 holds no resources. `kubectl scale` changes this field.",
     )
-    .wire(WireFormat::Integer { least: 0, most: 65_536 })
+    .wire(WireFormat::Integer { min: 0, max: 65_536 })
     .presence(FieldPresence::Number(1)),
     field(
         "ipusPerJobInstance",
         Scalar,
         "IPUs of one instance: the size of its partition. A power of two; the installation may allow fewer than the most. \
-         Required, but for the alpha form. Changes only while the job holds no IPUs: suspended, or finished and cleaned up.",
+         Required except in the alpha form. Changes only while the job holds no IPUs: suspended, or finished and cleaned up.",
     )
-    .wire(WireFormat::PowerOfTwo { most: MAX_COUNT }),
+    .wire(WireFormat::PowerOfTwo { max: MAX_COUNT }),
     field(
         "workersPerJobInstance",
         Scalar,
-        "Workers of one instance; each has a GCD of its own. Divides the IPUs of the instance. 1 if absent.",
+        "Workers of one instance; each has its own GCD. Divides the IPUs of the instance. 1 if absent.",
     )
     .wire(COUNT),
     field(
         "workerPerJobInstance",
         Scalar,
-        "Deprecated, a misspelling: read as workersPerJobInstance, which counts if both are given.",
+        "Deprecated misspelling of workersPerJobInstance, which takes precedence if both are given.",
     )
     .wire(COUNT),
     field(
         "modelReplicasPerWorker",
         Scalar,
-        "Model replicas in each worker; the partition is made for GCDs times this many. 1 if absent.",
+        "Model replicas in each worker; the partition is created for GCDs times this many. 1 if absent.",
     )
     .wire(COUNT),
     field(
         "modelReplicas",
         Scalar,
-        "Deprecated, the alpha form: model replicas of the job. With ipusPerModelReplica it asks for one instance of their \
+        "Deprecated, the alpha form: model replicas of the job. With ipusPerModelReplica it requests one instance of their \
          product; ignored if ipusPerJobInstance is given.",
     )
     .wire(COUNT),
@@ -92,7 +92,7 @@ pub(in crate::crd) const SPEC: &[Field] = &[
     field(
         "cleanPodPolicy",
         Text,
-        "What is removed when the job has finished: None, Workers, or All, which alone releases the IPUs at once and makes \
+        "Resources deleted when the job has finished: None, Workers, or All. Only All releases the IPUs at once; it makes \
          the restart policy act as Never. None if absent.",
     )
     .wire(WireFormat::OneOf(&["None", "Workers", "All"])),
@@ -101,87 +101,87 @@ pub(in crate::crd) const SPEC: &[Field] = &[
         Object(&[field(
             "ttl",
             Scalar,
-            "How many seconds the session lasts, counted from the launcher running.",
+            "Duration of the session in seconds, from the time the launcher runs.",
         )
         .from(1)
         .required()]),
-        "A session for people: the launcher runs nothing by itself, and the job is over after a while.",
+        "An interactive session: the launcher runs no command, and the job ends after the ttl.",
     ),
     field(
         "launcher",
         Object(LAUNCHER),
-        "A process that starts the work on the workers, as mpirun does. Without one the workers run their own command.",
+        "The process that starts processes on the workers, such as mpirun. Without a launcher the workers run their own command.",
     ),
     field(
         "restartPolicy",
         Object(RESTART_POLICY),
-        "When the job is tried again. Never if absent.",
+        "When the job is restarted. Never if absent.",
     ),
     field("workers", Object(WORKERS), "The processes that use the IPUs.").required(),
     field(
         "suspend",
         Flag,
-        "Whether to hold nothing for now: no processes, no partition, no place in the line.",
+        "Specifies whether the job is suspended: it has no processes, no partition and no queued request.",
     ),
     field(
         "managedBy",
         Text,
-        "Who looks after the job. The operator leaves alone whatever has another value than graphcore.ai/ipu-operator. \
+        "The controller that manages the job. The operator ignores jobs with another value than graphcore.ai/ipu-operator. \
          Cannot be changed.",
     ),
     field(
         "ttlSecondsAfterFinished",
         Scalar,
-        "How many seconds a finished job stays, with what its clean-up policy leaves, IPUs included; then it is deleted. Until somebody \
-         deletes it if absent.",
+        "Seconds for which a finished job is kept, with the resources that its clean-up policy leaves, IPUs included; then it is deleted. \
+         Kept until it is deleted if absent.",
     )
     .from(0),
     field(
         "activeDeadlineSeconds",
         Scalar,
-        "How many seconds the job may run, restarts included; then it is ended as failed. No limit if absent.",
+        "Maximum running time of the job in seconds, restarts included; then it fails. No limit if absent.",
     )
     .from(1),
     field(
         "startDeadlineSeconds",
         Scalar,
-        "How many seconds a partition waits for all of its workers to be ready, and after that for the launcher; then it is \
-         given back and the job waits again. 600 if absent.",
+        "Seconds within which all workers of a partition must be ready, and after that the launcher; otherwise the partition is \
+         released and the job is queued again. 600 if absent.",
     )
     .from(1),
     field(
         "priority",
         Scalar,
-        "Larger is served earlier in the waiting line. 0 if absent.",
+        "Priority in the queue; larger values are served earlier. 0 if absent.",
     )
     .from(i32::MIN),
     field(
         "account",
         Text,
-        "Who is charged, for quotas: at most 63 printable characters without blanks, quotation marks and backslashes. The \
+        "Account that is charged, for quotas: at most 63 printable characters without blanks, quotation marks and backslashes. The \
          namespace if absent.",
     )
     .wire(WireFormat::Token {
-        most: AccountName::MAX_LEN,
+        max: AccountName::MAX_LEN,
     }),
     field(
         "preemptible",
         Flag,
-        "Whether a scheduler may end the job for a more urgent one.",
+        "Specifies whether a scheduler may preempt the job for a more urgent one.",
     ),
     field(
         "reconfigurable",
         Flag,
-        "Whether Poplar may pick devices of any aligned size inside the partition. Not with more than 64 IPUs.",
+        "Specifies whether Poplar may pick devices of any aligned size inside the partition. Not with more than 64 IPUs.",
     ),
     field(
         "allocation",
         Text,
-        "The V-IPU allocation to draw IPUs from: at most 63 printable characters without blanks, quotation marks and \
+        "The V-IPU allocation that provides the IPUs: at most 63 printable characters without blanks, quotation marks and \
          backslashes. The controller chooses if absent.",
     )
     .wire(WireFormat::Token {
-        most: AllocationId::MAX_REQUESTED_LEN,
+        max: AllocationId::MAX_REQUESTED_LEN,
     }),
 ];
 
@@ -189,9 +189,9 @@ const LAUNCHER: &[Field] = &[
     field(
         "command",
         Texts,
-        "Its program and arguments, one item each. Required, but for interactive jobs.",
+        "Program and arguments, one item each. Required except for interactive jobs.",
     ),
-    field("env", Objects(ENV), "Variables of its environment."),
+    field("env", Objects(ENV), "Environment variables of the launcher."),
     field(
         "tcpInterface",
         Text,
@@ -202,8 +202,13 @@ const LAUNCHER: &[Field] = &[
 
 const ENV: &[Field] = &[
     field("name", Text, "The name of the variable.").required(),
-    field("value", Text, "Its value; empty if absent."),
-    field("valueFrom", Any, "Where Kubernetes finds the value.").wire(WireFormat::EnvVarSource),
+    field("value", Text, "The value; empty if absent."),
+    field(
+        "valueFrom",
+        Any,
+        "The source from which Kubernetes gets the value.",
+    )
+    .wire(WireFormat::EnvVarSource),
 ];
 
 const RESTART_POLICY: &[Field] = &[
@@ -217,21 +222,21 @@ const RESTART_POLICY: &[Field] = &[
     field(
         "backOffLimit",
         Scalar,
-        "The most restarts after failure; those after success do not count.",
+        "Maximum number of restarts after failure; those after success do not count.",
     )
     .from(0)
     .presence(FieldPresence::Number(3)),
     field(
         "exitCodes",
         Scalar,
-        "Under ExitCode: the codes that are worth another try, such as 128-255,42. Everything else is permanent. Death by \
+        "Under ExitCode: the codes after which the job is restarted, such as 128-255,42. All others are permanent. Termination by \
          signal n counts as 128 + n. 128-255 if absent.",
     )
     .wire(WireFormat::Pattern(EXIT_CODES)),
     field(
         "backOffSeconds",
         Scalar,
-        "The pause before the first restart; it doubles with each further one, up to six minutes. 10 if absent.",
+        "Back-off in seconds before the first restart; it doubles with each further one, up to six minutes. 10 if absent.",
     )
     .from(0),
 ];
@@ -240,15 +245,15 @@ const WORKERS: &[Field] = &[
     field(
         "replicas",
         Scalar,
-        "Workers of one instance, as older manifests say it. If workersPerJobInstance is given too and they differ, one of \
-         them is 1 and the other counts.",
+        "Workers of one instance in older manifests. If workersPerJobInstance is given too and they differ, one of \
+         them must be 1 and the other takes precedence.",
     )
     .from(1)
     .presence(FieldPresence::Number(1)),
     field(
         "hostNetwork",
         Flag,
-        "Whether workers and launcher are on the network of their host. false keeps them off it; true changes nothing. As the \
+        "Specifies whether workers and launcher use the network of their host. false disables it; true has no effect. As the \
          operator is installed if absent.",
     ),
     field(
@@ -259,8 +264,8 @@ const WORKERS: &[Field] = &[
     field(
         "template",
         Any,
-        "What a worker runs: a Kubernetes Pod template. Its first container is the worker; volumes and mounts are the \
-         launcher's too.",
+        "The pod template of the workers. Its first container is the worker; its volumes and mounts are also the \
+         launcher's.",
     )
     .wire(WireFormat::PodTemplate),
 ];

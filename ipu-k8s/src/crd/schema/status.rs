@@ -1,64 +1,64 @@
-//! The fields of what is recorded of a job: those of `IpuJobStatus`, as the tests hold against it.
+//! The fields of the status: those of `IpuJobStatus`, as the tests verify.
 
 use super::FieldKind::{Any, Flag, Object, Objects, Scalar, Text, Texts};
 use super::{Field, FieldPresence, WireFormat, field};
 
-/// A moment.
-const fn time(name: &'static str, about: &'static str) -> Field {
-    field(name, Text, about).wire(WireFormat::Time)
+/// Creates a timestamp field.
+const fn time(name: &'static str, description: &'static str) -> Field {
+    field(name, Text, description).wire(WireFormat::Time)
 }
 
-/// A count.
-const fn count(name: &'static str, about: &'static str) -> Field {
-    field(name, Scalar, about).from(0)
+/// Creates a count field.
+const fn count(name: &'static str, description: &'static str) -> Field {
+    field(name, Scalar, description).from(0)
 }
 
-/// Seconds, with a fraction.
-const fn seconds(name: &'static str, about: &'static str) -> Field {
-    field(name, Scalar, about).wire(WireFormat::Float)
+/// Creates a field of fractional seconds.
+const fn seconds(name: &'static str, description: &'static str) -> Field {
+    field(name, Scalar, description).wire(WireFormat::Float)
 }
 
-/// What is recorded of a job. Nothing is required, so that a part of it can be written.
+/// Fields of the status. None is required, so that a part of the status can be written.
 pub(in crate::crd) const STATUS: &[Field] = &[
     field(
         "launcherStatus",
         Text,
-        "How far the job is, also if it has no launcher: Pending, Running, Restarting, Suspended, Completed, Failed or \
+        "Phase of the job, even if it has no launcher: Pending, Running, Restarting, Suspended, Completed, Failed or \
          Terminating.",
     )
     .presence(FieldPresence::Text("Pending")),
     count("currentReplicas", "Instances whose partition is active and whose workers exist."),
-    count("desiredReplicas", "Instances that are asked for."),
-    field("lastMessage", Text, "How far the job is, as a sentence, and the exact reason if it waits."),
+    count("desiredReplicas", "Requested instances."),
+    field("lastMessage", Text, "The state of the job as a sentence, and the exact reason if it waits."),
     field(
         "iPUPartitionCreated",
         Flag,
-        "Whether every instance has its partition for the attempt restartCount.",
+        "True if every instance has its partition for the attempt restartCount.",
     ),
     count("restartCount", "Restarts so far, after success and after failure."),
-    time("startTime", "When the operator first took the job up."),
+    time("startTime", "When the operator first reconciled the job."),
     time("completionTime", "When the job finished."),
-    time("lastReconcileTime", "When this was last written."),
+    time("lastReconcileTime", "When the status was last written."),
     field(
         "workersStatus",
         Object(WORKERS_STATUS),
-        "How many worker Kubernetes Pods are in which state.",
+        "Number of worker pods in each state.",
     ),
     field(
         "conditions",
         Objects(CONDITION),
-        "What the job is and was: one entry for each phase that it has reached.",
+        "Current and past phases: one entry for each phase that the job has reached.",
     ),
     field(
         "observedGeneration",
         Scalar,
-        "The metadata.generation that this is the answer to.",
+        "The metadata.generation that this status is based on.",
     )
     .wire(WireFormat::Long),
     field(
         "phase",
         Text,
-        "How far the job is, for machines: the same as launcherStatus, and absent until the operator has looked at the job.",
+        "Phase of the job for programs: equal to launcherStatus, and absent until the operator has reconciled the job.",
     ),
     field(
         "selector",
@@ -69,13 +69,13 @@ pub(in crate::crd) const STATUS: &[Field] = &[
     field(
         "firstFailure",
         Object(FAILURE),
-        "What failed first in the last attempt that failed; it survives the clean-up.",
+        "First failure of the last failed attempt; it is kept after the clean-up.",
     ),
-    field("attempts", Objects(ATTEMPT), "The last attempts that failed, the newest last."),
+    field("attempts", Objects(ATTEMPT), "The last failed attempts, the newest last."),
     field(
         "phaseSeconds",
         Object(PHASE_SECONDS),
-        "Seconds that the job spent in each part of its way to running. They add up to the whole way.",
+        "Seconds that the job spent in each part of its start. They add up to the total start time.",
     ),
     count("restartsAfterFailure", "Restarts that count against restartPolicy.backOffLimit."),
     time(
@@ -89,8 +89,8 @@ pub(in crate::crd) const STATUS: &[Field] = &[
 
 const WORKERS_STATUS: &[Field] = &[
     count("active", "Pending or running."),
-    count("succeeded", "Ended with code 0."),
-    count("failed", "Ended otherwise."),
+    count("succeeded", "Exited with code 0."),
+    count("failed", "Failed in any other way."),
 ];
 
 const CONDITION: &[Field] = &[
@@ -102,7 +102,7 @@ const CONDITION: &[Field] = &[
     field(
         "status",
         Text,
-        "True for the phase that the job is in, False for those that it has left.",
+        "True for the current phase, False for past phases.",
     ),
     field("reason", Text, "IPUJob and the type."),
     field("message", Text, "One sentence."),
@@ -111,18 +111,22 @@ const CONDITION: &[Field] = &[
 ];
 
 const INSTANCE: &[Field] = &[
-    count("index", "Which, from 0."),
+    count("index", "Index of the instance, from 0."),
     field(
         "state",
         Text,
-        "How far it is: Waiting, Preparing, Starting, Running, Releasing, Succeeded, SessionOver or Failed.",
+        "State of the instance: Waiting, Preparing, Starting, Running, Releasing, Succeeded, SessionOver or Failed.",
     ),
-    field("reason", Text, "Why, if it does not run."),
+    field("reason", Text, "Reason why it does not run."),
     field("partition", Text, "The id of its partition."),
-    field("controller", Text, "The V-IPU controller that has it, host:port."),
+    field(
+        "controller",
+        Text,
+        "The V-IPU controller of the partition, host:port.",
+    ),
     field("nodeLabel", Text, "The node label of that controller, key=value."),
     field("workers", Texts, "The names of its workers that exist."),
-    count("attempt", "The attempt that runs or is to run, from 0."),
+    count("attempt", "Current or next attempt, from 0."),
     time(
         "retryTime",
         "When the next attempt may start, while it backs off.",
@@ -130,68 +134,64 @@ const INSTANCE: &[Field] = &[
     count("exitCode", "The exit code of an instance that failed for good."),
     time(
         "runningTime",
-        "Since when all workers of this attempt were seen to run.",
+        "Time since which all workers of this attempt were observed running.",
     ),
     time(
         "launchTime",
-        "Since when the launcher of this attempt was seen to run.",
+        "Time since which the launcher of this attempt was observed running.",
     ),
     field(
         "done",
         Any,
-        "The workers of this attempt that ended with code 0, by their number within the instance.",
+        "The workers of this attempt that exited with code 0, by their index within the instance.",
     )
     .wire(WireFormat::Integers),
     count(
         "givenBack",
-        "How often in a row its partition was given back because nothing could run on it.",
+        "Number of consecutive releases of its partition because its processes could not start.",
     ),
     field(
         "givenBackBecause",
         Object(REASON),
-        "Why its partition was given back the last time, while givenBack is not 0.",
+        "Reason of the last such release, while givenBack is not 0.",
     ),
 ];
 
 const FAILURE: &[Field] = &[
-    count("instance", "Which instance."),
-    count("attempt", "Which attempt."),
+    count("instance", "Index of the instance."),
+    count("attempt", "Number of the attempt."),
     count(
         "worker",
-        "Which worker, by its number within the instance; absent if it was the launcher or the partition.",
+        "Index of the worker within the instance; absent if the launcher or the partition failed.",
     ),
-    field(
-        "name",
-        Text,
-        "The name of what failed: of a Kubernetes Pod, or of a partition.",
-    ),
+    field("name", Text, "Name of the failed pod or partition."),
     field("kind", Text, "Worker, Launcher or Partition."),
-    field("node", Text, "The node that it ran on."),
+    field("node", Text, "The node of the pod."),
     count("exitCode", "Its exit code."),
     count("signal", "The signal that ended it."),
-    field("reason", Text, "What is known of the cause."),
-    time("time", "When."),
+    field("reason", Text, "Known cause of the failure."),
+    time("time", "Time of the failure."),
     field("log", Text, "The end of its log, at most 2 KiB."),
 ];
 
 const ATTEMPT: &[Field] = &[
-    count("instance", "Which instance."),
-    count("attempt", "Which attempt."),
-    field("name", Text, "What failed first."),
-    field("reason", Text, "What is known of the cause."),
-    time("time", "When."),
+    count("instance", "Index of the instance."),
+    count("attempt", "Number of the attempt."),
+    field("name", Text, "Name of the pod or partition that failed first."),
+    field("reason", Text, "Known cause of the failure."),
+    time("time", "Time of the failure."),
 ];
 
 const PHASE_SECONDS: &[Field] = &[
-    seconds("queue", "In the line, until its last partition was granted."),
+    seconds("queue", "In the queue, until its last partition was granted."),
     seconds("partition", "Until its last partition was ready."),
-    seconds("schedule", "Until its last worker was placed on a node."),
-    seconds("start", "Until everything ran."),
+    seconds("schedule", "Until its last worker was scheduled to a node."),
+    seconds("start", "Until all processes ran."),
 ];
 
 const REASON: &[Field] = &[
     field("code", Text, "A stable code, such as NotEnoughFree."),
-    field("numbers", Any, "The numbers of the sentence, by name.").wire(WireFormat::NumberMap),
+    field("numbers", Any, "The numbers in the sentence, by name.").wire(WireFormat::NumberMap),
     field("message", Text, "One sentence."),
 ];
 
@@ -203,28 +203,28 @@ mod tests {
 
     const FULL: &str = include_str!("../../../tests/data/status.json");
 
-    /// The paths of all fields of the table.
-    fn told(path: &str, fields: &[Field], to: &mut Vec<String>) {
+    /// Collects the paths of all fields of the table.
+    fn table_paths(path: &str, fields: &[Field], to: &mut Vec<String>) {
         for field in fields {
             let path = format!("{path}.{}", field.name);
             match field.kind {
-                Object(fields) | Objects(fields) => told(&path, fields, to),
+                Object(fields) | Objects(fields) => table_paths(&path, fields, to),
                 _ => to.push(path),
             }
         }
     }
 
-    /// The paths of everything in `value` that the table does not leave to its kind.
-    fn written(path: &str, value: &Value, all: &[String], to: &mut Vec<String>) {
+    /// Collects the paths of everything in `value` that is not opaque in the table.
+    fn value_paths(path: &str, value: &Value, all: &[String], to: &mut Vec<String>) {
         match value {
             Value::Object(fields) if !all.iter().any(|known| known == path) => {
                 for (name, value) in fields {
-                    written(&format!("{path}.{name}"), value, all, to);
+                    value_paths(&format!("{path}.{name}"), value, all, to);
                 }
             }
             Value::Array(items) if items.iter().all(Value::is_object) => {
                 for item in items {
-                    written(path, item, all, to);
+                    value_paths(path, item, all, to);
                 }
             }
             _ => to.push(path.into()),
@@ -232,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_the_fields_that_a_full_status_has_and_no_others() {
+    fn the_table_has_exactly_the_fields_of_a_full_status() {
         let full: Value = serde_json::from_str(FULL).unwrap();
         let status: IpuJobStatus = serde_json::from_value(full.clone()).unwrap();
-        // The file has every field that there is: nothing stayed as a default.
+        // The file has every field: none has its default.
         let shown = format!("{status:?}");
         for absent in ["None", "[]", "\"\"", ": 0,", ": 0 "] {
             assert!(!shown.contains(absent), "{absent:?} in {shown}");
@@ -243,8 +243,8 @@ mod tests {
         assert_eq!(serde_json::to_value(&status).unwrap(), full);
 
         let (mut table, mut fields) = (Vec::new(), Vec::new());
-        told("", STATUS, &mut table);
-        written("", &full, &table, &mut fields);
+        table_paths("", STATUS, &mut table);
+        value_paths("", &full, &table, &mut fields);
         table.sort();
         fields.sort();
         assert_eq!(fields, table);

@@ -1,6 +1,6 @@
-//! What of a manifest does not fit the table of fields, with its path.
+//! Validation of a manifest against the table of fields, with the path of each violation.
 //!
-//! serde alone would stop at the first mistake and could not say where it is.
+//! serde alone would stop at the first error and could not report its path.
 
 use ipu_core::Violation;
 use serde_json::{Map, Value};
@@ -9,19 +9,20 @@ use super::Field;
 use super::FieldKind::{self, Any, Flag, Object, Objects, Scalar, Text, TextMap, Texts};
 use super::spec::SPEC;
 
-/// The most faults that are told of one manifest: more than anybody reads, and few enough to be compared with one another.
-const MAX_FAULTS: usize = 1000;
+/// Maximum number of violations reported for one manifest: more than a user reads, and few enough to be
+/// compared with one another.
+const MAX_VIOLATIONS: usize = 1000;
 
-/// The longest name, in bytes, that may be one of ours with slips of the fingers.
+/// Maximum length in bytes of an unknown name for which a similar field is suggested.
 const MAX_SUGGESTION_LEN: usize = 64;
 
-/// Takes out of `object`, which stands at `path`, everything that does not fit `fields`, and says what that was. What
-/// is null counts as absent. What is left can be read.
+/// Removes everything from `object` at `path` that does not match `fields`, and adds a violation for each
+/// removal. Null counts as absent. The rest can be deserialized.
 pub(in crate::crd) fn prune(
     object: &mut Map<String, Value>,
     path: &str,
     fields: &[Field],
-    found: &mut Vec<Violation>,
+    violations: &mut Vec<Violation>,
 ) {
     object.retain(|name, value| {
         let path = if path.is_empty() {
@@ -31,10 +32,10 @@ pub(in crate::crd) fn prune(
         };
         match fields.iter().find(|field| field.name == name) {
             Some(_) if value.is_null() => false,
-            Some(field) => fits(value, &path, &field.kind, found),
+            Some(field) => matches_kind(value, &path, &field.kind, violations),
             None => {
-                if found.len() < MAX_FAULTS {
-                    found.push(unknown(&path, name, value, fields));
+                if violations.len() < MAX_VIOLATIONS {
+                    violations.push(unknown_field(&path, name, value, fields));
                 }
                 false
             }
@@ -42,15 +43,15 @@ pub(in crate::crd) fn prune(
     });
 }
 
-/// Whether `value` may stay: not if it is of another kind, which is a violation.
-fn fits(value: &mut Value, path: &str, kind: &FieldKind, found: &mut Vec<Violation>) -> bool {
+/// Returns whether `value` matches `kind`; adds a violation otherwise.
+fn matches_kind(value: &mut Value, path: &str, kind: &FieldKind, violations: &mut Vec<Violation>) -> bool {
     let (expected, fix) = match (kind, &mut *value) {
         (Scalar, Value::Number(_) | Value::String(_))
         | (Text, Value::String(_))
         | (Flag, Value::Bool(_))
         | (Any, Value::Object(_)) => return true,
         (Object(fields), Value::Object(object)) => {
-            prune(object, path, fields, found);
+            prune(object, path, fields, violations);
             return true;
         }
         (Objects(fields), Value::Array(items)) => {
@@ -58,36 +59,36 @@ fn fits(value: &mut Value, path: &str, kind: &FieldKind, found: &mut Vec<Violati
             items.retain_mut(|item| {
                 let path = format!("{path}[{index}]");
                 index += 1;
-                // A list without known fields is Kubernetes' own.
+                // A list without known fields has items that Kubernetes defines.
                 let kind = if fields.is_empty() { Any } else { Object(fields) };
-                fits(item, &path, &kind, found)
+                matches_kind(item, &path, &kind, violations)
             });
             return true;
         }
         (Texts, Value::Array(items)) => {
             let mut all = true;
             for (index, item) in items.iter_mut().enumerate() {
-                all &= fits(item, &format!("{path}[{index}]"), &Text, found);
+                all &= matches_kind(item, &format!("{path}[{index}]"), &Text, violations);
             }
             return all;
         }
         (TextMap, Value::Object(items)) => {
-            items.retain(|name, item| fits(item, &format!("{path}.{name}"), &Text, found));
+            items.retain(|name, item| matches_kind(item, &format!("{path}.{name}"), &Text, violations));
             return true;
         }
-        (Text, Value::Number(_) | Value::Bool(_)) => ("a text", "put it in quotes"),
+        (Text, Value::Number(_) | Value::Bool(_)) => ("a string", "put it in quotes"),
         (Scalar, _) => ("a number, or a number in quotes", "write the number alone"),
-        (Text, _) => ("a text", "write it in quotes"),
+        (Text, _) => ("a string", "write it in quotes"),
         (Flag, _) => ("true or false", "write true or false without quotes"),
         (Texts, _) => (
-            "a list of texts",
+            "a list of strings",
             "write one list item for each, in quotes if it is a number",
         ),
-        (TextMap, _) => ("texts by name", "write name: text"),
+        (TextMap, _) => ("strings by name", "write name: text"),
         (Object(_) | Any, _) => ("an object", "write its fields below it, indented"),
         (Objects(_), _) => ("a list of objects", "write one list item for each"),
     };
-    if found.len() >= MAX_FAULTS {
+    if violations.len() >= MAX_VIOLATIONS {
         return false;
     }
     // The value of a variable may be a secret.
@@ -96,7 +97,7 @@ fn fits(value: &mut Value, path: &str, kind: &FieldKind, found: &mut Vec<Violati
     } else {
         value.to_string()
     };
-    found.push(Violation::new(
+    violations.push(Violation::new(
         path,
         Some(&shown),
         format!("must be {expected}"),
@@ -105,12 +106,12 @@ fn fits(value: &mut Value, path: &str, kind: &FieldKind, found: &mut Vec<Violati
     false
 }
 
-fn unknown(path: &str, name: &str, value: &Value, fields: &[Field]) -> Violation {
-    let fix = match nearest(name, fields).or_else(|| elsewhere(name)) {
+fn unknown_field(path: &str, name: &str, value: &Value, fields: &[Field]) -> Violation {
+    let fix = match find_similar(name, fields).or_else(|| find_elsewhere(name)) {
         Some(known) => format!("did you mean {known}?"),
         None => {
             let known: Vec<_> = fields.iter().map(|field| field.name).collect();
-            format!("remove it; known here are {}", known.join(", "))
+            format!("remove it; the known fields are {}", known.join(", "))
         }
     };
     let shown = match value {
@@ -118,27 +119,27 @@ fn unknown(path: &str, name: &str, value: &Value, fields: &[Field]) -> Violation
         Value::Object(_) => "{…}".into(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
     };
-    Violation::new(path, Some(&shown), "is no field of an IPUJob", fix)
+    Violation::new(path, Some(&shown), "is not a field of an IPUJob", fix)
 }
 
-/// The field here that `name` was probably meant to be: equal but for case, or a few slips of the fingers away.
-fn nearest(name: &str, fields: &[Field]) -> Option<String> {
-    let same = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name));
-    let close = || {
+/// Returns the field that `name` probably stands for: it differs only in case, or by a few typos.
+fn find_similar(name: &str, fields: &[Field]) -> Option<String> {
+    let same_name = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name));
+    let similar = || {
         if name.len() > MAX_SUGGESTION_LEN {
             return None;
         }
-        let slips = fields
+        let edits = fields
             .iter()
             .map(|field| (strsim::damerau_levenshtein(field.name, name), field));
-        let (slips, field) = slips.min_by_key(|(slips, _)| *slips)?;
-        (slips <= 1.max(name.chars().count() / 4)).then_some(field)
+        let (edits, field) = edits.min_by_key(|(edits, _)| *edits)?;
+        (edits <= 1.max(name.chars().count() / 4)).then_some(field)
     };
-    same.or_else(close).map(|field| field.name.to_owned())
+    same_name.or_else(similar).map(|field| field.name.to_owned())
 }
 
-/// The path of the field of that very name somewhere else in `spec`.
-fn elsewhere(name: &str) -> Option<String> {
+/// Returns the path of a field of the same name elsewhere in `spec`.
+fn find_elsewhere(name: &str) -> Option<String> {
     fn find(name: &str, path: &str, fields: &[Field]) -> Option<String> {
         fields.iter().find_map(|field| {
             let path = format!("{path}.{}", field.name);

@@ -1,4 +1,4 @@
-//! What may be written, and what is kept free.
+//! Tests of the size limits and reserves.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn put(entry: Entry) -> Change {
     Change::Put(Arc::new(entry))
 }
 
-/// A ConfigMap for `MOST` bytes.
+/// A ConfigMap with `MAX_BYTES` bytes.
 struct SmallConfigMap(Content);
 
 const MAX_BYTES: usize = 50_000;
@@ -56,12 +56,12 @@ const MAX_BYTES: usize = 50_000;
 impl SmallConfigMap {
     fn write(&mut self, change: Change) -> Result<(), ConfigMapFull> {
         let content = self.0.after(&[change]);
-        content.check_room(&self.0, MAX_BYTES)?;
+        content.check_capacity(&self.0, MAX_BYTES)?;
         self.0 = content;
         Ok(())
     }
 
-    /// Writes what `make` makes of 0, 1, … until the ledger is full; how many that were, and what was said then.
+    /// Writes `make(0)`, `make(1)`, … until the ledger is full. Returns their number and the error message.
     fn fill(&mut self, make: impl Fn(usize) -> Change) -> (usize, String) {
         let refused = (0..).find_map(|number| Some((number, self.write(make(number)).err()?.0)));
         refused.unwrap()
@@ -79,12 +79,15 @@ fn cordon(number: usize) -> Change {
 }
 
 #[test]
-fn everything_is_granted_and_released_beside_any_number_of_cordons() {
+fn every_queued_request_can_be_granted_and_released_beside_any_number_of_cordons() {
     let mut map = SmallConfigMap(Content::default());
     let (count, _) = map.fill(|number| put(entry("a", number)));
-    let (cordons, said) = map.fill(cordon);
+    let (cordons, message) = map.fill(cordon);
     assert!(count > 100 && cordons > 0, "{count}, {cordons}");
-    assert!(said.contains("new requests and cordons are refused"), "{said}");
+    assert!(
+        message.contains("new requests and cordons are refused"),
+        "{message}"
+    );
     let fence = Timestamp::from_millis(1_795_000_030_000);
     let create = EntryState::Intent {
         operation: Operation::Create,
@@ -103,22 +106,22 @@ fn everything_is_granted_and_released_beside_any_number_of_cordons() {
 }
 
 #[test]
-fn a_ledger_that_is_full_says_which_namespace_has_most_of_it() {
+fn a_full_ledger_reports_the_largest_namespace() {
     let mut map = SmallConfigMap(Content::default());
     map.write(put(entry("b", 0))).unwrap();
-    let (count, said) = map.fill(|number| put(entry("team-a", number)));
-    let expected = format!("; namespace team-a has most of them: {count} entries, ");
-    assert!(said.contains(&expected), "{said}");
+    let (count, message) = map.fill(|number| put(entry("team-a", number)));
+    let expected = format!("; namespace team-a has the most: {count} entries, ");
+    assert!(message.contains(&expected), "{message}");
 }
 
 #[test]
-fn a_queued_request_that_says_more_needs_room_as_a_new_one_does() {
+fn a_queued_request_that_grows_needs_capacity_like_a_new_one() {
     let mut map = SmallConfigMap(Content::default());
     map.fill(|number| put(entry("a", number)));
     let mut longer = entry("a", 0);
     longer.account = Some("x".repeat(63));
     assert!(map.write(put(longer)).is_err());
-    // That others passed it is not its doing.
+    // Being overtaken is not a change by its owner.
     let mut passed = entry("a", 0);
     passed.overtaken = 16;
     map.write(put(passed)).unwrap();
@@ -157,7 +160,7 @@ fn ten_namespaces_fill_the_ledger_and_one_does_not() {
 
 proptest! {
     #[test]
-    fn a_queued_entry_takes_no_more_bytes_than_are_counted_for_it(
+    fn a_queued_entry_takes_no_more_bytes_than_its_record_bytes(
         kind in "[!-~]{1,63}", names in "[!-.0-~]{1,253}", uid in "[\"\\\\a]{1,253}", account in proptest::option::of(".{0,300}"),
         allocation in proptest::option::of("[!-~]{1,253}"), pin in proptest::option::of("[!-~]{1,253}"), holder in ".{0,80}",
         numbers in (any::<u32>(), any::<u32>(), any::<i32>(), 0_u32..=16), runtime in proptest::option::of(any::<u64>()),
@@ -182,7 +185,7 @@ proptest! {
 }
 
 #[test]
-fn an_cordon_has_a_key_of_its_own_and_comes_back_until_it_is_lifted() {
+fn a_cordon_has_its_own_key_and_is_stored_until_it_is_lifted() {
     let cordon = Cordon::new(
         "maintenance".parse().unwrap(),
         "pod001:8090".parse().unwrap(),
@@ -192,14 +195,14 @@ fn an_cordon_has_a_key_of_its_own_and_comes_back_until_it_is_lifted() {
     );
     let change = Change::Cordon(Arc::new(cordon.clone()));
     let content = Content::default().after(&[change]);
-    let texts = content.kept.iter();
+    let texts = content.records.iter();
     let data: BTreeMap<String, String> = texts
-        .map(|(key, kept)| (key.to_string(), kept.text.to_string()))
+        .map(|(key, record)| (key.to_string(), record.text.to_string()))
         .collect();
     let read = Content::read(data.clone(), None).unwrap();
     assert_eq!(read.cordons().first(), Some(&cordon));
     assert_eq!(read.entries(), []);
-    assert!(read.after(&[Change::Lift(cordon.id)]).kept.is_empty());
+    assert!(read.after(&[Change::Lift(cordon.id)]).records.is_empty());
 
     let moved = BTreeMap::from([(".xother".to_owned(), data[".xmaintenance"].clone())]);
     let error = Content::read(moved, None).unwrap_err();

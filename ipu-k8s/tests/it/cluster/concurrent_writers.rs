@@ -1,4 +1,4 @@
-//! Two processes on one ledger.
+//! Tests of two processes on one ledger.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use tokio::task::JoinSet;
 use super::fixtures::{entry, id, ledger, owner, put, request};
 use super::store;
 
-/// How many jobs there are, half of them at each process.
+/// Number of jobs, half of them at each process.
 const JOBS: usize = 128;
 
-/// How many tasks write without a ledger that bundles their writes, and how often.
+/// Number of concurrent writers without a ledger that batches their writes, and of writes each.
 const WRITERS: usize = 16;
 const WRITES: u32 = 8;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_jobs_at_two_processes_lose_no_update_and_hold_nothing_twice() {
-    let name = "a_hundred_jobs_at_two_processes_lose_no_update_and_hold_nothing_twice";
+async fn a_hundred_jobs_at_two_processes_lose_no_update_and_hold_no_partition_twice() {
+    let name = "a_hundred_jobs_at_two_processes_lose_no_update_and_hold_no_partition_twice";
     let Some(cluster) = shared(name) else {
         return;
     };
@@ -44,11 +44,11 @@ async fn a_hundred_jobs_at_two_processes_lose_no_update_and_hold_nothing_twice()
             let name = format!("job{number}");
             let request = request(&name, 4);
             one.ensure_active(request, &mut |_| {}).await.unwrap();
-            // Panics if somebody else has it, or had it without a reset.
+            // Panics if another job uses the partition, or used it without a reset.
             controller.use_it(&id(&name));
             tokio::task::yield_now().await;
             controller.leave(&id(&name));
-            // Whoever asks the other process finds what the first one wrote.
+            // The other process reads what the first one wrote.
             loop {
                 match other.release(&id(&name), &owner(&name), None).await.unwrap() {
                     Released::InProgress { .. } => {}
@@ -67,8 +67,8 @@ async fn a_hundred_jobs_at_two_processes_lose_no_update_and_hold_nothing_twice()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_counts_by_compare_and_swap_counts_right() {
-    let Some(cluster) = shared("whoever_counts_by_compare_and_swap_counts_right") else {
+async fn concurrent_compare_and_swap_increments_are_all_counted() {
+    let Some(cluster) = shared("concurrent_compare_and_swap_increments_are_all_counted") else {
         return;
     };
     let stores = [

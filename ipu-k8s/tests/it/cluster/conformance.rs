@@ -1,4 +1,4 @@
-//! The store keeps the contract of a store, and leaves alone what is not its own.
+//! The store fulfils the contract of a store, and does not modify foreign objects.
 
 use ipu_core::EntryState;
 use ipu_k8s::store::ConfigMapStore;
@@ -10,25 +10,26 @@ use super::fixtures::{entry, id, put};
 use super::{config, config_of, options, store};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ledger_in_a_config_map_keeps_the_contract_of_a_store() {
-    let Some(cluster) = shared("a_ledger_in_a_config_map_keeps_the_contract_of_a_store") else {
+async fn a_config_map_store_fulfils_the_store_contract() {
+    let Some(cluster) = shared("a_config_map_store_fulfils_the_store_contract") else {
         return;
     };
     let config = config(cluster).await;
-    let report =
-        ledger_store_suite(async |home| ConfigMapStore::new(config.clone(), options(home.name())).unwrap())
-            .await;
+    let report = ledger_store_suite(async |location| {
+        ConfigMapStore::new(config.clone(), options(location.name())).unwrap()
+    })
+    .await;
     assert_eq!(report.skipped, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_config_map_that_is_soon_full_keeps_the_contract_too() {
-    let Some(cluster) = shared("a_config_map_that_is_soon_full_keeps_the_contract_too") else {
+async fn an_almost_full_config_map_store_fulfils_the_store_contract() {
+    let Some(cluster) = shared("an_almost_full_config_map_store_fulfils_the_store_contract") else {
         return;
     };
     let config = config(cluster).await;
-    ledger_store_suite(async |home| {
-        let mut options = options(home.name());
+    ledger_store_suite(async |location| {
+        let mut options = options(location.name());
         options.max_bytes = 100_000;
         ConfigMapStore::new(config.clone(), options).unwrap()
     })
@@ -36,8 +37,10 @@ async fn a_config_map_that_is_soon_full_keeps_the_contract_too() {
 }
 
 #[tokio::test]
-async fn what_is_kept_free_lets_everybody_in_the_line_be_served_and_released() {
-    let Some(cluster) = shared("what_is_kept_free_lets_everybody_in_the_line_be_served_and_released") else {
+async fn the_reserve_of_a_full_config_map_suffices_to_activate_and_release_all_queued_requests() {
+    let Some(cluster) =
+        shared("the_reserve_of_a_full_config_map_suffices_to_activate_and_release_all_queued_requests")
+    else {
         return;
     };
     let mut options = options("soon-full");
@@ -72,16 +75,16 @@ async fn what_is_kept_free_lets_everybody_in_the_line_be_served_and_released() {
             revision = store.commit(&revision, &[put(entry)]).await.unwrap();
         }
     }
-    let gone: Vec<_> = (0..count)
+    let removals: Vec<_> = (0..count)
         .map(|number| Change::Remove(id(&format!("job{number}"))))
         .collect();
-    revision = store.commit(&revision, &gone).await.unwrap();
+    revision = store.commit(&revision, &removals).await.unwrap();
     store.commit(&revision, &[put(entry("again"))]).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_config_map_of_another_program_is_refused_and_left_as_it_is() {
-    let Some(cluster) = shared("a_config_map_of_another_program_is_refused_and_left_as_it_is") else {
+async fn a_foreign_config_map_is_rejected_and_not_modified() {
+    let Some(cluster) = shared("a_foreign_config_map_is_rejected_and_not_modified") else {
         return;
     };
     cluster
@@ -97,7 +100,10 @@ async fn a_config_map_of_another_program_is_refused_and_left_as_it_is() {
         .unwrap();
     let error = store(cluster, "others").await.load(None).await.unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
-    assert!(error.to_string().contains("another program made it"), "{error}");
+    assert!(
+        error.to_string().contains("another program created it"),
+        "{error}"
+    );
     let after = cluster
         .kubectl(&["get", "configmap", "others", "-o", "yaml"])
         .unwrap();
@@ -105,8 +111,8 @@ async fn a_config_map_of_another_program_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_empty_config_map_that_somebody_prepared_becomes_a_ledger_and_keeps_its_labels() {
-    let name = "an_empty_config_map_that_somebody_prepared_becomes_a_ledger_and_keeps_its_labels";
+async fn an_empty_existing_config_map_becomes_a_ledger_and_keeps_its_labels() {
+    let name = "an_empty_existing_config_map_becomes_a_ledger_and_keeps_its_labels";
     let Some(cluster) = shared(name) else {
         return;
     };
@@ -131,8 +137,8 @@ async fn an_empty_config_map_that_somebody_prepared_becomes_a_ledger_and_keeps_i
 }
 
 #[tokio::test]
-async fn what_a_newer_build_wrote_is_refused_before_anything_is_written() {
-    let Some(cluster) = shared("what_a_newer_build_wrote_is_refused_before_anything_is_written") else {
+async fn records_of_a_newer_build_are_rejected_before_any_write() {
+    let Some(cluster) = shared("records_of_a_newer_build_are_rejected_before_any_write") else {
         return;
     };
     let store = store(cluster, "newer").await;
@@ -149,8 +155,8 @@ async fn what_a_newer_build_wrote_is_refused_before_anything_is_written() {
 }
 
 #[tokio::test]
-async fn odd_ids_are_keys_too() {
-    let Some(cluster) = shared("odd_ids_are_keys_too") else {
+async fn unusual_ids_are_valid_keys() {
+    let Some(cluster) = shared("unusual_ids_are_valid_keys") else {
         return;
     };
     let store = store(cluster, "odd").await;
@@ -175,13 +181,16 @@ async fn odd_ids_are_keys_too() {
 }
 
 #[tokio::test]
-async fn whoever_may_not_read_is_told_what_the_api_server_says() {
-    let Some(cluster) = shared("whoever_may_not_read_is_told_what_the_api_server_says") else {
+async fn a_forbidden_read_reports_the_message_of_the_api_server() {
+    let Some(cluster) = shared("a_forbidden_read_reports_the_message_of_the_api_server") else {
         return;
     };
-    let config = config_of(&cluster.user("nobody", &[]).unwrap()).await;
+    let config = config_of(&cluster.user("unprivileged", &[]).unwrap()).await;
     let store = ConfigMapStore::new(config, options("secret")).unwrap();
     let error = store.load(None).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-    assert!(error.to_string().contains("\"nobody\" cannot get"), "{error}");
+    assert!(
+        error.to_string().contains("\"unprivileged\" cannot get"),
+        "{error}"
+    );
 }

@@ -7,7 +7,7 @@ use ipu_test_cluster::{Cluster, private, shared};
 
 use super::config;
 
-/// What is told next; long before this a broken watch would have been noticed.
+/// Returns the next change; the timeout is much longer than the detection of a broken watch.
 async fn next(watch: &mut ControllersWatch) -> ControllersText {
     tokio::time::timeout(Duration::from_secs(120), watch.next())
         .await
@@ -26,8 +26,8 @@ fn edit(cluster: &Cluster, name: &str, list: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_edit_of_the_list_is_told_and_a_missing_one_is_not_an_empty_one() {
-    let name = "every_edit_of_the_list_is_told_and_a_missing_one_is_not_an_empty_one";
+async fn every_edit_of_the_list_is_reported_and_a_missing_list_differs_from_an_empty_one() {
+    let name = "every_edit_of_the_list_is_reported_and_a_missing_list_differs_from_an_empty_one";
     let Some(cluster) = shared(name) else {
         return;
     };
@@ -52,7 +52,7 @@ async fn every_edit_of_the_list_is_told_and_a_missing_one_is_not_an_empty_one() 
         edit(cluster, "edited", text);
         assert_eq!(next(&mut watch).await, list(text));
     }
-    // What is not about the list is not told.
+    // Other changes of the ConfigMap are not reported.
     cluster.kubectl(&["label", "configmap", "edited", "a=b"]).unwrap();
     edit(cluster, "edited", "pod003:8090");
     assert_eq!(next(&mut watch).await, list("pod003:8090"));
@@ -61,8 +61,8 @@ async fn every_edit_of_the_list_is_told_and_a_missing_one_is_not_an_empty_one() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_after_the_api_server_was_killed_is_told_too() {
-    let Some(mut cluster) = private("an_edit_after_the_api_server_was_killed_is_told_too") else {
+async fn an_edit_after_the_api_server_was_killed_is_reported_too() {
+    let Some(mut cluster) = private("an_edit_after_the_api_server_was_killed_is_reported_too") else {
         return;
     };
     cluster

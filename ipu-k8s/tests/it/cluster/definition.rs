@@ -1,4 +1,5 @@
-//! The definition of the IPUJob on a real API server: what it takes, what it refuses with which words, what it shows.
+//! The CRD of the IPUJob on a real API server: accepted and rejected objects, error messages, and output of
+//! kubectl.
 
 mod names;
 mod stored;
@@ -12,19 +13,19 @@ use serde_json::{Value, json};
 
 use super::install;
 
-/// What kubectl keeps of an applied object, at most.
-const LARGEST_ANNOTATION: usize = 262_144;
+/// Maximum size of kubectl's last-applied annotation, in bytes.
+const MAX_ANNOTATION_BYTES: usize = 262_144;
 
-/// Every field of a status.
+/// A status with every field.
 const STATUS: &str = include_str!("../../data/status.json");
 
-/// A namespace of the test's own on a cluster that knows IPUJobs.
-struct Place {
+/// Namespace of one test on a cluster with the CRD.
+struct CrdFixture {
     cluster: &'static Cluster,
     namespace: &'static str,
 }
 
-impl Place {
+impl CrdFixture {
     fn new(test: &str, namespace: &'static str) -> Option<Self> {
         let cluster = shared(test)?;
         install(cluster);
@@ -32,23 +33,25 @@ impl Place {
         Some(Self { cluster, namespace })
     }
 
-    fn try_kubectl(&self, words: &[&str]) -> Result<String, String> {
-        let words = [&["--namespace", self.namespace], words].concat();
-        self.cluster.kubectl(&words).map_err(|error| error.to_string())
+    fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
+        let arguments = [&["--namespace", self.namespace], arguments].concat();
+        self.cluster
+            .kubectl(&arguments)
+            .map_err(|error| error.to_string())
     }
 
-    fn kubectl(&self, words: &[&str]) -> String {
-        self.try_kubectl(words).unwrap()
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        self.try_kubectl(arguments).unwrap()
     }
 
-    /// Applies `text` as strictly as kubectl can.
+    /// Applies `text` with strict validation.
     fn try_apply(&self, text: &str) -> Result<String, String> {
         let file = self.cluster.directory().join(format!("{}.yaml", self.namespace));
         fs::write(&file, text).map_err(|error| error.to_string())?;
         self.try_kubectl(&["apply", "--validate=strict", "-f", file.to_str().unwrap()])
     }
 
-    /// A job called `job` with this in its `spec`, beside workers.
+    /// Applies a job called `job` with these fields in its `spec`, and a worker template.
     fn try_job(&self, spec: &Value) -> Result<String, String> {
         let mut spec = spec.clone();
         let containers = json!([{"name": "main", "image": "x", "command": ["./train.sh"]}]);
@@ -62,40 +65,40 @@ impl Place {
         self.try_apply(&job.to_string())
     }
 
-    /// The job called `job`.
+    /// Returns the job called `job`.
     fn job(&self) -> Value {
         serde_json::from_str(&self.kubectl(&["get", "ipujob", "job", "-o", "json"])).unwrap()
     }
 
     fn patch(&self, subresource: &str, patch: &Value) -> Result<String, String> {
         let patch = patch.to_string();
-        let mut words = vec!["patch", "ipujob", "job", "--type=merge", "-p", &patch];
+        let mut arguments = vec!["patch", "ipujob", "job", "--type=merge", "-p", &patch];
         if !subresource.is_empty() {
-            words.extend(["--subresource", subresource]);
+            arguments.extend(["--subresource", subresource]);
         }
-        self.try_kubectl(&words)
+        self.try_kubectl(&arguments)
     }
 }
 
-/// That `done` was refused, with these words.
+/// Checks that a request was rejected with `message`.
 #[track_caller]
-fn refused(done: Result<String, String>, words: &str) {
-    let error = done.expect_err(words);
-    assert!(error.contains(words), "not {words:?} but {error}");
+fn assert_rejected(result: Result<String, String>, message: &str) {
+    let error = result.expect_err(message);
+    assert!(error.contains(message), "expected {message:?}, got {error}");
 }
 
 #[test]
 fn kubectl_applies_the_definition_and_every_ipujob_of_the_seeds_strictly_and_unchanged() {
     let name = "kubectl_applies_the_definition_and_every_ipujob_of_the_seeds_strictly_and_unchanged";
-    let Some(place) = Place::new(name, "seeds") else {
+    let Some(fixture) = CrdFixture::new(name, "seeds") else {
         return;
     };
-    let definition = place.kubectl(&["get", "crd", "ipujobs.graphcore.ai", "-o", "json"]);
+    let definition = fixture.kubectl(&["get", "crd", "ipujobs.graphcore.ai", "-o", "json"]);
     let definition: Value = serde_json::from_str(&definition).unwrap();
     let annotations = &definition["metadata"]["annotations"];
     let applied = annotations["kubectl.kubernetes.io/last-applied-configuration"].as_str();
-    // Half of it is left for what Kubernetes will add to its Pods.
-    assert!(applied.unwrap().len() < LARGEST_ANNOTATION / 2);
+    // Half of the space is reserved for future Pod fields of Kubernetes.
+    assert!(applied.unwrap().len() < MAX_ANNOTATION_BYTES / 2);
 
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/seeds");
     let mut applied = 0;
@@ -106,26 +109,26 @@ fn kubectl_applies_the_definition_and_every_ipujob_of_the_seeds_strictly_and_unc
                 continue;
             }
             let text = document.replace("namespace: default", "namespace: seeds");
-            place.try_apply(&text).unwrap();
-            // Everything that was written is still there.
-            let kept = place.kubectl(&["get", "ipujob", "-o", "json"]);
+            fixture.try_apply(&text).unwrap();
+            // All written fields are kept.
+            let kept = fixture.kubectl(&["get", "ipujob", "-o", "json"]);
             let kept: Value = serde_json::from_str(&kept).unwrap();
             let job = &kept["items"][0];
             let annotations = &job["metadata"]["annotations"];
-            let given = annotations["kubectl.kubernetes.io/last-applied-configuration"].as_str();
-            let given: Value = serde_json::from_str(given.unwrap()).unwrap();
+            let last_applied = annotations["kubectl.kubernetes.io/last-applied-configuration"].as_str();
+            let last_applied: Value = serde_json::from_str(last_applied.unwrap()).unwrap();
             assert!(
-                contains(&job["spec"], &given["spec"]),
-                "{job:#} lacks something of {given:#}"
+                contains(&job["spec"], &last_applied["spec"]),
+                "{job:#} lacks something of {last_applied:#}"
             );
-            place.kubectl(&["delete", "ipujob", "--all"]);
+            fixture.kubectl(&["delete", "ipujob", "--all"]);
             applied += 1;
         }
     }
     assert_eq!(applied, 8);
 }
 
-/// Whether `whole` has everything that `part` has.
+/// Returns whether `whole` contains everything in `part`.
 fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => part
@@ -139,15 +142,15 @@ fn contains(whole: &Value, part: &Value) -> bool {
 }
 
 #[test]
-fn kubectl_shows_the_documented_columns_explains_the_fields_and_lists_jobs_with_all() {
-    let name = "kubectl_shows_the_documented_columns_explains_the_fields_and_lists_jobs_with_all";
-    let Some(place) = Place::new(name, "columns") else {
+fn kubectl_prints_the_documented_columns_explains_fields_and_lists_jobs_with_all() {
+    let name = "kubectl_prints_the_documented_columns_explains_fields_and_lists_jobs_with_all";
+    let Some(fixture) = CrdFixture::new(name, "columns") else {
         return;
     };
-    place.try_job(&json!({"ipusPerJobInstance": 4})).unwrap();
+    fixture.try_job(&json!({"ipusPerJobInstance": 4})).unwrap();
     let status = json!({"status": {"currentReplicas": 0, "desiredReplicas": 1, "lastMessage": "partition not ready yet!"}});
-    place.patch("status", &status).unwrap();
-    let table = place.kubectl(&["get", "ipujobs"]);
+    fixture.patch("status", &status).unwrap();
+    let table = fixture.kubectl(&["get", "ipujobs"]);
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split("  ").collect()).collect();
     let cells = |line: usize| -> Vec<&str> {
         let cells = lines[line].iter().map(|cell| cell.trim());
@@ -157,50 +160,50 @@ fn kubectl_shows_the_documented_columns_explains_the_fields_and_lists_jobs_with_
         cells(0),
         ["NAME", "STATUS", "CURRENT", "DESIRED", "LASTMESSAGE", "AGE"]
     );
-    // A status that says nothing of it is that of a job that waits.
+    // A status without a phase is shown as Pending.
     assert_eq!(
         cells(1)[..5],
         ["job", "Pending", "0", "1", "partition not ready yet!"]
     );
-    for words in [["get", "all"], ["get", "ipuj"]] {
+    for arguments in [["get", "all"], ["get", "ipuj"]] {
         assert!(
-            place.kubectl(&words).contains("partition not ready yet!"),
-            "{words:?}"
+            fixture.kubectl(&arguments).contains("partition not ready yet!"),
+            "{arguments:?}"
         );
     }
-    let explained = place.kubectl(&["explain", "ipujob.spec.restartPolicy.exitCodes"]);
+    let explained = fixture.kubectl(&["explain", "ipujob.spec.restartPolicy.exitCodes"]);
     assert!(explained.contains("worth another try"), "{explained}");
 }
 
 #[test]
-fn what_a_job_leaves_out_has_the_documented_defaults_and_numbers_may_stand_in_quotes() {
-    let name = "what_a_job_leaves_out_has_the_documented_defaults_and_numbers_may_stand_in_quotes";
-    let Some(place) = Place::new(name, "defaults") else {
+fn omitted_fields_have_the_documented_defaults_and_numbers_may_be_quoted() {
+    let name = "omitted_fields_have_the_documented_defaults_and_numbers_may_be_quoted";
+    let Some(fixture) = CrdFixture::new(name, "defaults") else {
         return;
     };
-    place
+    fixture
         .try_job(&json!({"ipusPerJobInstance": "4", "restartPolicy": {"type": "OnFailure"}, "workersPerJobInstance": 2}))
         .unwrap();
-    let spec = &place.job()["spec"];
+    let spec = &fixture.job()["spec"];
     assert_eq!(spec["jobInstances"], 1);
     assert_eq!(spec["ipusPerJobInstance"], "4");
     assert_eq!(spec["workersPerJobInstance"], 2);
     assert_eq!(spec["workers"]["replicas"], 1);
     assert_eq!(spec["restartPolicy"]["backOffLimit"], 3);
-    // In quotes or bare is the same number.
+    // Quoted and bare numbers are equal.
     let patch = json!({"spec": {"ipusPerJobInstance": 4, "workersPerJobInstance": "2"}});
-    place.patch("", &patch).unwrap();
-    // A port without a protocol is one of TCP, as in a Kubernetes Pod.
+    fixture.patch("", &patch).unwrap();
+    // The default protocol of a port is TCP, as in a Pod.
     let patch = r#"[{"op": "add", "path": "/spec/workers/template/spec/containers/0/ports", "value": [{"containerPort": 80}]}]"#;
-    place.kubectl(&["patch", "ipujob", "job", "--type=json", "-p", patch]);
-    let template = &place.job()["spec"]["workers"]["template"];
+    fixture.kubectl(&["patch", "ipujob", "job", "--type=json", "-p", patch]);
+    let template = &fixture.job()["spec"]["workers"]["template"];
     assert_eq!(template["spec"]["containers"][0]["ports"][0]["protocol"], "TCP");
 }
 
 #[test]
-fn what_cannot_run_is_refused_by_the_api_server_with_field_value_rule_and_fix() {
-    let name = "what_cannot_run_is_refused_by_the_api_server_with_field_value_rule_and_fix";
-    let Some(place) = Place::new(name, "refused") else {
+fn an_invalid_job_is_rejected_by_the_api_server_with_field_value_rule_and_fix() {
+    let name = "an_invalid_job_is_rejected_by_the_api_server_with_field_value_rule_and_fix";
+    let Some(fixture) = CrdFixture::new(name, "refused") else {
         return;
     };
     let cases = [
@@ -289,61 +292,62 @@ fn what_cannot_run_is_refused_by_the_api_server_with_field_value_rule_and_fix() 
             "unknown field \"spec.colour\"",
         ),
     ];
-    for (spec, words) in cases {
-        refused(place.try_job(&spec), words);
+    for (spec, message) in cases {
+        assert_rejected(fixture.try_job(&spec), message);
     }
-    // Everything that is wrong at once.
+    // All errors are reported at once.
     let spec = json!({"ipusPerJobInstance": 128, "workersPerJobInstance": 3, "reconfigurable": true, "launcher": {"command": []}});
-    for words in [
+    for message in [
         "use a power of two up to these IPUs. spec.reconfigurable = true: a partition of more",
         "or ask for fewer IPUs. spec.launcher.command is absent or empty",
     ] {
-        refused(place.try_job(&spec), words);
+        assert_rejected(fixture.try_job(&spec), message);
     }
-    place
+    fixture
         .try_job(&json!({"ipusPerJobInstance": 8, "workerPerJobInstance": "8", "workers": {"replicas": 1}}))
         .unwrap();
 }
 
 #[test]
-fn scaling_goes_by_the_scale_subresource_tells_what_runs_and_evades_no_rule() {
-    let name = "scaling_goes_by_the_scale_subresource_tells_what_runs_and_evades_no_rule";
-    let Some(place) = Place::new(name, "scaling") else {
+fn scaling_uses_the_scale_subresource_reports_replicas_and_is_validated() {
+    let name = "scaling_uses_the_scale_subresource_reports_replicas_and_is_validated";
+    let Some(fixture) = CrdFixture::new(name, "scaling") else {
         return;
     };
-    place
+    fixture
         .try_job(&json!({"ipusPerJobInstance": 4, "workersPerJobInstance": 4}))
         .unwrap();
     let status =
         json!({"status": {"currentReplicas": 1, "desiredReplicas": 2, "selector": "graphcore.ai/job=job"}});
-    place.patch("status", &status).unwrap();
-    place.kubectl(&["scale", "ipujob", "job", "--replicas=2"]);
+    fixture.patch("status", &status).unwrap();
+    fixture.kubectl(&["scale", "ipujob", "job", "--replicas=2"]);
     let scale = "/apis/graphcore.ai/v1alpha1/namespaces/scaling/ipujobs/job/scale";
-    let scale: Value = serde_json::from_str(&place.kubectl(&["get", "--raw", scale])).unwrap();
+    let scale: Value = serde_json::from_str(&fixture.kubectl(&["get", "--raw", scale])).unwrap();
     assert_eq!(scale["spec"]["replicas"], 2);
     assert_eq!(scale["status"]["replicas"], 1);
     assert_eq!(scale["status"]["selector"], "graphcore.ai/job=job");
 
-    let scaled = |replicas: &str| place.try_kubectl(&["scale", "ipujob", "job", replicas]);
-    refused(scaled("--replicas=65537"), "less than or equal to 65536");
-    refused(
+    let scaled = |replicas: &str| fixture.try_kubectl(&["scale", "ipujob", "job", replicas]);
+    assert_rejected(scaled("--replicas=65537"), "less than or equal to 65536");
+    assert_rejected(
         scaled("--replicas=16385"),
         "spec.jobInstances × workers of an instance are more than 65536 workers, which no system has IPUs for; use fewer instances",
     );
     scaled("--replicas=0").unwrap();
-    assert_eq!(place.job()["spec"]["jobInstances"], 0);
+    assert_eq!(fixture.job()["spec"]["jobInstances"], 0);
 
-    // Of 52 characters and four workers in each: the name of the last launcher has 63 with ten instances, and 64 with eleven.
+    // A name of 52 characters with four workers per instance: the name of the last launcher has 63
+    // characters with ten instances, and 64 with eleven.
     let long = "x".repeat(52);
-    place.try_apply(&named(&long, 10).to_string()).unwrap();
+    fixture.try_apply(&named(&long, 10).to_string()).unwrap();
     let scaled =
-        |replicas: u32| place.try_kubectl(&["scale", "ipujob", &long, &format!("--replicas={replicas}")]);
-    refused(scaled(11), NAME_TOO_LONG);
+        |replicas: u32| fixture.try_kubectl(&["scale", "ipujob", &long, &format!("--replicas={replicas}")]);
+    assert_rejected(scaled(11), NAME_TOO_LONG);
     scaled(3).unwrap();
     scaled(10).unwrap();
 }
 
-/// A job of that name with four workers in each instance.
+/// Returns a job of that name with four workers per instance.
 fn named(name: &str, instances: u32) -> Value {
     json!({
         "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": name}, "spec": {
@@ -356,12 +360,12 @@ fn named(name: &str, instances: u32) -> Value {
 const NAME_TOO_LONG: &str = "metadata.name: the name of the last process, <job>-worker-<n> or <job>-launcher-<n>, must fit in 63 characters";
 
 #[test]
-fn what_partitions_were_made_for_stays_until_they_are_given_back() {
-    let name = "what_partitions_were_made_for_stays_until_they_are_given_back";
-    let Some(place) = Place::new(name, "fixed") else {
+fn partition_fields_are_immutable_until_the_partitions_are_released() {
+    let name = "partition_fields_are_immutable_until_the_partitions_are_released";
+    let Some(fixture) = CrdFixture::new(name, "fixed") else {
         return;
     };
-    place
+    fixture
         .try_job(&json!({"ipusPerJobInstance": "4", "workerPerJobInstance": "2", "managedBy": "us.example.com/one"}))
         .unwrap();
     let changes = [
@@ -378,13 +382,13 @@ fn what_partitions_were_made_for_stays_until_they_are_given_back() {
     ];
     let status = |phase: &str, held: u32| {
         let status = json!({"status": {"phase": phase, "ipusHeld": held}});
-        place.patch("status", &status).unwrap();
+        fixture.patch("status", &status).unwrap();
     };
     for (phase, held) in [("Pending", 0), ("Running", 4), ("Suspended", 4)] {
         status(phase, held);
         for (field, change) in &changes {
-            refused(
-                place.patch("", &json!({"spec": change})),
+            assert_rejected(
+                fixture.patch("", &json!({"spec": change})),
                 &format!(
                     "spec.{field} cannot change while the job holds IPUs, which were chosen for it; suspend the job"
                 ),
@@ -392,59 +396,59 @@ fn what_partitions_were_made_for_stays_until_they_are_given_back() {
         }
     }
     let two = json!({"spec": {"launcher": {"command": ["mpirun"]}, "managedBy": "us.example.com/two"}});
-    refused(
-        place.patch("", &two),
+    assert_rejected(
+        fixture.patch("", &two),
         "or make a new job. spec.managedBy cannot change",
     );
-    // The same said in another way is no change.
-    let right =
+    // An equivalent notation is no change.
+    let equivalent =
         json!({"spec": {"workersPerJobInstance": 2, "workerPerJobInstance": null, "reconfigurable": false}});
-    place.patch("", &right).unwrap();
-    // Of a job that goes on the status says for a moment what it was before, while it may hold a partition already.
+    fixture.patch("", &equivalent).unwrap();
+    // The status of a resumed job is briefly outdated while the job may hold a partition already.
     status("Suspended", 0);
     for (field, change) in &changes {
-        refused(
-            place.patch("", &json!({"spec": change})),
+        assert_rejected(
+            fixture.patch("", &json!({"spec": change})),
             &format!("spec.{field} cannot change while the job holds IPUs"),
         );
     }
-    place
+    fixture
         .patch("", &json!({"spec": {"suspend": true, "priority": 3}}))
         .unwrap();
-    place
+    fixture
         .patch("", &json!({"spec": {"suspend": false, "ipusPerJobInstance": 2}}))
         .unwrap();
-    refused(
-        place.patch("", &json!({"spec": {"ipusPerJobInstance": 4}})),
+    assert_rejected(
+        fixture.patch("", &json!({"spec": {"ipusPerJobInstance": 4}})),
         "spec.ipusPerJobInstance cannot change",
     );
-    place.patch("", &json!({"spec": {"suspend": true}})).unwrap();
+    fixture.patch("", &json!({"spec": {"suspend": true}})).unwrap();
     for (_, change) in &changes {
-        place.patch("", &json!({"spec": change})).unwrap();
+        fixture.patch("", &json!({"spec": change})).unwrap();
     }
-    refused(
-        place.patch("", &json!({"spec": {"managedBy": "us.example.com/two"}})),
-        "spec.managedBy cannot change: two would look after the job; make a new job",
+    assert_rejected(
+        fixture.patch("", &json!({"spec": {"managedBy": "us.example.com/two"}})),
+        "spec.managedBy cannot change: two controllers would manage the job; create a new job",
     );
 }
 
-/// Of the alpha form `modelReplicas` is what partitions are made for as well, not only their size.
+/// In the alpha form partitions depend on `modelReplicas` itself, not only on their size.
 #[test]
-fn what_partitions_were_made_for_stays_in_the_alpha_form_too() {
-    let name = "what_partitions_were_made_for_stays_in_the_alpha_form_too";
-    let Some(place) = Place::new(name, "fixed-alpha") else {
+fn partition_fields_are_immutable_in_the_alpha_form_too() {
+    let name = "partition_fields_are_immutable_in_the_alpha_form_too";
+    let Some(fixture) = CrdFixture::new(name, "fixed-alpha") else {
         return;
     };
-    let alpha = |replicas: Value, each: Value, rest: Value| {
-        let mut spec = json!({"modelReplicas": replicas, "ipusPerModelReplica": each, "ipusPerJobInstance": null,
+    let alpha = |replicas: Value, ipus: Value, further_fields: Value| {
+        let mut spec = json!({"modelReplicas": replicas, "ipusPerModelReplica": ipus, "ipusPerJobInstance": null,
             "modelReplicasPerWorker": null, "workersPerJobInstance": null});
-        for (name, value) in rest.as_object().unwrap() {
+        for (name, value) in further_fields.as_object().unwrap() {
             spec[name] = value.clone();
         }
         json!({"spec": spec})
     };
     let running = json!({"status": {"phase": "Running", "ipusHeld": 4}});
-    let stays = [
+    let rejected_changes = [
         alpha(json!(2), json!(2), json!({})),
         alpha(json!(1), json!("4"), json!({})),
         alpha(json!(4), json!(1), json!({"ipusPerJobInstance": "4"})),
@@ -455,21 +459,21 @@ fn what_partitions_were_made_for_stays_in_the_alpha_form_too() {
             json!({"ipusPerJobInstance": "4", "modelReplicasPerWorker": 2}),
         ),
     ];
-    place
+    fixture
         .try_job(&json!({"modelReplicas": 4, "ipusPerModelReplica": "1"}))
         .unwrap();
-    place.patch("status", &running).unwrap();
-    for change in &stays {
-        refused(
-            place.patch("", change),
+    fixture.patch("status", &running).unwrap();
+    for change in &rejected_changes {
+        assert_rejected(
+            fixture.patch("", change),
             "spec.modelReplicasPerWorker (in the alpha form modelReplicas) cannot change while the job holds IPUs, which",
         );
     }
-    refused(
-        place.patch("", &alpha(json!(4), json!(2), json!({}))),
+    assert_rejected(
+        fixture.patch("", &alpha(json!(4), json!(2), json!({}))),
         "spec.ipusPerJobInstance cannot change while the job holds IPUs",
     );
-    // The same said in another way is no change: in quotes, by worker, in today's form, and back.
+    // An equivalent notation is no change: quoted, per worker, in the current form, and back.
     for same in [
         alpha(json!("4"), json!(1), json!({"priority": 1})),
         alpha(json!(4), json!(1), json!({"modelReplicasPerWorker": 4})),
@@ -480,41 +484,45 @@ fn what_partitions_were_made_for_stays_in_the_alpha_form_too() {
         ),
         alpha(json!(4), json!(1), json!({})),
     ] {
-        place.patch("", &same).unwrap();
+        fixture.patch("", &same).unwrap();
     }
-    place
+    fixture
         .patch(
             "status",
             &json!({"status": {"phase": "Completed", "ipusHeld": 0}}),
         )
         .unwrap();
-    place.patch("", &stays[0]).unwrap();
-    // What two workers cannot share out evenly is made for two: the number that is not counted may change.
+    fixture.patch("", &rejected_changes[0]).unwrap();
+    // A number that two workers cannot share evenly counts as two, so it may change.
     let two = json!({"workersPerJobInstance": 2});
-    place.patch("", &alpha(json!(1), json!(4), two.clone())).unwrap();
-    place.patch("status", &running).unwrap();
-    place.patch("", &alpha(json!(2), json!(2), two.clone())).unwrap();
-    refused(
-        place.patch("", &alpha(json!(4), json!(1), two)),
+    fixture
+        .patch("", &alpha(json!(1), json!(4), two.clone()))
+        .unwrap();
+    fixture.patch("status", &running).unwrap();
+    fixture
+        .patch("", &alpha(json!(2), json!(2), two.clone()))
+        .unwrap();
+    assert_rejected(
+        fixture.patch("", &alpha(json!(4), json!(1), two)),
         "(in the alpha form modelReplicas) cannot change",
     );
 }
 
 #[test]
-fn no_field_of_a_status_is_lost_and_parts_of_it_can_be_written() {
-    let name = "no_field_of_a_status_is_lost_and_parts_of_it_can_be_written";
-    let Some(place) = Place::new(name, "status") else {
+fn no_status_field_is_lost_and_a_partial_status_can_be_written() {
+    let name = "no_status_field_is_lost_and_a_partial_status_can_be_written";
+    let Some(fixture) = CrdFixture::new(name, "status") else {
         return;
     };
-    place.try_job(&json!({"ipusPerJobInstance": 4})).unwrap();
+    fixture.try_job(&json!({"ipusPerJobInstance": 4})).unwrap();
     let full: Value = serde_json::from_str(STATUS).unwrap();
-    place.patch("status", &json!({"status": full})).unwrap();
-    assert_eq!(place.job()["status"], full);
-    place
+    fixture.patch("status", &json!({"status": full})).unwrap();
+    assert_eq!(fixture.job()["status"], full);
+    fixture
         .patch("status", &json!({"status": {"lastMessage": "x"}}))
         .unwrap();
     let emptied = json!({"status": null});
-    place.patch("status", &emptied).unwrap();
+    fixture.patch("status", &emptied).unwrap();
     let parts = json!({"status": {"conditions": [{"type": "Pending", "status": "True"}], "instances": [{"index": 0}]}});
-    place.patch("status", &parts).unwrap();
+    fixture.patch("status", &parts).unwrap();
 }

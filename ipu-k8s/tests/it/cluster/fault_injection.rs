@@ -1,4 +1,4 @@
-//! What may happen to a ledger in a ConfigMap while it is used: the API server dies, a person deletes it, etcd is restored.
+//! Faults of a ledger in a ConfigMap in use: killed API server, deletion by hand, restored etcd.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,42 +16,42 @@ use ipu_testkit::FakeController;
 use super::fixtures::{ClusterLedger, entry, id, ledger, put, request};
 use super::store;
 
-/// How often the API server is killed, and after how many writes each time.
+/// Number of kills of the API server, and of writes before each.
 const KILLS: u32 = 3;
 const WRITES_BETWEEN: u32 = 25;
 
-/// How many writes are lost with a restored etcd, in a test that waits for their versions to be given again.
+/// Number of writes that a restored etcd loses, in a test that waits until their versions are reused.
 const LOST_WRITES: u32 = 40;
 
-/// How often that is tried: something else in the cluster may be given the very version.
+/// Number of attempts: another object in the cluster may get the same version.
 const RESTORES: u32 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_write_is_lost_or_made_up_while_the_api_server_is_killed_again_and_again() {
-    let name = "no_write_is_lost_or_made_up_while_the_api_server_is_killed_again_and_again";
+async fn no_write_is_lost_or_invented_while_the_api_server_is_killed_repeatedly() {
+    let name = "no_write_is_lost_or_invented_while_the_api_server_is_killed_repeatedly";
     let Some(mut cluster) = private(name) else {
         return;
     };
     let store = store(&cluster, "killed").await;
-    let (told, heard) = channel();
+    let (sender, receiver) = channel();
     let over = Arc::new(AtomicBool::new(false));
-    let writer = tokio::spawn(write_on(store, told, Arc::clone(&over)));
+    let writer = tokio::spawn(write_until_over(store, sender, Arc::clone(&over)));
     let cluster = tokio::task::spawn_blocking(move || {
         for _ in 0..KILLS {
-            heard.iter().take(WRITES_BETWEEN as usize).for_each(drop);
+            receiver.iter().take(WRITES_BETWEEN as usize).for_each(drop);
             cluster.kill_apiserver();
             cluster.start_apiserver().unwrap();
         }
-        heard.iter().take(WRITES_BETWEEN as usize).for_each(drop);
+        receiver.iter().take(WRITES_BETWEEN as usize).for_each(drop);
         over.store(true, Ordering::Relaxed);
         cluster
     })
     .await
     .unwrap();
-    let (taken, unknown) = writer.await.unwrap();
+    let (accepted, unknown) = writer.await.unwrap();
     println!(
-        "{} writes were taken, of {} it is not known",
-        taken.len(),
+        "{} writes were accepted, {} are unknown",
+        accepted.len(),
         unknown.len()
     );
     let found: BTreeSet<u32> = super::store(&cluster, "killed")
@@ -65,32 +65,32 @@ async fn no_write_is_lost_or_made_up_while_the_api_server_is_killed_again_and_ag
         .map(|entry| entry.attempt)
         .collect();
     assert!(
-        taken.is_subset(&found),
+        accepted.is_subset(&found),
         "{:?} were lost",
-        taken.difference(&found)
+        accepted.difference(&found)
     );
-    let told: BTreeSet<u32> = taken.union(&unknown).copied().collect();
+    let attempted: BTreeSet<u32> = accepted.union(&unknown).copied().collect();
     assert!(
-        found.is_subset(&told),
-        "{:?} were made up",
-        found.difference(&told)
+        found.is_subset(&attempted),
+        "{:?} were never written",
+        found.difference(&attempted)
     );
 }
 
-/// Writes numbers until it is over. Answers those that were taken, and those whose answer never came.
-async fn write_on(
+/// Writes numbers until `over` is set. Returns the accepted numbers, and those without a response.
+async fn write_until_over(
     store: ConfigMapStore,
-    told: Sender<u32>,
+    written: Sender<u32>,
     over: Arc<AtomicBool>,
 ) -> (BTreeSet<u32>, BTreeSet<u32>) {
-    let (mut taken, mut unknown) = (BTreeSet::new(), BTreeSet::new());
-    let mut basis: Option<Revision> = None;
+    let (mut accepted, mut unknown) = (BTreeSet::new(), BTreeSet::new());
+    let mut last_revision: Option<Revision> = None;
     for number in 1.. {
         if over.load(Ordering::Relaxed) {
             break;
         }
-        let revision = match basis.take() {
-            Some(basis) => basis,
+        let revision = match last_revision.take() {
+            Some(last_revision) => last_revision,
             None => loop {
                 match store.load(None).await {
                     Ok(found) => break found.unwrap().revision,
@@ -105,11 +105,11 @@ async fn write_on(
         entry.attempt = number;
         match store.commit(&revision, &[put(entry)]).await {
             Ok(next) => {
-                taken.insert(number);
-                basis = Some(next);
-                let _ = told.send(number);
+                accepted.insert(number);
+                last_revision = Some(next);
+                let _ = written.send(number);
             }
-            // What was not known to be taken was; this number is not.
+            // An earlier write without a response was accepted; this one was not.
             Err(StoreError::Conflict { .. }) => {}
             Err(StoreError::Unavailable { .. }) => {
                 unknown.insert(number);
@@ -117,14 +117,14 @@ async fn write_on(
             Err(error) => panic!("{error}"),
         }
     }
-    (taken, unknown)
+    (accepted, unknown)
 }
 
-/// Owners who tell by records of their own what they hold.
-struct Claims(Vec<Request>);
+/// Owners that claim partitions by their own records.
+struct ClaimingOwners(Vec<Request>);
 
 #[async_trait]
-impl Liveness for Claims {
+impl Liveness for ClaimingOwners {
     async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
         let live = self
             .0
@@ -143,8 +143,8 @@ impl Liveness for Claims {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ledger_that_is_deleted_by_hand_is_built_again_from_what_its_owners_claim() {
-    let name = "a_ledger_that_is_deleted_by_hand_is_built_again_from_what_its_owners_claim";
+async fn a_deleted_ledger_is_rebuilt_from_the_claims_of_its_owners() {
+    let name = "a_deleted_ledger_is_rebuilt_from_the_claims_of_its_owners";
     let Some(cluster) = shared(name) else {
         return;
     };
@@ -154,24 +154,24 @@ async fn a_ledger_that_is_deleted_by_hand_is_built_again_from_what_its_owners_cl
     start(&ledger, &controller, "forgotten", 4).await;
     cluster.kubectl(&["delete", "configmap", "deleted"]).unwrap();
     assert_eq!(ledger.list().await.unwrap(), []);
-    // Before any repair: the IPUs are taken, whatever the ledger knows.
-    assert!(waits(&ledger, "next", 8).await);
+    // The IPUs are in use before any repair, whatever the ledger contains.
+    assert!(is_waiting(&ledger, "next", 8).await);
 
     let report = ledger
-        .repair(&Claims(vec![request("live", 8), request("next", 8)]))
+        .repair(&ClaimingOwners(vec![request("live", 8), request("next", 8)]))
         .await
         .unwrap();
     assert_eq!(report.quarantined, 1);
     assert_eq!(state_of(&ledger, "live").await, "active");
     assert_eq!(state_of(&ledger, "forgotten").await, "quarantined");
-    assert!(waits(&ledger, "next", 8).await);
+    assert!(is_waiting(&ledger, "next", 8).await);
     assert_eq!(controller.disturbed(), Vec::<String>::new());
     assert_eq!(controller.ids().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_nothing_twice() {
-    let name = "etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_nothing_twice";
+async fn etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_no_partition_twice() {
+    let name = "etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_no_partition_twice";
     let Some(cluster) = private(name) else {
         return;
     };
@@ -183,7 +183,7 @@ async fn etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_nothing_
     let snapshot = cluster.directory().join("snapshot");
     cluster.snapshot(&snapshot).unwrap();
 
-    // What the snapshot does not know: one job has ended, another one has its IPUs, and the third was reset.
+    // Changes after the snapshot: one job has ended, another one holds its IPUs, and the third was reset.
     controller.leave(&id("ended"));
     one.release(&id("ended"), &request("ended", 8).owner, None)
         .await
@@ -194,12 +194,12 @@ async fn etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_nothing_
     goes_on.attempt = 1;
     other.ensure_active(goes_on.clone(), &mut |_| {}).await.unwrap();
     controller.use_it(&id("goes-on"));
-    let cluster = restored(cluster, &snapshot).await;
+    let cluster = restore(cluster, &snapshot).await;
 
-    // Both go on with what they remember. Nothing is free, whatever the ledger says.
-    assert!(waits(&one, "new", 8).await);
-    assert!(waits(&other, "newer", 4).await);
-    let claims = Claims(vec![
+    // Both ledgers continue with their cached state. No IPU is free, whatever the ledger contains.
+    assert!(is_waiting(&one, "new", 8).await);
+    assert!(is_waiting(&other, "newer", 4).await);
+    let claims = ClaimingOwners(vec![
         goes_on.clone(),
         request("started-since", 8),
         request("new", 8),
@@ -207,25 +207,25 @@ async fn etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_nothing_
     ]);
     for ledger in [&one, &other, &one] {
         ledger.repair(&claims).await.unwrap();
-        assert!(waits(ledger, "new", 8).await);
+        assert!(is_waiting(ledger, "new", 8).await);
     }
-    let mut seen = Vec::new();
+    let mut states = Vec::new();
     for name in ["ended", "goes-on", "started-since"] {
-        seen.push((name, state_of(&one, name).await));
+        states.push((name, state_of(&one, name).await));
     }
     assert_eq!(
-        seen,
+        states,
         [
             ("ended", "gone"),
             ("goes-on", "active"),
             ("started-since", "active")
         ]
     );
-    // The owner who asks again, as it does on every occasion, has nothing reset under its workers.
+    // A repeated request of an owner does not reset the partition under its workers.
     one.ensure_active(goes_on, &mut |_| {}).await.unwrap();
     assert_eq!(controller.disturbed(), Vec::<String>::new());
 
-    // Whoever ends now leaves room for the next.
+    // A release now provides capacity for the next request.
     controller.leave(&id("started-since"));
     other
         .release(&id("started-since"), &request("started-since", 8).owner, None)
@@ -238,27 +238,27 @@ async fn etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_nothing_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_is_given_again_after_a_restore_is_not_taken_for_the_one_before() {
-    let name = "a_version_that_is_given_again_after_a_restore_is_not_taken_for_the_one_before";
+async fn a_version_reused_after_a_restore_is_not_mistaken_for_the_earlier_one() {
+    let name = "a_version_reused_after_a_restore_is_not_mistaken_for_the_earlier_one";
     let Some(mut cluster) = private(name) else {
         return;
     };
-    let remembers = store(&cluster, "again").await;
-    let mut old = remembers.load(None).await.unwrap().unwrap().revision;
+    let old_store = store(&cluster, "again").await;
+    let mut old = old_store.load(None).await.unwrap().unwrap().revision;
     let snapshot = cluster.directory().join("snapshot");
     cluster.snapshot(&snapshot).unwrap();
     for number in 0..LOST_WRITES {
         let lost = entry(&format!("lost{number}"));
-        old = remembers.commit(&old, &[put(lost)]).await.unwrap();
+        old = old_store.commit(&old, &[put(lost)]).await.unwrap();
     }
     for _ in 0..RESTORES {
-        cluster = restored(cluster, &snapshot).await;
-        let writes = store(&cluster, "again").await;
-        let mut new = writes.load(None).await.unwrap().unwrap().revision;
+        cluster = restore(cluster, &snapshot).await;
+        let new_store = store(&cluster, "again").await;
+        let mut new = new_store.load(None).await.unwrap().unwrap().revision;
         let mut number = 0;
         while version(&new) < version(&old) {
             number += 1;
-            new = writes
+            new = new_store
                 .commit(&new, &[put(entry(&format!("new{number}")))])
                 .await
                 .unwrap();
@@ -267,21 +267,21 @@ async fn a_version_that_is_given_again_after_a_restore_is_not_taken_for_the_one_
             continue;
         }
         assert_ne!(new, old);
-        let refused = remembers.commit(&old, &[put(entry("late"))]).await.unwrap_err();
+        let refused = old_store.commit(&old, &[put(entry("late"))]).await.unwrap_err();
         assert!(matches!(refused, StoreError::Conflict { .. }), "{refused}");
-        let seen = remembers.load(Some(&old)).await.unwrap().unwrap();
-        assert_eq!((seen.revision, seen.entries.len()), (new, number));
+        let reloaded = old_store.load(Some(&old)).await.unwrap().unwrap();
+        assert_eq!((reloaded.revision, reloaded.entries.len()), (new, number));
         return;
     }
-    panic!("in {RESTORES} restores no version was given again");
+    panic!("no version was reused in {RESTORES} restores");
 }
 
-/// The API server's number in a revision.
+/// Returns the resource version in a revision.
 fn version(revision: &Revision) -> u64 {
     revision.as_str().split('/').nth(1).unwrap().parse().unwrap()
 }
 
-async fn restored(mut cluster: Cluster, snapshot: &std::path::Path) -> Cluster {
+async fn restore(mut cluster: Cluster, snapshot: &std::path::Path) -> Cluster {
     let snapshot = snapshot.to_owned();
     tokio::task::spawn_blocking(move || {
         cluster.restore(&snapshot).unwrap();
@@ -298,7 +298,7 @@ fn pod() -> (Topology, FakeController) {
     (topology, controller)
 }
 
-/// Has the job `name` get a partition and use it.
+/// Requests a partition for the job `name` and uses it.
 async fn start(ledger: &ClusterLedger, controller: &FakeController, name: &str, size: u32) {
     ledger
         .ensure_active(request(name, size), &mut |_| {})
@@ -307,10 +307,10 @@ async fn start(ledger: &ClusterLedger, controller: &FakeController, name: &str, 
     controller.use_it(&id(name));
 }
 
-/// Whether the job `name` is not let go when it asks.
-async fn waits(ledger: &ClusterLedger, name: &str, size: u32) -> bool {
-    let answer = ledger.ensure(request(name, size)).await.unwrap();
-    !matches!(answer, EnsureOutcome::Active(_))
+/// Requests a partition for the job `name`; returns whether the request waits.
+async fn is_waiting(ledger: &ClusterLedger, name: &str, size: u32) -> bool {
+    let outcome = ledger.ensure(request(name, size)).await.unwrap();
+    !matches!(outcome, EnsureOutcome::Active(_))
 }
 
 async fn state_of(ledger: &ClusterLedger, name: &str) -> &'static str {

@@ -1,4 +1,4 @@
-//! Entries, and ledgers on a controller in memory.
+//! Fixtures: entries, and ledgers with an in-memory controller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use ipu_vipu_client::ControllerPool;
 
 pub(super) type ClusterLedger = Ledger<FakeController, ConfigMapStore>;
 
-/// The IPUJob `name`, with an id as long as real ones.
+/// Returns the IPUJob `name` as an owner, with a uid of realistic length.
 pub(super) fn owner(name: &str) -> Owner {
     Owner {
         kind: "IPUJob".into(),
@@ -29,7 +29,7 @@ pub(super) fn id(name: &str) -> PartitionId {
     owner(name).job.partition_id(0)
 }
 
-/// An entry as the ledger makes it for a request that waits.
+/// Returns an entry as the ledger creates it for a queued request.
 pub(super) fn entry(name: &str) -> Entry {
     let window = CallWindow {
         now: Timestamp::from_millis(1_795_000_000_000),
@@ -53,7 +53,7 @@ pub(super) fn put(entry: Entry) -> Change {
     Change::Put(Arc::new(entry))
 }
 
-/// A ledger in `store` that drives `controller`, as one more process does.
+/// Returns a ledger in `store` that drives `controller`, as another process does.
 pub(super) fn ledger(
     controller: &FakeController,
     topology: &Topology,
@@ -64,7 +64,7 @@ pub(super) fn ledger(
     options.topologies.insert(name.clone(), topology.clone());
     options.queue_poll_interval = Duration::from_millis(50);
     options.longest_poll = Duration::from_millis(20);
-    // A call of this controller ends with its caller.
+    // Calls of this controller end with their caller.
     options.settle = Duration::ZERO;
     Ledger::new(
         ControllerPool::single(name, Arc::new(controller.clone())),

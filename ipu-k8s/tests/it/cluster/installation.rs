@@ -1,4 +1,4 @@
-//! The plain manifests on a real API server: what they install fits together, and nobody may do more than he has to.
+//! The plain manifests on a real API server: consistency, and least privilege.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{config, install};
 
-/// What `kubectl apply -k` is given.
+/// Folder for `kubectl apply -k`.
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes");
 
 const NAMESPACE: &str = "ipu-operator-system";
@@ -21,23 +21,23 @@ const JOB: &str = "{apiVersion: graphcore.ai/v1alpha1, kind: IPUJob, metadata: {
                    [ipu.finalizers.graphcore.ai]}, spec: {ipusPerJobInstance: 4, workers: {template: {spec: {containers: \
                    [{name: main, image: x}]}}}}}";
 
-/// The role of a launcher, as the operator makes it, but for what it allows.
+/// Role of a launcher as the operator creates it, with a placeholder for its rules.
 const ROLE: &str = "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: mnist-launcher, namespace: default}, \
                     rules: [RULES]}";
 
-fn apply(cluster: &Cluster, text: &str, more: &[&str]) -> Result<String, String> {
+fn apply(cluster: &Cluster, text: &str, options: &[&str]) -> Result<String, String> {
     let file = cluster.directory().join("applied.yaml");
     fs::write(&file, text).map_err(|error| error.to_string())?;
-    let words = [&["apply", "-f", file.to_str().unwrap_or_default()], more].concat();
-    cluster.kubectl(&words).map_err(|error| error.to_string())
+    let arguments = [&["apply", "-f", file.to_str().unwrap_or_default()], options].concat();
+    cluster.kubectl(&arguments).map_err(|error| error.to_string())
 }
 
-fn get(cluster: &Cluster, words: &[&str]) -> Value {
-    let words = [&["get", "-o", "json"], words].concat();
-    serde_json::from_str(&cluster.kubectl(&words).unwrap()).unwrap()
+fn get(cluster: &Cluster, arguments: &[&str]) -> Value {
+    let arguments = [&["get", "-o", "json"], arguments].concat();
+    serde_json::from_str(&cluster.kubectl(&arguments).unwrap()).unwrap()
 }
 
-/// The manifests on a cluster of their own: their webhooks answer nobody.
+/// Installs the manifests on a private cluster; their webhooks are unreachable.
 fn installed(test: &str) -> Option<Cluster> {
     let cluster = private(test)?;
     cluster
@@ -46,8 +46,8 @@ fn installed(test: &str) -> Option<Cluster> {
     Some(cluster)
 }
 
-/// Who may do what: user, verb, group, resource (`resource/subresource`, `resource:name`), namespace.
-struct Right(
+/// Permission: user, verb, group, resource (`resource/subresource`, `resource:name`), namespace.
+struct Permission(
     &'static str,
     &'static str,
     &'static str,
@@ -55,7 +55,7 @@ struct Right(
     &'static str,
 );
 
-impl Right {
+impl Permission {
     fn review(&self) -> Value {
         let Self(user, verb, group, resource, namespace) = self;
         let (resource, name) = resource.split_once(':').unwrap_or((resource, ""));
@@ -75,8 +75,8 @@ impl Right {
 
     async fn is_granted(&self, api: &Api<SubjectAccessReview>) -> bool {
         let review = serde_json::from_value(self.review()).unwrap();
-        let answer = api.create(&PostParams::default(), &review).await.unwrap();
-        answer.status.unwrap().allowed
+        let response = api.create(&PostParams::default(), &review).await.unwrap();
+        response.status.unwrap().allowed
     }
 }
 
@@ -84,165 +84,165 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const LEASES: &str = "coordination.k8s.io";
 const WEBHOOKS: &str = "admissionregistration.k8s.io";
 
-const NEEDED: [Right; 44] = [
-    Right(OPERATOR, "list", "graphcore.ai", "ipujobs", "default"),
-    Right(OPERATOR, "watch", "graphcore.ai", "ipujobs", ""),
-    Right(OPERATOR, "patch", "graphcore.ai", "ipujobs", "default"),
-    Right(OPERATOR, "delete", "graphcore.ai", "ipujobs", "default"),
-    Right(OPERATOR, "update", "graphcore.ai", "ipujobs/status", "default"),
-    Right(
+const REQUIRED_PERMISSIONS: [Permission; 44] = [
+    Permission(OPERATOR, "list", "graphcore.ai", "ipujobs", "default"),
+    Permission(OPERATOR, "watch", "graphcore.ai", "ipujobs", ""),
+    Permission(OPERATOR, "patch", "graphcore.ai", "ipujobs", "default"),
+    Permission(OPERATOR, "delete", "graphcore.ai", "ipujobs", "default"),
+    Permission(OPERATOR, "update", "graphcore.ai", "ipujobs/status", "default"),
+    Permission(
         OPERATOR,
         "update",
         "graphcore.ai",
         "ipujobs/finalizers",
         "default",
     ),
-    Right(OPERATOR, "list", "", "pods", ""),
-    Right(OPERATOR, "watch", "", "pods", ""),
-    Right(OPERATOR, "create", "", "pods", "default"),
-    Right(OPERATOR, "delete", "", "pods", "default"),
-    Right(OPERATOR, "get", "", "pods/log", "default"),
-    Right(OPERATOR, "create", "", "pods/exec", "default"),
-    Right(OPERATOR, "get", "", "pods/exec", "default"),
-    Right(OPERATOR, "create", "", "configmaps", "default"),
-    Right(OPERATOR, "patch", "", "configmaps", "default"),
-    Right(OPERATOR, "create", "", "serviceaccounts", "default"),
-    Right(OPERATOR, "patch", "", "serviceaccounts", "default"),
-    Right(OPERATOR, "create", RBAC, "roles", "default"),
-    Right(OPERATOR, "patch", RBAC, "rolebindings", "default"),
-    Right(OPERATOR, "create", "events.k8s.io", "events", "default"),
-    Right(OPERATOR, "patch", "events.k8s.io", "events", "default"),
-    Right(OPERATOR, "create", "authentication.k8s.io", "tokenreviews", ""),
-    Right(
+    Permission(OPERATOR, "list", "", "pods", ""),
+    Permission(OPERATOR, "watch", "", "pods", ""),
+    Permission(OPERATOR, "create", "", "pods", "default"),
+    Permission(OPERATOR, "delete", "", "pods", "default"),
+    Permission(OPERATOR, "get", "", "pods/log", "default"),
+    Permission(OPERATOR, "create", "", "pods/exec", "default"),
+    Permission(OPERATOR, "get", "", "pods/exec", "default"),
+    Permission(OPERATOR, "create", "", "configmaps", "default"),
+    Permission(OPERATOR, "patch", "", "configmaps", "default"),
+    Permission(OPERATOR, "create", "", "serviceaccounts", "default"),
+    Permission(OPERATOR, "patch", "", "serviceaccounts", "default"),
+    Permission(OPERATOR, "create", RBAC, "roles", "default"),
+    Permission(OPERATOR, "patch", RBAC, "rolebindings", "default"),
+    Permission(OPERATOR, "create", "events.k8s.io", "events", "default"),
+    Permission(OPERATOR, "patch", "events.k8s.io", "events", "default"),
+    Permission(OPERATOR, "create", "authentication.k8s.io", "tokenreviews", ""),
+    Permission(
         OPERATOR,
         "create",
         "authorization.k8s.io",
         "subjectaccessreviews",
         "",
     ),
-    Right(OPERATOR, "create", LEASES, "leases", NAMESPACE),
-    Right(
+    Permission(OPERATOR, "create", LEASES, "leases", NAMESPACE),
+    Permission(
         OPERATOR,
         "update",
         LEASES,
         "leases:ee82fc7a.graphcore.ai",
         NAMESPACE,
     ),
-    Right(OPERATOR, "create", "", "secrets", NAMESPACE),
-    Right(OPERATOR, "get", "", "secrets:ipu-operator-admission", NAMESPACE),
-    Right(OPERATOR, "patch", "", "secrets:ipu-operator-admission", NAMESPACE),
-    Right(OPERATOR, "get", "", "secrets:ipu-operator-vipu-proxy", NAMESPACE),
-    Right(
+    Permission(OPERATOR, "create", "", "secrets", NAMESPACE),
+    Permission(OPERATOR, "get", "", "secrets:ipu-operator-admission", NAMESPACE),
+    Permission(OPERATOR, "patch", "", "secrets:ipu-operator-admission", NAMESPACE),
+    Permission(OPERATOR, "get", "", "secrets:ipu-operator-vipu-proxy", NAMESPACE),
+    Permission(
         OPERATOR,
         "watch",
         "",
         "secrets:ipu-operator-vipu-proxy",
         NAMESPACE,
     ),
-    Right(
+    Permission(
         OPERATOR,
         "patch",
         "",
         "secrets:ipu-operator-vipu-proxy",
         NAMESPACE,
     ),
-    Right(
+    Permission(
         OPERATOR,
         "watch",
         LEASES,
         "leases:ee82fc7a.graphcore.ai",
         NAMESPACE,
     ),
-    Right(OPERATOR, "watch", "", "secrets:ipu-operator-admission", NAMESPACE),
-    Right(
+    Permission(OPERATOR, "watch", "", "secrets:ipu-operator-admission", NAMESPACE),
+    Permission(
         OPERATOR,
         "watch",
         WEBHOOKS,
         "mutatingwebhookconfigurations:ipu-operator-admission",
         "",
     ),
-    Right(
+    Permission(
         OPERATOR,
         "watch",
         WEBHOOKS,
         "validatingwebhookconfigurations:ipu-operator-admission",
         "",
     ),
-    Right(
+    Permission(
         OPERATOR,
         "patch",
         WEBHOOKS,
         "mutatingwebhookconfigurations:ipu-operator-admission",
         "",
     ),
-    Right(
+    Permission(
         OPERATOR,
         "patch",
         WEBHOOKS,
         "validatingwebhookconfigurations:ipu-operator-admission",
         "",
     ),
-    Right(PROXY, "create", "", "configmaps", NAMESPACE),
-    Right(PROXY, "patch", "", "configmaps:ipu-partitions-tracker", NAMESPACE),
-    Right(
+    Permission(PROXY, "create", "", "configmaps", NAMESPACE),
+    Permission(PROXY, "patch", "", "configmaps:ipu-partitions-tracker", NAMESPACE),
+    Permission(
         PROXY,
         "patch",
         "",
         "configmaps:ipu-partitions-tracker-usage-15",
         NAMESPACE,
     ),
-    Right(
+    Permission(
         PROXY,
         "watch",
         "",
         "configmaps:ipu-operator-vipu-controllers",
         NAMESPACE,
     ),
-    Right(PROXY, "create", "authentication.k8s.io", "tokenreviews", ""),
-    Right(PROXY, "get", "graphcore.ai", "ipujobs", "default"),
-    Right(PROXY, "list", "graphcore.ai", "ipujobs", ""),
+    Permission(PROXY, "create", "authentication.k8s.io", "tokenreviews", ""),
+    Permission(PROXY, "get", "graphcore.ai", "ipujobs", "default"),
+    Permission(PROXY, "list", "graphcore.ai", "ipujobs", ""),
 ];
 
-const DENIED: [Right; 21] = [
-    Right(OPERATOR, "get", "", "secrets", "default"),
-    Right(OPERATOR, "list", "", "secrets", NAMESPACE),
-    Right(OPERATOR, "get", "", "secrets:another", NAMESPACE),
-    Right(OPERATOR, "create", "", "secrets", "default"),
-    Right(OPERATOR, "list", "", "configmaps", "default"),
-    Right(
+const FORBIDDEN_PERMISSIONS: [Permission; 21] = [
+    Permission(OPERATOR, "get", "", "secrets", "default"),
+    Permission(OPERATOR, "list", "", "secrets", NAMESPACE),
+    Permission(OPERATOR, "get", "", "secrets:another", NAMESPACE),
+    Permission(OPERATOR, "create", "", "secrets", "default"),
+    Permission(OPERATOR, "list", "", "configmaps", "default"),
+    Permission(
         OPERATOR,
         "delete",
         "",
         "configmaps:ipu-partitions-tracker",
         NAMESPACE,
     ),
-    Right(OPERATOR, "create", "", "serviceaccounts/token", "default"),
-    Right(OPERATOR, "escalate", RBAC, "roles", "default"),
-    Right(OPERATOR, "bind", RBAC, "roles", "default"),
-    Right(OPERATOR, "create", RBAC, "clusterroles", ""),
-    Right(OPERATOR, "create", RBAC, "clusterrolebindings", ""),
-    Right(
+    Permission(OPERATOR, "create", "", "serviceaccounts/token", "default"),
+    Permission(OPERATOR, "escalate", RBAC, "roles", "default"),
+    Permission(OPERATOR, "bind", RBAC, "roles", "default"),
+    Permission(OPERATOR, "create", RBAC, "clusterroles", ""),
+    Permission(OPERATOR, "create", RBAC, "clusterrolebindings", ""),
+    Permission(
         OPERATOR,
         "patch",
         WEBHOOKS,
         "validatingwebhookconfigurations:another",
         "",
     ),
-    Right(OPERATOR, "create", "graphcore.ai", "ipujobs", "default"),
-    Right(OPERATOR, "get", "", "nodes", ""),
-    Right(PROXY, "get", "", "secrets", NAMESPACE),
-    Right(PROXY, "list", "", "configmaps", NAMESPACE),
-    Right(
+    Permission(OPERATOR, "create", "graphcore.ai", "ipujobs", "default"),
+    Permission(OPERATOR, "get", "", "nodes", ""),
+    Permission(PROXY, "get", "", "secrets", NAMESPACE),
+    Permission(PROXY, "list", "", "configmaps", NAMESPACE),
+    Permission(
         PROXY,
         "delete",
         "",
         "configmaps:ipu-partitions-tracker",
         NAMESPACE,
     ),
-    Right(PROXY, "create", "", "configmaps", "default"),
-    Right(PROXY, "patch", "graphcore.ai", "ipujobs", "default"),
-    Right(PROXY, "create", "", "pods", "default"),
-    Right(
+    Permission(PROXY, "create", "", "configmaps", "default"),
+    Permission(PROXY, "patch", "graphcore.ai", "ipujobs", "default"),
+    Permission(PROXY, "create", "", "pods", "default"),
+    Permission(
         PROXY,
         "patch",
         "",
@@ -252,20 +252,28 @@ const DENIED: [Right; 21] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operator_and_proxy_may_do_what_they_have_to_and_nothing_else() {
-    let name = "operator_and_proxy_may_do_what_they_have_to_and_nothing_else";
+async fn operator_and_proxy_have_exactly_the_required_permissions() {
+    let name = "operator_and_proxy_have_exactly_the_required_permissions";
     let Some(cluster) = installed(name) else {
         return;
     };
     let api = Api::all(Client::try_from(config(&cluster).await).unwrap());
-    for right in &NEEDED {
-        assert!(right.is_granted(&api).await, "denied: {}", right.review());
+    for permission in &REQUIRED_PERMISSIONS {
+        assert!(
+            permission.is_granted(&api).await,
+            "denied: {}",
+            permission.review()
+        );
     }
-    for right in &DENIED {
-        assert!(!right.is_granted(&api).await, "granted: {}", right.review());
+    for permission in &FORBIDDEN_PERMISSIONS {
+        assert!(
+            !permission.is_granted(&api).await,
+            "granted: {}",
+            permission.review()
+        );
     }
 
-    // What the operator gives to a launcher it has itself, and it can give nothing else.
+    // The operator holds all rights that it grants to a launcher, and cannot grant others.
     let as_operator = ["--server-side", "--as", OPERATOR];
     let exec = "{apiGroups: [''], resources: [pods], verbs: [get, list, watch]}, \
                 {apiGroups: [''], resources: [pods/exec], resourceNames: [mnist-worker-0], verbs: [create, get]}";
@@ -277,24 +285,24 @@ async fn operator_and_proxy_may_do_what_they_have_to_and_nothing_else() {
         "{error}"
     );
 
-    // Metrics are for those who are bound to the role that one finds by its label.
+    // Metrics require a binding to the role with this label.
     let roles = get(&cluster, &["clusterroles", "-l", "component=metrics-reader"]);
     let role = roles["items"][0]["metadata"]["name"].as_str().unwrap();
     let can = |user: &str| {
-        let words = ["auth", "can-i", "get", "/metrics", "--as", user];
-        cluster.kubectl(&words).is_ok()
+        let arguments = ["auth", "can-i", "get", "/metrics", "--as", user];
+        cluster.kubectl(&arguments).is_ok()
     };
     let reader = "system:serviceaccount:default:prometheus";
     assert!(!can(reader));
-    let words = ["create", "clusterrolebinding", "metrics", "--clusterrole", role];
+    let arguments = ["create", "clusterrolebinding", "metrics", "--clusterrole", role];
     let account = "--serviceaccount=default:prometheus";
-    cluster.kubectl(&[&words[..], &[account]].concat()).unwrap();
+    cluster.kubectl(&[&arguments[..], &[account]].concat()).unwrap();
     assert!(can(reader));
 }
 
 #[test]
-fn deployments_services_and_webhooks_of_the_manifests_fit_together() {
-    let name = "deployments_services_and_webhooks_of_the_manifests_fit_together";
+fn deployments_services_and_webhooks_of_the_manifests_are_consistent() {
+    let name = "deployments_services_and_webhooks_of_the_manifests_are_consistent";
     let Some(cluster) = installed(name) else {
         return;
     };
@@ -308,7 +316,7 @@ fn deployments_services_and_webhooks_of_the_manifests_fit_together() {
         .collect();
     assert_eq!(templates.len(), 2);
     for template in &templates {
-        // The strictest profile, which the namespace enforces, lets them in.
+        // The Pods comply with the restricted profile that the namespace enforces.
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "tried", "namespace": NAMESPACE, "labels": template["metadata"]["labels"]},
@@ -355,8 +363,8 @@ fn deployments_services_and_webhooks_of_the_manifests_fit_together() {
 }
 
 #[test]
-fn the_overlay_of_the_guide_sets_what_it_says() {
-    let name = "the_overlay_of_the_guide_sets_what_it_says";
+fn the_overlay_of_the_guide_sets_the_documented_values() {
+    let name = "the_overlay_of_the_guide_sets_the_documented_values";
     let Some(cluster) = shared(name) else {
         return;
     };
@@ -373,47 +381,47 @@ fn the_overlay_of_the_guide_sets_what_it_says() {
     fs::write(folder.join("kustomization.yaml"), overlay).unwrap();
     let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
     std::os::unix::fs::symlink(deploy, cluster.directory().join("deploy")).unwrap();
-    let made = cluster.kubectl(&["kustomize", folder.to_str().unwrap()]).unwrap();
+    let output = cluster.kubectl(&["kustomize", folder.to_str().unwrap()]).unwrap();
     for line in [
         "image: registry.example.com/ipu-operator:0.1.0",
         "image: registry.example.com/vipu-proxy:0.1.0",
         "value: registry.example.com/ipu-launcher:0.1.0",
         "controllers.yaml: pod1:8090:ipunode=pod1,pod2:8090:ipunode=pod2",
         "value: \"false\"",
-        // What is not spoken of stays.
+        // Other settings are unchanged.
         "- --proxy-token-file=/var/run/secrets/vipu-proxy/token",
     ] {
-        assert!(made.contains(line), "{line}");
+        assert!(output.contains(line), "{line}");
     }
 }
 
 #[test]
-fn without_an_operator_no_job_is_taken_or_scaled_and_none_is_kept_from_going_or_from_a_label() {
-    let name = "without_an_operator_no_job_is_taken_or_scaled_and_none_is_kept_from_going_or_from_a_label";
+fn without_an_operator_jobs_cannot_be_created_or_scaled_but_deleted_and_labelled() {
+    let name = "without_an_operator_jobs_cannot_be_created_or_scaled_but_deleted_and_labelled";
     let Some(cluster) = private(name) else {
         return;
     };
     install(&cluster);
     apply(&cluster, JOB, &[]).unwrap();
     cluster.kubectl(&["apply", "-k", MANIFESTS]).unwrap();
-    // It takes the API server a moment to hear of a webhook, and it asks it for a dry run, too.
-    let tried = JOB.replace("name: mnist", "name: other");
-    let refused_at_last = |attempt: &dyn Fn() -> Result<String, String>| {
+    // The API server observes a webhook with a delay, and calls it for a dry run too.
+    let other_job = JOB.replace("name: mnist", "name: other");
+    let wait_for_rejection = |attempt: &dyn Fn() -> Result<String, String>| {
         let refused = std::iter::repeat_with(attempt).take(200).find_map(Result::err);
         assert!(refused.is_some_and(|error| error.contains("failed calling webhook")));
     };
-    refused_at_last(&|| apply(&cluster, &tried, &["--dry-run=server"]));
+    wait_for_rejection(&|| apply(&cluster, &other_job, &["--dry-run=server"]));
     let scale = ["scale", "ipujob", "mnist", "--replicas=2"];
-    refused_at_last(&|| cluster.kubectl(&scale).map_err(|error| error.to_string()));
+    wait_for_rejection(&|| cluster.kubectl(&scale).map_err(|error| error.to_string()));
 
-    // What leaves the spec as it is asks nobody, also while the job is not being deleted.
+    // An update without spec changes calls no webhook, even if the job is not being deleted.
     let patched = |patch: &str| {
         let patched = cluster.kubectl(&["patch", "ipujob", "mnist", "--type=merge", "-p", patch]);
         patched.map_err(|error| error.to_string())
     };
-    let free = r#"{"metadata": {"finalizers": null}}"#;
+    let remove_finalizers = r#"{"metadata": {"finalizers": null}}"#;
     patched(r#"{"metadata": {"labels": {"seen": "true"}}}"#).unwrap();
-    patched(free).unwrap();
+    patched(remove_finalizers).unwrap();
     let refused =
         patched(r#"{"metadata": {"labels": {"seen": "twice"}}, "spec": {"priority": 1}}"#).unwrap_err();
     assert!(refused.contains("failed calling webhook"), "{refused}");
@@ -428,19 +436,19 @@ fn without_an_operator_no_job_is_taken_or_scaled_and_none_is_kept_from_going_or_
     cluster
         .kubectl(&["delete", "ipujob", "mnist", "--wait=false"])
         .unwrap();
-    patched(free).unwrap();
+    patched(remove_finalizers).unwrap();
     assert_eq!(cluster.kubectl(&["get", "ipujobs", "-o", "name"]).unwrap(), "");
 }
 
 #[test]
-fn operator_and_proxy_of_the_manifests_speak_tls_with_each_other() {
-    let name = "operator_and_proxy_of_the_manifests_speak_tls_with_each_other";
+fn operator_and_proxy_of_the_manifests_use_tls_between_them() {
+    let name = "operator_and_proxy_of_the_manifests_use_tls_between_them";
     let Some(cluster) = installed(name) else {
         return;
     };
     let container = |deployment: &str| {
-        let words = ["--namespace", NAMESPACE, "deployment", deployment];
-        get(&cluster, &words)["spec"]["template"]["spec"].take()
+        let arguments = ["--namespace", NAMESPACE, "deployment", deployment];
+        get(&cluster, &arguments)["spec"]["template"]["spec"].take()
     };
     let has = |pod: &Value, argument: &str| {
         let arguments = pod["containers"][0]["args"].as_array().unwrap();
@@ -468,7 +476,7 @@ fn operator_and_proxy_of_the_manifests_speak_tls_with_each_other() {
     ] {
         assert!(has(&operator, argument), "{argument}");
     }
-    // The operator alone may connect to the port that takes tokens.
+    // Only the operator may connect to the port that accepts tokens.
     let policy = get(
         &cluster,
         &[

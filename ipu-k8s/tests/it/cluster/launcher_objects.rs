@@ -1,4 +1,4 @@
-//! What the workers and the launcher of a job share, on a real API server.
+//! Objects shared by workers and launcher of a job, on a real API server.
 
 use ipu_k8s::controller::{ApiServer as _, KubeApi, PortError};
 use ipu_test_cluster::{Cluster, private};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::config;
 
-/// A ConfigMap of the job `a` with this uid.
-fn of_job(uid: &str, host: &str) -> Value {
+/// Returns a ConfigMap owned by the job `a` with this uid.
+fn config_map_of(uid: &str, host: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "a-config", "namespace": "default", "ownerReferences": [{
@@ -24,14 +24,15 @@ fn stored(cluster: &Cluster) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_earlier_job_of_the_name_left_becomes_the_later_ones() {
-    let Some(cluster) = private("what_an_earlier_job_of_the_name_left_becomes_the_later_ones") else {
+async fn an_object_of_an_earlier_job_of_the_same_name_is_taken_over() {
+    let Some(cluster) = private("an_object_of_an_earlier_job_of_the_same_name_is_taken_over") else {
         return;
     };
     let api = KubeApi::new(config(&cluster).await, "test").unwrap();
-    // Twice, as after an answer that was lost; then the job is gone, and what it left is not yet.
+    // The second apply repeats the first, as after a lost response. The third is for a new job before the
+    // objects of the old one are deleted.
     for (uid, host) in [("first", "one"), ("first", "one"), ("second", "two")] {
-        api.apply(&of_job(uid, host)).await.unwrap();
+        api.apply(&config_map_of(uid, host)).await.unwrap();
         let stored = stored(&cluster);
         let owners = stored["metadata"]["ownerReferences"].as_array().unwrap();
         let owners: Vec<_> = owners.iter().map(|owner| owner["uid"].as_str()).collect();
@@ -41,31 +42,31 @@ async fn what_an_earlier_job_of_the_name_left_becomes_the_later_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_somebody_elses_is_left_alone_and_the_job_is_told_so() {
-    let Some(cluster) = private("what_is_somebody_elses_is_left_alone_and_the_job_is_told_so") else {
+async fn a_foreign_object_is_not_modified_and_the_job_gets_an_error() {
+    let Some(cluster) = private("a_foreign_object_is_not_modified_and_the_job_gets_an_error") else {
         return;
     };
     let api = KubeApi::new(config(&cluster).await, "test").unwrap();
-    let mut of_another = of_job("other", "theirs");
-    of_another["metadata"]["ownerReferences"][0]["name"] = "b".into();
-    let mut of_nobody = of_job("nobody", "mine");
-    of_nobody["metadata"]["ownerReferences"] = Value::Null;
-    for theirs in [of_another, of_nobody] {
+    let mut foreign = config_map_of("other", "theirs");
+    foreign["metadata"]["ownerReferences"][0]["name"] = "b".into();
+    let mut unowned = config_map_of("unowned", "mine");
+    unowned["metadata"]["ownerReferences"] = Value::Null;
+    for theirs in [foreign, unowned] {
         let file = cluster.directory().join("theirs.json");
         std::fs::write(&file, theirs.to_string()).unwrap();
         cluster
             .kubectl(&["create", "-f", &file.display().to_string()])
             .unwrap();
         let before = stored(&cluster);
-        match api.apply(&of_job("first", "ours")).await {
+        match api.apply(&config_map_of("first", "ours")).await {
             Err(PortError::Refused { code, message }) => {
                 assert_eq!(code, "NameTaken");
                 assert_eq!(
                     message,
-                    "a ConfigMap that is not of this job is called a-config: delete it, or give the job another name"
+                    "ConfigMap a-config exists and is not owned by this job: delete it, or give the job another name"
                 );
             }
-            done => panic!("{done:?}"),
+            result => panic!("{result:?}"),
         }
         assert_eq!(stored(&cluster), before);
         cluster.kubectl(&["delete", "configmap", "a-config"]).unwrap();

@@ -1,4 +1,4 @@
-//! IPUJobs that own partitions, alive and gone.
+//! Liveness of IPUJobs that own partitions.
 
 use ipu_core::{JobKey, OwnerLiveness};
 use ipu_k8s::ipujob_liveness::IpuJobLiveness;
@@ -8,8 +8,8 @@ use ipu_test_cluster::{Cluster, private};
 use super::fixtures::entry;
 use super::{config, config_of};
 
-/// As little of the resource as an API server wants to know.
-const RESOURCE: &str = "
+/// A minimal CRD.
+const MINIMAL_CRD: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: ipujobs.graphcore.ai}
@@ -27,19 +27,19 @@ spec:
 const JOB: &str =
     "{apiVersion: graphcore.ai/v1alpha1, kind: IPUJob, metadata: {name: mnist, namespace: default}}";
 
-/// What is left of a job whose uid is in a label.
-const LEFT: &str = "
+/// A Pod of a deleted job, with its uid in a label.
+const REMAINING_POD: &str = "
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: default, namespace: default}
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: left, namespace: default, labels: {graphcore.ai/ipujob-uid: u2}}
+metadata: {name: remaining, namespace: default, labels: {graphcore.ai/ipujob-uid: u2}}
 spec: {automountServiceAccountToken: false, containers: [{name: main, image: none}]}
 ";
 
-/// Two instances of eight IPUs, which were granted for the fourth attempt.
+/// Two instances of eight IPUs, granted for the fourth attempt.
 const GRANTED: &str = "
 apiVersion: graphcore.ai/v1alpha1
 kind: IPUJob
@@ -56,7 +56,7 @@ status:
   - {index: 1, attempt: 3, controller: 'vipu-server:8090'}
 ";
 
-/// An entry of the IPUJob `name` with this uid.
+/// Returns an entry of the IPUJob `name` with this uid.
 fn owned(name: &str, uid: &str) -> Entry {
     let mut entry = entry("any");
     let owner = entry.owner.as_mut().unwrap();
@@ -73,19 +73,19 @@ fn apply(cluster: &Cluster, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one() {
-    let name = "an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one";
+async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one() {
+    let name = "an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one";
     let Some(mut cluster) = private(name) else {
         return;
     };
-    let alive = IpuJobLiveness::new(config(&cluster).await).unwrap();
+    let liveness = IpuJobLiveness::new(config(&cluster).await).unwrap();
     assert_eq!(
-        alive.life_of(&owned("mnist", "u1")).await,
+        liveness.life_of(&owned("mnist", "u1")).await,
         OwnerLiveness::Unknown,
-        "no such resource"
+        "the CRD is missing"
     );
 
-    apply(&cluster, RESOURCE);
+    apply(&cluster, MINIMAL_CRD);
     cluster
         .kubectl(&[
             "wait",
@@ -98,122 +98,124 @@ async fn an_owner_is_dead_only_if_the_api_server_knows_ipujobs_and_not_this_one(
     let uid = cluster
         .kubectl(&["get", "ipujob", "mnist", "-o", "jsonpath={.metadata.uid}"])
         .unwrap();
-    assert_eq!(alive.life_of(&owned("mnist", &uid)).await, OwnerLiveness::Live);
+    assert_eq!(liveness.life_of(&owned("mnist", &uid)).await, OwnerLiveness::Live);
     assert_eq!(
-        alive.life_of(&owned("mnist", "u1")).await,
+        liveness.life_of(&owned("mnist", "u1")).await,
         OwnerLiveness::Dead,
-        "another of the name"
+        "another job has the name"
     );
     assert_eq!(
-        alive.life_of(&owned("gone", "u1")).await,
+        liveness.life_of(&owned("missing", "u1")).await,
         OwnerLiveness::Dead,
-        "none of the name"
+        "no job has the name"
     );
 
-    // Somebody took the finalizer off, or it came too late: the job is gone before what it runs.
-    apply(&cluster, LEFT);
+    // The finalizer was removed or added too late: the job is deleted before its Pods.
+    apply(&cluster, REMAINING_POD);
     assert_eq!(
-        alive.life_of(&owned("gone", "u2")).await,
+        liveness.life_of(&owned("missing", "u2")).await,
         OwnerLiveness::Unknown,
-        "it still runs"
+        "a Pod of the job still runs"
     );
     assert_eq!(
-        alive.life_of(&owned("gone", "u3")).await,
+        liveness.life_of(&owned("missing", "u3")).await,
         OwnerLiveness::Dead,
-        "what runs is another's"
+        "the running Pod belongs to another job"
     );
     let ended = r#"{"status": {"phase": "Failed"}}"#;
     cluster
-        .kubectl(&["patch", "pod", "left", "--subresource=status", "-p", ended])
+        .kubectl(&["patch", "pod", "remaining", "--subresource=status", "-p", ended])
         .unwrap();
     assert_eq!(
-        alive.life_of(&owned("gone", "u2")).await,
+        liveness.life_of(&owned("missing", "u2")).await,
         OwnerLiveness::Dead,
-        "it has ended"
+        "the Pod has ended"
     );
-    for words in [
+    for arguments in [
         "create clusterrole jobs --verb=get,list --resource=ipujobs.graphcore.ai",
         "create clusterrolebinding jobs --clusterrole=jobs --user=blind",
     ] {
-        let words: Vec<&str> = words.split(' ').collect();
-        cluster.kubectl(&words).unwrap();
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        cluster.kubectl(&arguments).unwrap();
     }
-    let blind = IpuJobLiveness::new(config_of(&cluster.user("blind", &[]).unwrap()).await).unwrap();
-    // Rights take a moment to be known.
-    while blind.life_of(&owned("mnist", &uid)).await != OwnerLiveness::Live {
+    let without_pod_access =
+        IpuJobLiveness::new(config_of(&cluster.user("blind", &[]).unwrap()).await).unwrap();
+    // RBAC changes take effect with a delay.
+    while without_pod_access.life_of(&owned("mnist", &uid)).await != OwnerLiveness::Live {
         tokio::task::yield_now().await;
     }
     assert_eq!(
-        blind.life_of(&owned("gone", "u3")).await,
+        without_pod_access.life_of(&owned("missing", "u3")).await,
         OwnerLiveness::Unknown,
-        "what runs is not to be seen"
+        "Pods cannot be listed"
     );
 
-    let mut of_slurm = owned("gone", "u1");
-    of_slurm.owner.as_mut().unwrap().kind = "SlurmJob".into();
-    let mut of_nobody = owned("gone", "u1");
-    of_nobody.owner = None;
-    for entry in [of_slurm, of_nobody] {
+    let mut slurm_entry = owned("missing", "u1");
+    slurm_entry.owner.as_mut().unwrap().kind = "SlurmJob".into();
+    let mut unowned_entry = owned("missing", "u1");
+    unowned_entry.owner = None;
+    for entry in [slurm_entry, unowned_entry] {
         assert_eq!(
-            alive.life_of(&entry).await,
+            liveness.life_of(&entry).await,
             OwnerLiveness::Unknown,
             "{:?}",
             entry.owner
         );
     }
-    // Names that would make another address.
-    for odd in ["mnist?x", "..", "mnist%2f", "Mnist", "-mnist", "mnist#"] {
+    // Names that would change the URL.
+    for invalid_name in ["mnist?x", "..", "mnist%2f", "Mnist", "-mnist", "mnist#"] {
         assert_eq!(
-            alive.life_of(&owned(odd, "u1")).await,
+            liveness.life_of(&owned(invalid_name, "u1")).await,
             OwnerLiveness::Unknown,
-            "{odd}"
+            "{invalid_name}"
         );
     }
-    let powerless = IpuJobLiveness::new(config_of(&cluster.user("nobody", &[]).unwrap()).await).unwrap();
+    let unprivileged =
+        IpuJobLiveness::new(config_of(&cluster.user("unprivileged", &[]).unwrap()).await).unwrap();
     assert_eq!(
-        powerless.life_of(&owned("gone", "u1")).await,
+        unprivileged.life_of(&owned("missing", "u1")).await,
         OwnerLiveness::Unknown,
         "forbidden"
     );
 
-    // What was granted follows from the status, and from nothing else.
+    // Granted partitions follow only from the status.
     for (text, claimed) in [
         (GRANTED.replace("Created: true", "Created: false"), 0),
         (GRANTED.replace("'8'", "'7'"), 0),
         (GRANTED.to_owned(), 2),
     ] {
         apply(&cluster, &text);
-        assert_eq!(alive.claims().await.len(), claimed, "{text}");
+        assert_eq!(liveness.claims().await.len(), claimed, "{text}");
     }
-    let claims = alive.claims().await;
+    let claims = liveness.claims().await;
     let uid_of = |name: &str| {
-        let words = ["get", "ipujob", name, "-o", "jsonpath={.metadata.uid}"];
-        cluster.kubectl(&words).unwrap()
+        let arguments = ["get", "ipujob", name, "-o", "jsonpath={.metadata.uid}"];
+        cluster.kubectl(&arguments).unwrap()
     };
     let job = JobKey::new("default", "granted", uid_of("granted")).unwrap();
-    // Where it is, one of them says.
-    let places: Vec<_> = claims
+    // One claim names its controller.
+    let controllers: Vec<_> = claims
         .iter()
         .map(|claim| claim.controller.as_ref().map(ToString::to_string))
         .collect();
-    assert_eq!(places, [None, Some("vipu-server:8090".to_owned())]);
+    assert_eq!(controllers, [None, Some("vipu-server:8090".to_owned())]);
     for (instance, claim) in (0..).zip(claims.iter().map(|claim| &claim.request)) {
         assert_eq!(claim.id, job.partition_id(instance));
         assert_eq!((claim.attempt, claim.spec.size.get()), (3, 8));
         assert_eq!((&claim.owner.job, claim.owner.kind.as_str()), (&job, "IPUJob"));
     }
-    assert!(powerless.claims().await.is_empty());
+    assert!(unprivileged.claims().await.is_empty());
 
     cluster.kubectl(&["delete", "ipujob", "mnist"]).unwrap();
     assert_eq!(
-        alive.life_of(&owned("mnist", &uid)).await,
+        liveness.life_of(&owned("mnist", &uid)).await,
         OwnerLiveness::Dead,
         "deleted"
     );
     cluster.kill_apiserver();
     assert_eq!(
-        alive.life_of(&owned("mnist", &uid)).await,
+        liveness.life_of(&owned("mnist", &uid)).await,
         OwnerLiveness::Unknown,
-        "no answer"
+        "the API server is unreachable"
     );
 }

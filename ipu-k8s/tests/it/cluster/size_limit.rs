@@ -1,4 +1,4 @@
-//! How much a ConfigMap holds.
+//! Size limit of a ConfigMap.
 
 use ipu_core::{Entry, EntryState, IpuPlace};
 use ipu_ledger::LedgerStore;
@@ -7,41 +7,44 @@ use ipu_test_cluster::shared;
 use super::fixtures::{entry, put};
 use super::store;
 
-/// Several times the partitions of the largest known installation.
+/// Number of partitions: several times those of the largest known installation.
 const PARTITIONS: u32 = 5_000;
 
-/// What the API server takes.
+/// Maximum size of a ConfigMap, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_thousand_partitions_fit_with_room_to_spare() {
-    let Some(cluster) = shared("five_thousand_partitions_fit_with_room_to_spare") else {
+async fn five_thousand_partitions_fit_with_a_reserve() {
+    let Some(cluster) = shared("five_thousand_partitions_fit_with_a_reserve") else {
         return;
     };
     let first = store(cluster, "large").await;
     let mut revision = first.load(None).await.unwrap().unwrap().revision;
-    let entries: Vec<Entry> = (0..PARTITIONS).map(held).collect();
-    let begun = std::time::Instant::now();
+    let entries: Vec<Entry> = (0..PARTITIONS).map(active_entry).collect();
+    let started = std::time::Instant::now();
     for some in entries.chunks(500) {
         let changes: Vec<_> = some.iter().cloned().map(put).collect();
         revision = first.commit(&revision, &changes).await.unwrap();
     }
-    println!("{PARTITIONS} partitions in commits of 500: {:?}", begun.elapsed());
+    println!(
+        "{PARTITIONS} partitions in commits of 500: {:?}",
+        started.elapsed()
+    );
 
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let other = store(cluster, "large").await;
     let found = other.load(None).await.unwrap().unwrap();
-    println!("a first look at them: {:?}", begun.elapsed());
+    println!("first load: {:?}", started.elapsed());
     assert_eq!((found.entries.len(), &found.revision), (entries.len(), &revision));
 
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     for attempt in 1..=10 {
         let mut changed = entries[17].clone();
         changed.attempt = attempt;
         assert_eq!(first.load(Some(&revision)).await.unwrap(), None);
         revision = first.commit(&revision, &[put(changed)]).await.unwrap();
     }
-    println!("one look and one change among them: {:?}", begun.elapsed() / 10);
+    println!("one load and one change: {:?}", started.elapsed() / 10);
 
     let text = cluster
         .kubectl(&["get", "configmap", "large", "-o", "json"])
@@ -54,8 +57,8 @@ async fn five_thousand_partitions_fit_with_room_to_spare() {
     assert!(bytes < MAX_BYTES * 9 / 10, "{bytes}");
 }
 
-/// A partition of four IPUs as it is held in the middle of a large installation.
-fn held(number: u32) -> Entry {
+/// Returns an active partition of four IPUs as in a large installation.
+fn active_entry(number: u32) -> Entry {
     let mut entry = entry(&format!("training-job-{number:04}"));
     entry.state = EntryState::Active;
     entry.controller = Some(format!("pod{:03}:8090", number / 16).parse().unwrap());

@@ -1,4 +1,4 @@
-//! Real tokens of service accounts, reviewed by the API server that gave them.
+//! Reviews of real service account tokens by the API server that issued them.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use super::{config, config_of};
 
 const AUDIENCE: &str = "vipu-proxy";
 
-/// Makes the service account `name`, and answers a token of it for `audience`.
+/// Creates the service account `name`, and returns a token for `audience`.
 fn account(cluster: &Cluster, name: &str, audience: &str) -> String {
     cluster.kubectl(&["create", "serviceaccount", name]).unwrap();
     token(cluster, name, &["--audience", audience])
 }
 
 fn token(cluster: &Cluster, name: &str, options: &[&str]) -> String {
-    let words = [&["create", "token", name], options].concat();
-    cluster.kubectl(&words).unwrap().trim().to_owned()
+    let arguments = [&["create", "token", name], options].concat();
+    cluster.kubectl(&arguments).unwrap().trim().to_owned()
 }
 
-/// What lets in the service account `name` of namespace `default`.
+/// Returns options that permit only the service account `name` of namespace `default`.
 fn only(name: &str) -> TokenReviewOptions {
     let account = format!("default/{name}").parse().unwrap();
     TokenReviewOptions::new(AUDIENCE, Callers::Accounts([account].into()))
 }
 
 #[tokio::test]
-async fn a_token_for_us_of_an_account_that_may_call_tells_whose_it_is() {
-    let Some(cluster) = shared("a_token_for_us_of_an_account_that_may_call_tells_whose_it_is") else {
+async fn a_token_for_our_audience_of_a_permitted_account_yields_its_identity() {
+    let Some(cluster) = shared("a_token_for_our_audience_of_a_permitted_account_yields_its_identity") else {
         return;
     };
     let token = account(cluster, "caller", AUDIENCE);
@@ -41,32 +41,32 @@ async fn a_token_for_us_of_an_account_that_may_call_tells_whose_it_is() {
         "{identity:?}"
     );
     assert!(identity.uid.is_some());
-    // Neither shows the token.
+    // Debug output never contains the token.
     assert!(!format!("{reviewer:?}{identity:?}").contains(&token));
 }
 
 #[tokio::test]
-async fn a_token_for_another_audience_or_for_the_api_server_itself_is_refused() {
-    let Some(cluster) = shared("a_token_for_another_audience_or_for_the_api_server_itself_is_refused") else {
+async fn a_token_for_another_audience_or_for_the_api_server_is_rejected() {
+    let Some(cluster) = shared("a_token_for_another_audience_or_for_the_api_server_is_rejected") else {
         return;
     };
-    let elsewhere = account(cluster, "elsewhere", "another-service");
-    let general = token(cluster, "elsewhere", &[]);
+    let other_audience = account(cluster, "elsewhere", "another-service");
+    let default_audience = token(cluster, "elsewhere", &[]);
     let reviewer = TokenReviewer::new(config(cluster).await, only("elsewhere")).unwrap();
-    for token in [elsewhere, general] {
+    for token in [other_audience, default_audience] {
         let error = reviewer.review(&token).await.unwrap_err();
         assert!(matches!(error, AuthError::Unauthenticated { .. }), "{error}");
     }
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_refused() {
-    let Some(cluster) = shared("what_is_no_token_is_refused") else {
+async fn an_invalid_token_is_rejected() {
+    let Some(cluster) = shared("an_invalid_token_is_rejected") else {
         return;
     };
     let good = account(cluster, "forged", AUDIENCE);
     let reviewer = TokenReviewer::new(config(cluster).await, only("forged")).unwrap();
-    // Signed for, and then changed.
+    // A signed token with a changed payload.
     let (head, signature) = good.rsplit_once('.').unwrap();
     let forged = format!("{head}x.{signature}");
     for token in [
@@ -88,8 +88,8 @@ async fn what_is_no_token_is_refused() {
 }
 
 #[tokio::test]
-async fn an_account_that_may_not_call_is_refused_by_its_name() {
-    let Some(cluster) = shared("an_account_that_may_not_call_is_refused_by_its_name") else {
+async fn an_account_that_is_not_permitted_is_rejected_by_its_name() {
+    let Some(cluster) = shared("an_account_that_is_not_permitted_is_rejected_by_its_name") else {
         return;
     };
     let token = account(cluster, "stranger", AUDIENCE);
@@ -102,8 +102,8 @@ async fn an_account_that_may_not_call_is_refused_by_its_name() {
 }
 
 #[tokio::test]
-async fn the_token_of_a_deleted_account_is_refused_once_nothing_is_remembered_of_it() {
-    let name = "the_token_of_a_deleted_account_is_refused_once_nothing_is_remembered_of_it";
+async fn the_token_of_a_deleted_account_is_rejected_once_it_is_no_longer_cached() {
+    let name = "the_token_of_a_deleted_account_is_rejected_once_it_is_no_longer_cached";
     let Some(cluster) = shared(name) else {
         return;
     };
@@ -113,7 +113,7 @@ async fn the_token_of_a_deleted_account_is_refused_once_nothing_is_remembered_of
     let reviewer = TokenReviewer::new(config(cluster).await, options).unwrap();
     reviewer.review(&token).await.unwrap();
     cluster.kubectl(&["delete", "serviceaccount", "deleted"]).unwrap();
-    // The API server itself remembers for some seconds what it accepted.
+    // The API server itself caches accepted tokens for some seconds.
     let refused = async {
         loop {
             match reviewer.review(&token).await {
@@ -129,13 +129,13 @@ async fn the_token_of_a_deleted_account_is_refused_once_nothing_is_remembered_of
 }
 
 #[tokio::test]
-async fn whoever_may_not_review_tokens_lets_nobody_in() {
-    let Some(cluster) = shared("whoever_may_not_review_tokens_lets_nobody_in") else {
+async fn a_reviewer_without_permission_rejects_every_token() {
+    let Some(cluster) = shared("a_reviewer_without_permission_rejects_every_token") else {
         return;
     };
     let token = account(cluster, "unreviewed", AUDIENCE);
-    let powerless = config_of(&cluster.user("powerless", &[]).unwrap()).await;
-    let reviewer = TokenReviewer::new(powerless, only("unreviewed")).unwrap();
+    let unprivileged = config_of(&cluster.user("powerless", &[]).unwrap()).await;
+    let reviewer = TokenReviewer::new(unprivileged, only("unreviewed")).unwrap();
     let error = reviewer.review(&token).await.unwrap_err();
     assert!(matches!(error, AuthError::Unavailable { .. }), "{error}");
     assert!(

@@ -1,8 +1,8 @@
-//! Upgrade and downgrade by one version on a ConfigMap while jobs come and go.
+//! Upgrade and downgrade by one version on a ConfigMap while jobs are submitted and deleted.
 
 use ipu_test_cluster::shared;
 
-use super::previous::{AnyStore, exchange_builds_under_load, refuse_what_only_this_build_knows};
+use super::previous::{AnyStore, exchange_builds_under_load, refuse_records_of_a_newer_format};
 use super::store;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -19,5 +19,5 @@ async fn the_build_before_refuses_by_number_what_it_does_not_know_and_goes_on_wi
     let Some(cluster) = shared(name) else {
         return;
     };
-    refuse_what_only_this_build_knows(async || AnyStore::new(store(cluster, "refused").await)).await;
+    refuse_records_of_a_newer_format(async || AnyStore::new(store(cluster, "refused").await)).await;
 }

@@ -1,4 +1,4 @@
-//! The log of holds beside the ledger.
+//! Usage log beside the ledger.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::fixtures::{id, owner};
 use super::{config, options};
 
-/// A log whose pages are small: some twelve records in a page, five in the open one.
+/// Returns options with small pages: some twelve records per page, five in the open one.
 fn small(name: &str) -> ConfigMapOptions {
     let mut options = options(name);
     options.usage.pages = 3;
@@ -26,7 +26,7 @@ async fn log(cluster: &Cluster, options: ConfigMapOptions) -> ConfigMapStore {
     ConfigMapStore::new(config(cluster).await, options).unwrap()
 }
 
-/// The hold number `number`, which was released at that millisecond.
+/// Returns the record of hold `number`, released at that millisecond.
 fn record(number: u64) -> UsageRecord {
     let name = format!("job{number}");
     let record = json!({
@@ -42,25 +42,25 @@ async fn tickets(log: &ConfigMapStore, since: u64) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn holds_come_back_in_the_order_of_their_release_and_each_once() {
-    let Some(cluster) = shared("holds_come_back_in_the_order_of_their_release_and_each_once") else {
+async fn holds_are_returned_once_and_in_the_order_of_their_release() {
+    let Some(cluster) = shared("holds_are_returned_once_and_in_the_order_of_their_release") else {
         return;
     };
     let log = log(cluster, options("usage-once")).await;
     assert!(tickets(&log, 0).await.is_empty());
     log.append(&[record(7), record(3)]).await.unwrap();
-    // The same hold again, as after a crash before the ledger's own write: the later release counts.
-    let mut again = record(3);
-    again.released_at = Timestamp::from_millis(9);
-    log.append(&[again, record(8)]).await.unwrap();
+    // A repeated record, as after a crash before the ledger's own write: the later release counts.
+    let mut repeated = record(3);
+    repeated.released_at = Timestamp::from_millis(9);
+    log.append(&[repeated, record(8)]).await.unwrap();
     assert_eq!(tickets(&log, 0).await, [7, 8, 3]);
     assert_eq!(tickets(&log, 8).await, [8, 3]);
     assert_eq!(log.since(Timestamp::from_millis(7)).await.unwrap()[0], record(7));
 }
 
 #[tokio::test]
-async fn the_log_is_a_ring_that_drops_the_oldest_page_and_nothing_else() {
-    let Some(cluster) = shared("the_log_is_a_ring_that_drops_the_oldest_page_and_nothing_else") else {
+async fn the_log_is_a_ring_that_drops_only_the_oldest_page() {
+    let Some(cluster) = shared("the_log_is_a_ring_that_drops_only_the_oldest_page") else {
         return;
     };
     let log = log(cluster, small("usage-ring")).await;
@@ -69,7 +69,7 @@ async fn the_log_is_a_ring_that_drops_the_oldest_page_and_nothing_else() {
         let kept = tickets(&log, 0).await;
         let first = kept[0];
         assert_eq!(kept, (first..=number).collect::<Vec<_>>());
-        // Two full pages at least, however the third is filled.
+        // At least two full pages, whatever the fill level of the third.
         assert!(
             number + 1 - first >= (number + 1).min(16),
             "{number}: from {first}"
@@ -77,13 +77,13 @@ async fn the_log_is_a_ring_that_drops_the_oldest_page_and_nothing_else() {
     }
     assert!(tickets(&log, 0).await[0] > 40);
     let maps = cluster.kubectl(&["get", "configmaps", "-o", "name"]).unwrap();
-    let ours: Vec<_> = maps.lines().filter(|name| name.contains("usage-ring")).collect();
-    assert_eq!(ours.len(), 4, "{ours:?}");
+    let usage_maps: Vec<_> = maps.lines().filter(|name| name.contains("usage-ring")).collect();
+    assert_eq!(usage_maps.len(), 4, "{usage_maps:?}");
 }
 
 #[tokio::test]
-async fn pages_that_somebody_deletes_are_made_anew_and_the_others_stay() {
-    let Some(cluster) = shared("pages_that_somebody_deletes_are_made_anew_and_the_others_stay") else {
+async fn deleted_pages_are_created_again_and_the_others_are_kept() {
+    let Some(cluster) = shared("deleted_pages_are_created_again_and_the_others_are_kept") else {
         return;
     };
     let log = log(cluster, small("usage-deleted")).await;
@@ -98,7 +98,7 @@ async fn pages_that_somebody_deletes_are_made_anew_and_the_others_stay() {
         log.append(&[record(number)]).await.unwrap();
     }
     let after: BTreeSet<u64> = tickets(&log, 0).await.into_iter().collect();
-    // What was in the open page is gone with it; of the rest the newest is kept.
+    // Records of the open page are lost with it; of the rest the newest are kept.
     assert!((50..60).all(|number| after.contains(&number)), "{after:?}");
     assert!(after.is_subset(&before.union(&(30..60).collect()).copied().collect()));
     cluster
@@ -117,7 +117,7 @@ async fn two_processes_that_append_and_fold_at_the_same_time_lose_no_hold() {
         return;
     };
     let mut options = small("usage-two");
-    // All of it has room.
+    // All records fit.
     options.usage.page_bytes = 64 * 1024;
     let mut tasks = JoinSet::new();
     for writer in 0..4 {
@@ -134,8 +134,8 @@ async fn two_processes_that_append_and_fold_at_the_same_time_lose_no_hold() {
 }
 
 #[tokio::test]
-async fn a_configmap_of_somebody_else_and_one_of_a_newer_build_are_left_alone() {
-    let name = "a_configmap_of_somebody_else_and_one_of_a_newer_build_are_left_alone";
+async fn a_foreign_config_map_and_one_of_a_newer_build_are_not_modified() {
+    let name = "a_foreign_config_map_and_one_of_a_newer_build_are_not_modified";
     let Some(cluster) = shared(name) else {
         return;
     };

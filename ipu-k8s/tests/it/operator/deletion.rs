@@ -1,136 +1,139 @@
-//! What becomes of jobs that are deleted, pass by pass.
+//! Deletion of jobs, one reconciliation at a time.
 
 use ipu_k8s::controller::Requeue;
 use serde_json::Value;
 
-use super::reconcile::{Fixture, finish, sample};
+use super::reconcile::{Fixture, block_on, sample};
 
-/// A job that runs, and is deleted.
+/// Returns a fixture with a running job that is being deleted.
 fn deleted() -> Fixture {
-    let setting = Fixture::new();
+    let fixture = Fixture::new();
     let mut spec = sample();
     spec.as_object_mut().unwrap().remove("launcher");
-    setting.world.submit("a", spec);
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    setting.world.state().tell_all();
-    setting.world.delete("a");
-    setting
+    fixture.world.submit("a", spec);
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    fixture.world.state().deliver_all_events();
+    fixture.world.delete("a");
+    fixture
 }
 
 #[test]
-fn a_job_that_goes_in_a_moment_is_not_told_of_before() {
-    let setting = deleted();
-    let (before, told) = {
-        let state = setting.world.state();
-        (state.writes, state.events.len())
+fn a_quick_deletion_is_not_reported() {
+    let fixture = deleted();
+    let (before, event) = {
+        let state = fixture.world.state();
+        (state.writes, state.event_reasons.len())
     };
-    let now = setting.world.state().now;
+    let now = fixture.world.state().now;
     for _ in 0..1000 {
-        if setting.pass("a") == Value::Null {
+        if fixture.reconcile("a") == Value::Null {
             break;
         }
-        setting.world.step();
-        setting.world.state().now = now;
+        fixture.world.step();
+        fixture.world.state().now = now;
     }
-    let state = setting.world.state();
+    let state = fixture.world.state();
     assert!(state.jobs.is_empty(), "{:?}", state.jobs);
     assert!(state.holds.is_empty());
-    // The deletion of the worker, and the finalizer.
+    // Two writes: the deletion of the worker, and the removal of the finalizer.
     assert_eq!(state.writes - before, 2);
-    assert_eq!(state.events.len(), told, "{:?}", state.events);
+    assert_eq!(state.event_reasons.len(), event, "{:?}", state.event_reasons);
 }
 
 #[test]
-fn a_deletion_that_takes_longer_is_told_after_two_seconds() {
-    let setting = deleted();
-    let begun = setting.world.state().now;
-    // Its worker takes its time.
-    let told_after = loop {
-        let job = setting.world.state().jobs["a"].clone();
-        let pause = finish(setting.operator.reconcile(&job)).unwrap();
-        let mut state = setting.world.state();
+fn a_slow_deletion_is_reported_after_two_seconds() {
+    let fixture = deleted();
+    let started = fixture.world.state().now;
+    // The worker does not end.
+    let reported_after = loop {
+        let job = fixture.world.state().jobs["a"].clone();
+        let pause = block_on(fixture.operator.reconcile(&job)).unwrap();
+        let mut state = fixture.world.state();
         if state.jobs["a"]["status"]["phase"] == "Terminating" {
-            break state.now - begun;
+            break state.now - started;
         }
         let Requeue::After(pause) = pause else {
-            panic!("it is never looked at again");
+            panic!("no requeue is requested");
         };
         state.now += u64::try_from(pause.as_millis()).unwrap().max(1);
     };
-    assert!((2000..2100).contains(&told_after), "{told_after}");
-    let told = setting.world.state().events.clone();
-    assert_eq!(told.last().map(String::as_str), Some("IPUJobTerminating"));
+    assert!((2000..2100).contains(&reported_after), "{reported_after}");
+    let event = fixture.world.state().event_reasons.clone();
+    assert_eq!(event.last().map(String::as_str), Some("IPUJobTerminating"));
 }
 
 #[test]
-fn a_job_that_was_let_go_of_is_not_worked_on_again_whatever_is_heard_of_it() {
-    let setting = deleted();
-    let mut seen = vec![setting.world.state().jobs["a"].clone()];
-    let gone = |seen: &mut Vec<Value>| {
-        seen.push(setting.pass("a"));
-        if seen.last() == Some(&Value::Null) {
-            // Before anybody hears of that.
+fn a_job_without_finalizer_is_not_reconciled_again_on_late_events() {
+    let fixture = deleted();
+    let mut versions = vec![fixture.world.state().jobs["a"].clone()];
+    let is_deleted = |versions: &mut Vec<Value>| {
+        versions.push(fixture.reconcile("a"));
+        if versions.last() == Some(&Value::Null) {
+            // Before the operator observes the deletion.
             return true;
         }
-        setting.world.step();
-        setting.world.state().now += 1000;
+        fixture.world.step();
+        fixture.world.state().now += 1000;
         false
     };
-    assert!((0..1000).any(|_| gone(&mut seen)), "it does not go");
-    let calls = setting.world.state().calls;
-    for job in seen.iter().filter(|job| !job.is_null()) {
+    assert!(
+        (0..1000).any(|_| is_deleted(&mut versions)),
+        "the job is not deleted"
+    );
+    let calls = fixture.world.state().calls;
+    for job in versions.iter().filter(|job| !job.is_null()) {
         assert_eq!(
-            finish(setting.operator.reconcile(job)).unwrap(),
+            block_on(fixture.operator.reconcile(job)).unwrap(),
             Requeue::AwaitChange
         );
     }
-    assert_eq!(setting.world.state().calls, calls, "nobody is called");
+    assert_eq!(fixture.world.state().calls, calls, "no call is made");
 }
 
-/// Passes until the job is gone.
-fn goes(setting: &Fixture) {
+/// Reconciles until the job is deleted.
+fn reconcile_until_deleted(fixture: &Fixture) {
     for _ in 0..200 {
-        if setting.pass("a") == Value::Null {
+        if fixture.reconcile("a") == Value::Null {
             return;
         }
-        setting.world.step();
-        setting.world.state().now += 1000;
+        fixture.world.step();
+        fixture.world.state().now += 1000;
     }
-    panic!("it does not go: {}", setting.world.state().jobs["a"]);
+    panic!("the job is not deleted: {}", fixture.world.state().jobs["a"]);
 }
 
 #[test]
-fn a_job_goes_although_its_partition_is_quarantined_for_a_person_to_decide() {
-    let setting = deleted();
-    let mut state = setting.world.state();
+fn a_job_is_deleted_although_its_partition_is_quarantined() {
+    let fixture = deleted();
+    let mut state = fixture.world.state();
     let id = state.holds.keys().next().cloned().unwrap();
     state.holds.get_mut(&id).unwrap().state = "quarantined";
     drop(state);
-    goes(&setting);
-    assert_eq!(setting.world.state().holds[&id].state, "quarantined");
+    reconcile_until_deleted(&fixture);
+    assert_eq!(fixture.world.state().holds[&id].state, "quarantined");
 }
 
 #[test]
-fn a_job_goes_that_cannot_be_parsed_and_whose_worker_has_ended_and_gone() {
-    let setting = Fixture::new();
+fn an_invalid_job_whose_worker_was_deleted_is_deleted() {
+    let fixture = Fixture::new();
     let mut spec = sample();
     spec.as_object_mut().unwrap().remove("launcher");
-    setting.world.submit("a", spec);
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    let mut state = setting.world.state();
+    fixture.world.submit("a", spec);
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    let mut state = fixture.world.state();
     state.change_pod("a-worker-0", |pod| {
         pod["status"]["phase"] = "Failed".into();
         pod["status"]["containerStatuses"] =
             serde_json::json!([{"name": "main", "state": {"terminated": {"exitCode": 3}}}]);
     });
     state.remove_pod("a-worker-0");
-    state.tell_all();
+    state.deliver_all_events();
     state.change_job("a", |job| job["spec"]["ipusPerJobInstance"] = "3".into());
     drop(state);
-    setting.world.delete("a");
-    goes(&setting);
+    fixture.world.delete("a");
+    reconcile_until_deleted(&fixture);
     assert!(
-        setting
+        fixture
             .world
             .state()
             .holds

@@ -1,13 +1,13 @@
-//! What is refused to a job, and what cannot be reached: its status says so, whatever it was doing before.
+//! Rejections and unreachable services: the status of the job reports them in every phase.
 
 use std::time::Duration;
 
 use ipu_k8s::controller::Requeue;
 use serde_json::{Value, json};
 
-use super::reconcile::{Fixture, finish, sample};
+use super::reconcile::{Fixture, block_on, sample};
 
-/// Instances of one worker, for inference.
+/// Returns an inference job with instances of one worker.
 fn serving(instances: u32) -> Value {
     json!({
         "jobInstances": instances, "ipusPerJobInstance": "1",
@@ -19,9 +19,9 @@ fn message(job: &Value) -> &str {
     job["status"]["lastMessage"].as_str().unwrap_or_default()
 }
 
-/// Changes the specification, as the API server does.
-fn change(setting: &Fixture, with: impl FnOnce(&mut Value)) {
-    setting.world.state().change_job("a", |job| {
+/// Changes the specification and its generation, as the API server does.
+fn change_spec(fixture: &Fixture, with: impl FnOnce(&mut Value)) {
+    fixture.world.state().change_job("a", |job| {
         with(&mut job["spec"]);
         let generation = job["metadata"]["generation"].as_i64().unwrap();
         job["metadata"]["generation"] = (generation + 1).into();
@@ -33,11 +33,11 @@ fn is_forbidden(job: &Value) -> bool {
 }
 
 #[test]
-fn a_new_job_whose_worker_is_refused_says_what_it_holds_and_why_it_waits() {
-    let setting = Fixture::new();
-    setting.world.state().quota = 0;
-    setting.world.submit("a", serving(1));
-    let job = setting.until("a", |job| message(job).contains("Forbidden"));
+fn a_new_job_with_a_rejected_worker_reports_its_ipus_and_its_reason() {
+    let fixture = Fixture::new();
+    fixture.world.state().quota = 0;
+    fixture.world.submit("a", serving(1));
+    let job = fixture.run_until("a", |job| message(job).contains("Forbidden"));
     let status = &job["status"];
     assert_eq!(
         message(&job),
@@ -54,34 +54,34 @@ fn a_new_job_whose_worker_is_refused_says_what_it_holds_and_why_it_waits() {
         status["selector"],
         "graphcore.ai/ipujob-name=a,graphcore.ai/role=worker"
     );
-    let events = setting.world.state().events.clone();
+    let events = fixture.world.state().event_reasons.clone();
     assert_eq!(
         events.iter().filter(|event| *event == "Forbidden").count(),
         1,
         "{events:?}"
     );
-    // It is tried again, and told once.
-    setting.world.state().now += 20_000;
-    setting.pass("a");
-    let events = setting.world.state().events.clone();
+    // The creation is retried, and published once.
+    fixture.world.state().now += 20_000;
+    fixture.reconcile("a");
+    let events = fixture.world.state().event_reasons.clone();
     assert_eq!(
         events.iter().filter(|event| *event == "Forbidden").count(),
         1,
         "{events:?}"
     );
-    setting.world.state().quota = 1;
-    let job = setting.until("a", |job| job["status"]["phase"] == "Running");
+    fixture.world.state().quota = 1;
+    let job = fixture.run_until("a", |job| job["status"]["phase"] == "Running");
     assert_eq!(message(&job), "Successfully reconciled IPUJob");
 }
 
 #[test]
-fn a_running_job_that_cannot_be_scaled_says_so() {
-    let setting = Fixture::new();
-    setting.world.submit("a", serving(1));
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    setting.world.state().quota = 1;
-    change(&setting, |spec| spec["jobInstances"] = 2.into());
-    let job = setting.until("a", is_forbidden);
+fn a_running_job_that_cannot_be_scaled_reports_it() {
+    let fixture = Fixture::new();
+    fixture.world.submit("a", serving(1));
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    fixture.world.state().quota = 1;
+    change_spec(&fixture, |spec| spec["jobInstances"] = 2.into());
+    let job = fixture.run_until("a", is_forbidden);
     let status = &job["status"];
     assert_eq!(
         (
@@ -92,26 +92,26 @@ fn a_running_job_that_cannot_be_scaled_says_so() {
         (&json!(1), &json!(2), &json!(2)),
         "{job}"
     );
-    // What happens to the other instance meanwhile is recorded too.
-    setting.world.state().change_pod("a-worker-0", |pod| {
+    // Changes of the other instance are recorded meanwhile.
+    fixture.world.state().change_pod("a-worker-0", |pod| {
         pod["status"]["phase"] = "Failed".into();
         pod["status"]["containerStatuses"] =
             json!([{"name": "main", "state": {"terminated": {"exitCode": 3}}}]);
     });
-    let job = setting.until("a", |job| !job["status"]["firstFailure"].is_null());
+    let job = fixture.run_until("a", |job| !job["status"]["firstFailure"].is_null());
     assert_eq!(job["status"]["firstFailure"]["exitCode"], 3);
 }
 
 #[test]
-fn a_suspended_job_that_cannot_go_on_says_so() {
-    let setting = Fixture::new();
+fn a_suspended_job_that_cannot_resume_reports_it() {
+    let fixture = Fixture::new();
     let mut spec = serving(1);
     spec["suspend"] = true.into();
-    setting.world.submit("a", spec);
-    setting.until("a", |job| job["status"]["phase"] == "Suspended");
-    setting.world.state().quota = 0;
-    change(&setting, |spec| spec["suspend"] = false.into());
-    let job = setting.until("a", |job| message(job).contains("Forbidden"));
+    fixture.world.submit("a", spec);
+    fixture.run_until("a", |job| job["status"]["phase"] == "Suspended");
+    fixture.world.state().quota = 0;
+    change_spec(&fixture, |spec| spec["suspend"] = false.into());
+    let job = fixture.run_until("a", |job| message(job).contains("Forbidden"));
     assert_eq!(
         (&job["status"]["phase"], &job["status"]["ipusHeld"]),
         (&json!("Pending"), &json!(1))
@@ -119,91 +119,91 @@ fn a_suspended_job_that_cannot_go_on_says_so() {
 }
 
 #[test]
-fn a_job_that_cannot_be_looked_at_says_so_if_it_is_deleted_or_was_changed_and_goes_on_otherwise() {
-    let setting = Fixture::new();
-    setting.world.submit("a", serving(1));
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    let unreachable = |setting: &Fixture| {
-        setting.world.state().proxy_is_away = true;
-        let job = setting.world.state().jobs["a"].clone();
-        let wake = finish(setting.operator.reconcile(&job));
+fn a_job_without_a_reachable_proxy_reports_it_only_if_deleted_or_changed() {
+    let fixture = Fixture::new();
+    fixture.world.submit("a", serving(1));
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    let unreachable = |fixture: &Fixture| {
+        fixture.world.state().proxy_is_down = true;
+        let job = fixture.world.state().jobs["a"].clone();
+        let requeue = block_on(fixture.operator.reconcile(&job));
         assert!(
-            matches!(wake, Ok(Requeue::After(pause)) if pause <= Duration::from_secs(1)),
-            "{wake:?}"
+            matches!(requeue, Ok(Requeue::After(pause)) if pause <= Duration::from_secs(1)),
+            "{requeue:?}"
         );
-        setting.world.state().jobs["a"].clone()
+        fixture.world.state().jobs["a"].clone()
     };
-    assert_eq!(message(&unreachable(&setting)), "Successfully reconciled IPUJob");
-    change(&setting, |spec| spec["jobInstances"] = 2.into());
-    setting.world.state().now += 60_000;
+    assert_eq!(message(&unreachable(&fixture)), "Successfully reconciled IPUJob");
+    change_spec(&fixture, |spec| spec["jobInstances"] = 2.into());
+    fixture.world.state().now += 60_000;
     assert_eq!(
-        message(&unreachable(&setting)),
-        "the job was changed, which is not done yet; Unavailable: the proxy is away"
+        message(&unreachable(&fixture)),
+        "the change of the job is not applied yet; Unavailable: the proxy is down"
     );
-    setting.world.state().proxy_is_away = false;
-    setting.until("a", |job| job["status"]["currentReplicas"] == 2);
-    setting.world.delete("a");
-    setting.world.state().now += 60_000;
+    fixture.world.state().proxy_is_down = false;
+    fixture.run_until("a", |job| job["status"]["currentReplicas"] == 2);
+    fixture.world.delete("a");
+    fixture.world.state().now += 60_000;
     assert_eq!(
-        message(&unreachable(&setting)),
-        "the job is being deleted; Unavailable: the proxy is away"
+        message(&unreachable(&fixture)),
+        "the job is being deleted; Unavailable: the proxy is down"
     );
 }
 
 #[test]
-fn a_job_that_goes_on_and_may_not_be_looked_at_says_so_until_it_may() {
-    let setting = Fixture::new();
-    setting.world.submit("a", serving(1));
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    setting.world.state().proxy_refuses = true;
-    setting.world.state().now += 60_000;
-    let job = setting.pass("a");
+fn a_running_job_reports_a_rejection_by_the_proxy_until_it_ends() {
+    let fixture = Fixture::new();
+    fixture.world.submit("a", serving(1));
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    fixture.world.state().proxy_refuses = true;
+    fixture.world.state().now += 60_000;
+    let job = fixture.reconcile("a");
     assert_eq!(
         message(&job),
-        "the job is not worked on; Forbidden: the token is not known"
+        "the job is not reconciled; Forbidden: the token is unknown"
     );
     assert_eq!(job["status"]["phase"], "Running");
     assert_eq!(
-        setting.world.state().events.last().map(String::as_str),
+        fixture.world.state().event_reasons.last().map(String::as_str),
         Some("Forbidden")
     );
-    setting.world.state().proxy_refuses = false;
-    setting.world.state().now += 60_000;
-    assert_eq!(message(&setting.pass("a")), "Successfully reconciled IPUJob");
+    fixture.world.state().proxy_refuses = false;
+    fixture.world.state().now += 60_000;
+    assert_eq!(message(&fixture.reconcile("a")), "Successfully reconciled IPUJob");
 }
 
 #[test]
-fn an_object_that_is_no_job_is_told_so_by_an_event_too() {
-    let setting = Fixture::new();
+fn an_invalid_job_is_reported_by_an_event_too() {
+    let fixture = Fixture::new();
     let mut spec = serving(1);
     spec["ipusPerJobInstance"] = "3".into();
-    setting.world.submit("a", spec);
-    let job = setting.until("a", |job| message(job).contains("cannot be run"));
+    fixture.world.submit("a", spec);
+    let job = fixture.run_until("a", |job| message(job).contains("cannot be run"));
     assert!(message(&job).contains("power of two"), "{job}");
-    assert_eq!(setting.world.state().events, ["InvalidJob"]);
-    let answered = |job: &Value| job["status"]["observedGeneration"] == job["metadata"]["generation"];
-    assert!(answered(&job), "{job}");
-    // Whoever waits for an answer to a change gets one also if the words are the same.
-    change(&setting, |spec| spec["priority"] = 1.into());
-    setting.world.state().now += 20_000;
-    assert!(answered(&setting.pass("a")));
+    assert_eq!(fixture.world.state().event_reasons, ["InvalidJob"]);
+    let is_acknowledged = |job: &Value| job["status"]["observedGeneration"] == job["metadata"]["generation"];
+    assert!(is_acknowledged(&job), "{job}");
+    // The generation is acknowledged even if the message stays the same.
+    change_spec(&fixture, |spec| spec["priority"] = 1.into());
+    fixture.world.state().now += 20_000;
+    assert!(is_acknowledged(&fixture.reconcile("a")));
 }
 
 #[test]
-fn what_workers_and_launcher_share_is_seen_to_for_each_attempt_and_after_a_refusal() {
-    let setting = Fixture::new();
+fn shared_objects_are_applied_for_each_attempt_and_after_a_rejection() {
+    let fixture = Fixture::new();
     let mut spec = super::reconcile::sample();
     spec["restartPolicy"] = json!({"type": "OnFailure"});
-    setting.world.submit("a", spec);
-    setting.world.state().quota = 0;
-    setting.until("a", |job| message(job).contains("Forbidden"));
-    let refused = setting.world.state().applied;
+    fixture.world.submit("a", spec);
+    fixture.world.state().quota = 0;
+    fixture.run_until("a", |job| message(job).contains("Forbidden"));
+    let refused = fixture.world.state().applied;
     assert!(refused >= 2, "{refused}");
-    setting.world.state().quota = usize::MAX;
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    let running = setting.world.state().applied;
+    fixture.world.state().quota = usize::MAX;
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    let running = fixture.world.state().applied;
     assert_eq!(running, refused + 4);
-    let mut state = setting.world.state();
+    let mut state = fixture.world.state();
     let launcher = state.pods["a-launcher"]["metadata"]["uid"].clone();
     state.running.remove(launcher.as_str().unwrap());
     state.change_pod("a-launcher", |pod| {
@@ -212,32 +212,32 @@ fn what_workers_and_launcher_share_is_seen_to_for_each_attempt_and_after_a_refus
             json!([{"name": "main", "state": {"terminated": {"exitCode": 3}}}]);
     });
     drop(state);
-    setting.until("a", |job| {
+    fixture.run_until("a", |job| {
         job["status"]["restartCount"] == 1 && job["status"]["phase"] == "Running"
     });
-    assert_eq!(setting.world.state().applied, running + 4);
+    assert_eq!(fixture.world.state().applied, running + 4);
 }
 
 #[test]
-fn words_are_not_kept_back_because_the_clock_was_put_back() {
-    let setting = Fixture::new();
-    setting.world.state().quota = 0;
-    setting.world.submit("a", serving(1));
-    setting.until("a", |job| message(job).contains("a-worker-0"));
-    setting.world.state().change_job("a", |job| {
+fn a_message_is_not_delayed_by_a_clock_set_back() {
+    let fixture = Fixture::new();
+    fixture.world.state().quota = 0;
+    fixture.world.submit("a", serving(1));
+    fixture.run_until("a", |job| message(job).contains("a-worker-0"));
+    fixture.world.state().change_job("a", |job| {
         job["status"]["lastReconcileTime"] = "2099-01-01T00:00:00.000Z".into();
         job["status"]["lastMessage"] = "as it was".into();
     });
-    assert!(message(&setting.pass("a")).contains("a-worker-0"));
+    assert!(message(&fixture.reconcile("a")).contains("a-worker-0"));
 }
 
 #[test]
-fn an_instance_that_has_failed_for_good_is_told_of_while_the_others_go_on() {
-    let setting = Fixture::new();
-    setting.world.submit("a", serving(2));
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    let mut state = setting.world.state();
-    state.events.clear();
+fn a_permanently_failed_instance_is_reported_while_the_others_continue() {
+    let fixture = Fixture::new();
+    fixture.world.submit("a", serving(2));
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    let mut state = fixture.world.state();
+    state.event_reasons.clear();
     let worker = state.pods["a-worker-1"]["metadata"]["uid"].clone();
     state.running.remove(worker.as_str().unwrap());
     state.change_pod("a-worker-1", |pod| {
@@ -246,117 +246,117 @@ fn an_instance_that_has_failed_for_good_is_told_of_while_the_others_go_on() {
             json!([{"name": "main", "state": {"terminated": {"exitCode": 3}}}]);
     });
     drop(state);
-    let job = setting.until("a", |job| message(job) != "Successfully reconciled IPUJob");
+    let job = fixture.run_until("a", |job| message(job) != "Successfully reconciled IPUJob");
     assert_eq!(
         message(&job),
-        "Successfully reconciled IPUJob: instance 1 has failed for good with code 3; the others go on"
+        "Successfully reconciled IPUJob: instance 1 has failed permanently with code 3; the others continue"
     );
     assert_eq!(job["status"]["phase"], "Running");
-    assert_eq!(setting.world.state().events, ["NeverRestarted"]);
+    assert_eq!(fixture.world.state().event_reasons, ["NeverRestarted"]);
 }
 
 #[test]
-fn a_partition_that_nothing_could_run_on_in_time_is_told_of_when_it_is_given_back() {
-    let setting = Fixture::new();
+fn a_release_after_the_start_deadline_is_reported() {
+    let fixture = Fixture::new();
     let mut spec = serving(1);
     spec["startDeadlineSeconds"] = 5.into();
-    setting.world.state().quota = 0;
-    setting.world.submit("a", spec);
-    setting.until("a", |job| message(job).contains("Forbidden"));
-    setting.world.state().events.clear();
-    let gave_back = |job: &Value| job["status"]["instances"][0]["givenBack"] == 1;
-    setting.until("a", |job| {
-        setting.world.state().now += 1000;
-        gave_back(job)
+    fixture.world.state().quota = 0;
+    fixture.world.submit("a", spec);
+    fixture.run_until("a", |job| message(job).contains("Forbidden"));
+    fixture.world.state().event_reasons.clear();
+    let has_released = |job: &Value| job["status"]["instances"][0]["givenBack"] == 1;
+    fixture.run_until("a", |job| {
+        fixture.world.state().now += 1000;
+        has_released(job)
     });
-    let events = setting.world.state().events.clone();
+    let events = fixture.world.state().event_reasons.clone();
     assert!(events.contains(&"WorkersUnschedulable".to_owned()), "{events:?}");
 }
 
 #[test]
-fn a_launcher_that_cannot_start_gives_the_partition_back_and_says_what_it_waited_for() {
-    let setting = Fixture::new();
+fn a_launcher_that_cannot_start_releases_the_partition_and_reports_the_reason() {
+    let fixture = Fixture::new();
     let mut spec = sample();
     spec["startDeadlineSeconds"] = 5.into();
-    setting.world.submit("a", spec);
-    setting.until("a", |_| setting.world.state().pods.contains_key("a-launcher"));
-    setting.world.state().change_pod("a-launcher", |pod| {
+    fixture.world.submit("a", spec);
+    fixture.run_until("a", |_| fixture.world.state().pods.contains_key("a-launcher"));
+    fixture.world.state().change_pod("a-launcher", |pod| {
         pod["status"]["phase"] = "Pending".into();
         pod["status"]["containerStatuses"] =
             json!([{"name": "main", "state": {"waiting": {"reason": "CreateContainerConfigError", "message": "no such Secret"}}}]);
     });
-    setting.world.state().tell_all();
-    let job = setting.until("a", |job| {
-        setting.world.state().now += 1000;
+    fixture.world.state().deliver_all_events();
+    let job = fixture.run_until("a", |job| {
+        fixture.world.state().now += 1000;
         job["status"]["instances"][0]["givenBack"] == 1
     });
-    let why = &job["status"]["instances"][0]["givenBackBecause"];
-    assert_eq!(why["code"], "LauncherUnschedulable", "{job}");
+    let reason = &job["status"]["instances"][0]["givenBackBecause"];
+    assert_eq!(reason["code"], "LauncherUnschedulable", "{job}");
     assert!(
         message(&job).contains("CreateContainerConfigError: no such Secret"),
         "{job}"
     );
-    let events = setting.world.state().events.clone();
+    let events = fixture.world.state().event_reasons.clone();
     assert!(events.contains(&"LauncherUnschedulable".to_owned()), "{events:?}");
 }
 
 #[test]
-fn a_job_whose_status_cannot_be_read_is_left_alone_and_can_be_deleted() {
-    let setting = Fixture::new();
-    setting.world.submit("a", serving(1));
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    let before = setting.world.state().jobs["a"]["status"].clone();
-    setting
+fn a_job_with_an_unreadable_status_is_not_modified_and_can_be_deleted() {
+    let fixture = Fixture::new();
+    fixture.world.submit("a", serving(1));
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    let before = fixture.world.state().jobs["a"]["status"].clone();
+    fixture
         .world
         .state()
         .change_job("a", |job| job["status"]["phase"] = "Dreaming".into());
-    let writes = setting.world.state().writes;
-    setting.world.state().events.clear();
-    let job = setting.pass("a");
+    let writes = fixture.world.state().writes;
+    fixture.world.state().event_reasons.clear();
+    let job = fixture.reconcile("a");
     assert_eq!(job["status"]["instances"], before["instances"]);
-    assert_eq!(setting.world.state().writes, writes);
-    assert_eq!(setting.world.state().events, ["UnreadableStatus"]);
-    setting.world.delete("a");
+    assert_eq!(fixture.world.state().writes, writes);
+    assert_eq!(fixture.world.state().event_reasons, ["UnreadableStatus"]);
+    fixture.world.delete("a");
     for _ in 0..1000 {
-        if setting.pass("a").is_null() {
+        if fixture.reconcile("a").is_null() {
             break;
         }
-        setting.world.step();
+        fixture.world.step();
     }
-    let state = setting.world.state();
+    let state = fixture.world.state();
     assert!(state.jobs.is_empty(), "{:?}", state.jobs);
     assert!(state.holds.values().all(|hold| hold.state == "releasing"));
 }
 
 #[test]
-fn a_job_that_ended_under_the_operator_before_is_not_run_again() {
+fn a_job_that_ended_under_an_earlier_operator_is_not_run_again() {
     for end in ["Completed", "Failed"] {
-        let setting = Fixture::new();
-        setting.world.submit("a", serving(1));
-        setting.world.state().change_job("a", |job| {
+        let fixture = Fixture::new();
+        fixture.world.submit("a", serving(1));
+        fixture.world.state().change_job("a", |job| {
             job["status"] = json!({"launcherStatus": end, "lastMessage": "as it was", "desiredReplicas": 1});
         });
         for _ in 0..20 {
-            let job = setting.pass("a");
+            let job = fixture.reconcile("a");
             assert_eq!(job["status"]["launcherStatus"], end, "{job}");
-            setting.world.step();
+            fixture.world.step();
         }
-        let state = setting.world.state();
+        let state = fixture.world.state();
         assert!(state.holds.is_empty() && state.pods.is_empty());
     }
 }
 
 #[test]
-fn no_worker_starts_while_the_nodes_that_reach_the_controller_are_not_known() {
-    let setting = Fixture::new();
-    setting.world.state().is_unlisted = true;
-    setting.world.submit("a", serving(1));
-    let job = setting.until("a", |job| message(job).contains("Unavailable"));
+fn no_worker_starts_while_the_endpoint_of_the_controller_is_unknown() {
+    let fixture = Fixture::new();
+    fixture.world.state().is_unlisted = true;
+    fixture.world.submit("a", serving(1));
+    let job = fixture.run_until("a", |job| message(job).contains("Unavailable"));
     assert!(
-        message(&job).contains("the proxy does not say yet how partition"),
+        message(&job).contains("the proxy does not report the endpoint of partition"),
         "{job}"
     );
-    assert!(setting.world.state().pods.is_empty());
-    setting.world.state().is_unlisted = false;
-    setting.until("a", |job| job["status"]["phase"] == "Running");
+    assert!(fixture.world.state().pods.is_empty());
+    fixture.world.state().is_unlisted = false;
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
 }

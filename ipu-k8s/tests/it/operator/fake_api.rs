@@ -1,4 +1,4 @@
-//! The way from an operator to its world: calls that are late, unanswered or refused.
+//! Connection of an operator to the simulated cluster: calls are late, unanswered or rejected.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use super::fake_cluster::{Hold, State, World, time};
 
-/// Lets others go first, once.
-struct Turn(bool);
+/// Future that yields once.
+struct YieldOnce(bool);
 
-impl Future for Turn {
+impl Future for YieldOnce {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
@@ -27,38 +27,38 @@ impl Future for Turn {
     }
 }
 
-/// The way from an operator to the world. Others have their turn before each call, and before its answer is heard.
+/// Connection to the simulated cluster. Other tasks may run before each call and before its response.
 #[derive(Debug)]
 pub(crate) struct Port(pub(super) World);
 
 impl Port {
     async fn call<T>(&self, act: impl FnOnce(&mut State) -> Result<T, PortError>) -> Result<T, PortError> {
-        Turn(false).await;
-        let answer = {
+        YieldOnce(false).await;
+        let response = {
             let mut state = self.0.state();
             state.calls += 1;
-            match state.trouble() {
-                Some(true) => Err(PortError::Unavailable("nobody is there".into())),
+            match state.inject_fault() {
+                Some(true) => Err(PortError::Unavailable("the server is unreachable".into())),
                 Some(false) => {
                     let _ = act(&mut state);
-                    Err(PortError::Unavailable("the answer was lost".into()))
+                    Err(PortError::Unavailable("the response was lost".into()))
                 }
                 None => act(&mut state),
             }
         };
-        Turn(false).await;
-        answer
+        YieldOnce(false).await;
+        response
     }
 
-    /// Calls the proxy, if it is there.
+    /// Calls the proxy, if it is available.
     async fn proxy<T>(&self, act: impl FnOnce(&mut State) -> Result<T, PortError>) -> Result<T, PortError> {
         self.call(|state| {
-            if state.proxy_is_away {
-                Err(PortError::Unavailable("the proxy is away".into()))
+            if state.proxy_is_down {
+                Err(PortError::Unavailable("the proxy is down".into()))
             } else if state.proxy_refuses {
                 Err(PortError::Refused {
                     code: "Forbidden".to_owned(),
-                    message: "the token is not known".to_owned(),
+                    message: "the token is unknown".to_owned(),
                 })
             } else {
                 act(state)
@@ -67,7 +67,7 @@ impl Port {
         .await
     }
 
-    /// Changes the job of this name, if `version` is its newest.
+    /// Changes the job `name` if `version` is its latest version.
     async fn change(
         &self,
         name: &str,
@@ -130,7 +130,7 @@ impl ApiServer for Port {
                 Some(pod) if pod["metadata"]["uid"] != uid => Err(PortError::Conflict(name.into())),
                 Some(_) => {
                     state.writes += 1;
-                    state.expect_no_rights(name);
+                    state.check_no_rights(name);
                     state.change_pod(name, |pod| pod["metadata"]["deletionTimestamp"] = now.into());
                     Ok(())
                 }
@@ -140,7 +140,7 @@ impl ApiServer for Port {
     }
 
     async fn last_lines(&self, _: &str, name: &str, _: Option<&str>) -> Result<Option<String>, PortError> {
-        // What tests put there.
+        // Tests put the log into an annotation.
         self.call(|state| {
             let log = state
                 .pods
@@ -211,24 +211,24 @@ impl ApiServer for Port {
             "{event:?}"
         );
         self.call(|state| {
-            state.events.push(event.reason.clone());
-            state.told.push(event.clone());
+            state.event_reasons.push(event.reason.clone());
+            state.published.push(event.clone());
             Ok(())
         })
         .await
     }
 }
 
-/// What may never be taken back.
+/// Checks that a status never regresses.
 fn check_progress(before: &Value, after: &Value) {
     let restarts = |status: &Value| status["restartCount"].as_u64().unwrap_or(0);
     assert!(
         restarts(before) <= restarts(after),
-        "restarts are taken back: {before} {after}"
+        "the restart count decreases: {before} {after}"
     );
     for phase in ["Completed", "Failed"] {
         let kept = after["phase"] == phase || after["phase"] == "Terminating";
-        assert!(before["phase"] != phase || kept, "{phase} is taken back: {after}");
+        assert!(before["phase"] != phase || kept, "{phase} is not final: {after}");
     }
     let index = |value: &Value| value["index"].as_u64();
     for old in before["instances"].as_array().into_iter().flatten() {
@@ -240,7 +240,7 @@ fn check_progress(before: &Value, after: &Value) {
         if let Some(new) = new {
             assert!(
                 old["attempt"].as_u64() <= new["attempt"].as_u64(),
-                "an attempt is taken back"
+                "the attempt decreases"
             );
         }
     }
@@ -282,68 +282,74 @@ impl Partitions for Port {
             };
             if !state.holds.contains_key(id) {
                 state.holds.insert(id.clone(), new);
-                state.changed(id);
+                state.notify_changed(id);
             }
             let hold = state.holds.get_mut(id).unwrap();
-            assert_eq!(hold.wanted.owner, wanted.owner, "ids are of one job each");
+            assert_eq!(hold.wanted.owner, wanted.owner, "each id belongs to one job");
             if wanted.attempt < hold.wanted.attempt {
                 return Err(PortError::Refused {
                     code: "OldAttempt".into(),
-                    message: "it is old".into(),
+                    message: "the attempt is old".into(),
                 });
             }
             if wanted.attempt > hold.wanted.attempt && hold.state != "releasing" {
-                let at_once = matches!(hold.state, "active" | "failed" | "orphaned");
+                let is_resettable = matches!(hold.state, "active" | "failed" | "orphaned");
                 hold.wanted = wanted.clone();
-                if at_once {
+                if is_resettable {
                     hold.state = "intent";
                     hold.since = now;
                 }
-                state.changed(id);
+                state.notify_changed(id);
             }
             let hold = state.holds.get_mut(id).unwrap();
             if hold.state == "orphaned" {
                 hold.state = "active";
-                state.changed(id);
+                state.notify_changed(id);
             }
             let hold = state.holds[id].clone();
-            state.expect_free(id, Some(hold.wanted.attempt));
+            state.check_unused(id, Some(hold.wanted.attempt));
             Ok(state.document(id, &hold))
         })
         .await
     }
 
-    async fn reset(&self, id: &PartitionId, how: &ResetPartition) -> Result<PartitionDocument, PortError> {
+    async fn reset(
+        &self,
+        id: &PartitionId,
+        options: &ResetPartition,
+    ) -> Result<PartitionDocument, PortError> {
         self.proxy(|state| {
             let now = state.now;
             let Some(hold) = state.holds.get_mut(id) else {
                 return Err(PortError::Refused {
                     code: "NotFound".into(),
-                    message: "it is gone".into(),
+                    message: "the partition does not exist".into(),
                 });
             };
             if matches!(hold.state, "active" | "failed" | "orphaned") {
                 hold.state = "intent";
                 hold.since = now;
-                hold.wanted.attempt = hold.wanted.attempt.max(how.attempt.unwrap_or(0));
+                hold.wanted.attempt = hold.wanted.attempt.max(options.attempt.unwrap_or(0));
             }
             let hold = hold.clone();
-            state.changed(id);
-            state.expect_free(id, None);
+            state.notify_changed(id);
+            state.check_unused(id, None);
             Ok(state.document(id, &hold))
         })
         .await
     }
 
-    async fn release(&self, id: &PartitionId, how: &DeletePartition) -> Result<(), PortError> {
+    async fn release(&self, id: &PartitionId, options: &DeletePartition) -> Result<(), PortError> {
         self.proxy(|state| {
-            state.expect_free(id, None);
+            state.check_unused(id, None);
             let now = state.now;
             let Some(hold) = state.holds.get_mut(id) else {
                 return Ok(());
             };
-            if Some(&hold.wanted.owner.uid) != how.uid.as_ref()
-                || how.attempt.is_some_and(|attempt| attempt < hold.wanted.attempt)
+            if Some(&hold.wanted.owner.uid) != options.uid.as_ref()
+                || options
+                    .attempt
+                    .is_some_and(|attempt| attempt < hold.wanted.attempt)
             {
                 return Ok(());
             }
@@ -352,7 +358,7 @@ impl Partitions for Port {
             } else {
                 hold.state = "releasing";
                 hold.since = now;
-                state.changed(id);
+                state.notify_changed(id);
             }
             Ok(())
         })

@@ -1,5 +1,6 @@
-//! A small world for the operator: an API server in memory that is late, forgets to answer and refuses old versions, a
-//! kubelet that runs nothing, and a ledger of one controller. Everything that takes time happens when [`World::step`] says.
+//! Simulated cluster for the operator: an in-memory API server that is late, loses responses and rejects
+//! old versions, a kubelet that runs nothing, and a ledger of one controller. Asynchronous work happens in
+//! [`World::step`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::fake_api::Port;
 use super::fake_watches::{FakeWatches, Watch, WatchEvent};
-use super::forced_deletion::Unseen;
+use super::forced_deletion::OrphanedProcesses;
 use super::random_events::Random;
 use super::rights::Roles;
 
@@ -25,7 +26,7 @@ pub(crate) struct Hold {
     pub(super) granted: Option<u64>,
 }
 
-/// What is true.
+/// State of the simulated cluster.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) random: Random,
@@ -33,59 +34,59 @@ pub(crate) struct State {
     pub(crate) version: u64,
     pub(crate) jobs: BTreeMap<String, Value>,
     pub(crate) pods: BTreeMap<String, Value>,
-    /// Processes that run, by the uid of their Pod: partition, uid of the job, attempt.
+    /// Running processes by the uid of their Pod: partition, uid of the job, attempt.
     pub(crate) running: BTreeMap<String, (String, String, String)>,
     pub(crate) holds: BTreeMap<PartitionId, Hold>,
-    pub(super) unseen: Unseen,
-    /// The uids of jobs that were taken away without the operator.
+    pub(super) orphaned: OrphanedProcesses,
+    /// Uids of jobs that were deleted by force.
     pub(super) forced: BTreeSet<String>,
     pub(crate) capacity: u32,
-    pub(crate) ears: Vec<FakeWatches>,
+    pub(crate) operator_watches: Vec<FakeWatches>,
     pub(crate) writes: u64,
-    /// How often anybody was called.
+    /// Number of calls to the API server and the proxy.
     pub(crate) calls: u64,
     pub(crate) faults: u64,
-    /// The reasons of the events that users were told.
-    pub(crate) events: Vec<String>,
-    /// What users were told.
-    pub(crate) told: Vec<JobEvent>,
-    /// How often something goes wrong: one call in so many; never if 0.
-    pub(crate) trouble: u64,
-    /// The most Kubernetes Pods that a quota allows: more are refused.
+    /// Reasons of all published events.
+    pub(crate) event_reasons: Vec<String>,
+    /// Published events.
+    pub(crate) published: Vec<JobEvent>,
+    /// Fault rate: one call in this many fails; no call if 0.
+    pub(crate) fault_rate: u64,
+    /// Maximum number of Pods; further ones are rejected.
     pub(crate) quota: usize,
-    pub(crate) proxy_is_away: bool,
-    /// Whether it refuses whatever it is asked.
+    pub(crate) proxy_is_down: bool,
+    /// Whether the proxy rejects every request.
     pub(crate) proxy_refuses: bool,
-    /// The list of the proxy does not name the controller.
+    /// Whether the controller is missing from the proxy's list.
     pub(crate) is_unlisted: bool,
-    /// How many objects were applied.
+    /// Number of applied objects.
     pub(crate) applied: u64,
     pub(crate) roles: Roles,
-    /// Whether the API server lets the operator revoke rights.
+    /// Whether the API server permits the operator to revoke rights.
     pub(crate) revokes: bool,
-    /// How often a watch that is late breaks: one time that it is heard in so many; never if 0.
-    pub(super) gaps: u64,
-    /// How many operators may work at the same time.
+    /// Disconnect rate: a watch disconnects in one of this many deliveries; never if 0.
+    pub(super) disconnect_rate: u64,
+    /// Number of concurrent operators.
     pub(crate) operators: Operators,
     pub(crate) watches: Watches,
 }
 
-/// How what the watches tell comes in.
+/// Order of events across watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watches {
-    /// As it happened.
+    /// In the order of the changes.
     InOrder,
-    /// One may be later than another.
-    Apart,
+    /// Each watch has its own delay.
+    Independent,
 }
 
-/// How many operators work at the same time.
+/// Number of concurrent operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operators {
-    /// One, which may crash and be followed by another.
+    /// One operator, which may crash and be replaced.
     One,
-    /// Two that know nothing of each other, although leases are to prevent that: a Kubernetes Pod of an earlier attempt may
-    /// come late. It is the same job's, and nobody else's.
+    /// Two operators without a common Lease: a Pod of an earlier attempt of the same job may be created
+    /// late.
     Two,
 }
 
@@ -94,12 +95,12 @@ pub(crate) struct World(pub(crate) Arc<Mutex<State>>);
 
 impl World {
     pub(crate) fn new(seed: u64, operators: Operators) -> Self {
-        let ears = if operators == Operators::One { 1 } else { 2 };
+        let operator_watches = if operators == Operators::One { 1 } else { 2 };
         let mut random = Random(seed);
         let capacity = 2 << random.below(3);
-        let trouble = [0, 6, 12, 40][usize::try_from(random.below(4)).unwrap()];
-        let gaps = [2, 5, 30][usize::try_from(random.below(3)).unwrap()];
-        let quota = if trouble != 0 && random.one_in(4) {
+        let fault_rate = [0, 6, 12, 40][usize::try_from(random.below(4)).unwrap()];
+        let disconnect_rate = [2, 5, 30][usize::try_from(random.below(3)).unwrap()];
+        let quota = if fault_rate != 0 && random.one_in(4) {
             usize::try_from(random.below(5)).unwrap()
         } else {
             usize::MAX
@@ -112,26 +113,26 @@ impl World {
             pods: BTreeMap::new(),
             running: BTreeMap::new(),
             holds: BTreeMap::new(),
-            unseen: Unseen::default(),
+            orphaned: OrphanedProcesses::default(),
             forced: BTreeSet::new(),
             capacity,
-            ears: (0..ears).map(|_| FakeWatches::default()).collect(),
+            operator_watches: (0..operator_watches).map(|_| FakeWatches::default()).collect(),
             writes: 0,
             calls: 0,
             faults: 0,
-            events: Vec::new(),
-            told: Vec::new(),
-            trouble,
+            event_reasons: Vec::new(),
+            published: Vec::new(),
+            fault_rate,
             quota,
-            proxy_is_away: false,
+            proxy_is_down: false,
             proxy_refuses: false,
             is_unlisted: false,
             applied: 0,
             roles: Roles::default(),
             revokes: true,
-            gaps,
+            disconnect_rate,
             operators,
-            watches: Watches::Apart,
+            watches: Watches::Independent,
         })))
     }
 
@@ -144,7 +145,7 @@ impl World {
         Arc::new(move || Timestamp::from_millis(world.state().now))
     }
 
-    /// What an operator calls on the API server and the ledger.
+    /// Returns the connection to API server and ledger.
     pub(crate) fn port(&self) -> Arc<Port> {
         Arc::new(Port(self.clone()))
     }
@@ -162,9 +163,9 @@ impl World {
             },
             "spec": spec,
         });
-        let told = WatchEvent::Job(job.clone());
+        let event = WatchEvent::Job(job.clone());
         state.jobs.insert(name.to_owned(), job);
-        state.everybody_hears(&told);
+        state.notify_all(&event);
     }
 
     pub(crate) fn delete(&self, name: &str) {
@@ -177,70 +178,71 @@ impl World {
         if job["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
             let job = key(job);
             state.jobs.remove(name);
-            state.everybody_hears(&WatchEvent::JobGone(job));
+            state.notify_all(&WatchEvent::JobDeleted(job));
             return;
         }
         state.change_job(name, |job| job["metadata"]["deletionTimestamp"] = now.into());
     }
 
-    /// A new process has taken the operator's place: it knows nothing, and lists everything first.
-    pub(crate) fn restart(&self, ear: usize) -> Arc<Cache> {
+    /// Replaces an operator by a new process with an empty cache, which lists everything first.
+    pub(crate) fn restart(&self, index: usize) -> Arc<Cache> {
         let mut state = self.state();
         let mut new = FakeWatches::default();
         for watch in Watch::ALL {
-            new.begin_anew(watch, state.all(watch));
-            // Passes begin when jobs and Kubernetes Pods are known.
+            new.restart(watch, state.all(watch));
+            // Reconciliation starts once jobs and Pods are listed.
             if watch != Watch::Holds || state.watches == Watches::InOrder {
-                new.hear_next(watch);
+                new.deliver_next(watch);
             }
         }
         let cache = Arc::clone(&new.cache);
-        state.ears[ear] = new;
+        state.operator_watches[index] = new;
         cache
     }
 
-    /// Something happens: a watch is told something, a process starts, ends or is gone, a partition gets on.
+    /// Advances the simulation: a watch event, a process start or exit, a deletion, or a partition
+    /// transition.
     pub(crate) fn step(&self) {
         let mut state = self.state();
         state.now += state.random.below(400);
         match state.random.below(7) {
-            0 | 1 => state.tell(),
+            0 | 1 => state.deliver_event(),
             2 | 3 => state.kubelet(),
             4 => state.collect(),
-            _ => state.controller(),
+            _ => state.advance_partition(),
         }
     }
 
-    /// The proxy goes away, or comes back and tells everything.
-    pub(crate) fn turn_proxy(&self, is_away: bool) {
+    /// Makes the proxy unavailable or available; its watch then restarts.
+    pub(crate) fn set_proxy_down(&self, is_down: bool) {
         let mut state = self.state();
-        state.proxy_is_away = is_away;
+        state.proxy_is_down = is_down;
         let all = state.all(Watch::Holds);
-        for ear in &mut state.ears {
-            ear.begin_anew(Watch::Holds, all.clone());
+        for index in &mut state.operator_watches {
+            index.restart(Watch::Holds, all.clone());
         }
     }
 
-    /// Something may happen of which nobody is told yet.
-    pub(crate) fn stir(&self) {
+    /// Advances the simulation without delivering events.
+    pub(crate) fn step_unobserved(&self) {
         let mut state = self.state();
         match state.random.below(4) {
             0 => state.kubelet(),
-            1 => state.controller(),
+            1 => state.advance_partition(),
             _ => {}
         }
     }
 
-    /// Everything that can happen by itself does.
+    /// Advances all components until their pending work is done.
     pub(crate) fn settle(&self) {
         self.state().now += 30_000;
         for _ in 0..10 {
             let mut state = self.state();
             state.now += 200;
             for _ in 0..6 {
-                state.tell();
+                state.deliver_event();
                 state.kubelet();
-                state.controller();
+                state.advance_partition();
             }
             state.collect();
         }
@@ -252,8 +254,8 @@ pub(super) fn key(job: &Value) -> JobKey {
     JobKey::new(text("namespace"), text("name"), text("uid")).unwrap()
 }
 
-pub(super) fn owner(of: &OwnerDocument) -> JobKey {
-    JobKey::new(&*of.namespace, &*of.name, &*of.uid).unwrap()
+pub(super) fn owner(document: &OwnerDocument) -> JobKey {
+    JobKey::new(&*document.namespace, &*document.name, &*document.uid).unwrap()
 }
 
 pub(super) fn time(millis: u64) -> String {
@@ -269,30 +271,30 @@ impl State {
         };
         change(job);
         job["metadata"]["resourceVersion"] = version.to_string().into();
-        let told = WatchEvent::Job(job.clone());
-        let gone = !job["metadata"]["deletionTimestamp"].is_null()
+        let event = WatchEvent::Job(job.clone());
+        let is_deleted = !job["metadata"]["deletionTimestamp"].is_null()
             && job["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-        if gone {
+        if is_deleted {
             let job = key(job);
             self.jobs.remove(name);
-            self.everybody_hears(&WatchEvent::JobGone(job));
+            self.notify_all(&WatchEvent::JobDeleted(job));
         } else {
-            self.everybody_hears(&told);
+            self.notify_all(&event);
         }
     }
 
-    /// All ears will be told.
-    pub(super) fn everybody_hears(&mut self, told: &WatchEvent) {
-        for ear in &mut self.ears {
-            ear.put(told.clone());
+    /// Queues an event for all operators.
+    pub(super) fn notify_all(&mut self, event: &WatchEvent) {
+        for index in &mut self.operator_watches {
+            index.put(event.clone());
         }
     }
 
-    /// The partition `id` is another, and will be told.
-    pub(super) fn changed(&mut self, id: &PartitionId) {
+    /// Queues an event for the changed partition `id`.
+    pub(super) fn notify_changed(&mut self, id: &PartitionId) {
         if let Some(hold) = self.holds.get(id) {
-            let told = WatchEvent::Hold(Box::new(self.document(id, hold)));
-            self.everybody_hears(&told);
+            let event = WatchEvent::Hold(Box::new(self.document(id, hold)));
+            self.notify_all(&event);
         }
     }
 
@@ -304,8 +306,8 @@ impl State {
         };
         change(pod);
         pod["metadata"]["resourceVersion"] = version.into();
-        let told = WatchEvent::Pod(pod.clone());
-        self.everybody_hears(&told);
+        let event = WatchEvent::Pod(pod.clone());
+        self.notify_all(&event);
     }
 
     pub(crate) fn remove_pod(&mut self, name: &str) {
@@ -315,64 +317,64 @@ impl State {
         };
         pod["metadata"]["resourceVersion"] = self.version.to_string().into();
         self.running.remove(pod["metadata"]["uid"].as_str().unwrap());
-        self.everybody_hears(&WatchEvent::PodGone(pod));
+        self.notify_all(&WatchEvent::PodDeleted(pod));
     }
 
     pub(super) fn remove_hold(&mut self, id: &PartitionId) {
         let Some(hold) = self.holds.remove(id) else { return };
-        self.unseen.reset(id.as_str());
-        let told = WatchEvent::HoldGone(owner(&hold.wanted.owner), hold.wanted.instance);
-        self.everybody_hears(&told);
+        self.orphaned.reset(id.as_str());
+        let event = WatchEvent::HoldRemoved(owner(&hold.wanted.owner), hold.wanted.instance);
+        self.notify_all(&event);
     }
 
-    /// Everything that a watch tells when it begins.
+    /// Returns the initial list of a watch.
     fn all(&self, watch: Watch) -> WatchEvent {
-        let whose = |hold: &Hold| (owner(&hold.wanted.owner), hold.wanted.instance);
+        let hold_key = |hold: &Hold| (owner(&hold.wanted.owner), hold.wanted.instance);
         match watch {
             Watch::Jobs => WatchEvent::Jobs(self.jobs.values().cloned().collect()),
             Watch::Pods => WatchEvent::Pods(self.pods.values().cloned().collect()),
-            Watch::Holds => WatchEvent::Holds(self.holds.values().map(whose).collect()),
+            Watch::Holds => WatchEvent::Holds(self.holds.values().map(hold_key).collect()),
         }
     }
 
-    /// A watch tells the next that it has to tell, or breaks.
-    pub(super) fn tell(&mut self) {
-        let ear = usize::try_from(self.random.below(self.ears.len() as u64)).unwrap();
+    /// Delivers the next event of a watch, or disconnects the watch.
+    pub(super) fn deliver_event(&mut self) {
+        let index = usize::try_from(self.random.below(self.operator_watches.len() as u64)).unwrap();
         let watch = match self.watches {
-            Watches::InOrder => self.ears[ear].first(),
-            Watches::Apart => {
-                let tell = self.ears[ear].watches();
-                let any = if tell.is_empty() {
+            Watches::InOrder => self.operator_watches[index].first(),
+            Watches::Independent => {
+                let deliver_event = self.operator_watches[index].watches();
+                let candidates = if deliver_event.is_empty() {
                     &Watch::ALL[..]
                 } else {
-                    &tell[..]
+                    &deliver_event[..]
                 };
-                any[usize::try_from(self.random.below(any.len() as u64)).unwrap()]
+                candidates[usize::try_from(self.random.below(candidates.len() as u64)).unwrap()]
             }
         };
-        if watch == Watch::Holds && self.proxy_is_away {
+        if watch == Watch::Holds && self.proxy_is_down {
             return;
         }
-        let breaks = self.watches == Watches::Apart && self.gaps != 0;
-        if breaks && self.random.one_in(self.gaps) {
+        let fails = self.watches == Watches::Independent && self.disconnect_rate != 0;
+        if fails && self.random.one_in(self.disconnect_rate) {
             let all = self.all(watch);
-            self.ears[ear].begin_anew(watch, all);
+            self.operator_watches[index].restart(watch, all);
         } else {
-            self.ears[ear].hear_next(watch);
+            self.operator_watches[index].deliver_next(watch);
         }
     }
 
-    /// All watches tell everything that they have to tell.
-    pub(super) fn tell_all(&mut self) {
-        for ear in &mut self.ears {
-            while !ear.has_heard_all() {
-                Watch::ALL.iter().for_each(|watch| ear.hear_next(*watch));
+    /// Delivers all queued events.
+    pub(super) fn deliver_all_events(&mut self) {
+        for index in &mut self.operator_watches {
+            while !index.is_drained() {
+                Watch::ALL.iter().for_each(|watch| index.deliver_next(*watch));
             }
         }
     }
 
-    /// One partition gets on.
-    fn controller(&mut self) {
+    /// Advances one partition.
+    fn advance_partition(&mut self) {
         let used: u32 = self
             .holds
             .values()
@@ -384,8 +386,8 @@ impl State {
             return;
         }
         let id = &ids[usize::try_from(self.random.below(ids.len() as u64)).unwrap()];
-        let breaks = self.trouble != 0 && self.random.one_in(60);
-        let strays = self.trouble != 0 && self.random.one_in(60);
+        let fails = self.fault_rate != 0 && self.random.one_in(60);
+        let is_orphaned = self.fault_rate != 0 && self.random.one_in(60);
         let (now, capacity) = (self.now, self.capacity);
         let Some(hold) = self.holds.get_mut(id) else {
             return;
@@ -395,15 +397,15 @@ impl State {
                 hold.state = "intent";
                 hold.granted = Some(now);
             }
-            // It could not be made.
-            "intent" if breaks => hold.state = "failed",
+            // The creation failed.
+            "intent" if fails => hold.state = "failed",
             "intent" => {
                 hold.state = "active";
-                self.unseen.reset(id.as_str());
+                self.orphaned.reset(id.as_str());
             }
-            "active" if breaks => hold.state = "failed",
-            // The job is taken for gone, until it is found.
-            "active" if strays => hold.state = "orphaned",
+            "active" if fails => hold.state = "failed",
+            // The owner is considered deleted until it is found.
+            "active" if is_orphaned => hold.state = "orphaned",
             "orphaned" => hold.state = "active",
             "releasing" => {
                 self.remove_hold(id);
@@ -413,27 +415,27 @@ impl State {
         }
         hold.since = now;
         let id = id.clone();
-        self.changed(&id);
+        self.notify_changed(&id);
     }
 
-    /// Nothing runs on a partition that is made ready for another attempt, reset or given back.
-    pub(super) fn expect_free(&self, id: &PartitionId, but: Option<u32>) {
-        let but = but.map(|attempt| attempt.to_string());
+    /// Checks that no process uses a partition that is prepared for another attempt, reset or released.
+    pub(super) fn check_unused(&self, id: &PartitionId, except: Option<u32>) {
+        let except = except.map(|attempt| attempt.to_string());
         let user = self
             .running
             .values()
-            .find(|user| user.0 == id.to_string() && Some(&user.2) != but.as_ref());
+            .find(|user| user.0 == id.to_string() && Some(&user.2) != except.as_ref());
         assert!(
             user.is_none_or(|user| self.forced.contains(&user.1)) || self.operators == Operators::Two,
-            "{id} is taken from under {user:?}"
+            "{id} is in use by {user:?}"
         );
     }
 
-    /// What holds at any moment.
+    /// Checks the invariants.
     pub(crate) fn check(&self) {
         let held = self.holds.values().filter(|hold| hold.state != "waiting");
         let held: u32 = held.map(|hold| hold.wanted.size).sum();
-        assert!(held <= self.capacity, "more is held than there is");
+        assert!(held <= self.capacity, "more IPUs are held than exist");
         self.check_rights();
         for (partition, job, attempt) in self.running.values() {
             let hold = self
@@ -460,29 +462,29 @@ impl State {
         }
     }
 
-    /// Kubernetes takes away what belongs to jobs that are gone.
+    /// Garbage collection of Pods and Roles of deleted jobs.
     fn collect(&mut self) {
-        let alive: Vec<Value> = self
+        let live_uids: Vec<Value> = self
             .jobs
             .values()
             .map(|job| job["metadata"]["uid"].clone())
             .collect();
-        self.roles.keep(&alive);
+        self.roles.keep(&live_uids);
         let owner = |pod: &Value| pod["metadata"]["ownerReferences"][0]["uid"].clone();
         let orphans = self
             .pods
             .iter()
-            .filter(|(_, pod)| !owner(pod).is_null() && !alive.contains(&owner(pod)));
+            .filter(|(_, pod)| !owner(pod).is_null() && !live_uids.contains(&owner(pod)));
         let orphans: Vec<(String, Value)> = orphans.map(|(name, pod)| (name.clone(), pod.clone())).collect();
         for (name, pod) in orphans {
             if self.is_forced(&pod) {
-                self.end_pod(&name);
+                self.delete_gracefully(&name);
                 continue;
             }
             assert_eq!(self.operators, Operators::Two, "{name} outlived its job");
             self.remove_pod(&name);
         }
-        // So does the proxy, of what they held: it asks whether owners are there, or a Kubernetes Pod of theirs.
+        // The proxy releases partitions whose job and Pods no longer exist.
         let pods: BTreeSet<String> = self
             .pods
             .values()
@@ -491,7 +493,7 @@ impl State {
             .collect();
         let dead = |hold: &Hold| {
             let uid = hold.wanted.owner.uid.as_str();
-            !pods.contains(uid) && !alive.iter().any(|alive| alive == uid)
+            !pods.contains(uid) && !live_uids.iter().any(|live| live == uid)
         };
         let waiting = self
             .holds
@@ -510,12 +512,12 @@ impl State {
                 id.clone()
             })
             .collect();
-        dead.iter().for_each(|id| self.changed(id));
+        dead.iter().for_each(|id| self.notify_changed(id));
     }
 
-    /// Whether a call goes wrong, and how: refused before anything is done, or without an answer after it.
-    pub(super) fn trouble(&mut self) -> Option<bool> {
-        if self.trouble == 0 || !self.random.one_in(self.trouble) {
+    /// Decides whether a call fails: `Some(true)` before it has an effect, `Some(false)` after it.
+    pub(super) fn inject_fault(&mut self) -> Option<bool> {
+        if self.fault_rate == 0 || !self.random.one_in(self.fault_rate) {
             return None;
         }
         self.faults += 1;
@@ -535,7 +537,7 @@ impl State {
             },
             "ipus": [], "since": hold.since, "heldSince": hold.granted, "priority": 0, "account": null,
             "preemptible": false, "maxRuntimeSeconds": null, "leaseUntil": null, "reason": null, "waiting": null,
-            "errors": if hold.state == "failed" { json!(["it broke"]) } else { json!([]) },
+            "errors": if hold.state == "failed" { json!(["the partition failed"]) } else { json!([]) },
             "env": if hold.state == "active" {
                 json!({"IPUOF_VIPU_API_HOST": "c", "IPUOF_VIPU_API_PORT": "1", "IPUOF_VIPU_API_PARTITION_ID": id})
             } else {

@@ -1,4 +1,4 @@
-//! How an operator hears of the world: late, in order, and with gaps.
+//! Watches of a simulated operator: delayed, ordered, and with disconnects.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use serde_json::Value;
 
 use super::fake_cluster::{key, owner};
 
-/// What a watch is told.
+/// Event of a watch.
 #[derive(Clone, Debug)]
 pub(crate) enum WatchEvent {
     Job(Value),
-    JobGone(JobKey),
+    JobDeleted(JobKey),
     Jobs(Vec<Value>),
     Pod(Value),
-    PodGone(Value),
+    PodDeleted(Value),
     Pods(Vec<Value>),
     Hold(Box<PartitionDocument>),
-    HoldGone(JobKey, u32),
+    HoldRemoved(JobKey, u32),
     Holds(Vec<(JobKey, u32)>),
 }
 
-/// Each watch tells in order, and all of them know nothing of one another.
+/// Kind of a watch; each delivers in order, independently of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
     Jobs,
@@ -37,66 +37,66 @@ impl Watch {
 }
 
 impl WatchEvent {
-    const fn by(&self) -> Watch {
+    const fn watch(&self) -> Watch {
         match self {
-            Self::Job(_) | Self::JobGone(_) | Self::Jobs(_) => Watch::Jobs,
-            Self::Pod(_) | Self::PodGone(_) | Self::Pods(_) => Watch::Pods,
-            Self::Hold(_) | Self::HoldGone(..) | Self::Holds(_) => Watch::Holds,
+            Self::Job(_) | Self::JobDeleted(_) | Self::Jobs(_) => Watch::Jobs,
+            Self::Pod(_) | Self::PodDeleted(_) | Self::Pods(_) => Watch::Pods,
+            Self::Hold(_) | Self::HoldRemoved(..) | Self::Holds(_) => Watch::Holds,
         }
     }
 }
 
-/// One operator's way of hearing: what it has not been told yet.
+/// Watches of one operator, with their undelivered events.
 #[derive(Debug, Default)]
 pub(crate) struct FakeWatches {
     pub(crate) cache: Arc<Cache>,
-    /// What each watch has still to tell, with the number of what happened.
-    waiting: [VecDeque<(u64, WatchEvent)>; 3],
-    /// How much there was to be told so far.
-    happened: u64,
-    /// The jobs as they were heard of last.
+    /// Undelivered events of each watch, with their sequence numbers.
+    queued: [VecDeque<(u64, WatchEvent)>; 3],
+    /// Number of events so far.
+    event_count: u64,
+    /// Last observed version of each job.
     pub(crate) jobs: BTreeMap<JobKey, Value>,
-    /// The instances that hold or wait for something, as far as was heard.
+    /// Observed instances that hold or wait for a partition.
     held: BTreeSet<(JobKey, u32)>,
-    /// The jobs that are to be looked at because of what was told.
+    /// Jobs to reconcile because of events.
     pub(crate) due: BTreeSet<JobKey>,
 }
 
 impl FakeWatches {
-    /// There is something to be told.
-    pub(super) fn put(&mut self, told: WatchEvent) {
-        self.happened += 1;
-        self.waiting[told.by() as usize].push_back((self.happened, told));
+    /// Queues an event.
+    pub(super) fn put(&mut self, event: WatchEvent) {
+        self.event_count += 1;
+        self.queued[event.watch() as usize].push_back((self.event_count, event));
     }
 
-    /// Whether it was told everything.
-    pub(crate) fn has_heard_all(&self) -> bool {
+    /// Returns whether all events are delivered.
+    pub(crate) fn is_drained(&self) -> bool {
         self.watches().is_empty()
     }
 
-    /// The watches that have something to tell.
+    /// Returns the watches with undelivered events.
     pub(super) fn watches(&self) -> Vec<Watch> {
-        let tells = |watch: &Watch| !self.waiting[*watch as usize].is_empty();
-        Watch::ALL.into_iter().filter(tells).collect()
+        let has_events = |watch: &Watch| !self.queued[*watch as usize].is_empty();
+        Watch::ALL.into_iter().filter(has_events).collect()
     }
 
-    /// The watch that has to tell what happened first.
+    /// Returns the watch with the oldest undelivered event.
     pub(super) fn first(&self) -> Watch {
-        let number = |watch: &Watch| self.waiting[*watch as usize].front().map(|(number, _)| *number);
+        let number = |watch: &Watch| self.queued[*watch as usize].front().map(|(number, _)| *number);
         let first = self.watches().into_iter().min_by_key(number);
         first.unwrap_or(Watch::Jobs)
     }
 
-    /// Hears the next of what a watch tells.
-    pub(super) fn hear_next(&mut self, watch: Watch) {
-        if let Some((_, told)) = self.waiting[watch as usize].pop_front() {
-            self.hear(told);
+    /// Delivers the next event of a watch.
+    pub(super) fn deliver_next(&mut self, watch: Watch) {
+        if let Some((_, event)) = self.queued[watch as usize].pop_front() {
+            self.apply(event);
         }
     }
 
-    /// A watch broke, or begins: instead of what it had not told it tells of `all`, as it is now, when that gets here.
-    pub(super) fn begin_anew(&mut self, watch: Watch, all: WatchEvent) {
-        self.waiting[watch as usize].clear();
+    /// Restarts a watch: its undelivered events are replaced by the list `all`.
+    pub(super) fn restart(&mut self, watch: Watch, all: WatchEvent) {
+        self.queued[watch as usize].clear();
         self.put(all);
         match watch {
             Watch::Jobs => {}
@@ -105,20 +105,20 @@ impl FakeWatches {
         }
     }
 
-    /// Hears what was told, as the loop does.
-    fn hear(&mut self, told: WatchEvent) {
-        let due = match told {
+    /// Applies an event to the cache, as the controller does.
+    fn apply(&mut self, event: WatchEvent) {
+        let due = match event {
             WatchEvent::Job(job) => {
-                let of = key(&job);
+                let job_key = key(&job);
                 let version = job["metadata"]["resourceVersion"]
                     .as_str()
                     .unwrap()
                     .parse()
                     .unwrap();
-                self.jobs.insert(of.clone(), job);
-                (!self.cache.is_settled(&of, version)).then_some(of)
+                self.jobs.insert(job_key.clone(), job);
+                (!self.cache.is_settled(&job_key, version)).then_some(job_key)
             }
-            WatchEvent::JobGone(job) => {
+            WatchEvent::JobDeleted(job) => {
                 self.jobs.remove(&job);
                 self.due.remove(&job);
                 self.cache.forget(&job);
@@ -127,13 +127,13 @@ impl FakeWatches {
             WatchEvent::Jobs(jobs) => {
                 let before = std::mem::take(&mut self.jobs);
                 self.jobs = jobs.into_iter().map(|job| (key(&job), job)).collect();
-                let gone = before.keys().filter(|job| !self.jobs.contains_key(*job));
-                gone.for_each(|job| self.cache.forget(job));
+                let deleted = before.keys().filter(|job| !self.jobs.contains_key(*job));
+                deleted.for_each(|job| self.cache.forget(job));
                 self.due.extend(self.jobs.keys().cloned());
                 None
             }
             WatchEvent::Pod(pod) => self.cache.on_applied(&pod),
-            WatchEvent::PodGone(pod) => self.cache.on_deleted(&pod),
+            WatchEvent::PodDeleted(pod) => self.cache.on_deleted(&pod),
             WatchEvent::Pods(pods) => {
                 pods.iter().for_each(|pod| self.cache.on_init_apply(pod));
                 self.due.extend(self.cache.on_init_done());
@@ -145,7 +145,7 @@ impl FakeWatches {
                 self.cache.add_hold(&job, document.instance);
                 self.cache.is_change(&job, &document).then_some(job)
             }
-            WatchEvent::HoldGone(job, instance) => {
+            WatchEvent::HoldRemoved(job, instance) => {
                 self.held.remove(&(job.clone(), instance));
                 self.cache.remove_hold(&job, instance);
                 Some(job)

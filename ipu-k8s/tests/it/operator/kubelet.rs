@@ -1,15 +1,15 @@
-//! The nodes: a kubelet that runs nothing, and says that it does.
+//! Simulated kubelet: reports processes as running without running them.
 
 use serde_json::{Value, json};
 
 use super::fake_cluster::{State, time};
 use super::forced_deletion::is_foreign;
 
-/// What a Kubernetes Pod says that the simulation keeps from running for a while.
-const HINDRANCE: &str = "it takes its time";
+/// Status message of a Pod whose start the simulation delays.
+const DELAY_MESSAGE: &str = "the start is delayed";
 
 impl State {
-    /// One Kubernetes Pod gets on.
+    /// Advances one Pod.
     pub(super) fn kubelet(&mut self) {
         let names: Vec<String> = self.pods.keys().cloned().collect();
         if names.is_empty() {
@@ -24,7 +24,8 @@ impl State {
         let now = time(self.now);
         let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
         match pod["status"]["phase"].as_str() {
-            // Most are seen to end before they are gone, with the code that their programs think right.
+            // Most Pods report an exit before they are deleted, with the exit code that their program
+            // chooses.
             Some("Running") if deleted && self.random.one_in(2) => {
                 self.running.remove(&uid);
                 let code = if self.random.one_in(2) { 0 } else { 143 };
@@ -41,17 +42,17 @@ impl State {
                 });
             }
             _ if deleted => self.remove_pod(name),
-            None if self.hinders() => {
-                let hindrance = hindrance(self.random.below(4), &now);
+            None if self.is_delayed() => {
+                let delayed_status = delayed_status(self.random.below(4), &now);
                 self.change_pod(name, |pod| {
-                    pod["status"] = hindrance;
-                    pod["status"]["message"] = HINDRANCE.into();
+                    pod["status"] = delayed_status;
+                    pod["status"]["message"] = DELAY_MESSAGE.into();
                 });
             }
-            // What a test put there stays.
-            Some("Pending") if pod["status"]["message"] != HINDRANCE => {}
-            // A launcher's first container finds out that it cannot go on.
-            Some("Pending") if is_launcher(&pod) && self.hinders() => self.change_pod(name, |pod| {
+            // A status that a test wrote is kept.
+            Some("Pending") if pod["status"]["message"] != DELAY_MESSAGE => {}
+            // The init container of a launcher fails.
+            Some("Pending") if is_launcher(&pod) && self.is_delayed() => self.change_pod(name, |pod| {
                 pod["status"]["phase"] = "Failed".into();
                 pod["status"]["initContainerStatuses"] = json!([{"name": "wait-for-workers", "state": {"terminated": {
                     "exitCode": 1, "reason": "Error", "finishedAt": now, "message": "the end",
@@ -59,29 +60,29 @@ impl State {
                 pod["status"]["containerStatuses"] =
                     json!([{"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}]);
             }),
-            Some("Pending") if self.hinders() => {}
+            Some("Pending") if self.is_delayed() => {}
             None | Some("Pending") => {
                 let env = pod["spec"]["containers"][0]["env"]
                     .as_array()
                     .cloned()
                     .unwrap_or_default();
-                let of = |wanted: &str| {
+                let variable = |wanted: &str| {
                     let var = env.iter().find(|var| var["name"] == wanted);
                     var.map(|var| var["value"].as_str().unwrap().to_owned())
                         .unwrap_or_default()
                 };
                 let label = |name: &str| pod["metadata"]["labels"][name].as_str().unwrap().to_owned();
                 let user = (
-                    of("IPUOF_VIPU_API_PARTITION_ID"),
+                    variable("IPUOF_VIPU_API_PARTITION_ID"),
                     label("graphcore.ai/ipujob-uid"),
                     label("graphcore.ai/attempt"),
                 );
-                self.expect_fenced(&pod, &user.0);
+                self.check_fencing(&pod, &user.0);
                 if is_launcher(&pod) {
-                    self.expect_rights(&pod);
+                    self.check_launcher_rights(&pod);
                 }
                 self.running.insert(uid, user);
-                let ready = if self.hinders() { "False" } else { "True" };
+                let ready = if self.is_delayed() { "False" } else { "True" };
                 self.change_pod(name, |pod| {
                     pod["spec"]["nodeName"] = "node".into();
                     pod["status"] = json!({"phase": "Running", "conditions": [
@@ -90,13 +91,13 @@ impl State {
                     ]});
                 });
             }
-            Some("Running") if is_ready(&pod) == self.hinders() => self.change_pod(name, |pod| {
+            Some("Running") if is_ready(&pod) == self.is_delayed() => self.change_pod(name, |pod| {
                 let ready = if is_ready(pod) { "False" } else { "True" };
                 pod["status"]["conditions"][1] =
                     json!({"type": "Ready", "status": ready, "lastTransitionTime": now});
             }),
-            // The node needs its room. What its containers did is not told.
-            Some("Running") if self.trouble != 0 && self.random.one_in(40) => {
+            // The Pod is evicted; the exit of its containers is not reported.
+            Some("Running") if self.fault_rate != 0 && self.random.one_in(40) => {
                 self.running.remove(&uid);
                 self.change_pod(name, |pod| {
                     pod["status"]["phase"] = "Failed".into();
@@ -105,10 +106,10 @@ impl State {
                 });
             }
             Some("Running") => {
-                let serves = pod["spec"]["containers"][0]["command"][2]
+                let is_endless = pod["spec"]["containers"][0]["command"][2]
                     .as_str()
                     .is_some_and(|command| command.contains("sleep"));
-                if serves && !(self.trouble != 0 && self.random.one_in(60)) {
+                if is_endless && !(self.fault_rate != 0 && self.random.one_in(60)) {
                     return;
                 }
                 let code = if self.random.one_in(4) {
@@ -128,21 +129,21 @@ impl State {
         }
     }
 
-    /// Whether something stands in the way of a Kubernetes Pod now.
-    fn hinders(&mut self) -> bool {
-        self.trouble != 0 && self.random.one_in(6)
+    /// Returns whether the start of a Pod is delayed now.
+    fn is_delayed(&mut self) -> bool {
+        self.fault_rate != 0 && self.random.one_in(6)
     }
 }
 
-/// What keeps a Kubernetes Pod from running.
-fn hindrance(which: u64, now: &str) -> Value {
+/// Returns a status of a Pod that cannot start yet.
+fn delayed_status(index: u64, now: &str) -> Value {
     let scheduled =
         |status: &str| json!({"type": "PodScheduled", "status": status, "lastTransitionTime": now});
     let waiting = |reason: &str| {
         json!({"phase": "Pending", "conditions": [scheduled("True")], "containerStatuses":
-            [{"name": "main", "state": {"waiting": {"reason": reason, "message": HINDRANCE}}}]})
+            [{"name": "main", "state": {"waiting": {"reason": reason, "message": DELAY_MESSAGE}}}]})
     };
-    match which {
+    match index {
         0 => {
             let mut scheduled = scheduled("False");
             scheduled["reason"] = "Unschedulable".into();

@@ -1,6 +1,6 @@
-//! Numbers that are as good as random, the same ones for the same seed.
+//! Pseudo-random numbers, reproducible by seed.
 
-/// A small generator of numbers that are as good as random (SplitMix64).
+/// Pseudo-random number generator (SplitMix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 

@@ -1,4 +1,5 @@
-//! Rights of launchers over Pods, which RBAC knows by name alone: when they begin, and when they end.
+//! RBAC permissions of launchers over Pods, which RBAC identifies by name only: when they are granted and
+//! revoked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +10,18 @@ use serde_json::{Value, json};
 use super::fake_cluster::{Operators, State, World};
 use super::reconcile::{Fixture, sample};
 
-/// The Roles in a world.
+/// Roles in the simulated cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Roles {
-    /// The uid of the job that owns a Role, and the Pods in which the Role lets a launcher run commands, by its name.
+    /// By Role name: the uid of the owning job, and the Pods in which its launcher may run commands.
     granted: BTreeMap<String, (String, BTreeSet<String>)>,
-    /// Workers that other clients removed or are removing, by the uid of their job: until the operator has seen that, a
-    /// Pod that takes their name can be reached.
+    /// Workers that other clients removed or are removing, by the uid of their job. Until the operator
+    /// observes the removal, a foreign Pod of the same name is reachable.
     removed: BTreeSet<(String, String)>,
 }
 
 impl Roles {
-    /// The Pods in which the launchers of the job of this uid may run commands.
+    /// Returns the Pods in which the launchers of this job may run commands.
     pub(crate) fn of(&self, uid: &str) -> BTreeSet<String> {
         let roles = self.granted.values().filter(|(owner, _)| owner == uid);
         roles.flat_map(|(_, pods)| pods.clone()).collect()
@@ -32,15 +33,15 @@ impl Roles {
         }
     }
 
-    /// Kubernetes removes the Roles of jobs that are gone.
-    pub(super) fn keep(&mut self, alive: &[Value]) {
+    /// Garbage collection of the Roles of deleted jobs.
+    pub(super) fn keep(&mut self, live_uids: &[Value]) {
         self.granted
-            .retain(|_, (owner, _)| alive.iter().any(|uid| uid == owner));
+            .retain(|_, (owner, _)| live_uids.iter().any(|uid| uid == owner));
     }
 }
 
 impl State {
-    /// The operator writes an object, which may be a Role.
+    /// Records an object that the operator applies, if it is a Role.
     pub(super) fn write_role(&mut self, object: &Value) {
         if object["kind"] != "Role" {
             return;
@@ -55,9 +56,9 @@ impl State {
         }
         for name in &pods {
             let reached = self.pods.get(name).is_some_and(|pod| is_of(pod, uid));
-            let was = || self.roles.removed.contains(&(uid.to_owned(), name.clone()));
+            let was_removed = || self.roles.removed.contains(&(uid.to_owned(), name.clone()));
             assert!(
-                reached || was() || self.operators == Operators::Two,
+                reached || was_removed() || self.operators == Operators::Two,
                 "a launcher of {uid} may run commands in {name}, which is not a worker of its job"
             );
         }
@@ -65,16 +66,16 @@ impl State {
         self.roles.granted.insert(name.to_owned(), (uid.to_owned(), pods));
     }
 
-    /// Another client removes a worker.
-    pub(super) fn others_remove(&mut self, name: &str) {
+    /// Records the removal of a worker by another client.
+    pub(super) fn record_foreign_removal(&mut self, name: &str) {
         let uid = self.pods[name]["metadata"]["labels"]["graphcore.ai/ipujob-uid"].as_str();
         if let Some(uid) = uid {
             self.roles.removed.insert((uid.to_owned(), name.to_owned()));
         }
     }
 
-    /// The operator deletes a Pod, whose name is free soon.
-    pub(super) fn expect_no_rights(&self, name: &str) {
+    /// Checks that no launcher may reach a Pod that the operator deletes.
+    pub(super) fn check_no_rights(&self, name: &str) {
         let uid = self.pods[name]["metadata"]["labels"]["graphcore.ai/ipujob-uid"].as_str();
         let reached = uid.is_some_and(|uid| self.roles.of(uid).contains(name));
         assert!(
@@ -83,8 +84,8 @@ impl State {
         );
     }
 
-    /// A launcher runs, and needs its rights.
-    pub(super) fn expect_rights(&self, launcher: &Value) {
+    /// Checks that a starting launcher has its permissions.
+    pub(super) fn check_launcher_rights(&self, launcher: &Value) {
         let labels =
             |pod: &Value, name: &str| pod["metadata"]["labels"][format!("graphcore.ai/{name}")].clone();
         let same = |pod: &Value| {
@@ -99,22 +100,26 @@ impl State {
             .iter()
             .filter(|(_, pod)| same(pod) && labels(pod, "role") == "worker")
             .collect();
-        // The job gave up those that are being deleted, and those that have ended.
-        let whole = workers.iter().all(|(_, pod)| {
+        // The permissions do not cover deleted and ended workers.
+        let all_running = workers.iter().all(|(_, pod)| {
             pod["metadata"]["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running"
         });
-        let others_did = self.roles.removed.iter().any(|(of, _)| uid == **of);
+        let removed_by_others = self.roles.removed.iter().any(|(of, _)| uid == **of);
         let job = self.jobs.values().find(|job| job["metadata"]["uid"] == uid);
-        let goes_on = job.is_some_and(|job| !is_to_stop(job));
-        let lacks = workers.iter().find(|(name, _)| !rights.contains(*name));
+        let continues = job.is_some_and(|job| !is_to_stop(job));
+        let missing = workers.iter().find(|(name, _)| !rights.contains(*name));
         assert!(
-            lacks.is_none() || !whole || !goes_on || others_did || self.operators == Operators::Two,
-            "a launcher has no rights over {lacks:?}: {:?}",
+            missing.is_none()
+                || !all_running
+                || !continues
+                || removed_by_others
+                || self.operators == Operators::Two,
+            "a launcher has no rights over {missing:?}: {:?}",
             self.roles
         );
     }
 
-    /// No launcher reaches a Pod of another owner, unless that took a name which other clients made free.
+    /// Checks that no launcher reaches a foreign Pod, unless its name was freed by another client.
     pub(super) fn check_rights(&self) {
         for (uid, pods) in self.roles.granted.values() {
             for name in pods {
@@ -128,7 +133,7 @@ impl State {
         }
     }
 
-    /// Once nothing happens any more, every Pod that a launcher may reach is a worker of its job that runs.
+    /// Checks for an idle cluster that each Pod that a launcher may reach is a running worker of its job.
     pub(crate) fn check_rights_at_rest(&self) {
         for (role, (uid, pods)) in &self.roles.granted {
             for name in pods {
@@ -143,7 +148,7 @@ impl State {
     }
 }
 
-/// Whether launchers of a job may be stopped together with their workers.
+/// Returns whether the launchers of a job may be stopped with their workers.
 fn is_to_stop(job: &Value) -> bool {
     let ended = job["status"]["instances"].as_array().into_iter().flatten();
     let mut ended = ended.filter(|instance| !instance["outcome"].is_null());
@@ -153,7 +158,7 @@ fn is_to_stop(job: &Value) -> bool {
         || ended.next().is_some()
 }
 
-/// Whether the job of this uid is the controller of a Pod.
+/// Returns whether the job of this uid controls the Pod.
 fn is_of(pod: &Value, uid: &str) -> bool {
     let mut owners = pod["metadata"]["ownerReferences"]
         .as_array()
@@ -162,7 +167,7 @@ fn is_of(pod: &Value, uid: &str) -> bool {
     owners.any(|owner| owner["controller"] == true && owner["uid"] == uid)
 }
 
-/// A job of two workers and a launcher.
+/// Returns a job of two workers and a launcher.
 fn pair() -> Value {
     let mut spec = sample();
     spec["ipusPerJobInstance"] = "2".into();
@@ -170,17 +175,17 @@ fn pair() -> Value {
     spec
 }
 
-fn rights(setting: &Fixture) -> BTreeSet<String> {
-    let state = setting.world.state();
+fn rights(fixture: &Fixture) -> BTreeSet<String> {
+    let state = fixture.world.state();
     let uid = state.jobs["a"]["metadata"]["uid"].as_str().unwrap().to_owned();
     state.roles.of(&uid)
 }
 
-fn both() -> BTreeSet<String> {
+fn both_workers() -> BTreeSet<String> {
     ["a-worker-0", "a-worker-1"].map(str::to_owned).into()
 }
 
-/// A Pod of another owner, such as a StatefulSet, which no watch reports.
+/// Creates a Pod of another owner, such as a StatefulSet, which no watch reports.
 fn foreign(world: &World, name: &str) {
     let mut state = world.state();
     let pod = json!({
@@ -191,20 +196,20 @@ fn foreign(world: &World, name: &str) {
     assert_eq!(before, None);
 }
 
-/// Another operator takes over, which knows only what it lists.
-fn take_over(setting: &mut Fixture) {
-    let (port, cache) = (setting.world.port(), setting.world.restart(0));
-    let clock = setting.world.clock();
-    setting.operator = Reconciler::new(port.clone(), port, cache, InstallationDefaults::default(), clock);
+/// Starts another operator, which knows only what it lists.
+fn start_new_operator(fixture: &mut Fixture) {
+    let (port, cache) = (fixture.world.port(), fixture.world.restart(0));
+    let clock = fixture.world.clock();
+    fixture.operator = Reconciler::new(port.clone(), port, cache, InstallationDefaults::default(), clock);
 }
 
 #[test]
-fn a_launcher_has_rights_over_its_workers_from_when_all_of_them_run() {
-    let setting = Fixture::new();
-    setting.world.submit("a", pair());
-    setting.until("a", |_| {
-        let rights = rights(&setting);
-        let state = setting.world.state();
+fn a_launcher_has_rights_over_its_workers_once_all_of_them_run() {
+    let fixture = Fixture::new();
+    fixture.world.submit("a", pair());
+    fixture.run_until("a", |_| {
+        let rights = rights(&fixture);
+        let state = fixture.world.state();
         let runs = |name: &&str| {
             state
                 .pods
@@ -212,154 +217,154 @@ fn a_launcher_has_rights_over_its_workers_from_when_all_of_them_run() {
                 .is_some_and(|pod| pod["status"]["phase"] == "Running")
         };
         let all = ["a-worker-0", "a-worker-1"].iter().all(runs);
-        assert!(rights.is_empty() || all && rights == both(), "{rights:?}");
+        assert!(rights.is_empty() || all && rights == both_workers(), "{rights:?}");
         state.pods.contains_key("a-launcher")
     });
-    assert_eq!(rights(&setting), both());
-    setting.until("a", |job| job["status"]["phase"] == "Completed");
-    assert_eq!(rights(&setting), BTreeSet::new(), "its launcher has ended");
+    assert_eq!(rights(&fixture), both_workers());
+    fixture.run_until("a", |job| job["status"]["phase"] == "Completed");
+    assert_eq!(rights(&fixture), BTreeSet::new(), "its launcher has ended");
 }
 
 #[test]
-fn a_pod_of_another_owner_that_is_called_as_a_worker_is_never_reached() {
-    let setting = Fixture::new();
-    foreign(&setting.world, "a-worker-1");
-    setting.world.submit("a", pair());
-    let job = setting.until("a", |job| {
-        setting.world.state().now += 1000;
-        assert_eq!(rights(&setting), BTreeSet::new());
+fn a_launcher_never_reaches_a_foreign_pod_with_the_name_of_a_worker() {
+    let fixture = Fixture::new();
+    foreign(&fixture.world, "a-worker-1");
+    fixture.world.submit("a", pair());
+    let job = fixture.run_until("a", |job| {
+        fixture.world.state().now += 1000;
+        assert_eq!(rights(&fixture), BTreeSet::new());
         let message = job["status"]["lastMessage"].as_str();
         message.is_some_and(|message| message.contains("NameTaken"))
     });
     assert_eq!(job["status"]["phase"], "Pending");
     for _ in 0..50 {
-        setting.world.step();
-        setting.pass("a");
-        assert_eq!(rights(&setting), BTreeSet::new());
+        fixture.world.step();
+        fixture.reconcile("a");
+        assert_eq!(rights(&fixture), BTreeSet::new());
     }
 }
 
 #[test]
-fn rights_end_with_the_first_pass_after_a_worker_was_removed_by_force() {
-    let setting = Fixture::new();
-    setting.world.submit("a", pair());
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    assert_eq!(rights(&setting), both());
-    setting.world.state().take_by_force("a-worker-0");
-    foreign(&setting.world, "a-worker-0");
-    setting.world.state().tell_all();
-    setting.pass("a");
-    assert_eq!(rights(&setting), BTreeSet::new());
+fn rights_end_with_the_first_reconciliation_after_a_forced_deletion() {
+    let fixture = Fixture::new();
+    fixture.world.submit("a", pair());
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    assert_eq!(rights(&fixture), both_workers());
+    fixture.world.state().force_delete("a-worker-0");
+    foreign(&fixture.world, "a-worker-0");
+    fixture.world.state().deliver_all_events();
+    fixture.reconcile("a");
+    assert_eq!(rights(&fixture), BTreeSet::new());
 }
 
 #[test]
-fn rights_end_when_another_client_asks_for_the_deletion_of_a_worker() {
-    let setting = Fixture::new();
-    setting.world.submit("a", pair());
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    setting.world.state().end_pod("a-worker-1");
-    setting.world.state().tell_all();
-    setting.pass("a");
-    assert_eq!(rights(&setting), BTreeSet::new());
+fn rights_end_when_another_client_requests_the_deletion_of_a_worker() {
+    let fixture = Fixture::new();
+    fixture.world.submit("a", pair());
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    fixture.world.state().delete_gracefully("a-worker-1");
+    fixture.world.state().deliver_all_events();
+    fixture.reconcile("a");
+    assert_eq!(rights(&fixture), BTreeSet::new());
 }
 
 #[test]
 fn a_worker_whose_right_cannot_be_revoked_is_not_deleted() {
-    let setting = Fixture::new();
-    setting.world.submit("a", pair());
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    setting.world.state().revokes = false;
-    setting.world.delete("a");
+    let fixture = Fixture::new();
+    fixture.world.submit("a", pair());
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    fixture.world.state().revokes = false;
+    fixture.world.delete("a");
     for _ in 0..20 {
-        setting.pass("a");
+        fixture.reconcile("a");
     }
-    let state = setting.world.state();
+    let state = fixture.world.state();
     let deleted = state
         .pods
         .values()
         .find(|pod| !pod["metadata"]["deletionTimestamp"].is_null());
     assert_eq!(deleted, None);
     drop(state);
-    setting.world.state().revokes = true;
-    setting.until("a", Value::is_null);
-    assert!(setting.world.state().pods.is_empty());
+    fixture.world.state().revokes = true;
+    fixture.run_until("a", Value::is_null);
+    assert!(fixture.world.state().pods.is_empty());
 }
 
 #[test]
-fn each_attempt_has_its_rights_and_nobody_has_any_in_between() {
-    let setting = Fixture::new();
+fn each_attempt_has_its_rights_and_no_launcher_has_any_in_between() {
+    let fixture = Fixture::new();
     let mut spec = pair();
     spec["restartPolicy"] = json!({"type": "OnFailure", "backOffLimit": 3, "backOffSeconds": 1});
-    setting.world.submit("a", spec);
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    setting.world.state().take_by_force("a-worker-0");
-    setting.world.state().tell_all();
-    // Every deletion by the operator is checked too.
-    setting.until("a", |_| {
-        let state = setting.world.state();
+    fixture.world.submit("a", spec);
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    fixture.world.state().force_delete("a-worker-0");
+    fixture.world.state().deliver_all_events();
+    // Every deletion by the operator is checked as well.
+    fixture.run_until("a", |_| {
+        let state = fixture.world.state();
         let launcher = state.pods.get("a-launcher");
         launcher.is_some_and(|pod| pod["metadata"]["labels"]["graphcore.ai/attempt"] == "1")
     });
-    assert_eq!(rights(&setting), both());
+    assert_eq!(rights(&fixture), both_workers());
 }
 
 #[test]
 fn a_new_operator_revokes_what_an_earlier_version_granted_too_early() {
-    let mut setting = Fixture::new();
-    setting.world.submit("a", pair());
-    setting.until("a", |_| setting.world.state().pods.contains_key("a-worker-0"));
-    let uid = setting.world.state().jobs["a"]["metadata"]["uid"]
+    let mut fixture = Fixture::new();
+    fixture.world.submit("a", pair());
+    fixture.run_until("a", |_| fixture.world.state().pods.contains_key("a-worker-0"));
+    let uid = fixture.world.state().jobs["a"]["metadata"]["uid"]
         .as_str()
         .unwrap()
         .to_owned();
-    let early = |setting: &Fixture| {
-        let granted = (uid.clone(), both());
-        setting
+    let grant_early = |fixture: &Fixture| {
+        let granted = (uid.clone(), both_workers());
+        fixture
             .world
             .state()
             .roles
             .granted
             .insert("a-launcher".to_owned(), granted);
     };
-    early(&setting);
-    take_over(&mut setting);
-    setting.pass("a");
-    assert_eq!(rights(&setting), BTreeSet::new(), "its workers do not run yet");
-    setting.until("a", |job| job["status"]["phase"] == "Completed");
-    early(&setting);
-    take_over(&mut setting);
-    setting.pass("a");
-    assert_eq!(rights(&setting), BTreeSet::new(), "it has finished");
+    grant_early(&fixture);
+    start_new_operator(&mut fixture);
+    fixture.reconcile("a");
+    assert_eq!(rights(&fixture), BTreeSet::new(), "its workers do not run yet");
+    fixture.run_until("a", |job| job["status"]["phase"] == "Completed");
+    grant_early(&fixture);
+    start_new_operator(&mut fixture);
+    fixture.reconcile("a");
+    assert_eq!(rights(&fixture), BTreeSet::new(), "it has finished");
 }
 
 #[test]
-fn a_job_whose_workers_would_have_the_account_of_a_launcher_is_invalid_without_a_webhook_too() {
-    let setting = Fixture::new();
+fn a_job_with_the_account_of_a_launcher_in_its_template_is_invalid_without_a_webhook_too() {
+    let fixture = Fixture::new();
     let mut spec = pair();
     spec["workers"]["template"]["spec"]["serviceAccount"] = "db-launcher".into();
-    setting.world.submit("a", spec);
-    let job = setting.pass("a");
+    fixture.world.submit("a", spec);
+    let job = fixture.reconcile("a");
     let message = job["status"]["lastMessage"].as_str().unwrap();
     assert!(
         message.contains("the job cannot be run: spec.workers.template.spec.serviceAccount"),
         "{message}"
     );
     for _ in 0..50 {
-        setting.pass("a");
-        setting.world.step();
+        fixture.reconcile("a");
+        fixture.world.step();
     }
-    assert!(setting.world.state().pods.is_empty() && setting.world.state().holds.is_empty());
+    assert!(fixture.world.state().pods.is_empty() && fixture.world.state().holds.is_empty());
 }
 
 #[test]
-fn a_job_that_is_not_supervised_because_it_became_invalid_has_no_rights() {
-    let setting = Fixture::new();
-    setting.world.submit("a", pair());
-    setting.until("a", |job| job["status"]["phase"] == "Running");
-    setting.world.state().change_job("a", |job| {
+fn a_job_that_became_invalid_has_no_rights() {
+    let fixture = Fixture::new();
+    fixture.world.submit("a", pair());
+    fixture.run_until("a", |job| job["status"]["phase"] == "Running");
+    fixture.world.state().change_job("a", |job| {
         job["metadata"]["generation"] = 2.into();
         job["spec"]["ipusPerJobInstance"] = "3".into();
     });
-    setting.pass("a");
-    assert_eq!(rights(&setting), BTreeSet::new());
+    fixture.reconcile("a");
+    assert_eq!(rights(&fixture), BTreeSet::new());
 }

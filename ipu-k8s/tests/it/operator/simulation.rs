@@ -1,5 +1,5 @@
-//! Lives of many jobs under an operator that crashes, is told late, and is not answered: what has to hold at any moment, and
-//! what has to hold once nothing goes wrong any more.
+//! Simulations of many jobs under an operator that crashes, receives events late and gets no responses:
+//! invariants at every step, and the final state after faults have stopped.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,39 +15,39 @@ use serde_json::{Value, json};
 
 use super::fake_cluster::{Operators, State, World, key, time};
 use super::random_events::Random;
-use super::reconcile::finish;
+use super::reconcile::block_on;
 
-type Pass = Pin<Box<dyn Future<Output = Result<Requeue, PortError>>>>;
+type Reconciliation = Pin<Box<dyn Future<Output = Result<Requeue, PortError>>>>;
 
-/// How many lives are simulated by default; `IPU_OPERATOR_CASES` says otherwise.
-const CASES: u64 = 1000;
+/// Default number of simulations; `IPU_OPERATOR_CASES` overrides it.
+const DEFAULT_CASES: u64 = 1000;
 
-/// For how many rounds watches still break when nothing else goes wrong any more.
-const GAPS: u32 = 20;
+/// Number of rounds in which watches still disconnect after all other faults have stopped.
+const DISCONNECT_ROUNDS: u32 = 20;
 
-/// What all lives together came to.
+/// Counts of events in all simulations.
 #[derive(Debug, Default)]
-struct Reached(BTreeMap<String, u64>);
+struct Coverage(BTreeMap<String, u64>);
 
-impl Reached {
-    fn count(&mut self, what: &str) {
-        *self.0.entry(what.to_owned()).or_default() += 1;
+impl Coverage {
+    fn count(&mut self, event: &str) {
+        *self.0.entry(event.to_owned()).or_default() += 1;
     }
 }
 
-/// The operators of a life and what they are in the middle of, by the number of the operator and the name of the job.
-struct Life {
+/// A simulation: its operators, and their running reconciliations by operator index and job name.
+struct Simulation {
     world: World,
     operators: Vec<Arc<Reconciler>>,
-    passes: BTreeMap<(usize, String), Pass>,
+    reconciliations: BTreeMap<(usize, String), Reconciliation>,
     random: Random,
 }
 
-fn operator(world: &World, ear: usize) -> Arc<Reconciler> {
-    let cache = world.restart(ear);
+fn operator(world: &World, index: usize) -> Arc<Reconciler> {
+    let cache = world.restart(index);
     let port = world.port();
     let mut installation = InstallationDefaults::default();
-    // So that the limit matters in some worlds.
+    // The limit is effective in some simulations.
     installation.max_requested = 1 + world.state().capacity / 4;
     Arc::new(Reconciler::new(
         port.clone(),
@@ -58,7 +58,7 @@ fn operator(world: &World, ear: usize) -> Arc<Reconciler> {
     ))
 }
 
-impl Life {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let operators = if seed.is_multiple_of(4) {
             Operators::Two
@@ -66,22 +66,22 @@ impl Life {
             Operators::One
         };
         let world = World::new(seed, operators);
-        let many = world.state().ears.len();
+        let count = world.state().operator_watches.len();
         Self {
-            operators: (0..many).map(|ear| operator(&world, ear)).collect(),
+            operators: (0..count).map(|index| operator(&world, index)).collect(),
             world,
-            passes: BTreeMap::new(),
+            reconciliations: BTreeMap::new(),
             random: Random(seed ^ 0x5eed),
         }
     }
 
     fn job(&mut self) -> Option<String> {
         let jobs: Vec<String> = self.world.state().jobs.keys().cloned().collect();
-        let many = u64::try_from(jobs.len()).unwrap();
-        (many > 0).then(|| jobs[usize::try_from(self.random.below(many)).unwrap()].clone())
+        let count = u64::try_from(jobs.len()).unwrap();
+        (count > 0).then(|| jobs[usize::try_from(self.random.below(count)).unwrap()].clone())
     }
 
-    /// Submits a job, unless one of its name is there still; how many it has submitted.
+    /// Submits a job unless its name exists; returns the number of submitted jobs.
     fn submit(&mut self) -> u64 {
         let name = format!("job{}", self.random.below(5));
         if self.world.state().jobs.contains_key(&name) {
@@ -131,35 +131,38 @@ impl Life {
         1
     }
 
-    /// Lets a pass over a job begin, or get on by one call.
-    fn work(&mut self, reached: &mut Reached) {
+    /// Starts a reconciliation of a job, or advances it by a few calls.
+    fn run_reconciliation(&mut self, coverage: &mut Coverage) {
         let Some(job) = self.job() else { return };
-        let which = usize::try_from(self.random.below(self.operators.len() as u64)).unwrap();
-        let key = (which, job);
-        if !self.passes.contains_key(&key) {
-            let operator = Arc::clone(&self.operators[which]);
+        let index = usize::try_from(self.random.below(self.operators.len() as u64)).unwrap();
+        let key = (index, job);
+        if !self.reconciliations.contains_key(&key) {
+            let operator = Arc::clone(&self.operators[index]);
             let object = {
                 let state = self.world.state();
                 let of = super::fake_cluster::key(&state.jobs[&key.1]);
-                state.ears[which].jobs.get(&of).cloned()
+                state.operator_watches[index].jobs.get(&of).cloned()
             };
             let Some(object) = object else { return };
-            self.passes.insert(
+            self.reconciliations.insert(
                 key.clone(),
                 Box::pin(async move { operator.reconcile(&object).await }),
             );
         }
         for _ in 0..=self.random.below(6) {
-            let Some(pass) = self.passes.get_mut(&key) else {
+            let Some(reconciliation) = self.reconciliations.get_mut(&key) else {
                 return;
             };
-            if let Poll::Ready(outcome) = pass.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                self.passes.remove(&key);
-                reached.count(match outcome {
-                    Ok(Requeue::AwaitChange) => "passes that wait to be told",
-                    Ok(Requeue::After(_)) => "passes that look again",
+            if let Poll::Ready(outcome) = reconciliation
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+            {
+                self.reconciliations.remove(&key);
+                coverage.count(match outcome {
+                    Ok(Requeue::AwaitChange) => "reconciliations that await a change",
+                    Ok(Requeue::After(_)) => "reconciliations with a requeue",
                     Err(PortError::Conflict(_)) => "conflicts",
-                    Err(_) => "passes that failed",
+                    Err(_) => "failed reconciliations",
                 });
             }
             self.world.state().check();
@@ -167,21 +170,21 @@ impl Life {
     }
 
     fn crash(&mut self) {
-        let which = usize::try_from(self.random.below(self.operators.len() as u64)).unwrap();
-        self.passes.retain(|(operator, _), _| *operator != which);
-        self.operators[which] = operator(&self.world, which);
+        let index = usize::try_from(self.random.below(self.operators.len() as u64)).unwrap();
+        self.reconciliations.retain(|(operator, _), _| *operator != index);
+        self.operators[index] = operator(&self.world, index);
     }
 
     fn change(&mut self) {
         let Some(job) = self.job() else { return };
         let suspend = self.random.one_in(2);
         let instances = self.random.below(4);
-        let what = self.random.below(6);
+        let change = self.random.below(6);
         let number = self.random.below(40);
         self.world.state().change_job(&job, |job| {
             let generation = job["metadata"]["generation"].as_u64().unwrap() + 1;
             job["metadata"]["generation"] = generation.into();
-            match what {
+            match change {
                 0 | 1 => job["spec"]["suspend"] = suspend.into(),
                 2 if job["status"]["phase"]
                     .as_str()
@@ -199,13 +202,13 @@ impl Life {
         });
     }
 
-    fn wild(&mut self, reached: &mut Reached) {
+    fn run_with_faults(&mut self, coverage: &mut Coverage) {
         let mut submitted = 0;
         for _ in 0..700 {
             match self.random.below(60) {
                 0 if submitted < 8 => submitted += self.submit(),
                 1 => {
-                    reached.count("crashes");
+                    coverage.count("crashes");
                     self.crash();
                 }
                 2 => self.change(),
@@ -215,36 +218,36 @@ impl Life {
                     }
                 }
                 4 if self.random.one_in(3) => {
-                    reached.count("Kubernetes Pods that others delete");
+                    coverage.count("Pods deleted by other clients");
                     self.world.delete_pod();
                 }
                 5 if self.random.one_in(6) => {
-                    let is_away = !self.world.state().proxy_is_away;
-                    self.world.turn_proxy(is_away);
+                    let is_down = !self.world.state().proxy_is_down;
+                    self.world.set_proxy_down(is_down);
                 }
                 6 if self.random.one_in(10) => {
                     if let Some(job) = self.job() {
-                        reached.count("jobs that others let go of");
-                        self.world.take_job_by_force(&job);
+                        coverage.count("jobs deleted by force");
+                        self.world.force_delete_job(&job);
                     }
                 }
                 7 if self.random.one_in(6) => {
                     let job = format!("job{}", self.random.below(5));
-                    self.world.take_name(&job);
+                    self.world.create_foreign_pod(&job);
                 }
                 4..=30 => self.world.step(),
-                _ => self.work(reached),
+                _ => self.run_reconciliation(coverage),
             }
             self.world.state().check();
         }
     }
 
-    /// Nothing goes wrong any more. Works on all jobs until nothing changes.
-    fn calm(&mut self) {
-        self.world.state().trouble = 0;
+    /// Stops all faults, and reconciles all jobs until nothing changes.
+    fn run_without_faults(&mut self) {
+        self.world.state().fault_rate = 0;
         self.world.state().quota = usize::MAX;
-        self.world.turn_proxy(false);
-        self.world.give_names_back();
+        self.world.set_proxy_down(false);
+        self.world.remove_foreign_pods();
         let jobs: Vec<String> = self.world.state().jobs.keys().cloned().collect();
         for job in jobs {
             self.world.state().change_job(&job, |job| {
@@ -252,49 +255,54 @@ impl Life {
                 job["spec"]["startDeadlineSeconds"] = 600.into();
             });
         }
-        let passes = std::mem::take(&mut self.passes);
+        let reconciliations = std::mem::take(&mut self.reconciliations);
         if self.random.one_in(2) {
-            for which in 0..self.operators.len() {
-                self.operators[which] = operator(&self.world, which);
+            for index in 0..self.operators.len() {
+                self.operators[index] = operator(&self.world, index);
             }
         } else {
-            // What the operators have heard and done so far counts from here on.
-            passes.into_values().for_each(|pass| drop(finish(pass)));
+            // The operators continue with their present state.
+            reconciliations
+                .into_values()
+                .for_each(|reconciliation| drop(block_on(reconciliation)));
             let mut state = self.world.state();
             let all: Vec<JobKey> = state.jobs.values().map(key).collect();
-            state.ears[0].due.extend(all);
+            state.operator_watches[0].due.extend(all);
         }
-        self.rest();
+        self.run_until_idle();
     }
 
-    /// Looks at whoever was told of, or said when, as the loop does, until nothing changes any more: nobody may be forgotten.
-    fn rest(&mut self) {
-        let mut again: BTreeMap<JobKey, u64> = BTreeMap::new();
-        let mut quiet = 0;
+    /// Reconciles jobs with events or due requeues, as the controller does, until nothing changes. No job
+    /// may be missed.
+    fn run_until_idle(&mut self) {
+        let mut requeued: BTreeMap<JobKey, u64> = BTreeMap::new();
+        let mut idle_rounds = 0;
         for round in 0..400 {
             let (before, now) = {
                 let mut state = self.world.state();
-                if round == GAPS {
-                    state.gaps = 0;
+                if round == DISCONNECT_ROUNDS {
+                    state.disconnect_rate = 0;
                 }
                 let now = state.now;
-                let late = again.iter().filter(|(_, at)| **at <= now);
-                state.ears[0].due.extend(late.map(|(job, _)| job.clone()));
+                let due_jobs = requeued.iter().filter(|(_, at)| **at <= now);
+                state.operator_watches[0]
+                    .due
+                    .extend(due_jobs.map(|(job, _)| job.clone()));
                 (state.version, now)
             };
             for _ in 0..40 {
-                let due = self.world.state().ears[0].due.pop_first();
+                let due = self.world.state().operator_watches[0].due.pop_first();
                 let Some(job) = due else { break };
-                match self.pass(&job) {
-                    None | Some(Ok(Requeue::AwaitChange)) => again.remove(&job),
+                match self.reconcile_latest(&job) {
+                    None | Some(Ok(Requeue::AwaitChange)) => requeued.remove(&job),
                     Some(Ok(Requeue::After(pause))) => {
                         let pause = u64::try_from(pause.as_millis()).unwrap();
-                        again.insert(job, now + pause)
+                        requeued.insert(job, now + pause)
                     }
-                    Some(Err(_)) => again.insert(job, now),
+                    Some(Err(_)) => requeued.insert(job, now),
                 };
                 for _ in 0..self.random.below(4) {
-                    self.world.state().tell();
+                    self.world.state().deliver_event();
                 }
             }
             self.world.settle();
@@ -302,41 +310,45 @@ impl Life {
             let idle = {
                 let state = self.world.state();
                 state.version == before
-                    && state.ears[0].due.is_empty()
-                    && state.ears[0].has_heard_all()
-                    && !state.jobs.values().any(|job| pauses(job, state.now))
+                    && state.operator_watches[0].due.is_empty()
+                    && state.operator_watches[0].is_drained()
+                    && !state.jobs.values().any(|job| is_backing_off(job, state.now))
             };
-            quiet = if idle { quiet + 1 } else { 0 };
-            // Longer than the longest pause between attempts.
-            if quiet > 4 {
+            idle_rounds = if idle { idle_rounds + 1 } else { 0 };
+            // Longer than the longest back-off between attempts.
+            if idle_rounds > 4 {
                 return;
             }
         }
-        panic!("it never comes to rest");
+        panic!("the simulation does not become idle");
     }
 
-    /// A pass over a job as it was heard of last, while things happen of which nobody is told meanwhile; none if there is no such job.
-    fn pass(&self, job: &JobKey) -> Option<Result<Requeue, PortError>> {
-        let job = self.world.state().ears[0].jobs.get(job).cloned()?;
+    /// Reconciles the last observed version of a job while unobserved changes happen; returns `None` if the
+    /// job does not exist.
+    fn reconcile_latest(&self, job: &JobKey) -> Option<Result<Requeue, PortError>> {
+        let job = self.world.state().operator_watches[0].jobs.get(job).cloned()?;
         let operator = Arc::clone(&self.operators[0]);
-        let mut pass = Box::pin(async move { operator.reconcile(&job).await });
+        let mut reconciliation = Box::pin(async move { operator.reconcile(&job).await });
         loop {
-            if let Poll::Ready(outcome) = pass.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            if let Poll::Ready(outcome) = reconciliation
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+            {
                 return Some(outcome);
             }
-            self.world.stir();
+            self.world.step_unobserved();
         }
     }
 }
 
-/// Whether an instance of the job waits for the end of a pause.
-fn pauses(job: &Value, now: u64) -> bool {
+/// Returns whether an instance of the job is in back-off.
+fn is_backing_off(job: &Value, now: u64) -> bool {
     let instances = job["status"]["instances"].as_array().into_iter().flatten();
     let mut until = instances.filter_map(|instance| instance["retryTime"].as_str());
     until.any(|until| until > time(now).as_str())
 }
 
-/// Whether a job that cannot be finished any further says what became of it, or why it waits.
+/// Checks that a job that makes no more progress has a result or a reason to wait.
 fn check_settled(job: &Value, state: &State) {
     let status = &job["status"];
     let message = status["lastMessage"].as_str().unwrap_or_default();
@@ -354,15 +366,18 @@ fn check_settled(job: &Value, state: &State) {
                     .is_some_and(|name| !name.is_empty()),
                 "{job}"
             );
-            let by_itself = status["firstFailure"]["exitCode"]
+            let has_exit_code = status["firstFailure"]["exitCode"]
                 .as_u64()
                 .is_some_and(|code| code != 0);
-            assert!(!by_itself || status["firstFailure"]["log"] == "the end", "{job}");
+            assert!(
+                !has_exit_code || status["firstFailure"]["log"] == "the end",
+                "{job}"
+            );
         }
         Some("Running") if job["spec"]["jobInstances"] == 0 => {}
         Some("Pending" | "Restarting") => {
             assert!(message.starts_with("partition not ready yet!"), "{job}");
-            // Others that have finished may keep what they had; but nobody waits for what is free.
+            // Finished jobs may keep their partitions, but no job waits for free capacity.
             let held = state.holds.values().filter(|hold| hold.state != "waiting");
             let held: u32 = held.map(|hold| hold.wanted.size).sum();
             let mut waiting = state
@@ -370,92 +385,95 @@ fn check_settled(job: &Value, state: &State) {
                 .values()
                 .filter(|hold| hold.state == "waiting" && job["metadata"]["uid"] == hold.wanted.owner.uid)
                 .peekable();
-            assert!(waiting.peek().is_some(), "it waits for nothing: {job}");
+            assert!(
+                waiting.peek().is_some(),
+                "no partition is queued for the job: {job}"
+            );
             for hold in waiting {
                 assert!(
                     held + hold.wanted.size > state.capacity,
-                    "it would fit: {hold:?}, {job}"
+                    "the queued partition fits: {hold:?}, {job}"
                 );
             }
         }
-        other => panic!("a job is {other:?} for ever: {job}"),
+        other => panic!("a job stays in phase {other:?}: {job}"),
     }
 }
 
-fn live(seed: u64, reached: &mut Reached) {
-    let mut life = Life::new(seed);
-    life.wild(reached);
-    life.calm();
-    let jobs = life.world.state().jobs.clone();
-    life.world.state().check_rights_at_rest();
+fn simulate(seed: u64, coverage: &mut Coverage) {
+    let mut simulation = Simulation::new(seed);
+    simulation.run_with_faults(coverage);
+    simulation.run_without_faults();
+    let jobs = simulation.world.state().jobs.clone();
+    simulation.world.state().check_rights_at_rest();
     for job in jobs.values() {
-        check_settled(job, &life.world.state());
-        reached.count(&format!(
-            "jobs that are {} at last",
+        check_settled(job, &simulation.world.state());
+        coverage.count(&format!(
+            "jobs that end {}",
             job["status"]["phase"].as_str().unwrap()
         ));
     }
     for job in jobs.keys() {
-        life.world.delete(job);
+        simulation.world.delete(job);
     }
-    life.rest();
-    let state = life.world.state();
-    assert!(state.jobs.is_empty(), "not let go of: {:?}", state.jobs);
-    assert!(state.pods.is_empty(), "left behind: {:?}", state.pods.keys());
-    assert!(state.holds.is_empty(), "leaked: {:?}", state.holds);
-    reached.count("lives");
-    *reached.0.entry("faults".into()).or_default() += state.faults;
-    *reached.0.entry("writes".into()).or_default() += state.writes;
+    simulation.run_until_idle();
+    let state = simulation.world.state();
+    assert!(state.jobs.is_empty(), "jobs not deleted: {:?}", state.jobs);
+    assert!(state.pods.is_empty(), "Pods not deleted: {:?}", state.pods.keys());
+    assert!(state.holds.is_empty(), "partitions leaked: {:?}", state.holds);
+    coverage.count("simulations");
+    *coverage.0.entry("faults".into()).or_default() += state.faults;
+    *coverage.0.entry("writes".into()).or_default() += state.writes;
 }
 
 #[test]
-fn an_operator_that_crashes_and_is_not_answered_holds_nothing_twice_and_leaks_nothing() {
+fn an_operator_with_crashes_and_lost_responses_holds_no_partition_twice_and_leaks_none() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match variable("IPU_OPERATOR_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..variable("IPU_OPERATOR_CASES").unwrap_or(CASES),
+        None => 0..variable("IPU_OPERATOR_CASES").unwrap_or(DEFAULT_CASES),
     };
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let next = std::sync::atomic::AtomicU64::new(seeds.start);
     let all = std::thread::scope(|scope| {
-        let work = || {
-            let mut reached = Reached::default();
+        let run = || {
+            let mut coverage = Coverage::default();
             loop {
                 let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 if seed >= seeds.end {
-                    return reached;
+                    return coverage;
                 }
-                let lived = catch_unwind(AssertUnwindSafe(|| live(seed, &mut reached)));
+                let outcome = catch_unwind(AssertUnwindSafe(|| simulate(seed, &mut coverage)));
                 assert!(
-                    lived.is_ok(),
-                    "seed {seed}; again: IPU_OPERATOR_SEED={seed} cargo test -p ipu-k8s --test it operator::simulation"
+                    outcome.is_ok(),
+                    "seed {seed}; repeat with: IPU_OPERATOR_SEED={seed} cargo test -p ipu-k8s --test it operator::simulation"
                 );
             }
         };
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap())
             .collect::<Vec<_>>()
     });
-    let mut reached = Reached::default();
-    for (what, times) in all.into_iter().flat_map(|reached| reached.0) {
-        *reached.0.entry(what).or_default() += times;
+    let mut coverage = Coverage::default();
+    for (event, times) in all.into_iter().flat_map(|coverage| coverage.0) {
+        *coverage.0.entry(event).or_default() += times;
     }
-    println!("{:?}", reached.0);
-    if reached.0["lives"] >= CASES {
-        for what in [
+    println!("{:?}", coverage.0);
+    if coverage.0["simulations"] >= DEFAULT_CASES {
+        for event in [
             "crashes",
-            "Kubernetes Pods that others delete",
+            "Pods deleted by other clients",
             "conflicts",
-            "passes that failed",
+            "failed reconciliations",
             "faults",
-            "jobs that are Failed at last",
-            "jobs that others let go of",
+            "jobs that end Failed",
+            "jobs deleted by force",
         ] {
             assert!(
-                reached.0.contains_key(what),
-                "no life had any {what}: {reached:?}"
+                coverage.0.contains_key(event),
+                "no simulation had any {event}: {coverage:?}"
             );
         }
     }

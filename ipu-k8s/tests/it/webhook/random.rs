@@ -1,4 +1,4 @@
-//! Properties of the answers over whatever somebody may send.
+//! Properties of the responses for arbitrary input.
 
 use ipu_k8s::webhook::{AdmissionRules, ReviewResponse, mutate, validate};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{patched, review, seeds};
 
-/// Any JSON, of names that an IPUJob has among others.
+/// Generates arbitrary JSON with field names of an IPUJob among others.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -37,9 +37,9 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// One of the seeds with one of its parts replaced by anything.
+/// Generates a seed with one part replaced by an arbitrary value.
 fn almost_a_job() -> impl Strategy<Value = Value> {
-    const PLACES: &[&str] = &[
+    const POINTERS: &[&str] = &[
         "/metadata",
         "/metadata/name",
         "/spec",
@@ -52,8 +52,8 @@ fn almost_a_job() -> impl Strategy<Value = Value> {
         "/kind",
     ];
     let seed = prop::sample::select(seeds());
-    (seed, prop::sample::select(PLACES), any_json()).prop_map(|(mut seed, place, value)| {
-        if let Some(part) = seed.pointer_mut(place) {
+    (seed, prop::sample::select(POINTERS), any_json()).prop_map(|(mut seed, pointer, value)| {
+        if let Some(part) = seed.pointer_mut(pointer) {
             *part = value;
         }
         seed
@@ -64,74 +64,74 @@ fn any_object() -> impl Strategy<Value = Value> {
     prop_oneof![any_json(), almost_a_job()]
 }
 
-fn check(answer: &ReviewResponse) {
-    let review = answer.to_review();
+fn check(response: &ReviewResponse) {
+    let review = response.to_review();
     assert_eq!(review["response"]["uid"], "705ab4f5-6393-11e8-b7cc-42010a800002");
-    assert_eq!(review["response"]["allowed"], answer.allowed());
-    assert_eq!(answer.message().is_empty(), answer.allowed());
-    assert!(answer.warnings().len() <= 16);
+    assert_eq!(review["response"]["allowed"], response.allowed());
+    assert_eq!(response.message().is_empty(), response.allowed());
+    assert!(response.warnings().len() <= 16);
 }
 
 proptest! {
     #[test]
-    fn whatever_the_object_is_both_answer_with_the_uid(
+    fn both_webhooks_respond_with_the_uid_for_any_object(
         new in any_object(), old in any_object(),
         operation in prop::sample::select(&["CREATE", "UPDATE", "DELETE", "CONNECT", ""][..]),
         sub in prop::sample::select(&["", "scale", "status"][..]),
     ) {
         let review = review(operation, sub, &new, &old);
-        let judged = validate(&review, &AdmissionRules::default()).unwrap();
-        check(&judged);
-        let changed = mutate(&review).unwrap();
-        check(&changed);
-        prop_assert!(changed.allowed());
-        prop_assert!(judged.allowed() || operation == "CREATE" || operation == "UPDATE");
+        let validated = validate(&review, &AdmissionRules::default()).unwrap();
+        check(&validated);
+        let mutated = mutate(&review).unwrap();
+        check(&mutated);
+        prop_assert!(mutated.allowed());
+        prop_assert!(validated.allowed() || operation == "CREATE" || operation == "UPDATE");
     }
 
     #[test]
-    fn a_change_that_is_made_can_be_made_and_is_made_once_and_takes_nothing_away(
+    fn mutation_is_applicable_idempotent_and_keeps_admitted_jobs_admitted(
         new in any_object(), old in any_object(), creation in any::<bool>(),
     ) {
         let operation = if creation { "CREATE" } else { "UPDATE" };
-        let asked = review(operation, "", &new, &old);
-        let answer = mutate(&asked).unwrap();
-        let stored = patched(&new, &answer);
+        let original = review(operation, "", &new, &old);
+        let response = mutate(&original).unwrap();
+        let stored = patched(&new, &response);
         prop_assert!(mutate(&review(operation, "", &stored, &old)).unwrap().patch().is_empty());
         let rules = AdmissionRules::default();
-        // What is admitted as it was written is admitted as it is stored.
-        if validate(&asked, &rules).unwrap().allowed() {
-            let judged = validate(&review(operation, "", &stored, &old), &rules).unwrap();
-            prop_assert!(judged.allowed(), "{}", judged.message());
+        // A job that is admitted as written is admitted as stored.
+        if validate(&original, &rules).unwrap().allowed() {
+            let validated = validate(&review(operation, "", &stored, &old), &rules).unwrap();
+            prop_assert!(validated.allowed(), "{}", validated.message());
         }
     }
 
     #[test]
-    fn an_update_that_leaves_the_spec_or_is_of_a_dying_object_is_never_refused(
-        new in any_object(), old in any_object(), dying in any::<bool>(),
+    fn an_update_without_spec_changes_or_of_a_deleting_object_is_never_rejected(
+        new in any_object(), old in any_object(), deleting in any::<bool>(),
     ) {
         let mut new = new;
         if !new.is_object() {
             return Ok(());
         }
-        if dying {
+        if deleting {
             new["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         }
-        let old = if dying { old } else { json!({"spec": new["spec"].clone()}) };
-        let answer = validate(&review("UPDATE", "", &new, &old), &AdmissionRules::default()).unwrap();
-        prop_assert!(answer.allowed(), "{}", answer.message());
+        let old = if deleting { old } else { json!({"spec": new["spec"].clone()}) };
+        let response = validate(&review("UPDATE", "", &new, &old), &AdmissionRules::default()).unwrap();
+        prop_assert!(response.allowed(), "{}", response.message());
     }
 
     #[test]
-    fn bytes_that_are_anything_are_an_error_or_answered(mut bytes in prop::collection::vec(any::<u8>(), 0..64), cut in 0..2000_usize, object in any_object()) {
+    fn arbitrary_bytes_cause_an_error_or_a_response(mut bytes in prop::collection::vec(any::<u8>(), 0..64), cut in 0..2000_usize, object in any_object()) {
         let rules = AdmissionRules::default();
         let _ = (validate(&bytes, &rules), mutate(&bytes));
-        // A review with some of it overwritten.
+        // A review with some bytes overwritten.
         let mut review = review("CREATE", "", &object, &Value::Null);
         let at = cut.min(review.len());
         let end = (at + bytes.len()).min(review.len());
         review.splice(at..end, bytes.drain(..));
-        if let Ok(answer) = validate(&review, &rules) {
-            prop_assert!(!answer.to_review()["response"]["uid"].as_str().unwrap().is_empty());
+        if let Ok(response) = validate(&review, &rules) {
+            prop_assert!(!response.to_review()["response"]["uid"].as_str().unwrap().is_empty());
         }
         let _ = mutate(&review);
     }

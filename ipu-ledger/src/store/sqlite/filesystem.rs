@@ -1,5 +1,5 @@
-//! Where an SQLite ledger may live: on a file system of this host. WAL needs shared memory, and locks over a network are
-//! a promise that some servers do not keep.
+//! Checks the file system of an SQLite ledger, which must be local to this host. WAL needs shared memory, and
+//! some network file systems do not implement locks reliably.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::store::StoreError;
 
-/// File systems that are shared over a network or run by another program, by their magic number in statfs(2).
-const REFUSED: [(u32, &str); 16] = [
+/// Network file systems and FUSE, by their magic number in statfs(2).
+const REFUSED_FILESYSTEMS: [(u32, &str); 16] = [
     (0x6969, "NFS"),
     (0x517B, "SMB"),
     (0xFE53_4D42, "SMB2"),
@@ -27,41 +27,41 @@ const REFUSED: [(u32, &str); 16] = [
     (0x0102_1997, "9P"),
 ];
 
-/// The name of a file system that is refused.
-fn refused(magic: u32) -> Option<&'static str> {
-    REFUSED
+/// Returns the name of a file system that is refused.
+fn refused_filesystem(magic: u32) -> Option<&'static str> {
+    REFUSED_FILESYSTEMS
         .iter()
         .find(|(number, _)| *number == magic)
         .map(|(_, name)| *name)
 }
 
-/// The absolute path of a ledger, after its directory was made and looked at.
+/// Returns the absolute path of a ledger, after it created and checked the directory.
 pub(super) fn prepare(path: &Path) -> Result<PathBuf, StoreError> {
-    let place = |rule: String| StoreError::Place {
+    let invalid = |rule: String| StoreError::Place {
         path: path.display().to_string(),
         rule,
     };
-    let absolute = std::path::absolute(path).map_err(|error| place(error.to_string()))?;
+    let absolute = std::path::absolute(path).map_err(|error| invalid(error.to_string()))?;
     let Some(parent) = absolute.parent() else {
-        return Err(place("it names no file; give the path of a file".into()));
+        return Err(invalid("it has no file name; give the path of a file".into()));
     };
     if absolute.is_dir() {
-        return Err(place("it is a directory; give the path of a file in it".into()));
+        return Err(invalid("it is a directory; give the path of a file in it".into()));
     }
     if !parent.exists() {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(parent)
-            .map_err(|error| place(format!("the directory cannot be made: {error}")))?;
+            .map_err(|error| invalid(format!("the directory cannot be created: {error}")))?;
     }
-    let found = rustix::fs::statfs(parent).map_err(|error| place(error.to_string()))?;
+    let found = rustix::fs::statfs(parent).map_err(|error| invalid(error.to_string()))?;
     // The magic is 32 bits wide; some systems extend its sign.
     let magic = (found.f_type.cast_unsigned() & 0xFFFF_FFFF) as u32;
-    match refused(magic) {
-        Some(name) => Err(place(format!(
-            "it lies on a {name} file system, over which SQLite's locks and shared memory do not work; choose a directory \
-             on a disk of this host"
+    match refused_filesystem(magic) {
+        Some(name) => Err(invalid(format!(
+            "it is on a {name} file system, where SQLite's locks and shared memory do not work; choose a directory \
+             on a local disk of this host"
         ))),
         None => Ok(absolute),
     }
@@ -72,16 +72,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_file_systems_are_refused_by_name_and_local_ones_are_not() {
-        assert_eq!(refused(0x6969), Some("NFS"));
-        assert_eq!(refused(0x6573_5546), Some("FUSE"));
+    fn network_file_systems_are_refused_by_name_and_local_ones_are_accepted() {
+        assert_eq!(refused_filesystem(0x6969), Some("NFS"));
+        assert_eq!(refused_filesystem(0x6573_5546), Some("FUSE"));
         for local in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x794C_7630] {
-            assert_eq!(refused(local), None, "{local:#x}");
+            assert_eq!(refused_filesystem(local), None, "{local:#x}");
         }
     }
 
     #[test]
-    fn a_directory_is_not_a_file() {
+    fn a_directory_is_refused_as_a_ledger_path() {
         let directory = tempfile::tempdir().unwrap();
         let error = prepare(directory.path()).unwrap_err();
         assert!(error.to_string().contains("is a directory"), "{error}");

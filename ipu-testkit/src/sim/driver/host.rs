@@ -1,37 +1,38 @@
-//! What a driver does at its host: processes that are started and stopped, and the record that is written.
+//! Host operations of a driver: it starts and stops processes, and records the status.
 
 use std::time::Duration;
 
 use ipu_core::{PartitionFacts, PartitionId, Plan};
 
 use super::super::profile::primary;
-use super::{Applied, JobDriver, ObservedJob, PassAborted, call};
+use super::{Applied, JobDriver, ObservedJob, ReconcileAborted, call};
 use crate::sim::processes::{Purpose, SimRole, StartProcess};
 use crate::sim::world::User;
 
 impl JobDriver {
-    /// Starts a process, if the record still wants it: what a host has to ask before it starts anything for a scheduler.
+    /// Starts a process, if the recorded status still requires it: a host must check this before it starts a
+    /// process.
     pub(super) async fn start(
         &self,
-        seen: &ObservedJob,
+        observed: &ObservedJob,
         (instance, role): (u32, SimRole),
         attempt: u32,
         partition: &PartitionId,
-    ) -> Result<Applied, PassAborted> {
+    ) -> Result<Applied, ReconcileAborted> {
         call().await;
-        let step = self.start_now(seen, (instance, role), attempt, partition);
+        let step = self.start_now(observed, (instance, role), attempt, partition);
         call().await;
         step
     }
 
     fn start_now(
         &self,
-        seen: &ObservedJob,
+        observed: &ObservedJob,
         (instance, role): (u32, SimRole),
         attempt: u32,
         partition: &PartitionId,
-    ) -> Result<Applied, PassAborted> {
-        let facts = seen
+    ) -> Result<Applied, ReconcileAborted> {
+        let facts = observed
             .observation
             .instances
             .iter()
@@ -47,9 +48,9 @@ impl JobDriver {
                 .status
                 .instance(instance)
                 .map_or(0, |instance| instance.attempt);
-            if job.gone || job.deleted || recorded > attempt {
-                return Err(PassAborted(
-                    "the record does not want the process any more".into(),
+            if job.removed || job.deleted || recorded > attempt {
+                return Err(ReconcileAborted(
+                    "the recorded status no longer requires the process".into(),
                 ));
             }
         }
@@ -60,22 +61,23 @@ impl JobDriver {
             .controller(&controller)
             .and_then(|fake| fake.held().into_iter().find(|held| held.id == *partition));
         let (generation, ipus) = held.map(|held| (held.generation, held.masks)).unzip();
-        let serves = !matches!(seen.spec.shape(), ipu_core::JobKind::Workers) && role != SimRole::Launcher
-            || matches!(seen.spec.shape(), ipu_core::JobKind::Interactive { .. });
+        let serves = !matches!(observed.spec.shape(), ipu_core::JobKind::Workers)
+            && role != SimRole::Launcher
+            || matches!(observed.spec.shape(), ipu_core::JobKind::Interactive { .. });
         let which = (self.job, instance, role);
         let start = StartProcess {
             which,
             attempt,
             partition: partition.clone(),
             controller: controller.clone(),
-            // A process whose partition is not there uses nothing: it ends soon.
+            // A process without an existing partition uses nothing: it ends soon.
             ipus: ipus.unwrap_or_default(),
             purpose: if serves { Purpose::Serve } else { Purpose::Work },
         };
         let mut processes = self.world.processes();
         let mut state = self.world.state();
-        let manners = state.manners;
-        let started = processes.start(start, manners, now, &mut state.random);
+        let behaviour = state.behaviour;
+        let started = processes.start(start, behaviour, now, &mut state.random);
         if started && let Some(generation) = generation {
             let user = User {
                 generation,
@@ -88,13 +90,17 @@ impl JobDriver {
         }
         drop((state, processes));
         if started {
-            self.world.say(
+            self.world.log(
                 &self.name,
                 format_args!("starts {role:?} of instance {instance}, attempt {attempt}"),
             );
         }
         self.world.check();
-        Ok(if started { Applied::Moved } else { Applied::Same })
+        Ok(if started {
+            Applied::Changed
+        } else {
+            Applied::Unchanged
+        })
     }
 
     pub(super) async fn stop(&self, (instance, role): (u32, SimRole), attempt: u32) -> Applied {
@@ -103,22 +109,26 @@ impl JobDriver {
         let stopped = {
             let mut processes = self.world.processes();
             let mut state = self.world.state();
-            let manners = state.manners;
+            let behaviour = state.behaviour;
             let which = (self.job, instance, role);
-            processes.stop(which, Some(attempt), manners, now, &mut state.random)
+            processes.stop(which, Some(attempt), behaviour, now, &mut state.random)
         };
         if stopped {
-            self.world.say(
+            self.world.log(
                 &self.name,
                 format_args!("stops {role:?} of instance {instance}, attempt {attempt}"),
             );
         }
         call().await;
-        if stopped { Applied::Moved } else { Applied::Same }
+        if stopped {
+            Applied::Changed
+        } else {
+            Applied::Unchanged
+        }
     }
 
-    /// Writes the status down.
-    pub(super) async fn record(&self, plan: &Plan) -> Result<(), PassAborted> {
+    /// Records the status.
+    pub(super) async fn record(&self, plan: &Plan) -> Result<(), ReconcileAborted> {
         const KIND: &str = "Record";
         let fault = self.world.draw_effect_fault(KIND);
         let count = |fault| self.world.count_effect_fault(fault, KIND);
@@ -143,12 +153,14 @@ impl JobDriver {
             }
             Some(fault @ "error") => {
                 count(fault);
-                return Err(PassAborted("the write of the status is lost".into()));
+                return Err(ReconcileAborted("the write of the status is lost".into()));
             }
             Some(fault @ "lost reply") => {
                 write();
                 count(fault);
-                return Err(PassAborted("the reply to the write of the status is lost".into()));
+                return Err(ReconcileAborted(
+                    "the reply to the write of the status is lost".into(),
+                ));
             }
             Some(fault @ "duplicate") => {
                 write();

@@ -1,4 +1,4 @@
-//! Every broken controller is caught, by the case that is meant for it.
+//! Every mutant of a controller is detected by the intended case.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use ipu_testkit::{
 };
 use ipu_vipu_client::VipuController;
 
-use super::broken::{self, Flaw, Flawed};
+use super::broken::{self, Mutant, Mutation};
 
-struct Bench<F>(Arc<Flawed<F>>);
+struct MutantFixture<F>(Arc<Mutant<F>>);
 
 #[async_trait]
-impl<F: Flaw> ControllerBench for Bench<F> {
+impl<F: Mutation> ControllerBench for MutantFixture<F> {
     async fn start(setup: Setup) -> Self {
-        let right = FakeController::new(&setup.topology, 1);
-        right.operation(setup.operation);
-        let flaw = F::default();
-        Self(Arc::new(Flawed { flaw, right }))
+        let fake = FakeController::new(&setup.topology, 1);
+        fake.operation(setup.operation);
+        let mutation = F::default();
+        Self(Arc::new(Mutant { mutation, fake }))
     }
 
     fn controller(&self) -> Arc<dyn VipuController> {
@@ -28,107 +28,107 @@ impl<F: Flaw> ControllerBench for Bench<F> {
     }
 
     async fn inject(&self, kind: CallKind, fault: CallFault) -> FaultSupport {
-        super::inject(&self.0.right, kind, fault)
+        super::inject(&self.0.fake, kind, fault)
     }
 
     async fn set_operation_time(&self, operation: Duration) -> FaultSupport {
-        self.0.right.operation(operation);
+        self.0.fake.operation(operation);
         FaultSupport::Done
     }
 
     async fn restart(&self) -> FaultSupport {
-        self.0.flaw.restart(&self.0.right);
+        self.0.mutation.restart(&self.0.fake);
         FaultSupport::Done
     }
 }
 
-async fn failure_of<F: Flaw>() -> SuiteFailure {
-    match try_controller_suite::<Bench<F>>().await {
-        Ok(report) => panic!("not caught: {report}"),
+async fn failure_of<F: Mutation>() -> SuiteFailure {
+    match try_controller_suite::<MutantFixture<F>>().await {
+        Ok(report) => panic!("not detected: {report}"),
         Err(failure) => failure,
     }
 }
 
-/// One test for each flaw, with the cases that have to find it.
-macro_rules! caught {
-    ($($test:ident: $flaw:ident by $($case:literal),+;)*) => {
+/// Declares a test per mutation, with the cases that must detect it.
+macro_rules! detected {
+    ($($test:ident: $mutation:ident by $($case:literal),+;)*) => {
         $(#[tokio::test(start_paused = true)]
         async fn $test() {
-            let failure = failure_of::<broken::$flaw>().await;
+            let failure = failure_of::<broken::$mutation>().await;
             for case in [$($case),+] {
-                assert!(failure.is_broken(case), "not caught by {case}:\n{failure}");
+                assert!(failure.is_broken(case), "not detected by {case}:\n{failure}");
             }
         })*
     };
 }
 
-caught! {
+detected! {
     a_second_creation_that_succeeds: SecondCreateSucceeds
-        by "an_id_that_is_taken_is_refused_whatever_is_asked_for", "of_many_creations_of_one_id_one_is_done",
-           "a_call_that_arrives_twice_is_done_once";
+        by "a_create_with_a_taken_id_is_rejected", "one_of_many_creates_of_an_id_succeeds",
+           "a_duplicate_call_takes_effect_once";
     a_removal_of_nothing_that_succeeds: UnknownIsRemoved
-        by "an_unknown_partition_is_not_found_everywhere", "a_removed_partition_is_unknown";
+        by "an_unknown_partition_is_not_found_by_any_call", "a_removed_partition_is_unknown";
     a_listing_that_omits_one: ListOmitsOne
         by "every_partition_is_listed_and_has_a_status";
     a_status_that_is_kept_for_too_long: RemovedIsActive
         by "a_removed_partition_is_unknown";
-    ipus_that_are_given_twice_at_once: DoubleBooks
-        by "many_at_once_never_share_an_ipu";
-    a_lack_of_room_that_seems_a_lack_of_connection: NoRoomIsUnreachable
-        by "what_does_not_fit_now_has_no_room", "the_last_block_goes_to_one";
-    room_that_is_looked_for_before_the_id: RoomBeforeId
-        by "an_id_that_is_taken_is_refused_whatever_is_asked_for";
-    a_reset_that_never_ends: BusyForEver
-        by "a_reset_partition_becomes_active_again", "many_resets_of_one_partition_lead_back_to_it";
+    ipus_that_are_allocated_twice: DoubleBooks
+        by "concurrent_partitions_never_share_an_ipu";
+    a_capacity_error_that_is_reported_as_unreachable: NoCapacityIsUnreachable
+        by "a_create_without_capacity_is_rejected", "the_last_block_is_granted_once";
+    capacity_that_is_checked_before_the_id: CapacityBeforeId
+        by "a_create_with_a_taken_id_is_rejected";
+    a_reset_that_never_ends: ResetNeverEnds
+        by "a_reset_partition_becomes_active_again", "concurrent_resets_restore_a_partition";
     a_reset_that_begins_again: ResetsAgain
-        by "a_reset_is_seen_under_way";
+        by "a_reset_in_progress_is_visible";
     a_reset_that_moves: ResetMoves
-        by "a_reset_partition_becomes_active_again", "a_reset_whose_caller_dies_was_done_or_was_not";
+        by "a_reset_partition_becomes_active_again", "a_reset_with_a_crashed_caller_is_atomic";
     a_status_of_another: WrongIdInStatus
-        by "a_new_partition_is_being_made_and_not_yet_active", "every_partition_is_listed_and_has_a_status";
-    ipus_that_stay_taken: KeepsIpus
-        by "what_is_removed_is_free_again", "whoever_comes_and_goes_leaves_nothing";
+        by "a_new_partition_is_creating_before_it_is_active", "every_partition_is_listed_and_has_a_status";
+    ipus_that_stay_allocated: KeepsIpus
+        by "a_removed_partition_frees_its_ipus_and_id", "partition_churn_leaves_nothing";
     a_wrong_gcd: WrongGcd
-        by "the_ipuof_configuration_is_told_for_each_gcd_and_for_all";
+        by "the_ipuof_configuration_covers_each_gcd_and_all";
     a_lost_reply_that_seems_final: LostReplyIsFinal
-        by "a_lost_reply_may_have_happened_and_the_status_shows_it", "a_lost_reply_is_settled_by_the_helpers";
+        by "a_lost_reply_is_ambiguous_and_the_status_resolves_it", "the_helpers_resolve_lost_replies";
     a_connection_that_stays_broken: NeverReconnects
-        by "a_broken_connection_is_made_again";
+        by "a_broken_connection_is_reestablished";
     a_partition_that_seems_made_before_it_is: ActiveAtOnce
-        by "a_new_partition_is_being_made_and_not_yet_active";
-    a_partition_that_seems_gone_before_it_is: GoneTooEarly
-        by "a_partition_that_is_being_removed_is_still_known";
+        by "a_new_partition_is_creating_before_it_is_active";
+    a_partition_that_is_reported_missing_too_early: MissingTooEarly
+        by "a_partition_exists_until_its_removal_ends";
     places_that_are_ignored: IgnoresPlaces
-        by "explicit_ipus_are_taken_as_they_are", "explicit_ipus_may_be_whole_link_domains";
-    a_spec_that_is_forgotten: ForgetsTheSpec
-        by "everything_that_a_partition_is_made_of_comes_back";
+        by "explicit_ipus_are_used_in_order", "explicit_ipus_may_be_whole_link_domains";
+    a_spec_that_is_forgotten: LosesSpecFields
+        by "every_field_of_a_partition_is_listed";
     allocations_that_are_ignored: IgnoresAllocations
         by "partitions_are_listed_by_allocation_and_never_span_two";
-    a_refusal_that_leaves_something: RefusalLeavesSomething
-        by "a_refused_creation_leaves_nothing";
-    a_creation_that_its_caller_cannot_leave: DiesInTheMiddle
-        by "a_creation_whose_caller_dies_was_done_or_was_not",
-           "whoever_sees_a_creation_through_may_die_at_any_step";
+    a_refusal_that_leaves_something: RejectionLeavesPartition
+        by "a_rejected_create_has_no_effect";
+    a_creation_that_its_caller_cannot_leave: CrashBlocksId
+        by "a_create_with_a_crashed_caller_is_atomic",
+           "ensure_present_may_crash_at_any_step";
     a_partition_that_flickers: Flickers
         by "a_reset_partition_becomes_active_again", "every_partition_is_listed_and_has_a_status";
     a_restart_that_forgets: ForgetsOnRestart
-        by "a_restarted_controller_knows_its_partitions";
+        by "a_restarted_controller_keeps_its_partitions";
     a_panic: Panics
         by "explicit_ipus_may_be_whole_link_domains";
     a_call_that_hangs: Hangs
-        by "the_version_is_told";
+        by "the_version_is_reported";
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_tells_case_rule_expectation_and_what_was_seen() {
+async fn a_failure_names_the_case_the_rule_and_both_values() {
     let failure = failure_of::<broken::WrongGcd>().await;
     let [broken] = failure.broken.as_slice() else {
         panic!("{failure}");
     };
     let text = failure.to_string();
-    for part in [broken.case, &broken.rule, &broken.expected, &broken.seen] {
+    for part in [broken.case, &broken.rule, &broken.expected, &broken.actual] {
         assert!(!part.is_empty() && text.contains(part), "{part:?} in {text}");
     }
-    assert!(text.contains("could not run: a_broken_partition_is_in_error_and_can_be_removed"));
+    assert!(text.contains("could not run: a_failed_partition_is_in_error_and_can_be_removed"));
     assert!(failure.report.ran.len() > 40, "all other cases ran: {text}");
 }

@@ -1,5 +1,4 @@
-//! Planners that break one rule each: the planner of the core, asked about other facts than there are, or with its answer
-//! changed.
+//! Planner mutants that break one rule each: the planner of the core with modified observations or plans.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,151 +8,151 @@ use ipu_core::{
     ProcessPhase, RestartPolicy, Timestamp, plan,
 };
 
-/// A planner that breaks a rule.
-pub(super) struct Broken {
-    /// The rule, by its file.
+/// Planner that breaks a rule.
+pub(super) struct PlannerMutant {
+    /// Rule, by its file.
     pub(super) rule: &'static str,
-    /// How it is broken.
-    pub(super) what: &'static str,
+    /// Description of the mutation.
+    pub(super) mutation: &'static str,
     pub(super) planner: fn(&JobSpec, &Observation) -> Plan,
-    /// What a failure says of it; one of several, between bars.
-    pub(super) told: &'static str,
+    /// Expected part of the failure message; alternatives are separated by bars.
+    pub(super) expected: &'static str,
 }
 
-const fn broken(
+const fn mutant(
     rule: &'static str,
-    what: &'static str,
+    mutation: &'static str,
     planner: fn(&JobSpec, &Observation) -> Plan,
-    told: &'static str,
-) -> Broken {
-    Broken {
+    expected: &'static str,
+) -> PlannerMutant {
+    PlannerMutant {
         rule,
-        what,
+        mutation,
         planner,
-        told,
+        expected,
     }
 }
 
 #[rustfmt::skip]
-pub(super) const BROKEN: [Broken; 34] = [
-    broken("backoff", "no pause at all", no_pause, "do not pause as long as is due|its back-off is not the one that is due"),
-    broken("backoff", "the pause never grows", constant_pause, "do not pause as long as is due"),
-    broken("backoff", "the pause is not waited for", impatient, "before the back-off is over"),
-    broken("backoff", "nothing looks after the pause", sleepy, "nothing would ever look again"),
-    broken("cleanup", "None removes everything", removes_everything, "which is to stay"),
-    broken("cleanup", "nothing is ever removed", removes_nothing, "is left alone|still waits for a partition"),
-    broken("cleanup", "Workers keeps the workers", keeps_workers, "is left alone"),
-    broken("deadline", "it is ignored", no_deadline, "the job has run for longer than it may"),
-    broken("deadline", "the count begins anew with every attempt", forgets_the_start, "since when it runs"),
-    broken("finalize", "released under processes", releases_early, "while a process may still use the partition"),
-    broken("finalize", "let go of first", finalizes_first, "finalized before everything was gone"),
-    broken("finalize", "never let go of", never_finalizes, "but it is not finalized"),
-    broken("first_failure", "the last is blamed", blames_the_last, "the wrong failure is blamed"),
-    broken("first_failure", "the launcher is blamed", blames_the_launcher, "the wrong failure is blamed"),
-    broken("interactive", "the session never ends", endless_session, "the time of its session is over"),
-    broken("interactive", "waiting costs time", short_session, "a wrong verdict on instance"),
-    broken("orphan", "processes of another attempt are adopted", adopts, "another attempt may still run|that is not to stay is left alone|nothing of it has ended|what is remembered of instance"),
-    broken("orphan", "processes of another attempt are left alone", keeps_orphans, "that is not to stay is left alone"),
-    broken("orphan", "the others of a failed instance go on", keeps_stragglers, "is not to stay is left alone"),
-    broken("request", "all instances ask at once", floods, "instances are in the queue, and"),
-    broken("request", "the others never ask", asks_for_the_first, "neither runs nor has finished|no reason is given"),
-    broken("reset", "a stale partition is used", uses_stale_partitions, "without a partition that is active for it|although its attempt has failed|its attempt goes on"),
-    broken("reset", "a partition in error is not reset", asks_instead_of_reset, "is not what the state of the partition"),
-    broken("reset", "nothing is ever reset", never_resets, "neither runs nor has finished"),
-    broken("restart", "beyond the limit", restarts_for_ever, "its restarts are more than allowed"),
-    broken("restart", "restarts are not counted", counts_no_restart, "are not how many instances restart"),
-    broken("restart", "whatever the code", restarts_whatever_the_code, "a failure that is not retryable"),
-    broken("scale", "what is surplus stays", keeps_surplus, "which is to have nothing, is left alone"),
-    broken("scale", "the first goes with the last", drops_the_first_too, "before its attempt was closed|which is to stay"),
-    broken("start_deadline", "it is ignored", no_start_deadline, "nothing can run on its partition"),
-    broken("suspend", "it holds on", holds_on, "which is to have nothing, is left alone"),
-    broken("", "an answer is a panic", panics, "the planner panicked"),
-    broken("", "two answers to the same question", undecided, "in two ways"),
-    broken("", "it says nothing", says_nothing, "no reason is given"),
+pub(super) const MUTANTS: [PlannerMutant; 34] = [
+    mutant("backoff", "no back-off", no_pause, "the back-off of the restarted instances is wrong|its back-off is not the expected one"),
+    mutant("backoff", "the back-off never grows", constant_pause, "the back-off of the restarted instances is wrong"),
+    mutant("backoff", "the back-off is ignored", ignores_back_off, "before the back-off is over"),
+    mutant("backoff", "no requeue after the back-off", never_requeues, "no requeue for"),
+    mutant("cleanup", "None removes everything", removes_everything, "must be kept"),
+    mutant("cleanup", "nothing is ever removed", removes_nothing, "no effect ends them|no effect stops|still waits for a partition"),
+    mutant("cleanup", "Workers keeps the workers", keeps_workers, "no effect ends them|no effect stops"),
+    mutant("deadline", "the limit is ignored", no_deadline, "the job has exceeded its deadline"),
+    mutant("deadline", "every attempt restarts the clock", loses_start_time, "its start time is not"),
+    mutant("finalize", "released under processes", releases_early, "while a process may still use the partition"),
+    mutant("finalize", "finalized first", finalizes_first, "finalized with remaining resources"),
+    mutant("finalize", "never finalized", never_finalizes, "and is not finalized"),
+    mutant("first_failure", "the last failure is named", blames_the_last, "wrong first failure"),
+    mutant("first_failure", "the launcher is named", blames_the_launcher, "wrong first failure"),
+    mutant("interactive", "the session never ends", endless_session, "the time of its session is over"),
+    mutant("interactive", "queue time counts", short_session, "wrong verdict on instance"),
+    mutant("orphan", "processes of another attempt are adopted", adopts_stale_processes, "another attempt may still run|no effect stops a process|its attempt has not ended|wrong status of instance"),
+    mutant("orphan", "processes of another attempt are kept", keeps_orphans, "no effect stops a process"),
+    mutant("orphan", "other processes of a failed instance continue", keeps_other_processes, "no effect stops a process"),
+    mutant("request", "all instances request at once", requests_all, "instances are in the queue"),
+    mutant("request", "other instances never request", requests_only_the_first, "neither runs nor has finished|the plan has no reason"),
+    mutant("reset", "a stale partition is used", uses_stale_partitions, "without a partition that is active for it|although its attempt has failed|its attempt continues"),
+    mutant("reset", "a partition in error is not reset", requests_instead_of_reset, "does not match the state of the partition"),
+    mutant("reset", "nothing is ever reset", never_resets, "neither runs nor has finished"),
+    mutant("restart", "the limit is exceeded", restarts_for_ever, "its restart count exceeds the limit"),
+    mutant("restart", "restarts are not counted", counts_no_restart, "do not match the restarted instances"),
+    mutant("restart", "the exit code is ignored", restarts_whatever_the_code, "a failure that is not retryable"),
+    mutant("scale", "surplus instances are kept", keeps_surplus, "must have no process or partition"),
+    mutant("scale", "the first instance is removed with the last", drops_the_first_too, "before its attempt was closed|must be kept"),
+    mutant("start_deadline", "the limit is ignored", no_start_deadline, "no process can start on its partition"),
+    mutant("suspend", "resources are kept", keeps_resources, "must have no process or partition"),
+    mutant("", "the planner panics", panics, "the planner panicked"),
+    mutant("", "the plan is nondeterministic", nondeterministic, "different plans for the same input"),
+    mutant("", "no reason is returned", returns_no_reason, "the plan has no reason"),
 ];
 
-fn no_pause(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn no_pause(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     for instance in &mut plan.status.instances {
-        let before = seen
+        let before = observation
             .status
             .instance(instance.index)
-            .map_or(0, |known| known.attempt);
-        if instance.attempt > before && instance.retry_at.is_some_and(|retry| retry > seen.now) {
-            instance.retry_at = Some(seen.now);
+            .map_or(0, |recorded| recorded.attempt);
+        if instance.attempt > before && instance.retry_at.is_some_and(|retry| retry > observation.now) {
+            instance.retry_at = Some(observation.now);
         }
     }
     plan
 }
 
-fn constant_pause(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
-    if plan.status.restarts_after_failure > seen.status.restarts_after_failure {
+fn constant_pause(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
+    if plan.status.restarts_after_failure > observation.status.restarts_after_failure {
         for instance in &mut plan.status.instances {
-            let known = seen.status.instance(instance.index);
-            let same = known.is_some_and(|known| known.retry_at == instance.retry_at);
+            let recorded = observation.status.instance(instance.index);
+            let same = recorded.is_some_and(|recorded| recorded.retry_at == instance.retry_at);
             if !same && instance.unused_releases == 0 && instance.retry_at.is_some() {
-                instance.retry_at = Some(seen.now.plus(job.back_off()));
+                instance.retry_at = Some(observation.now.plus(job.back_off()));
             }
         }
     }
     plan
 }
 
-fn impatient(job: &JobSpec, seen: &Observation) -> Plan {
-    let truth = plan(job, seen);
-    let mut facts = seen.clone();
+fn ignores_back_off(job: &JobSpec, observation: &Observation) -> Plan {
+    let correct = plan(job, observation);
+    let mut facts = observation.clone();
     for instance in &mut facts.status.instances {
         instance.retry_at = None;
     }
     let mut answer = plan(job, &facts);
-    if [truth.requeue_after, answer.requeue_after].contains(&Some(Duration::ZERO)) {
-        return truth;
+    if [correct.requeue_after, answer.requeue_after].contains(&Some(Duration::ZERO)) {
+        return correct;
     }
-    answer.status = truth.status;
+    answer.status = correct.status;
     answer.requeue_after = Some(Duration::ZERO);
     answer
 }
 
-fn sleepy(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn never_requeues(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     plan.requeue_after = plan.requeue_after.filter(Duration::is_zero);
     plan
 }
 
-fn removes_everything(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut answer = plan(job, seen);
-    if seen.status.phase.is_finished() {
-        let mut facts = seen.clone();
+fn removes_everything(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut answer = plan(job, observation);
+    if observation.status.phase.is_finished() {
+        let mut facts = observation.clone();
         facts.deleted = true;
         answer.effects = plan(job, &facts).effects;
         answer
             .effects
-            .retain(|effect| seen.deleted || *effect != Effect::Finalize);
+            .retain(|effect| observation.deleted || *effect != Effect::Finalize);
         answer.requeue_after.get_or_insert(Duration::from_secs(1));
     }
     answer
 }
 
-fn takes_away(effect: &Effect) -> bool {
+fn is_removal(effect: &Effect) -> bool {
     matches!(
         effect,
         Effect::StopWorker { .. } | Effect::StopLauncher { .. } | Effect::ReleasePartition { .. }
     )
 }
 
-fn removes_nothing(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
-    if seen.status.phase.is_finished() && !seen.deleted {
-        plan.effects.retain(|effect| !takes_away(effect));
+fn removes_nothing(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
+    if observation.status.phase.is_finished() && !observation.deleted {
+        plan.effects.retain(|effect| !is_removal(effect));
     }
     plan
 }
 
-fn keeps_workers(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
-    if seen.status.phase.is_finished()
-        && !seen.deleted
+fn keeps_workers(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
+    if observation.status.phase.is_finished()
+        && !observation.deleted
         && job.clean_pod_policy() == ipu_core::CleanPodPolicy::Workers
     {
         plan.effects
@@ -162,27 +161,27 @@ fn keeps_workers(job: &JobSpec, seen: &Observation) -> Plan {
     plan
 }
 
-/// The facts as if every process had begun only now.
-fn as_if_begun_now(seen: &Observation) -> Observation {
-    let mut facts = seen.clone();
+/// Returns the observation as if every process had started only now.
+fn as_if_started_now(observation: &Observation) -> Observation {
+    let mut facts = observation.clone();
     facts.status.started = None;
     for process in processes(&mut facts) {
         match &mut process.phase {
-            ProcessPhase::Running { since } => *since = seen.now,
-            ProcessPhase::Exited { at, .. } => *at = seen.now,
+            ProcessPhase::Running { since } => *since = observation.now,
+            ProcessPhase::Exited { at, .. } => *at = observation.now,
             _ => {}
         }
     }
     facts
 }
 
-fn processes(seen: &mut Observation) -> impl Iterator<Item = &mut ProcessFacts> {
-    let instances = seen.instances.iter_mut();
+fn processes(observation: &mut Observation) -> impl Iterator<Item = &mut ProcessFacts> {
+    let instances = observation.instances.iter_mut();
     instances.flat_map(|facts| facts.workers.iter_mut().chain(&mut facts.launcher))
 }
 
-fn no_deadline(job: &JobSpec, seen: &Observation) -> Plan {
-    let answer = plan(job, seen);
+fn no_deadline(job: &JobSpec, observation: &Observation) -> Plan {
+    let answer = plan(job, observation);
     if !answer
         .reasons
         .iter()
@@ -190,23 +189,23 @@ fn no_deadline(job: &JobSpec, seen: &Observation) -> Plan {
     {
         return answer;
     }
-    let mut late = plan(job, &as_if_begun_now(seen));
+    let mut late = plan(job, &as_if_started_now(observation));
     late.status.started = answer.status.started;
     late
 }
 
-fn forgets_the_start(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut facts = seen.clone();
+fn loses_start_time(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut facts = observation.clone();
     facts.status.started = None;
     plan(job, &facts)
 }
 
-fn releases_early(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn releases_early(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     let stops = plan.effects.iter().filter_map(|effect| match effect {
         Effect::StopWorker {
             instance, attempt, ..
-        } if seen.deleted => Some((*instance, *attempt)),
+        } if observation.deleted => Some((*instance, *attempt)),
         _ => None,
     });
     let releases: Vec<Effect> = stops
@@ -220,23 +219,23 @@ fn releases_early(job: &JobSpec, seen: &Observation) -> Plan {
     plan
 }
 
-fn finalizes_first(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
-    if seen.deleted {
+fn finalizes_first(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
+    if observation.deleted {
         plan.effects = vec![Effect::Finalize];
     }
     plan
 }
 
-fn never_finalizes(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn never_finalizes(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     plan.effects.retain(|effect| *effect != Effect::Finalize);
     plan
 }
 
-/// The facts with the order of all ends reversed.
-fn reversed(seen: &Observation) -> Observation {
-    let mut facts = seen.clone();
+/// Returns the observation with the order of all ends reversed.
+fn reversed(observation: &Observation) -> Observation {
+    let mut facts = observation.clone();
     for process in processes(&mut facts) {
         if let ProcessPhase::Exited { at, .. } | ProcessPhase::Lost { at, .. } = &mut process.phase {
             *at = mirrored(*at);
@@ -246,14 +245,16 @@ fn reversed(seen: &Observation) -> Observation {
 }
 
 fn mirrored(at: Timestamp) -> Timestamp {
-    // Later than any moment of the random cases.
+    // Later than any time of the random cases.
     Timestamp::from_millis(1_000_000_000_u64.saturating_sub(at.as_millis()))
 }
 
-fn blames_the_last(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut answer = plan(job, seen);
-    let other = plan(job, &reversed(seen)).status.first_failure;
-    if answer.status.first_failure != seen.status.first_failure && other != seen.status.first_failure {
+fn blames_the_last(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut answer = plan(job, observation);
+    let other = plan(job, &reversed(observation)).status.first_failure;
+    if answer.status.first_failure != observation.status.first_failure
+        && other != observation.status.first_failure
+    {
         answer.status.first_failure = other.map(|mut last| {
             last.at = mirrored(last.at);
             last
@@ -262,11 +263,11 @@ fn blames_the_last(job: &JobSpec, seen: &Observation) -> Plan {
     answer
 }
 
-fn blames_the_launcher(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut answer = plan(job, seen);
-    let news = answer.status.first_failure != seen.status.first_failure;
-    if let Some(first) = answer.status.first_failure.as_mut().filter(|_| news) {
-        let launchers = seen
+fn blames_the_launcher(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut answer = plan(job, observation);
+    let is_new = answer.status.first_failure != observation.status.first_failure;
+    if let Some(first) = answer.status.first_failure.as_mut().filter(|_| is_new) {
+        let launchers = observation
             .instances
             .iter()
             .filter(|facts| facts.index == first.instance);
@@ -283,35 +284,37 @@ fn blames_the_launcher(job: &JobSpec, seen: &Observation) -> Plan {
     answer
 }
 
-fn endless_session(job: &JobSpec, seen: &Observation) -> Plan {
-    let answer = plan(job, seen);
+fn endless_session(job: &JobSpec, observation: &Observation) -> Plan {
+    let answer = plan(job, observation);
     let over = answer.reasons.iter().any(|reason| reason.code == "SessionOver");
     if !over || job.max_runtime().is_some() {
         return answer;
     }
-    let mut facts = as_if_begun_now(seen);
+    let mut facts = as_if_started_now(observation);
     for instance in &mut facts.status.instances {
-        instance.launched = instance.launched.map(|_| seen.now);
+        instance.launched = instance.launched.map(|_| observation.now);
     }
     let mut late = plan(job, &facts);
     late.status.started = answer.status.started;
     for instance in &mut late.status.instances {
-        let known = seen.status.instance(instance.index);
-        instance.launched = known.and_then(|known| known.launched).or(instance.launched);
+        let recorded = observation.status.instance(instance.index);
+        instance.launched = recorded
+            .and_then(|recorded| recorded.launched)
+            .or(instance.launched);
     }
     late
 }
 
-fn short_session(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut answer = plan(job, seen);
+fn short_session(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut answer = plan(job, observation);
     let JobKind::Interactive { ttl } = job.shape() else {
         return answer;
     };
-    let over = seen.submitted.plus(*ttl) <= seen.now;
+    let over = observation.submitted.plus(*ttl) <= observation.now;
     for instance in &mut answer.status.instances {
-        let known = seen.status.instance(instance.index);
-        let goes_on = known.is_some_and(|known| known.attempt == instance.attempt);
-        if over && goes_on && instance.outcome.is_none() && instance.launched.is_some() {
+        let recorded = observation.status.instance(instance.index);
+        let same_attempt = recorded.is_some_and(|recorded| recorded.attempt == instance.attempt);
+        if over && same_attempt && instance.outcome.is_none() && instance.launched.is_some() {
             instance.outcome = Some(InstanceOutcome::SessionOver);
             answer.effects.clear();
             answer.requeue_after = Some(Duration::ZERO);
@@ -320,51 +323,54 @@ fn short_session(job: &JobSpec, seen: &Observation) -> Plan {
     answer
 }
 
-/// The newest attempt that is recorded, if the instance is to run.
-fn runs(job: &JobSpec, seen: &Observation, instance: u32) -> Option<u32> {
-    let known = seen.status.instance(instance);
-    let runs = !seen.deleted
+/// Returns the newest recorded attempt, if the instance should run.
+fn runs(job: &JobSpec, observation: &Observation, instance: u32) -> Option<u32> {
+    let recorded = observation.status.instance(instance);
+    let runs = !observation.deleted
         && !job.suspend()
-        && !seen.status.phase.is_finished()
+        && !observation.status.phase.is_finished()
         && instance < job.instances()
-        && known.is_none_or(|known| known.outcome.is_none());
-    runs.then(|| known.map_or(0, |known| known.attempt))
+        && recorded.is_none_or(|recorded| recorded.outcome.is_none());
+    runs.then(|| recorded.map_or(0, |recorded| recorded.attempt))
 }
 
-fn adopts(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut facts = seen.clone();
+fn adopts_stale_processes(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut facts = observation.clone();
     for instance in &mut facts.instances {
-        let known = runs(job, seen, instance.index).unwrap_or(0);
+        let recorded = runs(job, observation, instance.index).unwrap_or(0);
         for process in instance.workers.iter_mut().chain(&mut instance.launcher) {
             if process.phase.is_alive() {
-                process.attempt = process.attempt.max(known);
+                process.attempt = process.attempt.max(recorded);
             }
         }
     }
     plan(job, &facts)
 }
 
-fn keeps_orphans(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn keeps_orphans(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     plan.effects.retain(|effect| match effect {
         Effect::StopWorker {
             instance, attempt, ..
         }
         | Effect::StopLauncher { instance, attempt } => {
-            runs(job, seen, *instance).is_none_or(|known| *attempt >= known)
+            runs(job, observation, *instance).is_none_or(|recorded| *attempt >= recorded)
         }
         _ => true,
     });
     plan
 }
 
-fn keeps_stragglers(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
-    if !seen.deleted && !job.suspend() && !seen.status.phase.is_finished() {
+fn keeps_other_processes(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
+    if !observation.deleted && !job.suspend() && !observation.status.phase.is_finished() {
         plan.effects.retain(|effect| match effect {
             Effect::StopWorker { instance, .. } | Effect::StopLauncher { instance, .. } => {
-                let known = seen.status.instance(*instance).and_then(|known| known.outcome);
-                !matches!(known, Some(InstanceOutcome::Failed(_))) || *instance >= job.instances()
+                let recorded = observation
+                    .status
+                    .instance(*instance)
+                    .and_then(|recorded| recorded.outcome);
+                !matches!(recorded, Some(InstanceOutcome::Failed(_))) || *instance >= job.instances()
             }
             _ => true,
         });
@@ -372,17 +378,21 @@ fn keeps_stragglers(job: &JobSpec, seen: &Observation) -> Plan {
     plan
 }
 
-fn floods(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn requests_all(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     if plan.reasons.iter().any(|reason| reason.code == "NotRequested") {
-        let asks = |plan: &Plan, of: u32| {
-            let asks = |effect: &Effect| matches!(effect, Effect::EnsurePartition { instance, .. } if *instance == of);
-            plan.effects.iter().any(asks)
+        let requests = |plan: &Plan, of: u32| {
+            let requests = |effect: &Effect| matches!(effect, Effect::EnsurePartition { instance, .. } if *instance == of);
+            plan.effects.iter().any(requests)
         };
         for instance in 0..job.instances() {
-            let mut known = seen.instances.iter().filter(|facts| facts.index == instance);
-            let attempt = runs(job, seen, instance);
-            if let Some(attempt) = attempt.filter(|_| known.next().is_none() && !asks(&plan, instance)) {
+            let mut recorded = observation
+                .instances
+                .iter()
+                .filter(|facts| facts.index == instance);
+            let attempt = runs(job, observation, instance);
+            if let Some(attempt) = attempt.filter(|_| recorded.next().is_none() && !requests(&plan, instance))
+            {
                 plan.effects.push(Effect::EnsurePartition {
                     instance,
                     attempt,
@@ -395,26 +405,26 @@ fn floods(job: &JobSpec, seen: &Observation) -> Plan {
     plan
 }
 
-fn asks_for_the_first(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn requests_only_the_first(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     plan.effects
         .retain(|effect| !matches!(effect, Effect::EnsurePartition { instance: 1.., .. }));
     plan
 }
 
-fn uses_stale_partitions(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut facts = seen.clone();
+fn uses_stale_partitions(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut facts = observation.clone();
     for instance in &mut facts.instances {
-        let known = runs(job, seen, instance.index).unwrap_or(0);
+        let recorded = runs(job, observation, instance.index).unwrap_or(0);
         if let PartitionFacts::Active { attempt, .. } = &mut instance.partition {
-            *attempt = known.max(*attempt);
+            *attempt = recorded.max(*attempt);
         }
     }
     plan(job, &facts)
 }
 
-fn asks_instead_of_reset(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn requests_instead_of_reset(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     for effect in &mut plan.effects {
         if let Effect::ResetPartition {
             instance,
@@ -433,8 +443,8 @@ fn asks_instead_of_reset(job: &JobSpec, seen: &Observation) -> Plan {
     plan
 }
 
-fn never_resets(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn never_resets(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     plan.effects.retain(|effect| match effect {
         Effect::ResetPartition { .. } => false,
         Effect::EnsurePartition { attempt, .. } => *attempt == 0,
@@ -443,31 +453,31 @@ fn never_resets(job: &JobSpec, seen: &Observation) -> Plan {
     plan
 }
 
-fn restarts_for_ever(job: &JobSpec, seen: &Observation) -> Plan {
-    let truth = plan(job, seen);
-    if !truth
+fn restarts_for_ever(job: &JobSpec, observation: &Observation) -> Plan {
+    let correct = plan(job, observation);
+    if !correct
         .reasons
         .iter()
         .any(|reason| reason.code == "BackOffLimitReached")
     {
-        return truth;
+        return correct;
     }
-    let mut facts = seen.clone();
+    let mut facts = observation.clone();
     facts.status.restarts_after_failure = 0;
     let mut plan = plan(job, &facts);
-    plan.status.restarts_after_failure += seen.status.restarts_after_failure;
+    plan.status.restarts_after_failure += observation.status.restarts_after_failure;
     plan
 }
 
-fn counts_no_restart(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
-    plan.status.restarts_after_failure = seen.status.restarts_after_failure;
+fn counts_no_restart(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
+    plan.status.restarts_after_failure = observation.status.restarts_after_failure;
     plan
 }
 
-fn restarts_whatever_the_code(job: &JobSpec, seen: &Observation) -> Plan {
-    let truth = plan(job, seen);
-    let mut facts = seen.clone();
+fn restarts_whatever_the_code(job: &JobSpec, observation: &Observation) -> Plan {
+    let correct = plan(job, observation);
+    let mut facts = observation.clone();
     for process in processes(&mut facts) {
         if let ProcessPhase::Exited { exit, .. } = &mut process.phase
             && !exit.is_success()
@@ -476,17 +486,17 @@ fn restarts_whatever_the_code(job: &JobSpec, seen: &Observation) -> Plan {
         }
     }
     let mut answer = plan(job, &facts);
-    let restarts = answer.status.restarts > truth.status.restarts;
+    let restarts = answer.status.restarts > correct.status.restarts;
     if !restarts || !matches!(job.restart(), RestartPolicy::ExitCode { .. }) {
-        return truth;
+        return correct;
     }
-    answer.status.first_failure = truth.status.first_failure;
+    answer.status.first_failure = correct.status.first_failure;
     answer
 }
 
-fn keeps_surplus(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
-    if !seen.deleted {
+fn keeps_surplus(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
+    if !observation.deleted {
         plan.effects.retain(|effect| match effect {
             Effect::StopWorker { instance, .. }
             | Effect::StopLauncher { instance, .. }
@@ -497,12 +507,12 @@ fn keeps_surplus(job: &JobSpec, seen: &Observation) -> Plan {
     plan
 }
 
-fn drops_the_first_too(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn drops_the_first_too(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     let surplus = |effect: &Effect| matches!(effect, Effect::StopWorker { instance, .. } if *instance >= job.instances());
-    let wanted = runs(job, seen, 0).filter(|_| plan.effects.iter().any(surplus));
+    let wanted = runs(job, observation, 0).filter(|_| plan.effects.iter().any(surplus));
     if let Some(attempt) = wanted {
-        let first = seen.instances.iter().filter(|facts| facts.index == 0);
+        let first = observation.instances.iter().filter(|facts| facts.index == 0);
         let workers = first.flat_map(|facts| &facts.workers);
         let workers = workers.filter(|worker| {
             worker.attempt == attempt && matches!(worker.phase, ProcessPhase::Running { .. })
@@ -516,44 +526,44 @@ fn drops_the_first_too(job: &JobSpec, seen: &Observation) -> Plan {
     plan
 }
 
-fn no_start_deadline(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut facts = seen.clone();
+fn no_start_deadline(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut facts = observation.clone();
     for instance in &mut facts.instances {
         if let PartitionFacts::Active { since, .. } = &mut instance.partition {
-            *since = seen.now;
+            *since = observation.now;
         }
     }
     plan(job, &facts)
 }
 
-fn holds_on(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
-    if job.suspend() && !seen.deleted && !seen.status.phase.is_finished() {
-        plan.effects.retain(|effect| !takes_away(effect));
+fn keeps_resources(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
+    if job.suspend() && !observation.deleted && !observation.status.phase.is_finished() {
+        plan.effects.retain(|effect| !is_removal(effect));
     }
     plan
 }
 
-fn panics(job: &JobSpec, seen: &Observation) -> Plan {
-    let workers = seen.instances.iter().flat_map(|facts| &facts.workers);
+fn panics(job: &JobSpec, observation: &Observation) -> Plan {
+    let workers = observation.instances.iter().flat_map(|facts| &facts.workers);
     for worker in workers {
         if matches!(worker.phase, ProcessPhase::Lost { .. }) {
-            // A panic without the output of one.
-            std::panic::resume_unwind(Box::new("who has ever lost a worker?"));
+            // A panic without output.
+            std::panic::resume_unwind(Box::new("a worker is lost"));
         }
     }
-    plan(job, seen)
+    plan(job, observation)
 }
 
-fn undecided(job: &JobSpec, seen: &Observation) -> Plan {
-    static ASKED: AtomicU64 = AtomicU64::new(0);
-    let mut plan = plan(job, seen);
-    plan.status.message = format!("asked {} times", ASKED.fetch_add(1, Ordering::Relaxed));
+fn nondeterministic(job: &JobSpec, observation: &Observation) -> Plan {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let mut plan = plan(job, observation);
+    plan.status.message = format!("call {}", CALLS.fetch_add(1, Ordering::Relaxed));
     plan
 }
 
-fn says_nothing(job: &JobSpec, seen: &Observation) -> Plan {
-    let mut plan = plan(job, seen);
+fn returns_no_reason(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut plan = plan(job, observation);
     plan.reasons.retain(|reason| reason.code != "StoppingProcesses");
     plan
 }

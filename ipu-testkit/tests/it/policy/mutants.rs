@@ -1,4 +1,4 @@
-//! The policy of the guide, and others that are wrong in one way each.
+//! The policy of the guide, and mutants with one defect each.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -31,7 +31,7 @@ macro_rules! policy {
     };
 }
 
-/// The one of the guide, which is right.
+/// Correct policy of the guide.
 #[derive(Default)]
 pub(super) struct Spread;
 
@@ -47,7 +47,7 @@ impl PlacementPolicy for Spread {
 }
 
 policy!(
-    /// Chooses what others hold.
+    /// Chooses held IPUs.
     Overlaps,
     |self, view, request| {
         let mut unheld = Inventory::new(view.inventory().topology());
@@ -59,7 +59,7 @@ policy!(
 );
 
 policy!(
-    /// Chooses what is cordoned.
+    /// Chooses cordoned IPUs.
     IgnoresCordons,
     |self, view, request| {
         let mut uncordoned = Inventory::new(view.inventory().topology());
@@ -76,7 +76,7 @@ policy!(
 );
 
 policy!(
-    /// Chooses free IPUs in a row that start one too late.
+    /// Chooses consecutive free IPUs with an offset of one.
     Misaligned,
     |self, view, request| {
         let good = view.first_fit(request.size)?;
@@ -90,7 +90,7 @@ policy!(
 );
 
 policy!(
-    /// Chooses twice as many, if there are.
+    /// Chooses twice the size, if possible.
     Generous,
     |self, view, request| {
         let twice = IpuCount::from_order(request.size.order() + 1)?;
@@ -99,7 +99,7 @@ policy!(
 );
 
 policy!(
-    /// Takes all agents of a cluster to be one allocation.
+    /// Treats all agents of a cluster as one allocation.
     CrossesAllocations,
     |self, view, request| {
         if request.allocation.is_some() {
@@ -118,13 +118,13 @@ policy!(
 );
 
 policy!(
-    /// Looks at the first link domain only.
+    /// Considers only the first link domain.
     GivesUpEarly,
     |self, view, request| view.blocks(request.size).find(|block| block.first().link_domain == 0)
 );
 
 policy!(
-    /// Chooses the lowest and the highest in turn.
+    /// Alternates between the lowest and the highest block.
     TakesTurns { turn: Cell<u32> },
     |self, view, request| {
         self.turn.set(self.turn.get() + 1);
@@ -136,7 +136,7 @@ policy!(
 );
 
 policy!(
-    /// Remembers that it was asked for one IPU, and chooses the highest from then on.
+    /// Remembers requests for one IPU, and chooses the highest block afterwards.
     Remembers { single: Cell<bool> },
     |self, view, request| {
         if request.size == IpuCount::ONE {
@@ -151,7 +151,7 @@ policy!(
 );
 
 policy!(
-    /// Looks at how the inventory keeps its tables.
+    /// Depends on the internal tables of the inventory.
     LooksInside,
     |self, view, request| {
         let text = format!("{:?}", view.inventory());
@@ -164,16 +164,16 @@ policy!(
 );
 
 policy!(
-    /// Expects that something is free.
+    /// Panics if nothing is free.
     PanicsOnFull,
     |self, view, request| {
-        let Some(largest) = view.largest_block() else { panic!("something is free") };
+        let Some(largest) = view.largest_block() else { panic!("no IPU is free") };
         view.first_fit(request.size.min(largest)).filter(|_| largest >= request.size)
     }
 );
 
 policy!(
-    /// Takes link domains of any clusters.
+    /// Combines link domains of different clusters.
     SpansClusters,
     |self, view, request| {
         if request.size <= IpuCount::LINK_DOMAIN {
@@ -186,19 +186,19 @@ policy!(
 );
 
 policy!(
-    /// Is to take the lowest block, and takes the highest.
+    /// Chooses the highest block instead of the lowest.
     LastFit,
     |self, view, request| view.blocks(request.size).last()
 );
 
 policy!(
-    /// Takes any allocation.
+    /// Ignores the requested allocation.
     AnyAllocation,
     |self, view, request| view.inventory().whole_view().first_fit(request.size)
 );
 
 policy!(
-    /// Takes halves of link domains where whole ones are the rule.
+    /// Chooses halves of link domains instead of whole ones.
     TakesHalves,
     |self, view, request| {
         if request.size <= IpuCount::LINK_DOMAIN {
@@ -218,7 +218,7 @@ policy!(
 );
 
 policy!(
-    /// Makes IPUs up where none are free.
+    /// Invents IPUs if none are free.
     Invents,
     |self, view, request| {
         let beyond = view.inventory().topology().link_domains();
@@ -227,7 +227,7 @@ policy!(
 );
 
 policy!(
-    /// Never wants to.
+    /// Always declines.
     Declines,
     |self, _view, _request| None
 );

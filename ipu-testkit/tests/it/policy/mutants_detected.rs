@@ -1,5 +1,5 @@
-//! Each broken policy, what is said to be broken about it, and the test that is given to reproduce it: it compiles, fails
-//! for the broken policy and passes for a good one. `UPDATE=1` writes these tests anew.
+//! Every mutant, its violated property, and its generated test: the test compiles, fails for the mutant and
+//! passes for a correct policy. `UPDATE=1` rewrites these tests.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use ipu_testkit::{PolicyCheck, PolicyProperty};
 
 use super::mutants;
 
-/// Asserts that `check` finds this property broken, and that the test it gives is the one in the file.
-fn is_caught<P: PlacementPolicy + Default>(name: &str, check: PolicyCheck, property: PolicyProperty) {
+/// Asserts that `check` detects this property violation and generates the test in the file.
+fn is_detected<P: PlacementPolicy + Default>(name: &str, check: PolicyCheck, property: PolicyProperty) {
     let failure = check
         .seed(0)
         .with_constructor(format!("{name}::default()"))
@@ -18,7 +18,7 @@ fn is_caught<P: PlacementPolicy + Default>(name: &str, check: PolicyCheck, prope
     assert_eq!(failure.property, property, "{failure}");
     let text = failure.reproduction.unwrap();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("testdata/policy/{name}.txt"));
-    // Included below as a function: the attribute would make it a test that fails.
+    // Included below as a function: with the attribute, it would run as a failing test.
     let text = text.strip_prefix("#[test]\n").unwrap();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, text).unwrap();
@@ -31,20 +31,20 @@ fn is_caught<P: PlacementPolicy + Default>(name: &str, check: PolicyCheck, prope
     );
 }
 
-/// The broken policy, a good one, the property, the name of the test that shows the difference, the check.
-macro_rules! caught {
+/// Mutant, correct policy, property, name of the generated test, check.
+macro_rules! detected {
     ($($module:ident: $policy:ident, $good:ident, $property:ident, $test:ident, $check:expr;)*) => {$(
         mod $module {
             use super::*;
 
             #[test]
-            fn is_caught() {
-                super::is_caught::<mutants::$policy>(stringify!($policy), $check, PolicyProperty::$property);
+            fn is_detected() {
+                super::is_detected::<mutants::$policy>(stringify!($policy), $check, PolicyProperty::$property);
             }
 
             #[allow(
                 clippy::default_constructed_unit_structs,
-                reason = "the test that is given does not know the fields of the policy"
+                reason = "the generated test does not know the fields of the policy"
             )]
             mod shown {
                 use super::mutants::$policy;
@@ -52,21 +52,21 @@ macro_rules! caught {
 
                 #[test]
                 #[should_panic]
-                fn fails_the_test_that_is_given() {
+                fn fails_the_generated_test() {
                     $test();
                 }
             }
 
             #[allow(
                 clippy::default_constructed_unit_structs,
-                reason = "the test that is given does not know the fields of the policy"
+                reason = "the generated test does not know the fields of the policy"
             )]
             mod good {
                 use super::$good as $policy;
                 include!(concat!("../../../testdata/policy/", stringify!($policy), ".txt"));
 
                 #[test]
-                fn passes_the_test_that_is_given() {
+                fn a_correct_policy_passes_the_generated_test() {
                     $test();
                 }
             }
@@ -74,7 +74,7 @@ macro_rules! caught {
     )*};
 }
 
-caught! {
+detected! {
     overlaps: Overlaps, FirstFit, NotHeld, the_policy_chooses_free_ipus, PolicyCheck::new();
     ignores_cordons: IgnoresCordons, FirstFit, NotCordoned, the_policy_chooses_ipus_without_a_cordon, PolicyCheck::new();
     misaligned: Misaligned, FirstFit, Aligned, the_policy_chooses_aligned_blocks, PolicyCheck::new();

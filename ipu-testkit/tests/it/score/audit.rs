@@ -1,4 +1,4 @@
-//! What must hold of every replay, worked out from what became of each job alone; and that an audit finds what is broken.
+//! Invariants of every replay, derived from job outcomes alone, and tests of this audit.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use ipu_testkit::{JobOutcome, ScoreOptions, Trace, TraceJob, replay_trace};
 
 use super::policies::job;
 
-/// What became of the jobs of a trace.
+/// Outcomes of the jobs of a trace.
 #[derive(Clone, Debug)]
-pub(crate) struct Course<'a> {
+pub(crate) struct ReplayRecord<'a> {
     pub(crate) trace: &'a Trace,
     pub(crate) outcomes: Vec<JobOutcome>,
     pub(crate) started: Vec<usize>,
 }
 
-/// A job that ran.
+/// Job that ran.
 struct Run<'a> {
     index: usize,
     job: &'a TraceJob,
@@ -24,15 +24,15 @@ struct Run<'a> {
     block: &'a Block,
 }
 
-/// The first law that does not hold.
-pub(crate) fn audit(course: &Course<'_>, topology: &Topology, limit: u32) -> Result<(), String> {
-    let jobs = course.trace.jobs();
-    if course.outcomes.len() != jobs.len() {
-        return Err(format!("{} jobs, {} outcomes", jobs.len(), course.outcomes.len()));
+/// Returns the first violated invariant.
+pub(crate) fn audit(record: &ReplayRecord<'_>, topology: &Topology, limit: u32) -> Result<(), String> {
+    let jobs = record.trace.jobs();
+    if record.outcomes.len() != jobs.len() {
+        return Err(format!("{} jobs, {} outcomes", jobs.len(), record.outcomes.len()));
     }
     let runs: Vec<Run<'_>> = jobs
         .iter()
-        .zip(&course.outcomes)
+        .zip(&record.outcomes)
         .enumerate()
         .filter_map(|(index, (job, outcome))| match outcome {
             JobOutcome::Ran { start, end, block } => Some(Run {
@@ -47,9 +47,9 @@ pub(crate) fn audit(course: &Course<'_>, topology: &Topology, limit: u32) -> Res
         .collect();
     each_ran_as_it_was_submitted(&runs, topology)?;
     no_ipu_is_used_twice(&runs)?;
-    order_is_complete(&runs, &course.started)?;
-    nobody_is_overtaken_by_an_equal(&runs, course)?;
-    nobody_is_passed_too_often(course, limit)
+    order_is_complete(&runs, &record.started)?;
+    equal_jobs_start_in_order(&runs, record)?;
+    no_job_is_overtaken_too_often(record, limit)
 }
 
 fn each_ran_as_it_was_submitted(runs: &[Run<'_>], topology: &Topology) -> Result<(), String> {
@@ -59,10 +59,10 @@ fn each_ran_as_it_was_submitted(runs: &[Run<'_>], topology: &Topology) -> Result
             .masks()
             .all(|(domain, mask)| mask & !topology.ipu_mask(domain) == 0);
         if run.start < run.job.submit {
-            return Err(format!("job {} started before it came", run.index));
+            return Err(format!("job {} started before its submission", run.index));
         }
         if run.end != run.start + run.job.runtime {
-            return Err(format!("job {} ran another time than it takes", run.index));
+            return Err(format!("job {} ran for the wrong time", run.index));
         }
         if run.block.size() != Some(run.job.size) || !exists {
             return Err(format!("job {} ran on {}", run.index, run.block));
@@ -94,22 +94,22 @@ fn order_is_complete(runs: &[Run<'_>], started: &[usize]) -> Result<(), String> 
     let mut listed = started.to_vec();
     listed.sort_unstable();
     if !listed.iter().copied().eq(runs.iter().map(|run| run.index)) {
-        return Err("the order of starts lists others than those who ran".into());
+        return Err("the start order does not list the jobs that ran".into());
     }
     let start = |index: &usize| runs.iter().find(|run| run.index == *index).map(|run| run.start);
     if !started.is_sorted_by_key(start) {
-        return Err("the order of starts is not that of their times".into());
+        return Err("the start order does not match the start times".into());
     }
     Ok(())
 }
 
-fn nobody_is_overtaken_by_an_equal(runs: &[Run<'_>], course: &Course<'_>) -> Result<(), String> {
-    let place = |index: usize| course.started.iter().position(|other| *other == index);
-    let jobs = course.trace.jobs();
+fn equal_jobs_start_in_order(runs: &[Run<'_>], record: &ReplayRecord<'_>) -> Result<(), String> {
+    let place = |index: usize| record.started.iter().position(|other| *other == index);
+    let jobs = record.trace.jobs();
     for later in runs {
         for (index, earlier) in jobs.iter().enumerate().take(later.index) {
             let equal = earlier.size == later.job.size && earlier.priority == later.job.priority;
-            let refused = matches!(course.outcomes[index], JobOutcome::Refused(_));
+            let refused = matches!(record.outcomes[index], JobOutcome::Refused(_));
             if equal && !refused && place(index).is_none_or(|first| Some(first) > place(later.index)) {
                 return Err(format!("job {index} was overtaken by its equal {}", later.index));
             }
@@ -118,18 +118,18 @@ fn nobody_is_overtaken_by_an_equal(runs: &[Run<'_>], course: &Course<'_>) -> Res
     Ok(())
 }
 
-/// Of those whom the hardware could hold and who ran in the end: a policy may never want a size, and to hold others back
-/// for it would not help.
-fn nobody_is_passed_too_often(course: &Course<'_>, limit: u32) -> Result<(), String> {
-    let jobs = course.trace.jobs();
-    for (place, index) in course.started.iter().enumerate() {
+/// Checks jobs that the hardware can hold and that ran: a policy may never accept a size, and holding back
+/// others for it would not help.
+fn no_job_is_overtaken_too_often(record: &ReplayRecord<'_>, limit: u32) -> Result<(), String> {
+    let jobs = record.trace.jobs();
+    for (place, index) in record.started.iter().enumerate() {
         let one = &jobs[*index];
-        let passed = course.started[..place]
+        let passed = record.started[..place]
             .iter()
             .filter(|other| {
                 let job = &jobs[**other];
                 let behind = job.priority < one.priority || (job.priority == one.priority && *other > index);
-                let start = match &course.outcomes[**other] {
+                let start = match &record.outcomes[**other] {
                     JobOutcome::Ran { start, .. } => *start,
                     _ => Duration::ZERO,
                 };
@@ -138,36 +138,36 @@ fn nobody_is_passed_too_often(course: &Course<'_>, limit: u32) -> Result<(), Str
             .count();
         if passed > limit as usize {
             return Err(format!(
-                "job {index} was passed {passed} times, and {limit} are allowed"
+                "job {index} was overtaken {passed} times, but the limit is {limit}"
             ));
         }
     }
     Ok(())
 }
 
-/// A trace in which small jobs pass a large one, as it went.
-fn sound() -> (Trace, Topology) {
+/// Returns a replayed trace in which small jobs overtake a large one.
+fn correct_replay() -> (Trace, Topology) {
     let mut jobs = vec![job(0, 10, 2), job(1, 20, 4)];
     jobs.extend((2..8).map(|second| job(second, 3, 1)));
     (Trace::of_jobs(jobs), Topology::pod4())
 }
 
-/// Breaks a sound replay, and answers what the audit says of it.
+/// Corrupts a correct replay and returns the message of the audit.
 #[track_caller]
-fn broken(limit: u32, breaks: impl FnOnce(&mut Course<'_>)) -> String {
-    let (trace, topology) = sound();
+fn audit_error(limit: u32, corrupt: impl FnOnce(&mut ReplayRecord<'_>)) -> String {
+    let (trace, topology) = correct_replay();
     let inventory = ipu_core::Inventory::new(&topology);
     let mut options = ScoreOptions::default();
     options.overtake_limit = 3;
     let replay = replay_trace(&BestFit, &trace, &inventory, &options);
-    let mut course = Course {
+    let mut record = ReplayRecord {
         trace: &trace,
         outcomes: replay.outcomes().to_vec(),
         started: replay.started().to_vec(),
     };
-    audit(&course, &topology, 3).expect("it is sound");
-    breaks(&mut course);
-    audit(&course, &topology, limit).expect_err("it is broken")
+    audit(&record, &topology, 3).expect("the replay is correct");
+    corrupt(&mut record);
+    audit(&record, &topology, limit).expect_err("the replay is corrupt")
 }
 
 fn shift(outcome: &mut JobOutcome, seconds: i64, longer: i64) {
@@ -178,33 +178,33 @@ fn shift(outcome: &mut JobOutcome, seconds: i64, longer: i64) {
 }
 
 #[test]
-fn an_audit_finds_each_law_that_is_broken() {
-    let early = broken(3, |course| shift(&mut course.outcomes[1], -10, 0));
-    assert_eq!(early, "job 1 started before it came");
-    let longer = broken(3, |course| shift(&mut course.outcomes[0], 0, 1));
-    assert_eq!(longer, "job 0 ran another time than it takes");
-    let twice = broken(3, |course| shift(&mut course.outcomes[1], -5, 0));
+fn the_audit_detects_each_violated_invariant() {
+    let early = audit_error(3, |record| shift(&mut record.outcomes[1], -10, 0));
+    assert_eq!(early, "job 1 started before its submission");
+    let longer = audit_error(3, |record| shift(&mut record.outcomes[0], 0, 1));
+    assert_eq!(longer, "job 0 ran for the wrong time");
+    let twice = audit_error(3, |record| shift(&mut record.outcomes[1], -5, 0));
     assert!(twice.ends_with("held the same IPU"), "{twice}");
-    let lost = broken(3, |course| {
-        course.outcomes.pop();
+    let lost = audit_error(3, |record| {
+        record.outcomes.pop();
     });
     assert_eq!(lost, "8 jobs, 7 outcomes");
-    let unlisted = broken(3, |course| {
-        course.started.pop();
+    let unlisted = audit_error(3, |record| {
+        record.started.pop();
     });
     assert!(
-        unlisted.starts_with("the order of starts lists others"),
+        unlisted.starts_with("the start order does not list"),
         "{unlisted}"
     );
-    let disordered = broken(3, |course| course.started.reverse());
-    assert_eq!(disordered, "the order of starts is not that of their times");
-    let passed = broken(2, |_| ());
-    assert_eq!(passed, "job 1 was passed 3 times, and 2 are allowed");
-    let misplaced = broken(3, |course| {
-        let JobOutcome::Ran { block, .. } = course.outcomes[1].clone() else {
-            panic!("it ran")
+    let disordered = audit_error(3, |record| record.started.reverse());
+    assert_eq!(disordered, "the start order does not match the start times");
+    let passed = audit_error(2, |_| ());
+    assert_eq!(passed, "job 1 was overtaken 3 times, but the limit is 2");
+    let misplaced = audit_error(3, |record| {
+        let JobOutcome::Ran { block, .. } = record.outcomes[1].clone() else {
+            panic!("the job ran")
         };
-        if let JobOutcome::Ran { block: other, .. } = &mut course.outcomes[2] {
+        if let JobOutcome::Ran { block: other, .. } = &mut record.outcomes[2] {
             *other = block;
         }
     });
@@ -212,7 +212,7 @@ fn an_audit_finds_each_law_that_is_broken() {
 }
 
 #[test]
-fn an_audit_finds_an_equal_that_overtook() {
+fn the_audit_detects_an_overtaken_equal_job() {
     let trace = Trace::of_jobs([job(0, 5, 1), job(0, 5, 1)]);
     let block = |first| Block::within(0, first, super::policies::count(1)).unwrap();
     let ran = |at, first| JobOutcome::Ran {
@@ -220,11 +220,11 @@ fn an_audit_finds_an_equal_that_overtook() {
         end: Duration::from_secs(at + 5),
         block: block(first),
     };
-    let course = Course {
+    let record = ReplayRecord {
         trace: &trace,
         outcomes: vec![ran(1, 0), ran(0, 1)],
         started: vec![1, 0],
     };
-    let error = audit(&course, &Topology::pod4(), 16).unwrap_err();
+    let error = audit(&record, &Topology::pod4(), 16).unwrap_err();
     assert_eq!(error, "job 0 was overtaken by its equal 1");
 }

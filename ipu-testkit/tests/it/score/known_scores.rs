@@ -1,11 +1,11 @@
-//! Scores that are known by other ways.
+//! Scores from independent calculations.
 
 use ipu_core::{BestFit, Block, CordonOwner, Inventory, IpuAddress, PlacementPolicy, Topology};
 use ipu_testkit::{
     JobOutcome, Score, ScoreOptions, SyntheticOptions, Trace, WaitReason, replay_trace, score_policy,
 };
 
-use super::policies::{Moody, SmallOnly, Spread, Stubborn, Wasteful, count, job};
+use super::policies::{AlwaysFirst, LowerHalfOnly, SmallOnly, SometimesDeclines, Spread, count, job};
 
 fn scored(policy: &dyn PlacementPolicy, trace: &Trace, inventory: &Inventory) -> Score {
     replay_trace(policy, trace, inventory, &ScoreOptions::default())
@@ -14,14 +14,15 @@ fn scored(policy: &dyn PlacementPolicy, trace: &Trace, inventory: &Inventory) ->
 }
 
 #[test]
-fn a_small_trace_has_the_score_that_one_gets_by_hand() {
-    // 8 IPUs. Two fours run 0-10 and 0-20; an eight comes at 5 and waits for both; a one comes at 10 and passes it.
+fn a_small_trace_has_the_score_calculated_by_hand() {
+    // 8 IPUs. Two jobs of four run 0-10 and 0-20; one of eight arrives at 5 and waits for both; one of one
+    // arrives at 10 and overtakes it.
     let trace = Trace::of_jobs([job(0, 10, 4), job(0, 20, 4), job(5, 10, 8), job(10, 30, 1)]);
     let score = score_policy::<BestFit>(&trace, &"1x2".parse().unwrap());
     assert_eq!(score.makespan_seconds, 50.0);
     assert_eq!(score.ipu_seconds, 40.0 + 80.0 + 80.0 + 30.0);
     assert_eq!(score.utilisation, 230.0 / 400.0);
-    // A tenth of four jobs is none: steady from 0 to 10, when all eight are used.
+    // A tenth of four jobs is none: steady from 0 to 10, when all eight IPUs are used.
     assert_eq!(score.steady_utilisation, Some(1.0));
     assert_eq!(score.waiting_by_size[&8].max, 35.0);
     assert_eq!(score.waiting_by_size[&8].slowdown, 4.5);
@@ -31,7 +32,7 @@ fn a_small_trace_has_the_score_that_one_gets_by_hand() {
     );
     let cause = score.causes[&WaitReason::NotEnoughFree];
     assert_eq!((cause.waited, cause.job_seconds), (1, 35.0));
-    // Looked at when it came, when the first four ended, and when the second did.
+    // Decided at its arrival, at the end of the first job of four, and at the end of the second.
     assert_eq!(cause.decisions, 3);
     // 10-20: 3 free in blocks of 2 and 1; 20-40: 7 free, of 4, 2 and 1; otherwise whole or nothing.
     let mean = (10.0 * (1.0 / 3.0) + 20.0 * (3.0 / 7.0)) / 50.0;
@@ -43,8 +44,9 @@ fn a_small_trace_has_the_score_that_one_gets_by_hand() {
 }
 
 #[test]
-fn room_that_is_free_but_not_side_by_side_is_told_as_such() {
-    // Singles on all 8; those on odd places stay long. Then 4 are free, and no two of them side by side.
+fn free_but_scattered_ipus_are_reported_as_fragmentation() {
+    // Single IPUs on all 8; those at odd places run long. Then 4 IPUs are free, and no two of them are
+    // contiguous.
     let mut jobs: Vec<_> = (0..8)
         .map(|place| job(0, if place % 2 == 0 { 10 } else { 100 }, 1))
         .collect();
@@ -53,44 +55,46 @@ fn room_that_is_free_but_not_side_by_side_is_told_as_such() {
     let cause = score.causes[&WaitReason::Fragmented];
     assert_eq!((cause.waited, cause.job_seconds), (1, 80.0));
     assert_eq!(score.fragmentation.idle, 4.0 * 80.0 / (8.0 * 110.0));
-    // 10-100: blocks of 1, where 4 could be.
+    // 10-100: blocks of 1, where 4 are possible.
     assert!((score.fragmentation.avoidable - 0.75 * 90.0 / 110.0).abs() < 1e-12);
 }
 
 #[test]
-fn who_was_passed_sixteen_times_holds_back_the_others() {
-    // A four that runs long, a job that wants all, and singles that come every second and run for one.
+fn a_job_overtaken_sixteen_times_holds_back_later_jobs() {
+    // A job of four runs long, a job requests all IPUs, and jobs of one arrive every second and run for one
+    // second.
     let mut jobs = vec![job(0, 100, 4), job(1, 10, 8)];
     jobs.extend((2..60).map(|second| job(second, 1, 1)));
     let trace = Trace::of_jobs(jobs);
     let score = score_policy::<BestFit>(&trace, &"1x2".parse().unwrap());
     let held = score.causes[&WaitReason::HeldBackForEarlier];
     assert_eq!(held.waited, 58 - 16);
-    // 42 who come from 18 to 59 are held back until 100. Then the eight runs for 10, and eight of them go each second.
+    // The 42 jobs that arrive from 18 to 59 are held back until 100. Then the job of eight runs for 10, and
+    // eight of them start each second.
     assert_eq!(held.job_seconds, 2583.0);
-    let room = score.causes[&WaitReason::NotEnoughFree];
-    assert_eq!(room.job_seconds, 99.0 + 420.0 + 90.0);
+    let shortage = score.causes[&WaitReason::NotEnoughFree];
+    assert_eq!(shortage.job_seconds, 99.0 + 420.0 + 90.0);
     assert_eq!(score.waiting_by_size[&8].max, 99.0);
-    // The k-th of those held back waits 92 - k + k / 8; the 29th of all is the 13th shortest of them, k = 29.
+    // The k-th held back job waits 92 - k + k / 8; the 29th of all is the 13th shortest of them, k = 29.
     assert_eq!(score.waiting_by_size[&1].p50, 66.0);
 }
 
 #[test]
-fn jobs_that_never_fit_are_refused_and_those_that_a_policy_never_wants_are_stranded() {
+fn oversized_jobs_are_rejected_and_always_declined_jobs_are_stranded() {
     let trace = Trace::of_jobs([job(0, 5, 32), job(0, 5, 8), job(0, 5, 4)]);
     let small = score_policy::<SmallOnly>(&trace, &Topology::pod16());
     assert_eq!((small.ran, small.refused, small.stranded), (1, 1, 1));
     assert_eq!(small.causes[&WaitReason::TooLarge].refused, 1);
     assert_eq!(small.causes[&WaitReason::Declined].stranded, 1);
-    let stubborn = score_policy::<Stubborn>(&trace, &Topology::pod16());
-    // Refused by what the hardware is, although this policy has an answer for it.
+    let stubborn = score_policy::<AlwaysFirst>(&trace, &Topology::pod16());
+    // The hardware rejects it, although this policy would choose a block.
     assert_eq!((stubborn.ran, stubborn.refused, stubborn.stranded), (2, 1, 0));
     assert_eq!(stubborn.makespan_seconds, 10.0);
     assert_eq!(stubborn.causes[&WaitReason::Illegal].job_seconds, 5.0);
 }
 
 #[test]
-fn nobody_is_held_back_for_a_job_that_the_policy_never_wants() {
+fn an_always_declined_job_holds_back_no_other() {
     let jobs = (0..40).map(|second| job(second, 1, if second == 0 { 8 } else { 4 }));
     let score = score_policy::<SmallOnly>(&Trace::of_jobs(jobs), &Topology::pod16());
     assert_eq!((score.ran, score.stranded, score.waiting.max), (39, 1, 0.0));
@@ -101,7 +105,7 @@ fn nobody_is_held_back_for_a_job_that_the_policy_never_wants() {
 }
 
 #[test]
-fn what_comes_after_the_last_end_and_is_refused_still_makes_the_trace_longer() {
+fn a_rejected_job_after_the_last_end_extends_the_makespan() {
     let trace = Trace::of_jobs([job(0, 10, 4), job(40, 10, 8)]);
     let score = score_policy::<BestFit>(&trace, &Topology::pod4());
     assert_eq!((score.makespan_seconds, score.utilisation), (40.0, 0.25));
@@ -109,7 +113,7 @@ fn what_comes_after_the_last_end_and_is_refused_still_makes_the_trace_longer() {
 }
 
 #[test]
-fn cordoned_and_held_ipus_are_nobodys_loss_and_told_as_the_cause() {
+fn cordoned_and_held_ipus_are_excluded_from_utilisation_and_named_as_the_cause() {
     let mut inventory = Inventory::new(&Topology::pod16());
     let at = IpuAddress {
         link_domain: 0,
@@ -131,7 +135,7 @@ fn cordoned_and_held_ipus_are_nobodys_loss_and_told_as_the_cause() {
 }
 
 #[test]
-fn priority_goes_first_and_equals_in_order() {
+fn higher_priorities_start_first_and_equal_jobs_in_order() {
     let jobs = [(0, 0), (1, 0), (2, 1), (3, 0), (4, 1)];
     let trace = Trace::of_jobs(jobs.map(|(second, priority)| job(second, 10, 4).with_priority(priority)));
     let inventory = Inventory::new(&Topology::pod4());
@@ -140,11 +144,11 @@ fn priority_goes_first_and_equals_in_order() {
 }
 
 #[test]
-fn a_policy_that_declined_is_asked_again_once_somebody_else_went() {
-    // With 15 free it does not want the pair; with 12, after three more singles, it does.
+fn a_declined_job_is_retried_after_another_job_starts() {
+    // With 15 free IPUs it declines the pair; with 12, after three more single IPUs, it accepts.
     let trace = Trace::of_jobs([1, 2, 1, 1, 1].map(|ipus| job(0, 10, ipus)));
     let inventory = Inventory::new(&Topology::pod16());
-    let replay = replay_trace(&Moody, &trace, &inventory, &ScoreOptions::default());
+    let replay = replay_trace(&SometimesDeclines, &trace, &inventory, &ScoreOptions::default());
     assert_eq!(replay.started(), [0, 2, 3, 4, 1]);
     assert_eq!(replay.score().waiting.max, 0.0);
 }
@@ -155,7 +159,7 @@ fn a_policy_that_declines_scores_worse_than_best_fit() {
         let trace = Trace::synthetic(&SyntheticOptions::mixed(seed, 400, 64));
         let inventory = Inventory::new(&Topology::pod64());
         let best = scored(&BestFit, &trace, &inventory);
-        let wasteful = scored(&Wasteful, &trace, &inventory);
+        let wasteful = scored(&LowerHalfOnly, &trace, &inventory);
         assert!(wasteful.utilisation < best.utilisation, "{wasteful}\n{best}");
         assert!(wasteful.waiting.mean > best.waiting.mean, "{wasteful}\n{best}");
         assert!(
@@ -166,8 +170,8 @@ fn a_policy_that_declines_scores_worse_than_best_fit() {
 }
 
 #[test]
-fn a_policy_that_spreads_scores_worse_where_whole_link_domains_are_wanted() {
-    // Every minute a single for an hour, and every ten minutes somebody who wants a whole link domain of two.
+fn a_spreading_policy_scores_worse_with_requests_for_whole_link_domains() {
+    // Every minute a single IPU for an hour, and every ten minutes a whole link domain of two.
     let jobs = (0..120).map(|minute| match minute % 10 {
         9 => job(60 * minute, 300, 64),
         _ => job(60 * minute, 3600, 1),
@@ -187,7 +191,7 @@ fn a_policy_that_spreads_scores_worse_where_whole_link_domains_are_wanted() {
 }
 
 #[test]
-fn causes_have_the_codes_that_people_are_told() {
+fn causes_have_the_reason_codes_of_the_core() {
     use ipu_core::{Impossible, Placement, PlacementRequest, Reason, place};
     let full = {
         let mut inventory = Inventory::new(&Topology::pod4());
@@ -201,18 +205,18 @@ fn causes_have_the_codes_that_people_are_told() {
         &PlacementRequest::of_size(count(ipus)),
         policy,
     ) {
-        Placement::Impossible(why @ Impossible::TooLarge { .. }) => Reason::from(why).code,
-        Placement::Impossible(why) => Reason::from(why).code,
+        Placement::Impossible(impossible @ Impossible::TooLarge { .. }) => Reason::from(impossible).code,
+        Placement::Impossible(impossible) => Reason::from(impossible).code,
         fits => panic!("{fits:?}"),
     };
     assert_eq!(code(8, &BestFit), WaitReason::TooLarge.code());
     assert_eq!(code(4, &BestFit), WaitReason::NotEnoughFree.code());
-    assert_eq!(code(2, &Stubborn), WaitReason::Illegal.code());
-    assert_eq!(code(1, &Wasteful), WaitReason::Declined.code());
+    assert_eq!(code(2, &AlwaysFirst), WaitReason::Illegal.code());
+    assert_eq!(code(1, &LowerHalfOnly), WaitReason::Declined.code());
 }
 
 #[test]
-fn a_trace_without_jobs_scores_nothing_and_divides_by_nothing() {
+fn an_empty_trace_has_a_zero_score_without_nan() {
     let score = score_policy::<BestFit>(&Trace::of_jobs([]), &Topology::pod4());
     assert_eq!(
         (score.jobs, score.utilisation, score.steady_utilisation),
@@ -223,7 +227,7 @@ fn a_trace_without_jobs_scores_nothing_and_divides_by_nothing() {
 }
 
 #[test]
-fn a_score_is_data_for_others_too() {
+fn a_score_serializes_to_json() {
     let trace = Trace::of_jobs([job(0, 10, 4), job(0, 10, 4)]);
     let score = score_policy::<BestFit>(&trace, &Topology::pod4());
     let json = serde_json::to_value(&score).unwrap();

@@ -1,4 +1,4 @@
-//! The same traces through the ledger's own line: a replay starts the same jobs in the same order at the same times.
+//! Replays compared with the ledger's queue: both start the same jobs in the same order at the same times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use proptest::prelude::*;
 
 use super::policies::{topology, trace};
 
-/// A ledger with a controller that places by first fit, as the ledger believes it does.
-struct Product {
+/// Ledger with a controller that places by first fit, as the ledger expects.
+struct LedgerFixture {
     state: LedgerState,
     rules: QueuePolicy,
     inventory: Inventory,
     running: BTreeMap<PartitionId, (Timestamp, usize)>,
-    /// Which job started when.
+    /// Start time of each job.
     starts: Vec<(usize, u64)>,
 }
 
-impl Product {
+impl LedgerFixture {
     fn new(topology: &Topology, limit: u32) -> Self {
         let mut rules = QueuePolicy::default();
         rules.overtake_limit = limit;
@@ -46,15 +46,20 @@ impl Product {
         }])
     }
 
-    /// Everybody of the line asks, in order, until nobody goes any more.
-    fn ask_all(&mut self, requests: &BTreeMap<PartitionId, (Request, usize)>, trace: &Trace, now: Timestamp) {
-        let line: Vec<PartitionId> = self
+    /// Retries all queued requests, in order, until none starts.
+    fn request_all(
+        &mut self,
+        requests: &BTreeMap<PartitionId, (Request, usize)>,
+        trace: &Trace,
+        now: Timestamp,
+    ) {
+        let queue: Vec<PartitionId> = self
             .state
             .queue()
             .into_iter()
             .map(|entry| entry.id.clone())
             .collect();
-        for id in line {
+        for id in queue {
             let (request, index) = &requests[&id];
             let window = CallWindow {
                 now,
@@ -70,7 +75,7 @@ impl Product {
             if let Admission::Drive(entry) = step.outcome {
                 let size = PlacementRequest::of_size(entry.spec.size);
                 let Placement::Fits(block) = place(&self.inventory, &size, &FirstFit) else {
-                    panic!("the ledger lets go who does not fit");
+                    panic!("the ledger starts a job that does not fit");
                 };
                 self.inventory.occupy(id.clone(), block).unwrap();
                 self.starts.push((*index, now.as_millis()));
@@ -105,9 +110,9 @@ fn request(index: usize, job: &TraceJob) -> Request {
     request
 }
 
-/// The starts of a trace by the ledger; jobs that the hardware cannot hold wait for ever.
-fn through_the_ledger(trace: &Trace, topology: &Topology, limit: u32) -> Vec<(usize, u64)> {
-    let mut product = Product::new(topology, limit);
+/// Returns the starts of a trace through the ledger; jobs that the hardware cannot hold wait forever.
+fn replay_through_ledger(trace: &Trace, topology: &Topology, limit: u32) -> Vec<(usize, u64)> {
+    let mut ledger = LedgerFixture::new(topology, limit);
     let mut requests = BTreeMap::new();
     let mut next = 0;
     let closed = ControllersSnapshot::of(vec![ControllerView {
@@ -117,13 +122,13 @@ fn through_the_ledger(trace: &Trace, topology: &Topology, limit: u32) -> Vec<(us
     }]);
     loop {
         let arrival = trace.jobs().get(next).map(|job| job.submit.as_millis() as u64);
-        let end = product.running.values().map(|(end, _)| end.as_millis()).min();
+        let end = ledger.running.values().map(|(end, _)| end.as_millis()).min();
         let Some(now) = arrival.into_iter().chain(end).min() else {
-            return product.starts;
+            return ledger.starts;
         };
         let now = Timestamp::from_millis(now);
-        product.end_jobs(now);
-        // Everybody of this moment is in the line before anybody goes.
+        ledger.end_jobs(now);
+        // All requests of this time are queued before any starts.
         while let Some(job) = trace
             .jobs()
             .get(next)
@@ -134,18 +139,18 @@ fn through_the_ledger(trace: &Trace, topology: &Topology, limit: u32) -> Vec<(us
                 now,
                 settle: Duration::ZERO,
             };
-            let step = product
+            let step = ledger
                 .state
-                .request(&request, &closed, &product.rules, window)
+                .request(&request, &closed, &ledger.rules, window)
                 .unwrap();
             assert!(matches!(step.outcome, Admission::Stay(_)));
             for change in &step.changes {
-                product.state.apply(change);
+                ledger.state.apply(change);
             }
             requests.insert(request.id.clone(), (request, next));
             next += 1;
         }
-        product.ask_all(&requests, trace, now);
+        ledger.request_all(&requests, trace, now);
     }
 }
 
@@ -153,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_replay_is_what_the_ledgers_line_does(
+    fn a_replay_matches_the_ledgers_queue(
         trace in trace(30, 4),
         topology in topology(),
         limit in prop_oneof![0_u32..4, Just(16)],
@@ -169,15 +174,15 @@ proptest! {
                 other => panic!("{other:?}"),
             })
             .collect();
-        prop_assert_eq!(replayed, through_the_ledger(&trace, &topology, limit));
+        prop_assert_eq!(replayed, replay_through_ledger(&trace, &topology, limit));
     }
 }
 
 #[test]
-fn the_ledger_with_another_limit_is_told_apart() {
+fn another_overtake_limit_is_detected() {
     let mut jobs = vec![super::policies::job(0, 50, 2), super::policies::job(1, 5, 4)];
     jobs.extend((2..12).map(|second| super::policies::job(second, 1, 1)));
     let trace = Trace::of_jobs(jobs);
-    let starts = |limit| through_the_ledger(&trace, &Topology::pod4(), limit);
+    let starts = |limit| replay_through_ledger(&trace, &Topology::pod4(), limit);
     assert_ne!(starts(2), starts(3));
 }

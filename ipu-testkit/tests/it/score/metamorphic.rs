@@ -1,10 +1,10 @@
-//! Laws that hold of every trace, hardware and policy.
+//! Invariants of every trace, hardware and policy.
 
 use ipu_core::{BestFit, Inventory, Topology};
 use ipu_testkit::{JobOutcome, Replay, ScoreOptions, Trace, WaitReason, replay_trace, score_policy};
 use proptest::prelude::*;
 
-use super::audit::{Course, audit};
+use super::audit::{ReplayRecord, audit};
 use super::policies::{job, policies, topology, trace};
 
 fn replayed(policy: usize, trace: &Trace, topology: &Topology, limit: u32) -> Replay {
@@ -16,14 +16,14 @@ fn replayed(policy: usize, trace: &Trace, topology: &Topology, limit: u32) -> Re
 
 proptest! {
     #[test]
-    fn every_replay_keeps_the_laws(
+    fn every_replay_passes_the_audit(
         policy in 0..policies().len(),
         trace in trace(40, 4),
         topology in topology(),
         limit in prop_oneof![0_u32..4, Just(16)],
     ) {
         let replay = replayed(policy, &trace, &topology, limit);
-        let course = Course {
+        let course = ReplayRecord {
             trace: &trace,
             outcomes: replay.outcomes().to_vec(),
             started: replay.started().to_vec(),
@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn the_sums_of_a_score_are_those_of_its_jobs(
+    fn the_sums_of_a_score_match_its_jobs(
         policy in 0..policies().len(),
         trace in trace(40, 4),
         topology in topology(),
@@ -63,7 +63,7 @@ proptest! {
         prop_assert!((0.0..=1.0).contains(&score.fragmentation.mean));
         prop_assert!((0.0..=1.0).contains(&score.fragmentation.avoidable));
         if stranded == 0 {
-            // What all waited is what they waited for each cause.
+            // The total wait time equals the sum over all causes.
             let by_cause: f64 = score.causes.values().map(|stats| stats.job_seconds).sum();
             prop_assert!((by_cause - wait as f64).abs() < 1e-6, "{by_cause} {wait}");
         }
@@ -73,12 +73,12 @@ proptest! {
             _ => true,
         });
         let came_to_wait: u64 = score.causes.values().map(|stats| stats.waited).sum();
-        // Those of no length may wait for others of no length, and no time at that.
+        // Jobs of zero length may wait for others of zero length, for no time.
         prop_assert!(came_to_wait >= waited.count() as u64);
     }
 
     #[test]
-    fn without_end_of_room_nobody_waits(trace in trace(40, 4)) {
+    fn no_job_waits_with_unlimited_capacity(trace in trace(40, 4)) {
         let score = score_policy::<BestFit>(&trace, &"16x16".parse().unwrap());
         prop_assert_eq!(score.waiting.max, 0.0);
         prop_assert_eq!(score.ran, trace.jobs().len() as u64);
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn on_one_machine_for_one_job_waits_follow_the_recursion_of_lindley(
+    fn waits_on_one_server_follow_the_lindley_recursion(
         jobs in prop::collection::vec((0_u64..9, 0_u64..9), 1..60),
     ) {
         let mut now = 0;
@@ -95,7 +95,7 @@ proptest! {
             job(now, *runtime, 4)
         }));
         let replay = replayed(0, &trace, &Topology::pod4(), 16);
-        // The next one's wait is this one's wait and run time, less the time between the two.
+        // The next wait is this wait plus the run time, less the interval between the arrivals.
         let mut wait = 0_u64;
         for (place, outcome) in replay.outcomes().iter().enumerate() {
             let JobOutcome::Ran { start, .. } = outcome else { panic!("job {place} did not run") };

@@ -1,4 +1,4 @@
-//! Policies that are bad, each in its own way, and strategies of traces.
+//! Bad policies, and strategies for traces.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use ipu_core::{
 use ipu_testkit::{Trace, TraceJob};
 use proptest::prelude::*;
 
-/// Puts everything where most IPUs are free.
+/// Chooses the link domain with the most free IPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Spread;
 
@@ -26,9 +26,9 @@ impl PlacementPolicy for Spread {
 
 /// Best fit that declines while an odd number of IPUs, or of pairs of IPUs, is free.
 #[derive(Debug, Default)]
-pub(crate) struct Moody;
+pub(crate) struct SometimesDeclines;
 
-impl PlacementPolicy for Moody {
+impl PlacementPolicy for SometimesDeclines {
     fn name(&self) -> &str {
         "moody"
     }
@@ -39,11 +39,11 @@ impl PlacementPolicy for Moody {
     }
 }
 
-/// Uses the lower half of the hardware only: a job at a time of each size, in effect.
+/// Uses only the lower half of the hardware: in effect one job of each size at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Wasteful;
+pub(crate) struct LowerHalfOnly;
 
-impl PlacementPolicy for Wasteful {
+impl PlacementPolicy for LowerHalfOnly {
     fn name(&self) -> &str {
         "wasteful"
     }
@@ -57,7 +57,7 @@ impl PlacementPolicy for Wasteful {
     }
 }
 
-/// Never places more than four IPUs.
+/// Declines more than four IPUs.
 #[derive(Debug, Default)]
 pub(crate) struct SmallOnly;
 
@@ -71,11 +71,11 @@ impl PlacementPolicy for SmallOnly {
     }
 }
 
-/// Always answers the first block of the first link domain, free or not.
+/// Always returns the first block of the first link domain, free or not.
 #[derive(Debug, Default)]
-pub(crate) struct Stubborn;
+pub(crate) struct AlwaysFirst;
 
-impl PlacementPolicy for Stubborn {
+impl PlacementPolicy for AlwaysFirst {
     fn name(&self) -> &str {
         "stubborn"
     }
@@ -90,10 +90,10 @@ pub(crate) fn policies() -> Vec<Box<dyn PlacementPolicy>> {
         Box::new(BestFit),
         Box::new(FirstFit),
         Box::new(Spread),
-        Box::new(Moody),
-        Box::new(Wasteful),
+        Box::new(SometimesDeclines),
+        Box::new(LowerHalfOnly),
         Box::new(SmallOnly),
-        Box::new(Stubborn),
+        Box::new(AlwaysFirst),
     ]
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn count(ipus: u32) -> IpuCount {
     IpuCount::try_from(ipus).unwrap()
 }
 
-/// A job of whole seconds.
+/// Creates a job of whole seconds.
 pub(crate) fn job(submit: u64, runtime: u64, ipus: u32) -> TraceJob {
     TraceJob::new(
         Duration::from_secs(submit),
@@ -110,16 +110,16 @@ pub(crate) fn job(submit: u64, runtime: u64, ipus: u32) -> TraceJob {
     )
 }
 
-/// Up to `most` jobs that come close together, so that they wait: many at the same moment, some of no length, of up to
-/// 2^`orders` IPUs.
-pub(crate) fn trace(most: usize, orders: u32) -> impl Strategy<Value = Trace> {
+/// Returns up to `max` jobs with close arrivals, so that they queue: many at the same time, some of zero
+/// length, of up to 2^`orders` IPUs.
+pub(crate) fn trace(max: usize, orders: u32) -> impl Strategy<Value = Trace> {
     let job = (
         0_u64..4,
         0_u64..20,
         0..=orders,
         prop_oneof![4 => Just(0), 1 => -1..=1],
     );
-    prop::collection::vec(job, 0..most).prop_map(|jobs| {
+    prop::collection::vec(job, 0..max).prop_map(|jobs| {
         let mut now = 0;
         Trace::of_jobs((1..).zip(jobs).map(|(number, (gap, runtime, order, priority))| {
             now += gap;
@@ -134,7 +134,7 @@ fn job_of_order(submit: u64, runtime: u64, order: u32) -> TraceJob {
     job(submit, runtime, 1 << order)
 }
 
-/// Small hardware that does not hold every job.
+/// Returns small hardware that does not hold every job.
 pub(crate) fn topology() -> impl Strategy<Value = Topology> {
     prop_oneof![
         Just("pod4"),

@@ -1,4 +1,4 @@
-//! The Standard Workload Format: what is written is read, what is wrong is named, nothing panics.
+//! Standard Workload Format: traces survive a round trip, errors are precise, and nothing panics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn parsed(text: &str) -> Trace {
 }
 
 #[track_caller]
-fn refused(text: &str) -> String {
+fn parse_error(text: &str) -> String {
     Trace::parse_swf(text, &SwfOptions::default())
         .unwrap_err()
         .to_string()
@@ -29,7 +29,7 @@ fn line(number: u64, submit: &str, runtime: &str, allocated: &str, requested: &s
 }
 
 #[test]
-fn the_sample_is_what_the_generator_makes() {
+fn the_sample_matches_the_generator() {
     let made = Trace::synthetic(&SyntheticOptions::mixed(4, 180, 64));
     if std::env::var_os("UPDATE").is_some() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/mixed.swf");
@@ -37,7 +37,7 @@ fn the_sample_is_what_the_generator_makes() {
     }
     assert!(
         made.to_swf() == SAMPLE,
-        "`UPDATE=1 cargo test -p ipu-testkit --test it sample` writes testdata/mixed.swf anew, if the generator was \
+        "`UPDATE=1 cargo test -p ipu-testkit --test it sample` rewrites testdata/mixed.swf, if the generator was \
         changed on purpose"
     );
     assert_eq!(parsed(SAMPLE), made);
@@ -71,7 +71,7 @@ fn processors_become_ipus_rounded_up_to_a_power_of_two() {
 }
 
 #[test]
-fn what_is_no_job_is_counted_with_its_reason() {
+fn skipped_records_are_counted_by_reason() {
     let text = [
         line(1, "-1", "5", "1", "1", "1"),
         line(2, "0", "-1", "1", "1", "1"),
@@ -105,7 +105,7 @@ fn what_is_no_job_is_counted_with_its_reason() {
     assert_eq!(jobs, [(9, 2), (10, 1), (11, 1)]);
     let table = ipu_testkit::score_policy::<ipu_core::BestFit>(&trace, &Topology::pod4()).to_string();
     assert!(
-        table.contains("3  one stretch of a job told elsewhere"),
+        table.contains("3  partial record of an interrupted job"),
         "{table}"
     );
 }
@@ -113,19 +113,19 @@ fn what_is_no_job_is_counted_with_its_reason() {
 #[test]
 fn errors_name_line_field_value_rule_and_fix() {
     assert_eq!(
-        refused(&format!("; comment\n\n{}", line(1, "0", "-5", "1", "1", "1"))),
+        parse_error(&format!("; comment\n\n{}", line(1, "0", "-5", "1", "1", "1"))),
         "line 3: run time (field 4) = \"-5\": must be 0 to 10000000000 seconds, or -1; \
-        write a decimal number, or -1 if it is not known"
+        write a decimal number, or -1 if it is unknown"
     );
     assert_eq!(
-        refused(&line(1, "0", "5", "1.5", "1", "1")),
+        parse_error(&line(1, "0", "5", "1.5", "1", "1")),
         "line 1: allocated processors (field 5) = \"1.5\": must be a whole number from 0 on, or -1; \
-        write -1 if it is not known"
+        write -1 if it is unknown"
     );
     assert_eq!(
-        refused("1 2 3"),
+        parse_error("1 2 3"),
         "line 1: number of fields = \"3\": must be 18; \
-        write -1 for what is not known, and comments on lines of their own after `;`"
+        write -1 for unknown values, and comments on separate lines after `;`"
     );
     for (submit, runtime, allocated, status) in [
         ("10000000001", "5", "1", "1"),
@@ -135,14 +135,14 @@ fn errors_name_line_field_value_rule_and_fix() {
         ("0", "5", "1", "done"),
         ("0", "5", "99999999999999999999", "1"),
     ] {
-        assert!(refused(&line(1, submit, runtime, allocated, "1", status)).starts_with("line 1: "));
+        assert!(parse_error(&line(1, submit, runtime, allocated, "1", status)).starts_with("line 1: "));
     }
     let long = "x".repeat(10_000);
-    assert!(refused(&line(1, &long, "5", "1", "1", "1")).len() < 300);
+    assert!(parse_error(&line(1, &long, "5", "1", "1", "1")).len() < 300);
 }
 
 #[test]
-fn headers_and_queues_are_read_and_free_text_is_let_be() {
+fn headers_and_queues_are_parsed_and_free_text_is_ignored() {
     let text = format!(
         "; Version: 2.2\r\n;MaxProcs:  128 (of them 8 interactive)\r\n; MaxNodes: many\r\n; UnixStartTime: 873493322\r\n\
         ; Queue: 2 priority 7\r\n; Queue: 3 standby\r\n;\r\n;;; nothing\r\n{}",
@@ -162,7 +162,7 @@ fn headers_and_queues_are_read_and_free_text_is_let_be() {
 }
 
 #[test]
-fn jobs_out_of_order_are_put_in_order_and_equals_stay() {
+fn jobs_are_sorted_by_submit_time_with_a_stable_order() {
     let text =
         [("9", "1"), ("3", "2"), ("9", "4")].map(|(submit, size)| line(1, submit, "5", size, "-1", "1"));
     let sizes: Vec<u32> = parsed(&text.concat())
@@ -174,7 +174,7 @@ fn jobs_out_of_order_are_put_in_order_and_equals_stay() {
 }
 
 #[test]
-fn a_trace_is_stretched_to_the_load_that_is_asked_for() {
+fn a_trace_is_scaled_to_the_requested_load() {
     let trace = Trace::of_jobs([job(0, 10, 4), job(10, 30, 4)]);
     assert_eq!(trace.load(16), Some(1.0));
     let half = trace.at_load(0.5, 16);
@@ -211,17 +211,17 @@ fn any_trace() -> impl Strategy<Value = Trace> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(trace in any_trace()) {
+    fn a_trace_survives_a_round_trip(trace in any_trace()) {
         prop_assert_eq!(parsed(&trace.to_swf()), trace);
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn the_parser_never_panics_on_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = Trace::parse_swf(bytes, &SwfOptions::default());
     }
 
     #[test]
-    fn no_line_of_numbers_makes_it_panic_and_what_is_read_can_be_written(
+    fn the_parser_never_panics_on_numbers_and_parsed_traces_can_be_written(
         fields in prop::collection::vec(
             prop_oneof![
                 4 => Just("-1".to_owned()),

@@ -1,4 +1,4 @@
-//! Made-up traces, and the worked example.
+//! Synthetic traces, and the example.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::policies::count;
 mod example;
 
 #[test]
-fn the_load_is_as_asked_for_and_arrivals_are_poisson() {
+fn the_load_matches_the_options_and_arrivals_are_poisson() {
     for load in [0.3, 0.9, 1.5] {
         let mut options = SyntheticOptions::inference(3, 20_000, 256);
         options.load = load;
@@ -33,7 +33,7 @@ fn the_load_is_as_asked_for_and_arrivals_are_poisson() {
 }
 
 #[test]
-fn sizes_come_by_weight_and_run_times_around_their_median() {
+fn sizes_follow_the_weights_and_run_times_their_median() {
     let classes = vec![
         JobClass::new(3, count(1), Duration::from_secs(100), 2.0),
         JobClass::new(1, count(8), Duration::from_secs(1000), 1.0),
@@ -57,14 +57,14 @@ fn sizes_come_by_weight_and_run_times_around_their_median() {
 }
 
 #[test]
-fn a_seed_is_a_trace_and_another_seed_is_another() {
+fn a_seed_determines_the_trace() {
     let trace = |seed| Trace::synthetic(&SyntheticOptions::training(seed, 100, 1024));
     assert_eq!(trace(1), trace(1));
     assert_ne!(trace(1), trace(2));
 }
 
 #[test]
-fn presets_keep_to_the_hardware() {
+fn presets_fit_the_hardware() {
     for ipus in [1, 4, 64] {
         for options in [
             SyntheticOptions::inference(1, 50, ipus),
@@ -81,9 +81,9 @@ fn presets_keep_to_the_hardware() {
 }
 
 #[test]
-fn the_page_on_placement_shows_what_the_example_prints() {
+fn the_placement_page_shows_the_output_of_the_example() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/placement.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let table = example::compare(&example::made_up(), &Topology::pod256());
-    assert!(page.contains(&table), "docs/placement.md is to show:\n{table}");
+    let table = example::compare(&example::synthetic_trace(), &Topology::pod256());
+    assert!(page.contains(&table), "docs/placement.md must contain:\n{table}");
 }

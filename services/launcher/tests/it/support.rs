@@ -1,4 +1,4 @@
-//! A namespace with the rights that a launcher has, and nothing else.
+//! Namespace fixture with exactly the permissions of a launcher.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
@@ -7,37 +7,39 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use ipu_test_cluster::Cluster;
 use serde_json::{Value, json};
 
-/// The namespace of one test.
-pub(crate) struct Scene<'a> {
+/// Namespace of one test.
+pub(crate) struct Fixture<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) namespace: String,
     pub(crate) folder: tempfile::TempDir,
     kubeconfig: PathBuf,
 }
 
-impl<'a> Scene<'a> {
-    /// One in which a launcher may watch `workers` and run commands in them.
+impl<'a> Fixture<'a> {
+    /// Creates a namespace in which a launcher may watch `workers` and run commands in them.
     pub(crate) fn new(cluster: &'a Cluster, namespace: &str, workers: &[&str]) -> Self {
-        let scene = Self::without_rights(cluster, namespace);
-        scene.grant(workers);
-        scene
+        let fixture = Self::without_permissions(cluster, namespace);
+        fixture.grant(workers);
+        fixture
     }
 
-    pub(crate) fn without_rights(cluster: &'a Cluster, namespace: &str) -> Self {
-        let scene = Self {
+    pub(crate) fn without_permissions(cluster: &'a Cluster, namespace: &str) -> Self {
+        let fixture = Self {
             cluster,
             namespace: namespace.to_owned(),
             folder: tempfile::tempdir().unwrap(),
             kubeconfig: cluster.user(&format!("{namespace}-launcher"), &[]).unwrap(),
         };
         cluster.kubectl(&["create", "namespace", namespace]).unwrap();
-        // Where no controller makes it. Where one does, it may have been faster.
-        let _ = scene.kubectl(&["create", "serviceaccount", "default"]);
-        scene.kubectl(&["create", "serviceaccount", "launcher"]).unwrap();
-        scene
+        // Needed where no controller creates it; where one does, it may already exist.
+        let _ = fixture.kubectl(&["create", "serviceaccount", "default"]);
+        fixture
+            .kubectl(&["create", "serviceaccount", "launcher"])
+            .unwrap();
+        fixture
     }
 
-    /// Gives the launcher what the operator gives it.
+    /// Grants the launcher the permissions that the operator grants.
     pub(crate) fn grant(&self, workers: &[&str]) {
         let name = json!({"name": "launcher", "namespace": self.namespace});
         let user = format!("{}-launcher", self.namespace);
@@ -58,9 +60,9 @@ impl<'a> Scene<'a> {
         }));
     }
 
-    pub(crate) fn kubectl(&self, words: &[&str]) -> Result<String, ipu_test_cluster::ClusterError> {
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String, ipu_test_cluster::ClusterError> {
         let mut all = vec!["--namespace", &self.namespace];
-        all.extend_from_slice(words);
+        all.extend_from_slice(arguments);
         self.cluster.kubectl(&all)
     }
 
@@ -71,12 +73,12 @@ impl<'a> Scene<'a> {
             .unwrap();
     }
 
-    /// Makes a Kubernetes Pod whose container runs a script.
+    /// Creates a Pod whose container runs a script.
     pub(crate) fn pod(&self, name: &str, script: &str) {
         self.apply(&pod(name, script));
     }
 
-    /// Plays the kubelet.
+    /// Writes a Pod status in place of the kubelet.
     pub(crate) fn status(&self, pod: &str, status: &Value) {
         let patch = json!({"status": status}).to_string();
         self.kubectl(&[
@@ -91,22 +93,22 @@ impl<'a> Scene<'a> {
         .unwrap();
     }
 
-    pub(crate) fn is_ready(&self, pod: &str) {
+    pub(crate) fn set_ready(&self, pod: &str) {
         self.status(
             pod,
             &json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}),
         );
     }
 
-    /// Waits for what the real kubelet does.
-    pub(crate) fn until(&self, pod: &str, what: &str) {
-        let words = [
+    /// Waits for a condition that the real kubelet sets.
+    pub(crate) fn wait_until(&self, pod: &str, expected: &str) {
+        let arguments = [
             "wait",
             &format!("pod/{pod}"),
-            &format!("--for={what}"),
+            &format!("--for={expected}"),
             "--timeout=180s",
         ];
-        if let Err(error) = self.kubectl(&words) {
+        if let Err(error) = self.kubectl(&arguments) {
             let described = self.kubectl(&["describe", "pod", pod]).unwrap_or_default();
             let log = self
                 .kubectl(&["logs", pod, "--all-containers"])
@@ -125,25 +127,25 @@ impl<'a> Scene<'a> {
         path
     }
 
-    /// The launcher, with the rights of one.
-    pub(crate) fn launcher(&self, words: &[&str]) -> Command {
+    /// Returns the launcher command with the permissions of a launcher.
+    pub(crate) fn launcher(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ipu-launcher"));
         command
-            .args(words)
+            .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("IPU_LAUNCHER_NAMESPACE", &self.namespace)
             .stdin(Stdio::null());
         command
     }
 
-    /// `ipu-launcher wait` for these workers.
-    pub(crate) fn wait(&self, workers: &[&str], words: &[&str]) -> Running {
+    /// Starts `ipu-launcher wait` for these workers.
+    pub(crate) fn wait(&self, workers: &[&str], arguments: &[&str]) -> Running {
         let hostfile = self.hostfile(workers);
         let mut command = self.launcher(&["wait"]);
         command.arg("--hostfile").arg(hostfile);
         command.arg("--termination-log").arg(self.termination_log());
         std::fs::write(self.termination_log(), "").unwrap();
-        command.args(words);
+        command.args(arguments);
         Running::start(command)
     }
 
@@ -152,7 +154,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// A program whose lines are read as they come.
+/// Running program whose output is read line by line.
 pub(crate) struct Running {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -165,16 +167,16 @@ impl Running {
         Self { child, lines }
     }
 
-    /// Reads until it says this.
-    pub(crate) fn says(&mut self, what: &str) {
-        let mut heard = Vec::new();
+    /// Reads until a line contains `expected`.
+    pub(crate) fn wait_for_line(&mut self, expected: &str) {
+        let mut printed = Vec::new();
         for line in self.lines.by_ref().map_while(Result::ok) {
-            if line.contains(what) {
+            if line.contains(expected) {
                 return;
             }
-            heard.push(line);
+            printed.push(line);
         }
-        panic!("it never said {what:?}, but {heard:#?}");
+        panic!("no line contains {expected:?}: {printed:#?}");
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -183,8 +185,8 @@ impl Running {
         assert!(kill.status().unwrap().success());
     }
 
-    /// Waits for its end.
-    pub(crate) fn ends(mut self) -> ExitStatus {
+    /// Waits until the program exits.
+    pub(crate) fn wait_for_exit(mut self) -> ExitStatus {
         for _ in self.lines.by_ref() {}
         self.child.wait().unwrap()
     }
@@ -204,6 +206,6 @@ pub(crate) fn pod(name: &str, script: &str) -> Value {
     })
 }
 
-pub(crate) fn text(path: &Path) -> String {
+pub(crate) fn read_text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }

@@ -1,4 +1,4 @@
-//! `ipu-launcher wait`, where the test plays scheduler and kubelet.
+//! Tests of `ipu-launcher wait`; the test replaces scheduler and kubelet.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -6,152 +6,152 @@ use std::process::Command;
 use ipu_test_cluster::{private, shared};
 use serde_json::json;
 
-use crate::support::{Scene, pod, text};
+use crate::support::{Fixture, pod, read_text};
 
 #[test]
-fn it_waits_until_all_workers_are_ready_and_says_what_for() {
-    let Some(cluster) = shared("it_waits_until_all_workers_are_ready_and_says_what_for") else {
+fn wait_reports_each_blocking_condition_until_all_workers_are_ready() {
+    let Some(cluster) = shared("wait_reports_each_blocking_condition_until_all_workers_are_ready") else {
         return;
     };
-    let scene = Scene::new(cluster, "ready", &["w-0", "w-1"]);
-    let mut waiting = scene.wait(&["w-0", "w-1"], &[]);
-    waiting.says("w-1 does not exist yet");
-    scene.pod("w-0", "");
-    waiting.says("waiting for w-0: waits for a node");
-    scene.status(
+    let fixture = Fixture::new(cluster, "ready", &["w-0", "w-1"]);
+    let mut waiting = fixture.wait(&["w-0", "w-1"], &[]);
+    waiting.wait_for_line("w-1 does not exist yet");
+    fixture.pod("w-0", "");
+    waiting.wait_for_line("waiting for w-0: waits for a node");
+    fixture.status(
         "w-0",
         &json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node fits"}]}),
     );
-    waiting.says("waiting for w-0: is not scheduled: Unschedulable: no node fits");
+    waiting.wait_for_line("waiting for w-0: is not scheduled: Unschedulable: no node fits");
     let pull = json!({"name": "main", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
         "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}});
-    scene.status("w-0", &json!({"conditions": [], "containerStatuses": [pull]}));
-    waiting.says("waiting for w-0: main: ErrImagePull: no such image");
-    scene.is_ready("w-0");
-    waiting.says("w-0 is ready (1 of 2)");
-    scene.pod("w-1", "");
-    scene.is_ready("w-1");
-    waiting.says("all 2 workers are ready");
-    assert_eq!(waiting.ends().code(), Some(0));
-    assert_eq!(text(&scene.termination_log()), "");
+    fixture.status("w-0", &json!({"conditions": [], "containerStatuses": [pull]}));
+    waiting.wait_for_line("waiting for w-0: main: ErrImagePull: no such image");
+    fixture.set_ready("w-0");
+    waiting.wait_for_line("w-0 is ready (1 of 2)");
+    fixture.pod("w-1", "");
+    fixture.set_ready("w-1");
+    waiting.wait_for_line("all 2 workers are ready");
+    assert_eq!(waiting.wait_for_exit().code(), Some(0));
+    assert_eq!(read_text(&fixture.termination_log()), "");
 }
 
 #[test]
-fn it_gives_up_with_the_reason_when_a_worker_has_failed() {
-    let Some(cluster) = shared("it_gives_up_with_the_reason_when_a_worker_has_failed") else {
+fn wait_exits_with_the_reason_once_a_worker_has_failed() {
+    let Some(cluster) = shared("wait_exits_with_the_reason_once_a_worker_has_failed") else {
         return;
     };
-    let scene = Scene::new(cluster, "failed", &["w-0", "w-1"]);
-    let mut waiting = scene.wait(&["w-0", "w-1"], &[]);
-    scene.pod("w-0", "");
-    waiting.says("waiting for w-0");
-    scene.status(
+    let fixture = Fixture::new(cluster, "failed", &["w-0", "w-1"]);
+    let mut waiting = fixture.wait(&["w-0", "w-1"], &[]);
+    fixture.pod("w-0", "");
+    waiting.wait_for_line("waiting for w-0");
+    fixture.status(
         "w-0",
         &json!({"phase": "Failed", "reason": "Evicted", "message": "no memory"}),
     );
-    assert_eq!(waiting.ends().code(), Some(3));
+    assert_eq!(waiting.wait_for_exit().code(), Some(3));
     assert_eq!(
-        text(&scene.termination_log()),
+        read_text(&fixture.termination_log()),
         "w-0 has failed: Evicted: no memory"
     );
 }
 
 #[test]
-fn it_gives_up_when_a_deleted_worker_is_not_made_again() {
-    let Some(cluster) = shared("it_gives_up_when_a_deleted_worker_is_not_made_again") else {
+fn wait_exits_if_a_deleted_worker_is_not_created_again() {
+    let Some(cluster) = shared("wait_exits_if_a_deleted_worker_is_not_created_again") else {
         return;
     };
-    let scene = Scene::new(cluster, "deleted", &["w-0"]);
-    scene.pod("w-0", "");
-    let mut waiting = scene.wait(&["w-0"], &["--gone-grace", "0"]);
-    waiting.says("waiting for w-0");
-    scene
+    let fixture = Fixture::new(cluster, "deleted", &["w-0"]);
+    fixture.pod("w-0", "");
+    let mut waiting = fixture.wait(&["w-0"], &["--gone-grace", "0"]);
+    waiting.wait_for_line("waiting for w-0");
+    fixture
         .kubectl(&["delete", "pod", "w-0", "--force", "--grace-period=0"])
         .unwrap();
-    assert_eq!(waiting.ends().code(), Some(3));
-    assert!(text(&scene.termination_log()).starts_with("w-0 was deleted"));
+    assert_eq!(waiting.wait_for_exit().code(), Some(3));
+    assert!(read_text(&fixture.termination_log()).starts_with("w-0 was deleted"));
 }
 
 #[test]
-fn it_goes_on_when_a_deleted_worker_is_made_again() {
-    let Some(cluster) = shared("it_goes_on_when_a_deleted_worker_is_made_again") else {
+fn wait_continues_once_a_deleted_worker_is_created_again() {
+    let Some(cluster) = shared("wait_continues_once_a_deleted_worker_is_created_again") else {
         return;
     };
-    let scene = Scene::new(cluster, "again", &["w-0", "w-1"]);
-    scene.pod("w-0", "");
-    scene.is_ready("w-0");
-    let mut waiting = scene.wait(&["w-0", "w-1"], &["--gone-grace", "600"]);
-    waiting.says("w-0 is ready");
-    scene
+    let fixture = Fixture::new(cluster, "again", &["w-0", "w-1"]);
+    fixture.pod("w-0", "");
+    fixture.set_ready("w-0");
+    let mut waiting = fixture.wait(&["w-0", "w-1"], &["--gone-grace", "600"]);
+    waiting.wait_for_line("w-0 is ready");
+    fixture
         .kubectl(&["delete", "pod", "w-0", "--force", "--grace-period=0"])
         .unwrap();
-    waiting.says("w-0: was deleted");
-    scene.pod("w-1", "");
-    scene.is_ready("w-1");
-    waiting.says("w-1 is ready (1 of 2)");
-    scene.pod("w-0", "");
-    scene.is_ready("w-0");
-    assert_eq!(waiting.ends().code(), Some(0));
+    waiting.wait_for_line("w-0: was deleted");
+    fixture.pod("w-1", "");
+    fixture.set_ready("w-1");
+    waiting.wait_for_line("w-1 is ready (1 of 2)");
+    fixture.pod("w-0", "");
+    fixture.set_ready("w-0");
+    assert_eq!(waiting.wait_for_exit().code(), Some(0));
 }
 
 #[test]
-fn a_worker_that_fails_because_it_is_deleted_is_waited_for() {
-    let Some(cluster) = shared("a_worker_that_fails_because_it_is_deleted_is_waited_for") else {
+fn wait_continues_for_a_worker_that_fails_during_its_deletion() {
+    let Some(cluster) = shared("wait_continues_for_a_worker_that_fails_during_its_deletion") else {
         return;
     };
-    let scene = Scene::new(cluster, "ended", &["w-0"]);
-    let mut waiting = scene.wait(&["w-0"], &[]);
-    // What is on no node goes at once, and on a real one its kubelet would have a say.
+    let fixture = Fixture::new(cluster, "ended", &["w-0"]);
+    let mut waiting = fixture.wait(&["w-0"], &[]);
+    // A Pod without a node is deleted at once; the node does not exist, so no kubelet interferes.
     let mut bound = pod("w-0", "");
-    bound["spec"]["nodeName"] = "nowhere".into();
-    scene.apply(&bound);
-    waiting.says("waiting for w-0");
-    scene
+    bound["spec"]["nodeName"] = "missing-node".into();
+    fixture.apply(&bound);
+    waiting.wait_for_line("waiting for w-0");
+    fixture
         .kubectl(&["delete", "pod", "w-0", "--grace-period=600", "--wait=false"])
         .unwrap();
-    waiting.says("waiting for w-0: is being deleted");
-    scene.status("w-0", &json!({"phase": "Failed"}));
-    scene
+    waiting.wait_for_line("waiting for w-0: is being deleted");
+    fixture.status("w-0", &json!({"phase": "Failed"}));
+    fixture
         .kubectl(&["delete", "pod", "w-0", "--force", "--grace-period=0"])
         .unwrap();
-    waiting.says("w-0: was deleted");
-    scene.pod("w-0", "");
-    scene.is_ready("w-0");
-    assert_eq!(waiting.ends().code(), Some(0));
+    waiting.wait_for_line("w-0: was deleted");
+    fixture.pod("w-0", "");
+    fixture.set_ready("w-0");
+    assert_eq!(waiting.wait_for_exit().code(), Some(0));
 }
 
 #[test]
-fn it_gives_up_at_its_deadline_and_names_who_is_missing() {
-    let Some(cluster) = shared("it_gives_up_at_its_deadline_and_names_who_is_missing") else {
+fn wait_exits_at_its_deadline_and_names_the_missing_workers() {
+    let Some(cluster) = shared("wait_exits_at_its_deadline_and_names_the_missing_workers") else {
         return;
     };
-    let scene = Scene::new(cluster, "deadline", &["w-0", "w-1"]);
-    scene.pod("w-0", "");
-    scene.is_ready("w-0");
-    let waiting = scene.wait(&["w-0", "w-1"], &["--deadline", "1"]);
-    assert_eq!(waiting.ends().code(), Some(4));
-    assert!(text(&scene.termination_log()).contains("w-1 does not exist yet"));
+    let fixture = Fixture::new(cluster, "deadline", &["w-0", "w-1"]);
+    fixture.pod("w-0", "");
+    fixture.set_ready("w-0");
+    let waiting = fixture.wait(&["w-0", "w-1"], &["--deadline", "1"]);
+    assert_eq!(waiting.wait_for_exit().code(), Some(4));
+    assert!(read_text(&fixture.termination_log()).contains("w-1 does not exist yet"));
 }
 
 #[test]
-fn it_outlives_an_api_server_that_is_killed_and_one_whose_versions_go_back() {
-    let name = "it_outlives_an_api_server_that_is_killed_and_one_whose_versions_go_back";
+fn wait_survives_an_api_server_restart_and_a_restored_snapshot() {
+    let name = "wait_survives_an_api_server_restart_and_a_restored_snapshot";
     let Some(mut cluster) = private(name) else {
         return;
     };
     let (mut waiting, snapshot) = {
-        let scene = Scene::new(&cluster, "outage", &["w-0"]);
-        scene.pod("w-0", "");
+        let fixture = Fixture::new(&cluster, "outage", &["w-0"]);
+        fixture.pod("w-0", "");
         let snapshot = cluster.directory().join("snapshot");
         cluster.snapshot(&snapshot).unwrap();
-        let mut waiting = scene.wait(&["w-0"], &[]);
-        waiting.says("waits for a node");
-        scene.status("w-0", &json!({"phase": "Running"}));
-        waiting.says("runs and is not ready");
+        let mut waiting = fixture.wait(&["w-0"], &[]);
+        waiting.wait_for_line("waits for a node");
+        fixture.status("w-0", &json!({"phase": "Running"}));
+        waiting.wait_for_line("runs and is not ready");
         (waiting, snapshot)
     };
     cluster.kill_apiserver();
-    waiting.says("cannot watch Kubernetes Pods");
+    waiting.wait_for_line("cannot watch Pods");
     cluster.start_apiserver().unwrap();
     cluster.restore(&snapshot).unwrap();
     let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
@@ -168,53 +168,49 @@ fn it_outlives_an_api_server_that_is_killed_and_one_whose_versions_go_back() {
             &status.to_string(),
         ])
         .unwrap();
-    assert_eq!(waiting.ends().code(), Some(0));
+    assert_eq!(waiting.wait_for_exit().code(), Some(0));
 }
 
 #[test]
-fn it_says_that_it_may_not_watch_and_goes_on_when_it_may() {
-    let Some(cluster) = shared("it_says_that_it_may_not_watch_and_goes_on_when_it_may") else {
+fn wait_reports_a_forbidden_watch_and_continues_once_it_is_granted() {
+    let Some(cluster) = shared("wait_reports_a_forbidden_watch_and_continues_once_it_is_granted") else {
         return;
     };
-    let scene = Scene::without_rights(cluster, "late");
-    let mut waiting = scene.wait(&["w-0"], &[]);
-    waiting.says("is forbidden");
-    scene.grant(&["w-0"]);
-    scene.pod("w-0", "");
-    scene.is_ready("w-0");
-    assert_eq!(waiting.ends().code(), Some(0));
+    let fixture = Fixture::without_permissions(cluster, "late");
+    let mut waiting = fixture.wait(&["w-0"], &[]);
+    waiting.wait_for_line("is forbidden");
+    fixture.grant(&["w-0"]);
+    fixture.pod("w-0", "");
+    fixture.set_ready("w-0");
+    assert_eq!(waiting.wait_for_exit().code(), Some(0));
 }
 
 #[test]
-fn it_ends_at_once_when_it_is_told_to() {
-    let Some(cluster) = shared("it_ends_at_once_when_it_is_told_to") else {
+fn wait_exits_at_once_on_sigterm() {
+    let Some(cluster) = shared("wait_exits_at_once_on_sigterm") else {
         return;
     };
-    let scene = Scene::new(cluster, "told", &["w-0"]);
-    let mut waiting = scene.wait(&["w-0"], &[]);
-    waiting.says("does not exist yet");
+    let fixture = Fixture::new(cluster, "terminated", &["w-0"]);
+    let mut waiting = fixture.wait(&["w-0"], &[]);
+    waiting.wait_for_line("does not exist yet");
     waiting.signal("TERM");
-    assert_eq!(waiting.ends().code(), Some(143));
+    assert_eq!(waiting.wait_for_exit().code(), Some(143));
 }
 
 #[test]
-fn it_copies_itself_before_it_waits_and_what_it_copied_runs() {
+fn wait_installs_an_executable_copy_before_it_waits() {
     let folder = tempfile::tempdir().unwrap();
     let into = folder.path().join("opt");
     let mut command = Command::new(env!("CARGO_BIN_EXE_ipu-launcher"));
     command
         .args(["wait", "--hostfile", "/dev/null", "--install"])
         .arg(&into);
-    // Neither a cluster nor a worker is there, which it finds out afterwards.
+    // The command fails after the copy, because neither a cluster nor a worker exists.
     command.env("KUBECONFIG", "/dev/null");
     assert_eq!(command.output().unwrap().status.code(), Some(1));
     let copied = into.join("ipu-launcher");
     let mode = std::fs::metadata(&copied).unwrap().permissions().mode();
-    assert_eq!(
-        mode & 0o777,
-        0o755,
-        "whoever the container runs as that finds it there"
-    );
+    assert_eq!(mode & 0o777, 0o755, "every user may run the copy");
     let copied = Command::new(copied).arg("--version").output().unwrap();
     assert!(copied.status.success());
 }

@@ -1,24 +1,25 @@
-//! The names that the API server asks webhooks under, as their configurations say.
+//! Names under which the API server calls the webhooks, from their configurations.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 
-/// The most names that are taken from configurations: they have one or two, and a certificate is sent at every handshake.
-const MAX_NAME_LEN: usize = 64;
+/// Maximum number of names from the configurations: they usually have one or two, and the certificate is
+/// sent in every handshake.
+const MAX_WEBHOOK_NAMES: usize = 64;
 
-/// The names that a certificate has to be for, so that the API server takes it from those that it asks. What can be no name in a
-/// certificate is left out: nobody would be found under it.
-pub(super) fn asked_names<'a>(clients: impl Iterator<Item = &'a WebhookClientConfig>) -> BTreeSet<String> {
+/// Returns the names that the certificate must cover for the API server to trust it. Names that are invalid
+/// in a certificate are omitted: no client can use them.
+pub(super) fn webhook_names<'a>(clients: impl Iterator<Item = &'a WebhookClientConfig>) -> BTreeSet<String> {
     let names: BTreeSet<String> = clients
-        .filter_map(asked_name)
+        .filter_map(webhook_name)
         .filter(|name| is_name_or_address(name))
         .collect();
-    names.into_iter().take(MAX_NAME_LEN).collect()
+    names.into_iter().take(MAX_WEBHOOK_NAMES).collect()
 }
 
-fn asked_name(client: &WebhookClientConfig) -> Option<String> {
+fn webhook_name(client: &WebhookClientConfig) -> Option<String> {
     if let Some(service) = &client.service {
         return Some(format!("{}.{}.svc", service.name, service.namespace));
     }
@@ -28,7 +29,7 @@ fn asked_name(client: &WebhookClientConfig) -> Option<String> {
     Some(address.map_or(host.clone(), str::to_owned))
 }
 
-/// Whether `name` is an address, or a name as DNS has them.
+/// Returns whether `name` is an IP address or a valid DNS name.
 pub(crate) fn is_name_or_address(name: &str) -> bool {
     let label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
@@ -43,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    fn of_service(name: &str) -> WebhookClientConfig {
+    fn service_client(name: &str) -> WebhookClientConfig {
         WebhookClientConfig {
             service: Some(ServiceReference {
                 name: name.into(),
@@ -54,7 +55,7 @@ mod tests {
         }
     }
 
-    fn of_url(url: &str) -> WebhookClientConfig {
+    fn url_client(url: &str) -> WebhookClientConfig {
         WebhookClientConfig {
             url: Some(url.into()),
             ..WebhookClientConfig::default()
@@ -62,14 +63,14 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_asked_under_its_name_in_its_namespace_and_a_url_under_its_host() {
+    fn webhook_names_are_the_service_name_with_namespace_or_the_url_host() {
         let clients = [
-            of_service("hooks"),
-            of_url("https://Hooks.example.com:8443/validate"),
-            of_url("https://10.0.0.1/validate"),
-            of_url("https://[fd00::1]:9443/validate"),
+            service_client("hooks"),
+            url_client("https://Hooks.example.com:8443/validate"),
+            url_client("https://10.0.0.1/validate"),
+            url_client("https://[fd00::1]:9443/validate"),
         ];
-        let names = asked_names(clients.iter());
+        let names = webhook_names(clients.iter());
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         assert_eq!(
             names,
@@ -78,19 +79,19 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_name_is_left_out_and_the_rest_is_bounded() {
-        let odd = [
-            of_service("two words"),
-            of_service(&"x".repeat(64)),
-            of_service(""),
-            of_url("/nowhere"),
-            of_url("https://ä.example.com/"),
+    fn invalid_webhook_names_are_omitted_and_the_number_is_limited() {
+        let invalid = [
+            service_client("two words"),
+            service_client(&"x".repeat(64)),
+            service_client(""),
+            url_client("/nowhere"),
+            url_client("https://ä.example.com/"),
             WebhookClientConfig::default(),
         ];
-        assert_eq!(asked_names(odd.iter()), BTreeSet::new());
+        assert_eq!(webhook_names(invalid.iter()), BTreeSet::new());
         let many: Vec<_> = (0..1000)
-            .map(|number| of_service(&format!("s{number}")))
+            .map(|number| service_client(&format!("s{number}")))
             .collect();
-        assert_eq!(asked_names(many.iter()).len(), MAX_NAME_LEN);
+        assert_eq!(webhook_names(many.iter()).len(), MAX_WEBHOOK_NAMES);
     }
 }

@@ -1,4 +1,5 @@
-//! One generation: an authority that signs one certificate, whose key is then thrown away, and that certificate.
+//! One generation of certificates: a CA, whose key is discarded after signing, and the one certificate it
+//! signed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,42 +10,46 @@ use rcgen::{
 };
 use serde::{Deserialize, Serialize};
 
-/// How far back a certificate begins: clocks differ.
+/// Seconds by which a certificate is backdated, because clocks differ.
 const BACKDATED: u64 = 300;
 
-/// An authority and the one certificate that it signed.
+/// A CA certificate and the one server certificate it signed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct CertBundle {
-    /// The authority's certificate, in PEM.
+    /// CA certificate, in PEM.
     pub(crate) ca: String,
-    /// The server's, likewise.
+    /// Server certificate, in PEM.
     pub(crate) certificate: String,
-    /// The key of that.
+    /// Private key of the server certificate, in PEM.
     pub(crate) key: String,
-    /// The names that it is for.
+    /// DNS names and addresses of the server certificate.
     pub(crate) names: BTreeSet<String>,
-    /// When both end, in seconds since 1970.
+    /// Expiry of both certificates, in seconds since 1970.
     pub(crate) not_after: u64,
 }
 
 impl CertBundle {
-    /// Certificates for `names`, from `now` (in seconds since 1970) on for `validity`.
-    pub(crate) fn make(names: &BTreeSet<String>, now: u64, validity: Duration) -> Result<Self, rcgen::Error> {
+    /// Creates certificates for `names`, valid from `now` (in seconds since 1970) for `validity`.
+    pub(crate) fn create(
+        names: &BTreeSet<String>,
+        now: u64,
+        validity: Duration,
+    ) -> Result<Self, rcgen::Error> {
         let not_after = now + validity.as_secs();
         let mut authority = dated(CertificateParams::default(), now, not_after);
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let key = KeyPair::generate()?;
-        // Generations are told apart by their names too.
-        let mark: String = key
+        // The common name distinguishes generations as well.
+        let suffix: String = key
             .public_key_raw()
             .iter()
             .rev()
             .take(4)
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let name = format!("ipu-operator {mark}");
+        let name = format!("ipu-operator {suffix}");
         authority.distinguished_name.push(DnType::CommonName, &name);
         let ca = authority.self_signed(&key)?.pem();
         let issuer = Issuer::new(authority, key);

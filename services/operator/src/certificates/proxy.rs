@@ -1,7 +1,8 @@
-//! The certificate of the proxy: a Secret that the proxy mounts, with the authorities that clients of the proxy trust.
+//! Certificate of the proxy: a Secret that the proxy mounts, with the CA certificates for its clients.
 //!
-//! The rules are those of the webhooks' certificate. Every operator writes the authorities to a file of its own, which its client
-//! reads for each connection, before a certificate of theirs is in `tls.crt`: other operators have the settling time for that.
+//! The rotation follows the rules of the webhooks' certificate. Every operator writes the CA certificates
+//! to its own file before a certificate they signed is in `tls.crt`. Its client reads the file for each
+//! connection. The trust delay gives other operators time for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,69 +17,70 @@ use tracing::{info, warn};
 
 use super::issue::CertBundle;
 use super::rotation::{Rotation, RotationFacts, RotationState, next_state};
-use super::secret::{KeepError, RETRY_INTERVAL, ROUND, StateSecret, now};
+use super::secret::{CHECK_TIMEOUT, RETRY_INTERVAL, RotationError, StateSecret, now};
 use crate::error::chain;
 use crate::health::HealthRegistry;
 use crate::object_watch::wake_on_changes;
 use crate::settings::ProxyCertificate;
 
-/// The condition of readiness.
-const WANTED: &str = "the proxy's certificate";
-const LOOP: &str = "proxy-certificate";
+/// Readiness condition.
+const READINESS_CONDITION: &str = "the proxy's certificate";
+const LOOP_NAME: &str = "proxy-certificate";
 
-/// Keeps the certificate of the proxy.
-pub(crate) struct ProxyKeeper {
+/// Rotation loop of the proxy's certificate.
+pub(crate) struct ProxyCertRotator {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) certificate: ProxyCertificate,
     pub(crate) rotation: Rotation,
-    pub(crate) progress: HealthRegistry,
-    /// Whether the file of the authorities is written.
+    pub(crate) health: HealthRegistry,
+    /// Set to true once the CA file is written.
     pub(crate) trusts: watch::Sender<bool>,
 }
 
-impl ProxyKeeper {
-    /// Reconciles the Secret and the file again and again. Never ends.
+impl ProxyCertRotator {
+    /// Runs the rotation loop. Never ends.
     pub(crate) async fn run(self) {
-        self.progress.await_ready(WANTED);
+        self.health.require(READINESS_CONDITION);
         let wake = Arc::new(Notify::new());
         let mut watches = JoinSet::new();
         let name = self.certificate.secret.clone();
         watches.spawn(wake_on_changes(self.secrets(), name, Arc::clone(&wake)));
-        let (mut known, mut reported) = (None, String::new());
+        let (mut trusted_state, mut reported) = (None, String::new());
         loop {
-            let round = tokio::time::timeout(ROUND, self.reconcile(&mut known)).await;
-            let failure = match &round {
+            let outcome = tokio::time::timeout(CHECK_TIMEOUT, self.reconcile(&mut trusted_state)).await;
+            let failure = match &outcome {
                 Ok(Ok(_)) => String::new(),
                 Ok(Err(error)) => chain(error),
-                Err(_) => format!("there was no end to it within {} s", ROUND.as_secs()),
+                Err(_) => format!("it timed out after {} s", CHECK_TIMEOUT.as_secs()),
             };
             if !failure.is_empty() && failure != reported {
                 warn!(
                     error = failure,
-                    "the proxy's certificate is not kept; the one before stays"
+                    "cannot rotate the proxy's certificate; the previous one remains in use"
                 );
             }
             reported = failure;
-            let pause = match round {
+            let pause = match outcome {
                 Ok(Ok(pause)) => pause,
                 _ => RETRY_INTERVAL,
             };
-            if known.is_some() {
-                self.progress.ready(WANTED);
+            if trusted_state.is_some() {
+                self.health.mark_ready(READINESS_CONDITION);
                 self.trusts.send_replace(true);
             }
-            self.progress.beat(LOOP, pause);
+            self.health.heartbeat(LOOP_NAME, pause);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // A call that fails is not repeated faster because the Secret changes.
+                // After a failure, events do not shorten the retry interval.
                 () = wake.notified(), if reported.is_empty() => {}
             }
         }
     }
 
-    /// Reconciles once, and returns after how long the next time is due. `known` is the state whose authorities are in the file.
-    async fn reconcile(&self, known: &mut Option<RotationState>) -> Result<Duration, KeepError> {
+    /// Reconciles once, and returns the delay until the next check. `trusted_state` is the state whose CA
+    /// certificates are in the file.
+    async fn reconcile(&self, trusted_state: &mut Option<RotationState>) -> Result<Duration, RotationError> {
         let now = now();
         let secret = StateSecret {
             api: self.secrets(),
@@ -87,22 +89,25 @@ impl ProxyKeeper {
         };
         let stored = secret.load().await?;
         let state = stored.as_ref().and_then(|stored| stored.state.clone());
-        if let Some(state) = state.as_ref().filter(|state| known.as_ref() != Some(*state)) {
+        if let Some(state) = state
+            .as_ref()
+            .filter(|state| trusted_state.as_ref() != Some(*state))
+        {
             write(&self.certificate.ca_file, state.bundle()).await?;
-            info!(file = %self.certificate.ca_file.display(), "trusts the authorities of the proxy's certificate");
-            *known = Some(state.clone());
+            info!(file = %self.certificate.ca_file.display(), "wrote the CA certificates of the proxy");
+            *trusted_state = Some(state.clone());
         }
         let facts = RotationFacts {
             now,
             names: &self.certificate.names,
-            asked: &BTreeSet::new(),
-            served: known.as_ref().map(|state| &state.current),
-            // They are written with the state, and to the file before this.
+            called_names: &BTreeSet::new(),
+            served: trusted_state.as_ref().map(|state| &state.current),
+            // The CA certificates are written with the state, and to the file before this point.
             trusted: state.is_some(),
             rotation: &self.rotation,
         };
-        let make = |names: &_| CertBundle::make(names, now, self.rotation.validity);
-        let next = next_state(state.as_ref(), &facts, make)?;
+        let create = |names: &_| CertBundle::create(names, now, self.rotation.validity);
+        let next = next_state(state.as_ref(), &facts, create)?;
         let changed = next.is_some();
         let Some(wanted) = next.or_else(|| state.clone()) else {
             return Ok(RETRY_INTERVAL);
@@ -129,7 +134,7 @@ impl ProxyKeeper {
                 "wrote the proxy's certificate"
             );
         }
-        // The next reconciliation reads what is stored, whichever operator wrote it.
+        // The next check reads the stored state, whichever operator wrote it.
         Ok(Duration::from_millis(1))
     }
 
@@ -138,8 +143,8 @@ impl ProxyKeeper {
     }
 }
 
-/// Replaces a file as one.
-async fn write(path: &Path, text: String) -> Result<(), KeepError> {
+/// Replaces a file atomically.
+async fn write(path: &Path, text: String) -> Result<(), RotationError> {
     let target = path.to_owned();
     let replace = move || {
         let new = target.with_extension("new");
@@ -150,7 +155,7 @@ async fn write(path: &Path, text: String) -> Result<(), KeepError> {
     written
         .map_err(std::io::Error::other)
         .flatten()
-        .map_err(|source| KeepError::Write {
+        .map_err(|source| RotationError::Write {
             path: path.display().to_string(),
             source,
         })

@@ -1,9 +1,10 @@
-//! What the operators agree on, and its moves: pure.
+//! Shared rotation state of all operators, and its transitions (pure).
 //!
-//! The rule: a generation is used for serving only when its authority has been in every caBundle for a while without a break; its
-//! predecessor's authority stays there, for operators that have not heard of it yet. So a name that is answered by a trusted
-//! certificate goes on being answered by one, whatever is renewed or added. What is made in haste is made where nothing works
-//! any more: the certificate has ended, or none of the names that the API server asks under is in it.
+//! A generation serves only after its CA has been in every caBundle without interruption for the trust
+//! delay. The CA of its predecessor stays in the bundle for operators that have not observed the change.
+//! Therefore a name served by a trusted certificate stays served, whatever is renewed or added. Only if
+//! nothing works is a generation used at once: the certificate has expired, or it covers no name under
+//! which the API server calls.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,23 +13,23 @@ use serde::{Deserialize, Serialize};
 
 use super::issue::CertBundle;
 
-/// The form of the state that is written; a newer one is left alone.
+/// Format version of the stored state; a newer version is not modified.
 const FORMAT: u32 = 1;
 
-/// The longest that nobody looks at the state.
+/// Maximum interval between two checks of the state.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// When certificates are renewed.
+/// Renewal schedule of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rotation {
-    /// How long a certificate is valid: 90 days unless set.
+    /// Validity of a certificate; default 90 days.
     pub validity: Duration,
-    /// How long before its end a new one is made: 30 days unless set.
-    pub before: Duration,
-    /// How long the authority of a new one is trusted before it is used: a minute unless set, in which every API server hears of
-    /// it.
-    pub settle: Duration,
+    /// Time before the expiry at which a new certificate is created; default 30 days.
+    pub renew_before: Duration,
+    /// Time for which the CA of a new certificate is trusted before it serves; default one minute, in which
+    /// every API server observes the CA.
+    pub trust_delay: Duration,
 }
 
 impl Default for Rotation {
@@ -36,55 +37,55 @@ impl Default for Rotation {
         const DAY: u64 = 24 * 3600;
         Self {
             validity: Duration::from_secs(90 * DAY),
-            before: Duration::from_secs(30 * DAY),
-            settle: Duration::from_secs(60),
+            renew_before: Duration::from_secs(30 * DAY),
+            trust_delay: Duration::from_secs(60),
         }
     }
 }
 
-/// What is in the Secret.
+/// Content of the Secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RotationState {
     format: u32,
     pub(super) current: CertBundle,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    next: Option<NextAction>,
+    next: Option<StagedBundle>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     previous_ca: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct NextAction {
+struct StagedBundle {
     generation: CertBundle,
-    /// Since when its authority is known to be in every caBundle, in seconds since 1970.
+    /// Time since which its CA is in every caBundle, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trusted_since: Option<u64>,
 }
 
-/// What a move is decided by.
+/// Facts that determine the next state.
 pub(super) struct RotationFacts<'a> {
     /// Seconds since 1970.
     pub(super) now: u64,
-    /// The names that the certificate has to be for, those of `asked` included.
+    /// Names that the certificate must cover, including `called_names`.
     pub(super) names: &'a BTreeSet<String>,
-    /// The names that the API server asks under.
-    pub(super) asked: &'a BTreeSet<String>,
-    /// What this operator serves with.
+    /// Names under which the API server calls the webhooks.
+    pub(super) called_names: &'a BTreeSet<String>,
+    /// Certificate that this operator serves.
     pub(super) served: Option<&'a CertBundle>,
-    /// Whether the [bundle](State::bundle) of the state is everywhere.
+    /// Whether the [bundle](RotationState::bundle) of the state is in every caBundle.
     pub(super) trusted: bool,
     pub(super) rotation: &'a Rotation,
 }
 
-/// Why a state cannot be used.
+/// Error in the stored state.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StateError {
-    #[error("the certificates were written by a newer operator (format {format}); they are left alone")]
+    #[error("the certificates were written by a newer operator (format {format}) and are not modified")]
     Newer { format: u32 },
     #[error("the certificates cannot be read: {0}")]
-    Broken(#[from] serde_json::Error),
+    Invalid(#[from] serde_json::Error),
 }
 
 #[derive(Deserialize)]
@@ -101,7 +102,7 @@ impl RotationState {
         Ok(serde_json::from_slice(bytes)?)
     }
 
-    fn beginning(current: CertBundle, previous_ca: Option<String>) -> Self {
+    fn initial(current: CertBundle, previous_ca: Option<String>) -> Self {
         Self {
             format: FORMAT,
             current,
@@ -110,16 +111,16 @@ impl RotationState {
         }
     }
 
-    /// The same with this one to come.
+    /// Returns the state with `generation` staged as the next one.
     fn staged(mut self, generation: CertBundle) -> Self {
-        self.next = Some(NextAction {
+        self.next = Some(StagedBundle {
             generation,
             trusted_since: None,
         });
         self
     }
 
-    /// Every authority that a request may meet, in PEM.
+    /// Returns every CA that a request may need, in PEM.
     pub(super) fn bundle(&self) -> String {
         let next = self.next.as_ref().map(|next| next.generation.ca.as_str());
         let previous = self.previous_ca.as_deref();
@@ -133,78 +134,82 @@ impl RotationState {
         bundle
     }
 
-    /// After how long the state has to be looked at again if nothing happens.
+    /// Returns the delay until the next check if no event occurs.
     pub(super) fn pause(&self, now: u64, rotation: &Rotation) -> Duration {
         let at = match &self.next {
-            Some(NextAction {
+            Some(StagedBundle {
                 trusted_since: Some(since),
                 ..
-            }) => since + rotation.settle.as_secs(),
-            Some(_) => now + rotation.settle.as_secs(),
+            }) => since + rotation.trust_delay.as_secs(),
+            Some(_) => now + rotation.trust_delay.as_secs(),
             None => self.renewal(rotation),
         };
         Duration::from_secs(at.saturating_sub(now)).clamp(Duration::from_secs(1), CHECK_INTERVAL)
     }
 
     fn renewal(&self, rotation: &Rotation) -> u64 {
-        self.current.not_after.saturating_sub(rotation.before.as_secs())
+        self.current
+            .not_after
+            .saturating_sub(rotation.renew_before.as_secs())
     }
 }
 
-/// The state to write next, if another one than `state`; `make` makes certificates for the names that it is given.
+/// Returns the state to write, if it differs from `state`; `create` issues certificates for the given
+/// names.
 pub(super) fn next_state<E>(
     state: Option<&RotationState>,
     facts: &RotationFacts<'_>,
-    make: impl FnOnce(&BTreeSet<String>) -> Result<CertBundle, E>,
+    create: impl FnOnce(&BTreeSet<String>) -> Result<CertBundle, E>,
 ) -> Result<Option<RotationState>, E> {
     let now = facts.now;
-    let lasts = |generation: &&CertBundle| now < generation.not_after;
+    let is_valid = |generation: &&CertBundle| now < generation.not_after;
     let Some(state) = state else {
-        let new = make(facts.names)?;
-        // Whoever takes the Secret away has certificates renewed, and those that are trusted serve until then.
-        let served = facts.served.filter(lasts);
+        let created = create(facts.names)?;
+        // Deleting the Secret triggers a renewal; the trusted certificate serves until the new one is
+        // ready.
+        let served = facts.served.filter(is_valid);
         return Ok(Some(match served {
-            Some(served) => RotationState::beginning(served.clone(), None).staged(new),
-            None => RotationState::beginning(new, None),
+            Some(served) => RotationState::initial(served.clone(), None).staged(created),
+            None => RotationState::initial(created, None),
         }));
     };
     let current = &state.current;
     let next = state.next.as_ref().map(|next| &next.generation);
-    if !lasts(&current) {
-        // Nothing works any more, so that there is nothing to be careful of.
-        let new = match next.filter(lasts) {
+    if !is_valid(&current) {
+        // The certificate has expired, so no working connection can break.
+        let created = match next.filter(is_valid) {
             Some(next) => next.clone(),
-            None => make(facts.names)?,
+            None => create(facts.names)?,
         };
-        return Ok(Some(RotationState::beginning(new, Some(current.ca.clone()))));
+        return Ok(Some(RotationState::initial(created, Some(current.ca.clone()))));
     }
     let newest = next.unwrap_or(current);
     if !facts.names.is_subset(&newest.names) {
-        // Operators of other settings may run beside this one for a while, and must be content too.
+        // Operators with other settings may run at the same time, and their names must be covered too.
         let names = facts.names.union(&newest.names).cloned().collect();
-        return Ok(Some(state.clone().staged(make(&names)?)));
+        return Ok(Some(state.clone().staged(create(&names)?)));
     }
     let mut changed = state.clone();
     let Some(next) = &mut changed.next else {
         if now < state.renewal(facts.rotation) {
             return Ok(None);
         }
-        return Ok(Some(changed.staged(make(facts.names)?)));
+        return Ok(Some(changed.staged(create(facts.names)?)));
     };
     if !facts.trusted {
-        // The time begins anew when it is trusted again.
+        // The trust delay restarts once the CA is trusted again.
         return Ok(next.trusted_since.take().map(|_| changed));
     }
-    let nobody_answered = !facts.asked.is_empty() && facts.asked.is_disjoint(&current.names);
+    let no_name_served = !facts.called_names.is_empty() && facts.called_names.is_disjoint(&current.names);
     match next.trusted_since {
-        None if !nobody_answered => {
+        None if !no_name_served => {
             next.trusted_since = Some(now);
             Ok(Some(changed))
         }
-        Some(since) if !nobody_answered && now < since + facts.rotation.settle.as_secs() => Ok(None),
+        Some(since) if !no_name_served && now < since + facts.rotation.trust_delay.as_secs() => Ok(None),
         _ => {
             let previous = Some(current.ca.clone());
-            Ok(Some(RotationState::beginning(next.generation.clone(), previous)))
+            Ok(Some(RotationState::initial(next.generation.clone(), previous)))
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The loop that keeps the certificates: looks at the Secret and at the two configurations, makes the next move, serves what is
-//! current. Every operator runs it; what they write is compared and swapped.
+//! Rotation loop of the webhooks' certificates: reads the Secret and both webhook configurations, takes the
+//! next step and serves the current certificate. Every operator runs it; writes use optimistic concurrency.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,120 +18,120 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::dns_names::asked_names;
+use super::dns_names::webhook_names;
 use super::issue::CertBundle;
 use super::rotation::{Rotation, RotationFacts, next_state};
-use super::secret::{KeepError, RETRY_INTERVAL, ROUND, StateSecret, call, now};
+use super::secret::{CHECK_TIMEOUT, RETRY_INTERVAL, RotationError, StateSecret, call, now};
 use crate::error::chain;
 use crate::health::HealthRegistry;
 use crate::metrics::Metrics;
 use crate::object_watch::wake_on_changes;
-use crate::settings::Keeping;
+use crate::settings::ManagedCertificates;
 
-/// What the operator is not ready without.
-const WANTED: &str = "the webhooks' certificate";
-const LOOP: &str = "certificates";
+/// Readiness condition.
+const READINESS_CONDITION: &str = "the webhooks' certificate";
+const LOOP_NAME: &str = "certificates";
 
 pub(crate) struct CertRotator {
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    pub(crate) keeping: Keeping,
+    pub(crate) managed: ManagedCertificates,
     pub(crate) rotation: Rotation,
-    pub(crate) progress: HealthRegistry,
+    pub(crate) health: HealthRegistry,
     pub(crate) metrics: Metrics,
-    /// What is served with; none before the first look.
+    /// TLS configuration of the servers; `None` before the first check.
     pub(crate) tls: watch::Sender<Option<Tls>>,
 }
 
 impl CertRotator {
-    /// Looks again and again. Never ends.
+    /// Runs the rotation loop. Never ends.
     pub(crate) async fn run(self) {
-        self.progress.await_ready(WANTED);
+        self.health.require(READINESS_CONDITION);
         let wake = Arc::new(Notify::new());
         let mut watches = JoinSet::new();
         watches.spawn(wake_on_changes(
             self.secrets(),
-            self.keeping.secret.clone(),
+            self.managed.secret.clone(),
             Arc::clone(&wake),
         ));
         watches.spawn(wake_on_changes(
             self.mutating(),
-            self.keeping.mutating.clone(),
+            self.managed.mutating.clone(),
             Arc::clone(&wake),
         ));
         watches.spawn(wake_on_changes(
             self.validating(),
-            self.keeping.validating.clone(),
+            self.managed.validating.clone(),
             Arc::clone(&wake),
         ));
-        let mut told = String::new();
+        let mut last_error = String::new();
         let mut served = None;
         loop {
-            let look = tokio::time::timeout(ROUND, self.check(&mut served)).await;
-            let pause = match look {
+            let outcome = tokio::time::timeout(CHECK_TIMEOUT, self.check(&mut served)).await;
+            let pause = match outcome {
                 Ok(Ok(pause)) => {
-                    told.clear();
+                    last_error.clear();
                     if served.is_some() {
-                        self.progress.ready(WANTED);
+                        self.health.mark_ready(READINESS_CONDITION);
                     }
                     pause
                 }
                 failed => {
                     let error = match failed {
                         Ok(Err(error)) => chain(&error),
-                        _ => format!("there was no end to it within {} s", ROUND.as_secs()),
+                        _ => format!("it timed out after {} s", CHECK_TIMEOUT.as_secs()),
                     };
-                    if error != told {
+                    if error != last_error {
                         warn!(
                             error,
-                            "the webhooks' certificates are not kept; those before stay"
+                            "cannot rotate the webhooks' certificates; the previous ones remain in use"
                         );
-                        told = error;
+                        last_error = error;
                     }
                     RETRY_INTERVAL
                 }
             };
-            self.progress.beat(LOOP, pause);
+            self.health.heartbeat(LOOP_NAME, pause);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // What fails is not tried faster because something happens.
-                () = wake.notified(), if told.is_empty() => {}
+                // After a failure, events do not shorten the retry interval.
+                () = wake.notified(), if last_error.is_empty() => {}
             }
         }
     }
 
-    /// One look, and after how long the next one is due.
-    async fn check(&self, served: &mut Option<CertBundle>) -> Result<Duration, KeepError> {
+    /// Checks the certificates once, and returns the delay until the next check.
+    async fn check(&self, served: &mut Option<CertBundle>) -> Result<Duration, RotationError> {
         let now = now();
         let secret = self.state_secret();
         let (version, state) = secret
             .load()
             .await?
-            .map_or((None, None), |kept| (Some(kept.version), kept.state));
+            .map_or((None, None), |stored| (Some(stored.version), stored.state));
         if let Some(state) = &state {
             self.serve(&state.current, served)?;
         }
-        let hooks = self.hooks().await?;
+        let webhooks = self.webhooks().await?;
         let trusted = match &state {
-            Some(state) => self.tell(&hooks, &state.bundle()).await?,
+            Some(state) => self.update_bundles(&webhooks, &state.bundle()).await?,
             None => false,
         };
-        let asked = asked_names(hooks.clients());
+        let called_names = webhook_names(webhooks.clients());
         let facts = RotationFacts {
             now,
-            names: &self.keeping.names.union(&asked).cloned().collect(),
-            asked: &asked,
+            names: &self.managed.names.union(&called_names).cloned().collect(),
+            called_names: &called_names,
             served: served.as_ref(),
             trusted,
             rotation: &self.rotation,
         };
-        let make = |names: &_| CertBundle::make(names, now, self.rotation.validity);
-        match (next_state(state.as_ref(), &facts, make)?, &state) {
+        let create = |names: &_| CertBundle::create(names, now, self.rotation.validity);
+        match (next_state(state.as_ref(), &facts, create)?, &state) {
             (Some(next), _) => {
                 if secret.store(&next, version.as_deref(), &BTreeMap::new()).await? {
-                    info!(secret = self.keeping.secret, "wrote the webhooks' certificates");
+                    info!(secret = self.managed.secret, "wrote the webhooks' certificates");
                 }
-                // By way of the Secret, also for what this operator wrote itself.
+                // The next check reads the Secret, also after a write of this operator.
                 Ok(Duration::from_millis(1))
             }
             (None, Some(state)) => Ok(state.pause(now, &self.rotation)),
@@ -139,8 +139,8 @@ impl CertRotator {
         }
     }
 
-    /// Serves with `current`, if it does not yet.
-    fn serve(&self, current: &CertBundle, served: &mut Option<CertBundle>) -> Result<(), KeepError> {
+    /// Serves with `current`, unless it is served already.
+    fn serve(&self, current: &CertBundle, served: &mut Option<CertBundle>) -> Result<(), RotationError> {
         if served.as_ref() == Some(current) {
             return Ok(());
         }
@@ -150,24 +150,21 @@ impl CertRotator {
             Some(tls) => tls.replace(&pem)?,
             None => drop(self.tls.send_replace(Some(Tls::of_pem(&pem)?))),
         }
-        self.metrics.certificate_ends(current.not_after);
-        info!(
-            not_after = current.not_after,
-            "the webhooks have a new certificate"
-        );
+        self.metrics.set_certificate_expiry(current.not_after);
+        info!(not_after = current.not_after, "serving a new webhook certificate");
         *served = Some(current.clone());
         Ok(())
     }
 
-    /// The webhooks of both configurations; none of one that does not exist.
-    async fn hooks(&self) -> Result<Hooks, KeepError> {
-        let mutating = self.mutating().get_opt(&self.keeping.mutating).await;
+    /// Reads the webhooks of both configurations; a missing configuration has none.
+    async fn webhooks(&self) -> Result<Webhooks, RotationError> {
+        let mutating = self.mutating().get_opt(&self.managed.mutating).await;
         let mutating = mutating.map_err(call("read the MutatingWebhookConfiguration"))?;
         let mutating = mutating.and_then(|all| all.webhooks).unwrap_or_default();
-        let validating = self.validating().get_opt(&self.keeping.validating).await;
+        let validating = self.validating().get_opt(&self.managed.validating).await;
         let validating = validating.map_err(call("read the ValidatingWebhookConfiguration"))?;
         let validating = validating.and_then(|all| all.webhooks).unwrap_or_default();
-        Ok(Hooks {
+        Ok(Webhooks {
             mutating: mutating
                 .into_iter()
                 .map(|hook| (hook.name, hook.client_config))
@@ -179,37 +176,37 @@ impl CertRotator {
         })
     }
 
-    /// Puts `bundle` into both configurations, and answers whether it was there already. One that does not exist is told when
-    /// it comes.
-    async fn tell(&self, hooks: &Hooks, bundle: &str) -> Result<bool, KeepError> {
+    /// Writes `bundle` into both configurations, and returns whether it was present already. A missing
+    /// configuration is updated once it is created.
+    async fn update_bundles(&self, webhooks: &Webhooks, bundle: &str) -> Result<bool, RotationError> {
         let params = PatchParams::default();
-        let mut told = true;
-        if let Some(patch) = bundles(&hooks.mutating, bundle) {
-            told = false;
+        let mut is_current = true;
+        if let Some(patch) = bundle_patch(&webhooks.mutating, bundle) {
+            is_current = false;
             let patched = self
                 .mutating()
-                .patch(&self.keeping.mutating, &params, &patch)
+                .patch(&self.managed.mutating, &params, &patch)
                 .await;
             patched.map_err(call("write the MutatingWebhookConfiguration"))?;
         }
-        if let Some(patch) = bundles(&hooks.validating, bundle) {
-            told = false;
+        if let Some(patch) = bundle_patch(&webhooks.validating, bundle) {
+            is_current = false;
             let patched = self
                 .validating()
-                .patch(&self.keeping.validating, &params, &patch)
+                .patch(&self.managed.validating, &params, &patch)
                 .await;
             patched.map_err(call("write the ValidatingWebhookConfiguration"))?;
         }
-        if !told {
-            info!("told the API server of the webhooks' authorities");
+        if !is_current {
+            info!("updated the CA bundle in the webhook configurations");
         }
-        Ok(told)
+        Ok(is_current)
     }
 
     fn state_secret(&self) -> StateSecret<'_> {
         StateSecret {
             api: self.secrets(),
-            name: &self.keeping.secret,
+            name: &self.managed.secret,
             component: "admission-webhook",
         }
     }
@@ -227,16 +224,16 @@ impl CertRotator {
     }
 }
 
-/// A webhook's name, and how it is asked.
-type Hook = (String, WebhookClientConfig);
+/// Name and client configuration of a webhook.
+type Webhook = (String, WebhookClientConfig);
 
-/// The webhooks of both configurations.
-struct Hooks {
-    mutating: Vec<Hook>,
-    validating: Vec<Hook>,
+/// Webhooks of both configurations.
+struct Webhooks {
+    mutating: Vec<Webhook>,
+    validating: Vec<Webhook>,
 }
 
-impl Hooks {
+impl Webhooks {
     fn clients(&self) -> impl Iterator<Item = &WebhookClientConfig> {
         self.mutating
             .iter()
@@ -245,15 +242,15 @@ impl Hooks {
     }
 }
 
-/// What puts `bundle` into those of `hooks` that have another one and changes nothing else, if there are any: the API server merges
-/// them by name.
-fn bundles(hooks: &[Hook], bundle: &str) -> Option<Patch<serde_json::Value>> {
-    let differs = |found: Option<&ByteString>| found.is_none_or(|found| found.0 != bundle.as_bytes());
-    let right = ByteString(bundle.as_bytes().to_vec());
-    let stale: Vec<_> = hooks
+/// Returns a patch that sets `bundle` in the webhooks with another one, if there are any. It changes
+/// nothing else: the API server merges webhooks by name.
+fn bundle_patch(webhooks: &[Webhook], bundle: &str) -> Option<Patch<serde_json::Value>> {
+    let is_stale = |found: Option<&ByteString>| found.is_none_or(|found| found.0 != bundle.as_bytes());
+    let expected = ByteString(bundle.as_bytes().to_vec());
+    let stale: Vec<_> = webhooks
         .iter()
-        .filter(|(_, client)| differs(client.ca_bundle.as_ref()))
-        .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": right}}))
+        .filter(|(_, client)| is_stale(client.ca_bundle.as_ref()))
+        .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": expected}}))
         .collect();
     (!stale.is_empty()).then(|| Patch::Strategic(json!({"webhooks": stale})))
 }

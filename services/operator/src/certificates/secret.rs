@@ -1,4 +1,4 @@
-//! The Secret that the state of certificates is kept in, and what the loops that keep certificates have in common.
+//! Secret that stores the rotation state, and helpers shared by the rotation loops.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,34 +11,34 @@ use serde_json::{Value, json};
 
 use super::rotation::{RotationState, StateError};
 
-/// The key of the state in the Secret.
-const KEY: &str = "certificates.json";
-/// The longest that one reconciliation of certificates takes.
-pub(super) const ROUND: Duration = Duration::from_secs(30);
-/// The pause after a reconciliation that failed, or that another operator was faster in.
+/// Key of the state in the Secret.
+const STATE_KEY: &str = "certificates.json";
+/// Timeout of one check of the certificates.
+pub(super) const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Delay after a failed check, or after a conflict with another operator.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why a reconciliation failed; the next one may succeed.
+/// Error of a check; the next one may succeed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum KeepError {
+pub(super) enum RotationError {
     #[error("{0}")]
     State(#[from] StateError),
-    #[error("make certificates")]
-    Make(#[from] rcgen::Error),
-    #[error("serve with the certificate")]
+    #[error("cannot create certificates")]
+    CreateCertificate(#[from] rcgen::Error),
+    #[error("cannot serve the certificate")]
     Serve(#[from] ipu_serve::TlsError),
-    #[error("write {path}")]
+    #[error("cannot write {path}")]
     Write { path: String, source: std::io::Error },
-    #[error("{what}")]
+    #[error("cannot {action}")]
     Call {
-        what: &'static str,
+        action: &'static str,
         source: Box<kube::Error>,
     },
 }
 
-pub(super) fn call(what: &'static str) -> impl Fn(kube::Error) -> KeepError {
-    move |source| KeepError::Call {
-        what,
+pub(super) fn call(action: &'static str) -> impl Fn(kube::Error) -> RotationError {
+    move |source| RotationError::Call {
+        action,
         source: Box::new(source),
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn now() -> u64 {
     since.unwrap_or_default().as_secs()
 }
 
-/// A Secret with a state in it.
+/// Secret with a rotation state.
 pub(super) struct StateSecret<'a> {
     pub(super) api: Api<Secret>,
     pub(super) name: &'a str,
@@ -61,13 +61,13 @@ pub(super) struct StateSecret<'a> {
 pub(super) struct Stored {
     pub(super) version: String,
     pub(super) state: Option<RotationState>,
-    /// The other keys.
+    /// Contents of the other keys.
     pub(super) files: BTreeMap<String, Vec<u8>>,
 }
 
 impl StateSecret<'_> {
     /// Reads the Secret, if it exists.
-    pub(super) async fn load(&self) -> Result<Option<Stored>, KeepError> {
+    pub(super) async fn load(&self) -> Result<Option<Stored>, RotationError> {
         let secret = self.api.get_opt(self.name).await;
         let Some(secret) = secret.map_err(call("read the Secret"))? else {
             return Ok(None);
@@ -79,7 +79,7 @@ impl StateSecret<'_> {
             .map(|(key, bytes)| (key, bytes.0))
             .collect();
         let state = files
-            .remove(KEY)
+            .remove(STATE_KEY)
             .map(|bytes| RotationState::read(&bytes))
             .transpose()?;
         Ok(Some(Stored {
@@ -95,8 +95,11 @@ impl StateSecret<'_> {
         state: &RotationState,
         version: Option<&str>,
         files: &BTreeMap<&str, &str>,
-    ) -> Result<bool, KeepError> {
-        let mut data = BTreeMap::from([(KEY, bytes(serde_json::to_vec(state).map_err(StateError::Broken)?))]);
+    ) -> Result<bool, RotationError> {
+        let mut data = BTreeMap::from([(
+            STATE_KEY,
+            bytes(serde_json::to_vec(state).map_err(StateError::Invalid)?),
+        )]);
         data.extend(
             files
                 .iter()
@@ -117,7 +120,7 @@ impl StateSecret<'_> {
                     "type": "Opaque",
                     "data": data,
                 }));
-                let secret: Secret = secret.map_err(StateError::Broken)?;
+                let secret: Secret = secret.map_err(StateError::Invalid)?;
                 self.api.create(&PostParams::default(), &secret).await
             }
         };

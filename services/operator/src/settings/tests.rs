@@ -1,4 +1,4 @@
-//! What settings come to.
+//! Tests of the settings.
 
 use super::*;
 
@@ -19,11 +19,11 @@ fn the_defaults_are_those_of_the_original_chart() {
     assert_eq!(config.probes[1], "0.0.0.0:8081".parse().unwrap());
     assert_eq!(config.rules, AdmissionRules::default().with_max_instances(1024));
     assert_eq!(config.max_requested_instances, 64);
-    let Certificates::Made(keeping) = config.certificates else {
-        panic!("certificates are made unless they are given");
+    let Certificates::Managed(managed) = config.certificates else {
+        panic!("certificates are managed by default");
     };
-    assert_eq!(keeping.secret, "ipu-operator-admission");
-    assert!(keeping.names.contains("ipu-operator-webhook-svc.graphcore.svc"));
+    assert_eq!(managed.secret, "ipu-operator-admission");
+    assert!(managed.names.contains("ipu-operator-webhook-svc.graphcore.svc"));
 }
 
 #[test]
@@ -37,19 +37,22 @@ fn names_that_a_certificate_cannot_be_for_are_refused_before_anything_begins() {
         settings.check("n")
     };
     let config = check("operator.example, 10.0.0.1,*.n.svc,::1", "hooks").unwrap();
-    let Certificates::Made(keeping) = config.certificates else {
-        panic!("certificates are made unless they are given");
+    let Certificates::Managed(managed) = config.certificates else {
+        panic!("certificates are managed by default");
     };
     for name in ["operator.example", "10.0.0.1", "*.n.svc", "::1", "hooks.n.svc"] {
-        assert!(keeping.names.contains(name), "{name}: {:?}", keeping.names);
+        assert!(managed.names.contains(name), "{name}: {:?}", managed.names);
     }
-    for wrong in ["two words", "https://operator", "a..b", "ä.example", "a.*"] {
-        let error = check(&format!("fine, {wrong}"), "hooks").unwrap_err();
-        assert_eq!((error.name, error.value.as_str()), ("webhook-cert-names", wrong));
+    for invalid in ["two words", "https://operator", "a..b", "ä.example", "a.*"] {
+        let error = check(&format!("fine, {invalid}"), "hooks").unwrap_err();
+        assert_eq!(
+            (error.name, error.value.as_str()),
+            ("webhook-cert-names", invalid)
+        );
     }
-    for wrong in ["hooks.n", "two words", "::1", ""] {
-        let error = check("", wrong).unwrap_err();
-        assert_eq!((error.name, error.value.as_str()), ("webhook-service", wrong));
+    for invalid in ["hooks.n", "two words", "::1", ""] {
+        let error = check("", invalid).unwrap_err();
+        assert_eq!((error.name, error.value.as_str()), ("webhook-service", invalid));
     }
 }
 
@@ -112,14 +115,14 @@ fn a_certificate_of_the_proxy_is_made_for_the_names_of_its_service_and_its_url()
         proxy_secret: Some("proxy".into()),
         ..Settings::default()
     };
-    let made = settings.clone().check("n").unwrap().proxy_certificate.unwrap();
-    assert_eq!(made.secret, "proxy");
+    let certificate = settings.clone().check("n").unwrap().proxy_certificate.unwrap();
+    assert_eq!(certificate.secret, "proxy");
     for name in [
         "ipu-operator-vipu-proxy.n.svc",
         "ipu-operator-vipu-proxy",
         "gate.example.com",
     ] {
-        assert!(made.names.contains(name), "{name}");
+        assert!(certificate.names.contains(name), "{name}");
     }
     settings.proxy_ca_file = None;
     settings.vipu_proxy_svc = None;
@@ -130,7 +133,7 @@ fn a_certificate_of_the_proxy_is_made_for_the_names_of_its_service_and_its_url()
 
 #[test]
 fn a_tag_is_added_to_an_image_that_has_none() {
-    for (image, whole) in [
+    for (image, expected) in [
         ("graphcore/launcher", "graphcore/launcher:1.2"),
         ("host:5000/launcher", "host:5000/launcher:1.2"),
         ("launcher:2", "launcher:2"),
@@ -141,7 +144,7 @@ fn a_tag_is_added_to_an_image_that_has_none() {
             launcher_image_tag: Some("1.2".into()),
             ..Settings::default()
         };
-        assert_eq!(checked(settings).launcher_image.as_deref(), Some(whole));
+        assert_eq!(checked(settings).launcher_image.as_deref(), Some(expected));
     }
 }
 
@@ -169,15 +172,15 @@ fn the_file_gives_way_to_what_is_set_and_knows_no_other_keys() {
 
 #[test]
 fn what_cannot_be_used_is_named() {
-    let of = |settings: Settings| settings.check("n").unwrap_err().name;
+    let invalid_setting = |settings: Settings| settings.check("n").unwrap_err().name;
     let cap = Settings {
         max_ipus_per_instance: Some(48),
         ..Settings::default()
     };
-    assert_eq!(of(cap), "max-ipus-per-instance");
+    assert_eq!(invalid_setting(cap), "max-ipus-per-instance");
     let address = Settings {
         metrics_bind_address: Some("here:1".into()),
         ..Settings::default()
     };
-    assert_eq!(of(address), "metrics-bind-address");
+    assert_eq!(invalid_setting(address), "metrics-bind-address");
 }

@@ -1,4 +1,4 @@
-//! What is held at a time, over real connections.
+//! Tests of the memory limits over real connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,46 +15,47 @@ use super::*;
 
 const MAX: usize = 4096;
 
-/// A door whose routes hold the body until they are let go on.
-struct Held {
+/// Server whose routes hold their body until released.
+struct HoldingServer {
     address: SocketAddr,
-    /// The bytes that routes have.
+    /// Total bytes held by the routes.
     bytes: Arc<AtomicUsize>,
     changed: Arc<Notify>,
-    go_on: Arc<Semaphore>,
+    release: Arc<Semaphore>,
     _stop: watch::Sender<()>,
 }
 
-impl Held {
-    async fn new(patience: Duration) -> Self {
+impl HoldingServer {
+    async fn new(timeout: Duration) -> Self {
         let (bytes, changed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-        let go_on = Arc::new(Semaphore::new(0));
-        let (has, told, wait) = (Arc::clone(&bytes), Arc::clone(&changed), Arc::clone(&go_on));
+        let release = Arc::new(Semaphore::new(0));
+        let (bytes_held, notify, permits) = (Arc::clone(&bytes), Arc::clone(&changed), Arc::clone(&release));
         let routes = warp::body::bytes().then(move |body: Bytes| {
-            let (has, told, wait) = (Arc::clone(&has), Arc::clone(&told), Arc::clone(&wait));
+            let (bytes_held, notify, permits) =
+                (Arc::clone(&bytes_held), Arc::clone(&notify), Arc::clone(&permits));
             async move {
-                has.fetch_add(body.len(), Ordering::SeqCst);
-                told.notify_one();
-                wait.acquire().await.unwrap().forget();
-                has.fetch_sub(body.len(), Ordering::SeqCst);
+                bytes_held.fetch_add(body.len(), Ordering::SeqCst);
+                notify.notify_one();
+                permits.acquire().await.unwrap().forget();
+                bytes_held.fetch_sub(body.len(), Ordering::SeqCst);
                 "done".into_response()
             }
         });
-        let room = BodyBudget {
+        let budget = BodyBudget {
             small: 16,
             large: 2 * MAX,
-            patience,
+            timeout,
         };
-        let door = Arc::new(WebhookServer::with_room(routes.boxed(), MAX, room));
+        let handler = Arc::new(WebhookServer::with_budget(routes.boxed(), MAX, budget));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(());
-        tokio::spawn(serve(listener, door, ServeOptions::default(), stopped));
+        tokio::spawn(serve(listener, handler, ServeOptions::default(), stopped));
         Self {
             address,
             bytes,
             changed,
-            go_on,
+            release,
             _stop: stop,
         }
     }
@@ -66,8 +67,8 @@ impl Held {
         async { post.await.unwrap() }
     }
 
-    /// Waits until the routes have so many bytes.
-    async fn has(&self, bytes: usize) {
+    /// Waits until the routes hold this many bytes.
+    async fn wait_for_bytes(&self, bytes: usize) {
         let waiting = async {
             while self.bytes.load(Ordering::SeqCst) != bytes {
                 self.changed.notified().await;
@@ -78,7 +79,7 @@ impl Held {
     }
 }
 
-/// One that does not say how large it is.
+/// Creates a body of undeclared size.
 fn unsized_body(bytes: usize) -> reqwest::Body {
     let chunk = Frame::data(Bytes::from(vec![b'x'; bytes]));
     let chunks = futures::stream::iter([Ok::<_, Infallible>(chunk)]);
@@ -86,36 +87,39 @@ fn unsized_body(bytes: usize) -> reqwest::Body {
 }
 
 #[tokio::test]
-async fn large_bodies_wait_for_one_another_and_small_ones_do_not() {
-    let held = Held::new(Duration::from_secs(600)).await;
-    let first = [0, 1].map(|_| tokio::spawn(held.post(vec![b'x'; MAX].into())));
-    held.has(2 * MAX).await;
-    // As large as it can be for all one knows.
-    let waiting = tokio::spawn(held.post(unsized_body(17)));
-    let small = tokio::spawn(held.post(vec![b'x'; 16].into()));
-    held.has(2 * MAX + 16).await;
+async fn large_bodies_wait_for_memory_and_small_bodies_do_not() {
+    let server = HoldingServer::new(Duration::from_secs(600)).await;
+    let first = [0, 1].map(|_| tokio::spawn(server.post(vec![b'x'; MAX].into())));
+    server.wait_for_bytes(2 * MAX).await;
+    // A body of undeclared size counts as the largest.
+    let waiting = tokio::spawn(server.post(unsized_body(17)));
+    let small = tokio::spawn(server.post(vec![b'x'; 16].into()));
+    server.wait_for_bytes(2 * MAX + 16).await;
     assert!(!waiting.is_finished());
-    held.go_on.add_permits(4);
+    server.release.add_permits(4);
     for request in first.into_iter().chain([waiting, small]) {
         assert_eq!(request.await.unwrap().status(), StatusCode::OK);
     }
-    assert_eq!(held.bytes.load(Ordering::SeqCst), 0);
+    assert_eq!(server.bytes.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn whoever_finds_no_room_in_time_is_told_to_come_again() {
-    let held = Held::new(Duration::ZERO).await;
-    let first = [0, 1].map(|_| tokio::spawn(held.post(vec![b'x'; MAX].into())));
-    held.has(2 * MAX).await;
-    let refused = held.post(vec![b'x'; 17].into()).await;
+async fn a_large_body_without_memory_in_time_is_rejected_with_retry_after() {
+    let server = HoldingServer::new(Duration::ZERO).await;
+    let first = [0, 1].map(|_| tokio::spawn(server.post(vec![b'x'; MAX].into())));
+    server.wait_for_bytes(2 * MAX).await;
+    let refused = server.post(vec![b'x'; 17].into()).await;
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
-    let said = refused.text().await.unwrap();
-    assert!(said.contains("no room for one of 17; try again"), "{said}");
-    held.go_on.add_permits(3);
+    let message = refused.text().await.unwrap();
+    assert!(
+        message.contains("no capacity for one of 17; try again"),
+        "{message}"
+    );
+    server.release.add_permits(3);
     for request in first {
         assert_eq!(request.await.unwrap().status(), StatusCode::OK);
     }
-    // What was held is free again.
-    assert_eq!(held.post(vec![b'x'; MAX].into()).await.status(), StatusCode::OK);
+    // The memory is released.
+    assert_eq!(server.post(vec![b'x'; MAX].into()).await.status(), StatusCode::OK);
 }

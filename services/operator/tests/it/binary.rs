@@ -1,4 +1,4 @@
-//! The binary, as people start it.
+//! Tests of the binary.
 
 use std::process::Stdio;
 
@@ -13,7 +13,7 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 #[tokio::test]
-async fn every_setting_is_shown_with_its_flag_its_variable_and_its_default() {
+async fn the_help_shows_flag_variable_and_default_of_every_setting() {
     let output = command(&["--help"]).output().await.unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     for flag in [
@@ -24,18 +24,18 @@ async fn every_setting_is_shown_with_its_flag_its_variable_and_its_default() {
         "--max-ipus-per-instance",
     ] {
         let (_, rest) = help.split_once(flag).unwrap();
-        let words = rest.split("\n      --").next().unwrap();
+        let description = rest.split("\n      --").next().unwrap();
         assert!(
-            words.contains("[default:") && words.contains("[env: IPU_OPERATOR_"),
-            "{flag}{words}"
+            description.contains("[default:") && description.contains("[env: IPU_OPERATOR_"),
+            "{flag}{description}"
         );
     }
     assert!(help.contains("Exit codes:"));
 }
 
 #[tokio::test]
-async fn it_tells_where_it_serves_and_ends_in_order_when_it_is_told_to() {
-    let Some(cluster) = shared("it_tells_where_it_serves_and_ends_in_order_when_it_is_told_to") else {
+async fn the_binary_prints_its_addresses_and_shuts_down_on_sigterm() {
+    let Some(cluster) = shared("the_binary_prints_its_addresses_and_shuts_down_on_sigterm") else {
         return;
     };
     let mut child = command(&[
@@ -60,7 +60,7 @@ async fn it_tells_where_it_serves_and_ends_in_order_when_it_is_told_to() {
         let lease = ["get", "lease", "binary", "-o", "jsonpath={.spec.holderIdentity}"];
         cluster.kubectl(&lease).unwrap_or_default()
     };
-    crate::support::until("it leads", async || !holder().is_empty()).await;
+    crate::support::wait_until("the operator is the leader", async || !holder().is_empty()).await;
     let killed = Command::new("kill").args(["-TERM", &pid]).status().await.unwrap();
     assert!(killed.success());
     assert!(child.wait().await.unwrap().success());
@@ -68,8 +68,8 @@ async fn it_tells_where_it_serves_and_ends_in_order_when_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn a_setting_that_cannot_be_used_ends_it_with_two_and_is_named() {
-    let Some(cluster) = shared("a_setting_that_cannot_be_used_ends_it_with_two_and_is_named") else {
+async fn an_invalid_setting_is_named_and_ends_with_exit_code_2() {
+    let Some(cluster) = shared("an_invalid_setting_is_named_and_ends_with_exit_code_2") else {
         return;
     };
     let output = command(&["--max-ipus-per-instance=48"])
@@ -78,6 +78,6 @@ async fn a_setting_that_cannot_be_used_ends_it_with_two_and_is_named() {
         .await
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let words = String::from_utf8(output.stderr).unwrap();
-    assert!(words.contains("max-ipus-per-instance"), "{words}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("max-ipus-per-instance"), "{errors}");
 }

@@ -1,4 +1,5 @@
-//! Certificates: made, shared by operators, told to the API server, renewed without a failed request; or given.
+//! Tests of certificates: creation, sharing, publication to the API server, renewal without a failed
+//! request, and provided certificates.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,14 +16,16 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::support::{config, here, probe, ready, settings, start, start_with, until};
-use crate::webhooks::{register, resource};
+use crate::support::{
+    config, local_address, probe, settings, start, start_with, wait_until, wait_until_ready,
+};
+use crate::webhooks::{install_permissive_crd, register_webhooks};
 
 async fn client(cluster: &Cluster) -> Client {
     Client::try_from(config(cluster).await).unwrap()
 }
 
-/// What the API server trusts, by both configurations called `name`.
+/// Returns the CA bundles in both configurations called `name`.
 async fn bundles(client: &Client, name: &str) -> [Option<Vec<u8>>; 2] {
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
@@ -34,7 +37,7 @@ async fn bundles(client: &Client, name: &str) -> [Option<Vec<u8>>; 2] {
     ]
 }
 
-/// The certificate that is to be served with.
+/// Returns the current certificate.
 async fn current(client: &Client, name: &str) -> String {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
     let data = secrets.get(name).await.unwrap().data.unwrap();
@@ -42,37 +45,37 @@ async fn current(client: &Client, name: &str) -> String {
     state["current"]["certificate"].as_str().unwrap().to_owned()
 }
 
-/// Whether whoever trusts `bundle` and nobody else is answered.
-async fn trusted(operator: &Operator, bundle: &[u8]) -> Result<(), reqwest::Error> {
+/// Checks that a client that trusts only `bundle` gets a response.
+async fn connect_with_bundle(operator: &Operator, bundle: &[u8]) -> Result<(), reqwest::Error> {
     rustls::crypto::ring::default_provider().install_default().ok();
     let authorities = reqwest::Certificate::from_pem_bundle(bundle)?;
     let http = reqwest::Client::builder().tls_certs_only(authorities).build()?;
     let url = format!(
         "https://{}/validate-graphcore-ai-v1alpha1-ipujob",
-        here(operator.webhooks())
+        local_address(operator.webhooks())
     );
     http.post(url).body("").send().await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_are_renewed_again_and_again_without_a_failed_request() {
-    let Some(cluster) = shared("certificates_are_renewed_again_and_again_without_a_failed_request") else {
+async fn certificates_are_renewed_repeatedly_without_a_failed_request() {
+    let Some(cluster) = shared("certificates_are_renewed_repeatedly_without_a_failed_request") else {
         return;
     };
-    resource(cluster);
+    install_permissive_crd(cluster);
     cluster.kubectl(&["create", "namespace", "rotated"]).unwrap();
-    // Renewed as soon as they are used.
+    // Certificates are renewed as soon as they serve.
     let mut rotation = Rotation::default();
-    rotation.before = rotation.validity;
-    rotation.settle = Duration::from_secs(3);
+    rotation.renew_before = rotation.validity;
+    rotation.trust_delay = Duration::from_secs(3);
     let operators = [
         start_with(cluster, settings("rotated"), rotation).await,
         start_with(cluster, settings("rotated"), rotation).await,
     ];
-    register(cluster, "rotated", &here(operators[0].webhooks()));
+    register_webhooks(cluster, "rotated", &local_address(operators[0].webhooks()));
     let client = client(cluster).await;
     for operator in &operators {
-        ready(operator).await;
+        wait_until_ready(operator).await;
     }
     let create = async || {
         let job = serde_json::json!({
@@ -87,23 +90,23 @@ async fn certificates_are_renewed_again_and_again_without_a_failed_request() {
         let request = request.body(serde_json::to_vec(&job).unwrap()).unwrap();
         client.request::<Value>(request).await
     };
-    until("the API server trusts the webhooks", async || {
+    wait_until("the API server trusts the webhooks", async || {
         create().await.is_ok()
     })
     .await;
-    let mut seen = BTreeSet::new();
-    let mut asked = 0;
-    while seen.len() < 4 {
-        seen.insert(current(&client, "rotated").await);
+    let mut certificates = BTreeSet::new();
+    let mut requests = 0;
+    while certificates.len() < 4 {
+        certificates.insert(current(&client, "rotated").await);
         if let Err(error) = create().await {
-            panic!("request {asked}, certificate {}: {error}", seen.len());
+            panic!("request {requests}, certificate {}: {error}", certificates.len());
         }
         let [bundle, _] = bundles(&client, "rotated").await;
         for operator in &operators {
-            let answered = trusted(operator, bundle.as_deref().unwrap()).await;
-            assert!(answered.is_ok(), "{answered:?}");
+            let response = connect_with_bundle(operator, bundle.as_deref().unwrap()).await;
+            assert!(response.is_ok(), "{response:?}");
         }
-        asked += 1;
+        requests += 1;
     }
     for operator in operators {
         operator.shutdown().await;
@@ -111,57 +114,57 @@ async fn certificates_are_renewed_again_and_again_without_a_failed_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_is_for_the_names_that_are_asked_under_and_a_further_one_breaks_no_request() {
-    let name = "a_certificate_is_for_the_names_that_are_asked_under_and_a_further_one_breaks_no_request";
+async fn a_certificate_covers_the_webhook_names_and_an_added_name_breaks_no_request() {
+    let name = "a_certificate_covers_the_webhook_names_and_an_added_name_breaks_no_request";
     let Some(cluster) = shared(name) else {
         return;
     };
-    // Nobody sets any name.
+    // The settings contain no name.
     let mut settings = settings("named");
     settings.webhook_cert_names = None;
     let mut rotation = Rotation::default();
-    rotation.settle = Duration::from_secs(3);
+    rotation.trust_delay = Duration::from_secs(3);
     let operator = start_with(cluster, settings, rotation).await;
-    let address = here(operator.webhooks());
-    register(cluster, "named", &address);
+    let address = local_address(operator.webhooks());
+    register_webhooks(cluster, "named", &address);
     let client = client(cluster).await;
-    let answered = async || {
+    let response = async || {
         let [bundle, _] = bundles(&client, "named").await;
-        trusted(&operator, &bundle.unwrap_or_default()).await
+        connect_with_bundle(&operator, &bundle.unwrap_or_default()).await
     };
-    until("who is asked at this address is trusted", async || {
-        answered().await.is_ok()
+    wait_until("the certificate for this address is trusted", async || {
+        response().await.is_ok()
     })
     .await;
     let url = format!("https://localhost:{}/", operator.webhooks().port());
     let moved = format!(r#"[{{"op":"replace","path":"/webhooks/0/clientConfig/url","value":"{url}"}}]"#);
-    let words = [
+    let arguments = [
         "patch",
         "validatingwebhookconfiguration",
         "named",
         "--type=json",
         "-p",
     ];
-    cluster.kubectl(&[&words[..], &[&moved]].concat()).unwrap();
+    cluster.kubectl(&[&arguments[..], &[&moved]].concat()).unwrap();
     let by_name = async || {
         let [_, bundle] = bundles(&client, "named").await;
         let authorities = reqwest::Certificate::from_pem_bundle(&bundle.unwrap()).unwrap();
         let http = reqwest::Client::builder().tls_certs_only(authorities);
         http.build().unwrap().get(&url).send().await.is_ok()
     };
-    until("who is asked under the other name is trusted", async || {
-        let before = answered().await;
+    wait_until("the certificate for the other name is trusted", async || {
+        let before = response().await;
         assert!(before.is_ok(), "{before:?}");
         by_name().await
     })
     .await;
-    assert!(answered().await.is_ok());
+    assert!(response().await.is_ok());
     operator.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_changes_the_bundle_has_it_put_right_and_operators_share_one_certificate() {
-    let name = "whoever_changes_the_bundle_has_it_put_right_and_operators_share_one_certificate";
+async fn a_changed_bundle_is_restored_and_operators_share_one_certificate() {
+    let name = "a_changed_bundle_is_restored_and_operators_share_one_certificate";
     let Some(cluster) = shared(name) else {
         return;
     };
@@ -170,26 +173,26 @@ async fn whoever_changes_the_bundle_has_it_put_right_and_operators_share_one_cer
         start(cluster, settings("bundled")).await,
     ];
     let client = client(cluster).await;
-    // The configurations may come later than the operator.
-    register(cluster, "bundled", &here(operators[0].webhooks()));
-    let right = async || {
+    // The configurations may be created after the operator.
+    register_webhooks(cluster, "bundled", &local_address(operators[0].webhooks()));
+    let both_trusted = async || {
         let [one, other] = bundles(&client, "bundled").await;
         let Some(bundle) = one.clone() else {
             return false;
         };
         one == other
-            && trusted(&operators[0], &bundle).await.is_ok()
-            && trusted(&operators[1], &bundle).await.is_ok()
+            && connect_with_bundle(&operators[0], &bundle).await.is_ok()
+            && connect_with_bundle(&operators[1], &bundle).await.is_ok()
     };
-    until("both are trusted", right).await;
+    wait_until("both operators are trusted", both_trusted).await;
     let before = current(&client, "bundled").await;
-    let spoilt = r#"[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]"#;
+    let remove_bundle = r#"[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]"#;
     for kind in ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"] {
         cluster
-            .kubectl(&["patch", kind, "bundled", "--type=json", "-p", spoilt])
+            .kubectl(&["patch", kind, "bundled", "--type=json", "-p", remove_bundle])
             .unwrap();
     }
-    until("the bundles are put right", right).await;
+    wait_until("the bundles are restored", both_trusted).await;
     assert_eq!(current(&client, "bundled").await, before);
     for operator in operators {
         operator.shutdown().await;
@@ -197,36 +200,38 @@ async fn whoever_changes_the_bundle_has_it_put_right_and_operators_share_one_cer
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_given_certificate_the_bundle_is_left_alone() {
-    let Some(cluster) = shared("with_a_given_certificate_the_bundle_is_left_alone") else {
+async fn the_bundle_is_not_modified_with_a_provided_certificate() {
+    let Some(cluster) = shared("the_bundle_is_not_modified_with_a_provided_certificate") else {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
-    let given = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    std::fs::write(directory.path().join("tls.crt"), given.cert.pem()).unwrap();
+    let provided = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(directory.path().join("tls.crt"), provided.cert.pem()).unwrap();
     std::fs::write(
         directory.path().join("tls.key"),
-        given.signing_key.serialize_pem(),
+        provided.signing_key.serialize_pem(),
     )
     .unwrap();
     let mut settings = settings("given");
     settings.webhook_cert_dir = Some(directory.path().to_owned());
     let operator = start(cluster, settings).await;
-    register(cluster, "given", &here(operator.webhooks()));
+    register_webhooks(cluster, "given", &local_address(operator.webhooks()));
     assert_eq!(probe(&operator, "/readyz").await.0.as_u16(), 200);
-    trusted(&operator, given.cert.pem().as_bytes()).await.unwrap();
+    connect_with_bundle(&operator, provided.cert.pem().as_bytes())
+        .await
+        .unwrap();
     let client = client(cluster).await;
     assert_eq!(bundles(&client, "given").await, [None, None]);
     let secrets: Api<Secret> = Api::namespaced(client, "default");
     assert!(secrets.get_opt("given").await.unwrap().is_none());
-    // The metrics have one of their own.
-    let url = format!("https://{}/metrics", here(operator.metrics()));
-    let answer = crate::support::http().get(url).send().await.unwrap();
-    assert_eq!(answer.status().as_u16(), 401);
+    // The metrics have their own certificate.
+    let url = format!("https://{}/metrics", local_address(operator.metrics()));
+    let response = crate::support::http().get(url).send().await.unwrap();
+    assert_eq!(response.status().as_u16(), 401);
     operator.shutdown().await;
 }
 
-/// Copies the certificate of the Secret to where a proxy reads it, as a kubelet does.
+/// Copies the certificate from the Secret to the proxy's files, as a kubelet does.
 async fn mount(secrets: &Api<Secret>, name: &str, folder: &Path) -> Option<Vec<u8>> {
     let data = secrets.get_opt(name).await.unwrap()?.data?;
     for file in ["tls.crt", "tls.key"] {
@@ -238,71 +243,74 @@ async fn mount(secrets: &Api<Secret>, name: &str, folder: &Path) -> Option<Vec<u
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_certificate_of_the_proxy_is_renewed_again_and_again_and_always_trusted() {
-    let name = "the_certificate_of_the_proxy_is_renewed_again_and_again_and_always_trusted";
+async fn the_certificate_of_the_proxy_is_renewed_repeatedly_and_always_trusted() {
+    let name = "the_certificate_of_the_proxy_is_renewed_repeatedly_and_always_trusted";
     let Some(cluster) = shared(name) else {
         return;
     };
-    resource(cluster);
+    install_permissive_crd(cluster);
     let folder = tempfile::tempdir().unwrap();
     let ca_file = folder.path().join("ca.crt");
     let mut settings = settings("of-proxy");
     settings.vipu_proxy_svc = Some("https://127.0.0.1:1".into());
     settings.proxy_secret = Some("proxy-certificate".into());
     settings.proxy_ca_file = Some(ca_file.clone());
-    // Renewed as soon as it is used.
+    // The certificate is renewed as soon as it serves.
     let mut rotation = Rotation::default();
-    rotation.before = rotation.validity;
-    rotation.settle = Duration::from_secs(3);
+    rotation.renew_before = rotation.validity;
+    rotation.trust_delay = Duration::from_secs(3);
     let operator = start_with(cluster, settings, rotation).await;
-    ready(&operator).await;
+    wait_until_ready(&operator).await;
 
     let secrets: Api<Secret> = Api::namespaced(client(cluster).await, "default");
     mount(&secrets, "proxy-certificate", folder.path()).await.unwrap();
-    let anywhere = Some("127.0.0.1:0".parse().unwrap());
-    let mut of_proxy = vipu_proxy::Settings::default();
-    of_proxy.sim = Some("1x8".into());
-    (of_proxy.sim_listen, of_proxy.listen) = (anywhere, anywhere);
-    of_proxy.tls_cert = Some(folder.path().join("tls.crt"));
-    of_proxy.tls_key = Some(folder.path().join("tls.key"));
-    let proxy = vipu_proxy::Proxy::start(of_proxy.check().unwrap()).await.unwrap();
-    let ask = async || {
+    let any_port = Some("127.0.0.1:0".parse().unwrap());
+    let mut proxy_settings = vipu_proxy::Settings::default();
+    proxy_settings.sim = Some("1x8".into());
+    (proxy_settings.sim_listen, proxy_settings.listen) = (any_port, any_port);
+    proxy_settings.tls_cert = Some(folder.path().join("tls.crt"));
+    proxy_settings.tls_key = Some(folder.path().join("tls.key"));
+    let proxy = vipu_proxy::Proxy::start(proxy_settings.check().unwrap())
+        .await
+        .unwrap();
+    let proxy_stats = async || {
         let mut options = ClientOptions::default();
         options.tls = Some(TlsFiles::new(&ca_file));
         let url = format!("https://{}", proxy.addr());
         ProxyClient::new(&url, options).unwrap().stats().await
     };
-    let mut seen = BTreeSet::new();
-    while seen.len() < 3 {
-        if let Err(error) = ask().await {
-            panic!("certificate {}: {error}", seen.len());
+    let mut certificates = BTreeSet::new();
+    while certificates.len() < 3 {
+        if let Err(error) = proxy_stats().await {
+            panic!("certificate {}: {error}", certificates.len());
         }
         let new = mount(&secrets, "proxy-certificate", folder.path()).await;
-        seen.extend(new);
+        certificates.extend(new);
     }
-    // The authority is lost with the Secret: clients trust the proxy again once it has mounted the new one.
+    // The CA is lost with the Secret: clients trust the proxy again once it has mounted the new
+    // certificate.
     secrets
         .delete("proxy-certificate", &DeleteParams::default())
         .await
         .unwrap();
-    until("the Secret is made again", async || {
+    wait_until("the Secret is created again", async || {
         secrets.get_opt("proxy-certificate").await.unwrap().is_some()
     })
     .await;
     // The proxy reads its files every two seconds.
-    until("clients trust the proxy again", async || {
+    wait_until("clients trust the proxy again", async || {
         mount(&secrets, "proxy-certificate", folder.path()).await;
-        ask().await.is_ok()
+        proxy_stats().await.is_ok()
     })
     .await;
-    // A part that another client changes is put right.
+    // A key that another client changes is restored.
     let patch = serde_json::json!({"data": {"tls.crt": null}});
     let patch = Patch::Merge(patch);
     secrets
         .patch("proxy-certificate", &PatchParams::default(), &patch)
         .await
         .unwrap();
-    until("the certificate is back", async || {
+    wait_until("the certificate is restored", async || {
         let data = secrets.get("proxy-certificate").await.unwrap().data.unwrap();
         data.contains_key("tls.crt")
     })

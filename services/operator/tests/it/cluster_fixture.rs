@@ -1,4 +1,5 @@
-//! IPUJobs on a real node: an operator, and a proxy with V-IPU controllers that need no hardware, for one namespace.
+//! Fixture for IPUJobs on a real node: an operator and a proxy with simulated V-IPU controllers, for one
+//! namespace.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -15,13 +16,14 @@ use tokio::sync::OnceCell;
 use vipu_proxy::Proxy;
 use vipu_sim::Simulator;
 
-use crate::support::{apply, config, here, http, ready, settings, start, until};
-use crate::webhooks::register;
+use crate::support::{apply, config, http, local_address, settings, start, wait_until, wait_until_ready};
+use crate::webhooks::register_webhooks;
 
-/// How long something of a cluster may take on a machine that is busy with others.
+/// Timeout for a status change on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// An operator of one namespace, a proxy, and behind that a simulated controller of 32 IPUs unless a test has its own.
+/// Operator of one namespace, and a proxy with a simulated controller of 32 IPUs unless a test configures
+/// its own.
 pub(crate) struct ClusterFixture {
     pub(crate) cluster: &'static Cluster,
     pub(crate) namespace: &'static str,
@@ -31,12 +33,12 @@ pub(crate) struct ClusterFixture {
 }
 
 impl ClusterFixture {
-    /// None if this machine cannot have a node.
+    /// Starts the fixture; returns `None` if this machine cannot run a node.
     pub(crate) async fn start(test: &str, namespace: &'static str) -> Option<Self> {
         Self::start_with(test, namespace, |_, _| {}).await
     }
 
-    /// The same with other settings of proxy and operator.
+    /// Starts the fixture with changed settings of proxy and operator.
     pub(crate) async fn start_with(
         test: &str,
         namespace: &'static str,
@@ -45,24 +47,24 @@ impl ClusterFixture {
         let cluster = shared_with(test, ClusterProfile::Node)?;
         install(cluster).await;
         cluster.kubectl(&["create", "namespace", namespace]).unwrap();
-        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut of_proxy = vipu_proxy::Settings::default();
-        of_proxy.sim = Some("1x8".into());
-        of_proxy.sim_delay_ms = Some(0);
-        of_proxy.sim_listen = Some(anywhere);
-        of_proxy.listen = Some(anywhere);
-        let mut of_operator = Settings::default();
-        of_operator.watch_namespaces = Some(namespace.into());
-        of_operator.host_network = Some(false);
-        of_operator.launcher_image = Some(crate::guide::IMAGE.into());
-        change(&mut of_proxy, &mut of_operator);
-        let proxy = Proxy::start(of_proxy.check().unwrap()).await.unwrap();
-        of_operator.vipu_proxy_svc = Some(format!("http://{}", here(proxy.addr())));
-        let operator = start(cluster, of_operator.or(settings(namespace))).await;
-        // Without it no Kubernetes Pod is accepted there.
-        until("the namespace has its service account", async || {
-            let words = ["-n", namespace, "get", "serviceaccount", "default"];
-            cluster.kubectl(&words).is_ok()
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut proxy_settings = vipu_proxy::Settings::default();
+        proxy_settings.sim = Some("1x8".into());
+        proxy_settings.sim_delay_ms = Some(0);
+        proxy_settings.sim_listen = Some(any_port);
+        proxy_settings.listen = Some(any_port);
+        let mut operator_settings = Settings::default();
+        operator_settings.watch_namespaces = Some(namespace.into());
+        operator_settings.host_network = Some(false);
+        operator_settings.launcher_image = Some(crate::guide::IMAGE.into());
+        change(&mut proxy_settings, &mut operator_settings);
+        let proxy = Proxy::start(proxy_settings.check().unwrap()).await.unwrap();
+        operator_settings.vipu_proxy_svc = Some(format!("http://{}", local_address(proxy.addr())));
+        let operator = start(cluster, operator_settings.or(settings(namespace))).await;
+        // Pods are rejected until the service account exists.
+        wait_until("the namespace has its service account", async || {
+            let arguments = ["-n", namespace, "get", "serviceaccount", "default"];
+            cluster.kubectl(&arguments).is_ok()
         })
         .await;
         Some(Self {
@@ -74,48 +76,48 @@ impl ClusterFixture {
         })
     }
 
-    /// The same with admission webhooks, as in an installation.
-    pub(crate) async fn start_admitting(test: &str, namespace: &'static str) -> Option<Self> {
+    /// Starts the fixture with admission webhooks, as in an installation.
+    pub(crate) async fn start_with_webhooks(test: &str, namespace: &'static str) -> Option<Self> {
         let host = shared_with(test, ClusterProfile::Node)?
             .host_address()
             .to_string();
-        let served = Self::start_with(test, namespace, |_, operator| {
+        let fixture = Self::start_with(test, namespace, |_, operator| {
             operator.webhook_cert_names = Some(host.clone());
         })
         .await?;
-        let address = format!("{host}:{}", served.operator.webhooks().port());
-        register(served.cluster, namespace, &address);
-        ready(&served.operator).await;
+        let address = format!("{host}:{}", fixture.operator.webhooks().port());
+        register_webhooks(fixture.cluster, namespace, &address);
+        wait_until_ready(&fixture.operator).await;
         let mut probe = worker_job("probe", "true");
         probe["metadata"]["namespace"] = namespace.into();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("probe.json");
         std::fs::write(&file, probe.to_string()).unwrap();
         let file = file.to_str().unwrap();
-        let words = ["create", "--dry-run=server", "-o", "json", "-f", file];
-        until("the API server asks the webhooks", async || {
-            let shown = served.cluster.kubectl(&words);
+        let arguments = ["create", "--dry-run=server", "-o", "json", "-f", file];
+        wait_until("the API server calls the webhooks", async || {
+            let shown = fixture.cluster.kubectl(&arguments);
             shown.is_ok_and(|shown| shown.contains("backOffLimit"))
         })
         .await;
-        Some(served)
+        Some(fixture)
     }
 
-    /// `kubectl` in the namespace.
-    pub(crate) fn kubectl(&self, words: &[&str]) -> String {
+    /// Runs `kubectl` in the namespace.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         self.cluster
-            .kubectl(&[&["-n", self.namespace], words].concat())
+            .kubectl(&[&["-n", self.namespace], arguments].concat())
             .unwrap()
     }
 
-    /// What it prints of `kubectl apply`.
+    /// Applies an object, and returns the output of `kubectl apply`.
     pub(crate) fn apply(&self, object: &Value) -> String {
         let mut object = object.clone();
         object["metadata"]["namespace"] = self.namespace.into();
         apply(self.cluster, &object)
     }
 
-    /// An object as the API server has it; none if it has none.
+    /// Reads an object from the API server; returns `None` if it does not exist.
     pub(crate) async fn find(&self, group: &str, version: &str, kind: &str, name: &str) -> Option<Value> {
         let api = self.api(group, version, kind);
         let found = api.get_opt(name).await.unwrap();
@@ -132,7 +134,7 @@ impl ClusterFixture {
         self.find("", "v1", "Pod", name).await.unwrap_or_default()
     }
 
-    /// The names of all Kubernetes Pods, in order.
+    /// Returns the sorted names of all Pods.
     pub(crate) async fn pods(&self) -> Vec<String> {
         let all = self
             .api("", "v1", "Pod")
@@ -148,7 +150,7 @@ impl ClusterFixture {
         names
     }
 
-    /// The header of `kubectl get ipujobs`, and the row of a job without its age.
+    /// Returns the header of `kubectl get ipujobs`, and the row of a job without its age.
     pub(crate) fn table(&self, name: &str) -> [Vec<String>; 2] {
         let table = self.kubectl(&["get", "ipujobs.graphcore.ai", name]);
         let mut lines = table.lines();
@@ -159,18 +161,23 @@ impl ClusterFixture {
     }
 
     /// Waits until the job is in a phase.
-    pub(crate) async fn is(&self, name: &str, phase: &str) -> Value {
-        let what = format!("{name} is {phase}");
-        self.comes_to(name, &what, |status| status["phase"] == phase)
+    pub(crate) async fn wait_for_phase(&self, name: &str, phase: &str) -> Value {
+        let description = format!("{name} is {phase}");
+        self.wait_for_status(name, &description, |status| status["phase"] == phase)
             .await
     }
 
-    /// Waits until the status of a job is so, and gives it.
-    pub(crate) async fn comes_to(&self, name: &str, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until the status of a job meets a condition, and returns it.
+    pub(crate) async fn wait_for_status(
+        &self,
+        name: &str,
+        description: &str,
+        condition: impl Fn(&Value) -> bool,
+    ) -> Value {
         let waiting = async {
             loop {
                 let status = self.job(name).await["status"].take();
-                if so(&status) {
+                if condition(&status) {
                     return status;
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -179,43 +186,43 @@ impl ClusterFixture {
         match tokio::time::timeout(TIMEOUT, waiting).await {
             Ok(status) => status,
             Err(_) => panic!(
-                "never: {what}\n{}\n{}",
+                "timed out: {description}\n{}\n{}",
                 self.kubectl(&["get", "pods", "-o", "wide"]),
                 self.kubectl(&["describe", "ipujob", name])
             ),
         }
     }
 
-    /// Waits until there are these Kubernetes Pods and no others.
-    pub(crate) async fn has_pods(&self, names: &[&str]) {
-        until(&format!("there are only {names:?}"), async || {
+    /// Waits until exactly these Pods exist.
+    pub(crate) async fn wait_for_pods(&self, names: &[&str]) {
+        wait_until(&format!("the Pods are {names:?}"), async || {
             self.pods().await == names
         })
         .await;
     }
 
-    /// Where the proxy listens.
+    /// Returns the address of the proxy.
     pub(crate) const fn proxy(&self) -> SocketAddr {
         self.proxy.addr()
     }
 
-    /// What the proxy answers to `GET` of this path.
-    pub(crate) async fn ask(&self, path: &str) -> Value {
-        let url = format!("http://{}{path}", here(self.proxy.addr()));
+    /// Sends a `GET` request to the proxy.
+    pub(crate) async fn get_from_proxy(&self, path: &str) -> Value {
+        let url = format!("http://{}{path}", local_address(self.proxy.addr()));
         http().get(&url).send().await.unwrap().json().await.unwrap()
     }
 
-    /// Deletes a job, which is gone when this returns.
+    /// Deletes a job, and waits until it no longer exists.
     pub(crate) fn delete(&self, name: &str) {
         self.kubectl(&["delete", "ipujob", name, "--timeout=120s"]);
     }
 
-    /// Deletes all jobs; nothing of them is left in the cluster or in the ledger.
-    pub(crate) async fn ends_without_a_trace(self) {
+    /// Deletes all jobs, checks that no Pod and no partition is left, and shuts down.
+    pub(crate) async fn delete_all_and_shut_down(self) {
         self.kubectl(&["delete", "ipujobs", "--all", "--timeout=120s"]);
         assert_eq!(self.pods().await, [""; 0]);
-        until("nothing is held", async || {
-            self.ask("/v1/partitions").await["partitions"] == json!([])
+        wait_until("all partitions are released", async || {
+            self.get_from_proxy("/v1/partitions").await["partitions"] == json!([])
         })
         .await;
         self.operator.shutdown().await;
@@ -228,30 +235,30 @@ impl ClusterFixture {
     }
 }
 
-/// A V-IPU controller of a test's own, which it can look into and break.
+/// Starts a V-IPU controller for one test, which can inspect it and inject faults.
 pub(crate) async fn simulator(topology: &str) -> Simulator {
     let topology: Topology = topology.parse().unwrap();
     Simulator::builder(topology).start().await.unwrap()
 }
 
-/// A list of controllers, with the labels of their nodes, in a file that a proxy follows.
-pub(crate) struct List(tempfile::TempDir);
+/// File with a list of controllers and the labels of their nodes, which a proxy watches.
+pub(crate) struct ControllersFile(tempfile::TempDir);
 
-impl List {
-    pub(crate) fn of(controllers: &[(&Simulator, &str)]) -> Self {
+impl ControllersFile {
+    pub(crate) fn new(controllers: &[(&Simulator, &str)]) -> Self {
         let list = Self(tempfile::tempdir().unwrap());
-        list.say(controllers);
+        list.write(controllers);
         list
     }
 
-    pub(crate) fn say(&self, controllers: &[(&Simulator, &str)]) {
+    pub(crate) fn write(&self, controllers: &[(&Simulator, &str)]) {
         let one = |(controller, label): &(&Simulator, &str)| format!("{}:{label}", controller.addr());
         let all: Vec<String> = controllers.iter().map(one).collect();
         std::fs::write(self.path(), all.join(",")).unwrap();
     }
 
-    /// Has a proxy find its controllers here instead of simulating one.
-    pub(crate) fn serve(&self, proxy: &mut vipu_proxy::Settings) {
+    /// Configures a proxy to read its controllers from this file instead of simulating one.
+    pub(crate) fn configure(&self, proxy: &mut vipu_proxy::Settings) {
         proxy.sim = None;
         proxy.sim_delay_ms = None;
         proxy.sim_listen = None;
@@ -265,33 +272,33 @@ impl List {
     }
 }
 
-/// The cells of a line of a table, which have one space within at most.
+/// Splits a table row into cells; cells contain single spaces only.
 fn cells(line: &str) -> Vec<String> {
     let cells = line.split("  ").map(str::trim);
     cells.filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
 }
 
-/// Defines IPUJobs.
-pub(crate) async fn define(cluster: &Cluster) {
+/// Installs the CRD.
+pub(crate) async fn install_crd(cluster: &Cluster) {
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../deploy/crd/ipujobs.graphcore.ai.yaml"
     );
     cluster.kubectl(&["apply", "-f", file]).unwrap();
-    // Before it has any condition, kubectl cannot wait for one.
-    until("IPUJobs are served", async || {
+    // kubectl cannot wait for a condition before the first one is set.
+    wait_until("IPUJobs are served", async || {
         cluster.kubectl(&["get", "ipujobs"]).is_ok()
     })
     .await;
 }
 
-/// The resource as it is shipped, once for all tests of the cluster.
+/// Installs the shipped CRD once for all tests of the cluster.
 async fn install(cluster: &Cluster) {
     static INSTALLED: OnceCell<()> = OnceCell::const_new();
-    INSTALLED.get_or_init(|| define(cluster)).await;
+    INSTALLED.get_or_init(|| install_crd(cluster)).await;
 }
 
-/// A job without a launcher, of one instance with one IPU and one worker, which runs a script.
+/// Returns a job without a launcher: one instance with one IPU and one worker, which runs a script.
 pub(crate) fn worker_job(name: &str, script: &str) -> Value {
     json!({
         "apiVersion": "graphcore.ai/v1alpha1",
@@ -315,5 +322,5 @@ pub(crate) fn worker_job(name: &str, script: &str) -> Value {
     })
 }
 
-/// What a worker does that is to run until it is told to end.
-pub(crate) const FOREVER: &str = "trap 'exit 0' TERM; while true; do sleep 1; done";
+/// Script of a worker that runs until SIGTERM.
+pub(crate) const RUN_UNTIL_SIGTERM: &str = "trap 'exit 0' TERM; while true; do sleep 1; done";

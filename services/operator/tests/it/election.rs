@@ -1,4 +1,4 @@
-//! One of several operators leads, and another one when it is gone.
+//! Tests of the leader election and of failover.
 
 use ipu_operator::{Leadership, LeaseOptions};
 use ipu_test_cluster::{Cluster, private, shared};
@@ -11,8 +11,8 @@ async fn compete(cluster: &Cluster, lease: &str, identity: &str) -> Leadership {
     Leadership::join(client, LeaseOptions::new("default", lease, identity))
 }
 
-async fn leads(one: &Leadership) {
-    one.leads().wait_for(|leads| *leads).await.unwrap();
+async fn wait_until_leader(candidate: &Leadership) {
+    candidate.is_leader().wait_for(|leads| *leads).await.unwrap();
 }
 
 fn holder(cluster: &Cluster, lease: &str) -> String {
@@ -21,44 +21,44 @@ fn holder(cluster: &Cluster, lease: &str) -> String {
 }
 
 #[tokio::test]
-async fn one_leads_at_a_time_and_the_next_takes_over_from_one_that_crashed_or_stopped() {
-    let name = "one_leads_at_a_time_and_the_next_takes_over_from_one_that_crashed_or_stopped";
+async fn one_operator_leads_at_a_time_and_another_takes_over_after_a_crash_or_release() {
+    let name = "one_operator_leads_at_a_time_and_another_takes_over_after_a_crash_or_release";
     let Some(cluster) = shared(name) else {
         return;
     };
     let first = compete(cluster, "election", "first").await;
-    leads(&first).await;
+    wait_until_leader(&first).await;
     let second = compete(cluster, "election", "second").await;
-    // As long as the first renews it, the second waits: for two of its seconds at least.
+    // The second waits while the first renews the Lease, for at least two of its intervals.
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
-    assert!(*first.leads().borrow() && !*second.leads().borrow());
+    assert!(*first.is_leader().borrow() && !*second.is_leader().borrow());
     assert_eq!(holder(cluster, "election"), "first/0");
-    // Not released, as after kill -9.
+    // The Lease is not released, as after SIGKILL.
     let killed = std::time::Instant::now();
     drop(first);
-    leads(&second).await;
+    wait_until_leader(&second).await;
     let took = killed.elapsed();
     assert!(took < std::time::Duration::from_secs(5), "{took:?}");
     assert_eq!(holder(cluster, "election"), "second/1");
     let third = compete(cluster, "election", "third").await;
     second.release().await;
-    leads(&third).await;
+    wait_until_leader(&third).await;
     assert_eq!(holder(cluster, "election"), "third/2");
     third.release().await;
     assert_eq!(holder(cluster, "election"), "/2");
 }
 
 #[tokio::test]
-async fn a_leader_that_cannot_renew_its_lease_stops_and_leads_again_when_it_can() {
-    let name = "a_leader_that_cannot_renew_its_lease_stops_and_leads_again_when_it_can";
+async fn a_leader_that_cannot_renew_its_lease_steps_down_and_leads_again_later() {
+    let name = "a_leader_that_cannot_renew_its_lease_steps_down_and_leads_again_later";
     let Some(mut cluster) = private(name) else {
         return;
     };
-    let one = compete(&cluster, "lonely", "one").await;
-    leads(&one).await;
+    let candidate = compete(&cluster, "lonely", "one").await;
+    wait_until_leader(&candidate).await;
     cluster.kill_apiserver();
-    one.leads().wait_for(|leads| !*leads).await.unwrap();
+    candidate.is_leader().wait_for(|leads| !*leads).await.unwrap();
     cluster.start_apiserver().unwrap();
-    leads(&one).await;
-    one.release().await;
+    wait_until_leader(&candidate).await;
+    candidate.release().await;
 }

@@ -1,5 +1,5 @@
-//! What the seeds show their readers, step by step, on a real node, and what was added to that. A test of a seed is named after the section
-//! that it walks through.
+//! Walk-throughs of the seed documents on a real node, and of later additions. A test of a seed has the
+//! section number in its name.
 
 mod autoscaling;
 mod clean_up;
@@ -25,10 +25,11 @@ use ipu_test_cluster::{Cluster, Image};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-/// The image of the seeds' jobs and of the launcher's init container.
+/// Image of the seeds' jobs and of the launcher's init container.
 pub(crate) const IMAGE: &str = "local/resnet:1";
 
-/// Runs the rest of its words on every host, by the agent that it is told of, as Open MPI's does.
+/// Replacement for `mpirun`: runs its command on every host through the configured remote agent, as Open
+/// MPI does.
 const MPIRUN: &str = r#"#!/bin/sh
 while :; do
     case $1 in
@@ -45,15 +46,15 @@ for host in $(cut -d' ' -f1 "$OMPI_MCA_orte_default_hostfile"); do
 done
 "#;
 
-/// Trains until somebody says with which code it is to end.
+/// Replacement for Python: trains until a file contains the exit code.
 const PYTHON: &str = r#"#!/bin/sh
 echo "$1 on $IPUOF_VIPU_API_PARTITION_ID gcd $IPUOF_VIPU_API_GCD_ID"
 until [ -s /tmp/end ]; do sleep 1; done
 exit "$(cat /tmp/end)"
 "#;
 
-/// Makes [`IMAGE`] known to the node, once for all tests of the cluster.
-pub(crate) async fn load(cluster: &Cluster) {
+/// Loads [`IMAGE`] into the node, once for all tests of the cluster.
+pub(crate) async fn load_image(cluster: &Cluster) {
     static LOADED: OnceCell<()> = OnceCell::const_new();
     LOADED
         .get_or_init(async || {
@@ -66,8 +67,8 @@ pub(crate) async fn load(cluster: &Cluster) {
             };
             let image = Image::busybox(IMAGE)
                 .unwrap()
-                // The programs of the user run the launcher that the init container leaves: its libraries are needed too,
-                // because what tests are made of is not linked statically.
+                // The user's container runs the launcher that the init container installs. It needs its
+                // shared libraries, because test builds are linked dynamically.
                 .program(&launcher(), "/usr/bin/ipu-launcher")
                 .unwrap()
                 .file(&script("mpirun", MPIRUN), "/usr/bin/mpirun")
@@ -77,13 +78,13 @@ pub(crate) async fn load(cluster: &Cluster) {
         .await;
 }
 
-/// The program `ipu-launcher` of this build.
+/// Returns the path of this build's `ipu-launcher`.
 pub(crate) fn launcher() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    // Beside the folder that tests are in.
+    // Binaries are in the parent of the test folder.
     let profile = test.parent().and_then(Path::parent).unwrap();
     let program = profile.join("ipu-launcher");
-    // `cargo test --workspace` builds all programs first.
+    // `cargo test --workspace` builds all binaries first.
     if !program.exists() {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["build", "-p", "ipu-launcher"]);
@@ -95,7 +96,7 @@ pub(crate) fn launcher() -> PathBuf {
     program
 }
 
-/// The IPUJob of a file of the seeds, with an image that is here.
+/// Reads the IPUJob from a seed manifest, and sets a locally available image.
 fn seed(yaml: &str) -> Value {
     let job = yaml.split("\n---").find(|part| part.contains("kind: IPUJob"));
     let mut job: Value = serde_saphyr::from_str(job.unwrap()).unwrap();
@@ -105,7 +106,7 @@ fn seed(yaml: &str) -> Value {
     job
 }
 
-/// A job whose launcher runs a script.
+/// Returns a job whose launcher runs a script.
 pub(crate) fn job_with_launcher(name: &str, script: &str) -> Value {
     let mut job = seed(include_str!(
         "../../../../ipu-k8s/tests/data/seeds/000-training.yaml"

@@ -1,4 +1,4 @@
-//! A node that nothing is heard of any more.
+//! Test of an unreachable node.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -8,78 +8,79 @@ use kube::Client;
 use serde_json::{Value, json};
 use vipu_proxy::Proxy;
 
-use crate::cluster_fixture::{define, worker_job};
-use crate::support::{apply, config, here, settings, start, until};
+use crate::cluster_fixture::{install_crd, worker_job};
+use crate::support::{apply, config, local_address, settings, start, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_says_that_its_node_is_not_heard_from_and_begins_anew_elsewhere_when_its_worker_is_taken_away()
-{
-    let test =
-        "a_job_says_that_its_node_is_not_heard_from_and_begins_anew_elsewhere_when_its_worker_is_taken_away";
+async fn a_job_reports_its_unreachable_node_and_restarts_on_another_once_its_worker_is_deleted() {
+    let test = "a_job_reports_its_unreachable_node_and_restarts_on_another_once_its_worker_is_deleted";
     let Some(cluster) = private_with(test, ClusterProfile::Controllers) else {
         return;
     };
-    define(&cluster).await;
+    install_crd(&cluster).await;
     let mut fake = FakeOptions::default();
-    // Of a cluster that is silent as a whole, Kubernetes takes nothing away.
+    // If all nodes are unreachable, Kubernetes evicts no Pod.
     fake.nodes = 3;
     let client = Client::try_from(config(&cluster).await).unwrap();
     let nodes = FakeNodes::start(client, fake).await.unwrap();
-    let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let mut of_proxy = vipu_proxy::Settings::default();
-    of_proxy.sim = Some("1x8".into());
-    of_proxy.sim_delay_ms = Some(0);
-    of_proxy.sim_listen = Some(anywhere);
-    of_proxy.listen = Some(anywhere);
-    let proxy = Proxy::start(of_proxy.check().unwrap()).await.unwrap();
-    let mut of_operator = Settings::default();
-    of_operator.vipu_proxy_svc = Some(format!("http://{}", here(proxy.addr())));
-    let operator = start(&cluster, of_operator.or(settings("lost-node"))).await;
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut proxy_settings = vipu_proxy::Settings::default();
+    proxy_settings.sim = Some("1x8".into());
+    proxy_settings.sim_delay_ms = Some(0);
+    proxy_settings.sim_listen = Some(any_port);
+    proxy_settings.listen = Some(any_port);
+    let proxy = Proxy::start(proxy_settings.check().unwrap()).await.unwrap();
+    let mut operator_settings = Settings::default();
+    operator_settings.vipu_proxy_svc = Some(format!("http://{}", local_address(proxy.addr())));
+    let operator = start(&cluster, operator_settings.or(settings("lost-node"))).await;
 
-    let mut job = worker_job("serving", "nobody runs it");
-    let at_once =
+    let mut job = worker_job("serving", "never executed");
+    let toleration =
         |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1});
     job["spec"]["workers"]["template"]["spec"]["tolerations"] = json!([
-        at_once("node.kubernetes.io/unreachable"),
-        at_once("node.kubernetes.io/not-ready"),
+        toleration("node.kubernetes.io/unreachable"),
+        toleration("node.kubernetes.io/not-ready"),
     ]);
     apply(&cluster, &job);
-    let seen = |kind: &str, name: &str| -> Value {
+    let object = |kind: &str, name: &str| -> Value {
         let text = cluster.kubectl(&["get", kind, name, "--output=json", "--ignore-not-found"]);
         serde_json::from_str(&text.unwrap()).unwrap_or_default()
     };
-    let status = || seen("ipujob", "serving")["status"].clone();
-    let says = |words: &str| {
+    let status = || object("ipujob", "serving")["status"].clone();
+    let message_contains = |arguments: &str| {
         status()["lastMessage"]
             .as_str()
-            .is_some_and(|message| message.contains(words))
+            .is_some_and(|message| message.contains(arguments))
     };
-    until("it runs", async || status()["phase"] == "Running").await;
-    let node = seen("pod", "serving-worker-0")["spec"]["nodeName"].clone();
+    wait_until("the job runs", async || status()["phase"] == "Running").await;
+    let node = object("pod", "serving-worker-0")["spec"]["nodeName"].clone();
     let node = node.as_str().unwrap();
 
     nodes.fall_silent(node);
-    until("it says what is not ready, and where", async || {
-        says("serving-worker-0: NotReady: since ") && says(&format!(" on node {node}"))
-    })
-    .await;
-    until(
-        "it says that Kubernetes waits in vain for the end of its worker",
-        async || says("serving-worker-0: DeletionOverdue: it was to be gone by "),
+    wait_until(
+        "the job reports the worker that is not ready, and its node",
+        async || {
+            message_contains("serving-worker-0: NotReady: since ")
+                && message_contains(&format!(" on node {node}"))
+        },
     )
+    .await;
+    wait_until("the job reports the overdue deletion of its worker", async || {
+        message_contains("serving-worker-0: DeletionOverdue: its deletion was due by ")
+    })
     .await;
     assert_eq!(status()["phase"], "Running");
     assert_eq!(status()["ipusHeld"], 1, "the process may still run");
 
-    let by_force = ["delete", "pod", "serving-worker-0", "--grace-period=0", "--force"];
-    cluster.kubectl(&by_force).unwrap();
+    let force_delete = ["delete", "pod", "serving-worker-0", "--grace-period=0", "--force"];
+    cluster.kubectl(&force_delete).unwrap();
     let runs_again = async |attempt: u32| {
-        until("it runs again, on a partition that was reset", async || {
+        wait_until("the job runs again on a reset partition", async || {
             let status = status();
             status["phase"] == "Running" && status["instances"][0]["attempt"] == attempt
         })
         .await;
-        seen("pod", "serving-worker-0")["spec"]["nodeName"].clone()
+        object("pod", "serving-worker-0")["spec"]["nodeName"].clone()
     };
     let next = runs_again(1).await;
     assert_ne!(next, node);
@@ -89,7 +90,7 @@ async fn a_job_says_that_its_node_is_not_heard_from_and_begins_anew_elsewhere_wh
     let last = runs_again(2).await;
     assert!(last != node && last != next, "{last}");
     assert_eq!(status()["restartCount"], 0);
-    assert!(!says("serving-worker-0"), "{}", status());
+    assert!(!message_contains("serving-worker-0"), "{}", status());
     operator.shutdown().await;
     proxy.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! Everything that is tested of the operator from outside, as one program.
+//! Integration tests of the operator, as one program.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod binary;

@@ -1,24 +1,25 @@
-//! The metrics, with and without the binding of seed 000 §6.10.
+//! Tests of the metrics, with and without the binding of seed 000 §6.10.
 
 use http::StatusCode;
 use ipu_operator::Operator;
 use ipu_test_cluster::shared;
 use serde_json::json;
 
-use crate::support::{apply, here, http, ready, settings, start, until};
+use crate::support::{apply, http, local_address, settings, start, wait_until, wait_until_ready};
 
 async fn scrape(operator: &Operator, token: Option<&str>) -> (StatusCode, String) {
-    let mut request = http().get(format!("https://{}/metrics", here(operator.metrics())));
+    let mut request = http().get(format!("https://{}/metrics", local_address(operator.metrics())));
     if let Some(token) = token {
         request = request.bearer_auth(token);
     }
-    let answer = request.send().await.unwrap();
-    (answer.status(), answer.text().await.unwrap())
+    let response = request.send().await.unwrap();
+    (response.status(), response.text().await.unwrap())
 }
 
 #[tokio::test]
-async fn seed_000_6_10_metrics_are_for_whom_the_metrics_reader_is_bound_to() {
-    let Some(cluster) = shared("seed_000_6_10_metrics_are_for_whom_the_metrics_reader_is_bound_to") else {
+async fn seed_000_6_10_metrics_are_served_to_accounts_with_the_metrics_reader_role() {
+    let Some(cluster) = shared("seed_000_6_10_metrics_are_served_to_accounts_with_the_metrics_reader_role")
+    else {
         return;
     };
     apply(
@@ -34,19 +35,19 @@ async fn seed_000_6_10_metrics_are_for_whom_the_metrics_reader_is_bound_to() {
         .unwrap();
     let token = cluster.kubectl(&["create", "token", "prometheus"]).unwrap();
     let token = token.trim();
-    crate::webhooks::resource(cluster);
+    crate::webhooks::install_permissive_crd(cluster);
     let operator = start(cluster, settings("measured")).await;
-    ready(&operator).await;
+    wait_until_ready(&operator).await;
 
-    let (status, words) = scrape(&operator, None).await;
-    assert_eq!(status, StatusCode::UNAUTHORIZED, "{words}");
-    let (status, words) = scrape(&operator, Some("a.b.c")).await;
-    assert_eq!(status, StatusCode::UNAUTHORIZED, "{words}");
-    let (status, words) = scrape(&operator, Some(token)).await;
+    let (status, text) = scrape(&operator, None).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED, "{text}");
+    let (status, text) = scrape(&operator, Some("a.b.c")).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED, "{text}");
+    let (status, text) = scrape(&operator, Some(token)).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
     assert!(
-        words.contains("system:serviceaccount:default:prometheus"),
-        "{words}"
+        text.contains("system:serviceaccount:default:prometheus"),
+        "{text}"
     );
 
     cluster
@@ -58,8 +59,8 @@ async fn seed_000_6_10_metrics_are_for_whom_the_metrics_reader_is_bound_to() {
             "--serviceaccount=default:prometheus",
         ])
         .unwrap();
-    // The API server hears of the binding a little later.
-    until("the binding counts", async || {
+    // The API server observes the binding with a delay.
+    wait_until("the binding is effective", async || {
         scrape(&operator, Some(token)).await.0 == StatusCode::OK
     })
     .await;

@@ -1,24 +1,24 @@
-//! Whether the operator says truly that it goes on and is ready.
+//! Tests of the health and readiness probes.
 
 use http::StatusCode;
 use ipu_test_cluster::shared;
 
-use crate::support::{probe, ready, settings, start};
+use crate::support::{probe, settings, start, wait_until_ready};
 
 #[tokio::test]
 async fn an_operator_is_ready_when_it_has_its_certificate_and_its_caches() {
     let Some(cluster) = shared("an_operator_is_ready_when_it_has_its_certificate_and_its_caches") else {
         return;
     };
-    crate::webhooks::resource(cluster);
+    crate::webhooks::install_permissive_crd(cluster);
     let operator = start(cluster, settings("probed")).await;
-    ready(&operator).await;
-    operator.progress().await_ready("ipujobs");
-    let (status, words) = probe(&operator, "/readyz").await;
+    wait_until_ready(&operator).await;
+    operator.health().require("ipujobs");
+    let (status, text) = probe(&operator, "/readyz").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(words, "waits for ipujobs\n");
-    operator.progress().ready("ipujobs");
-    ready(&operator).await;
+    assert_eq!(text, "waits for ipujobs\n");
+    operator.health().mark_ready("ipujobs");
+    wait_until_ready(&operator).await;
     assert_eq!(
         probe(&operator, "/healthz").await,
         (StatusCode::OK, "ok\n".into())

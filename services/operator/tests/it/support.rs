@@ -1,4 +1,4 @@
-//! An operator in this process on a real API server, and what tests ask of both.
+//! Operators in this process on a real API server, and requests to both.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use ipu_test_cluster::Cluster;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// What a file for `KUBECONFIG` says.
+/// Reads the configuration from a kubeconfig file.
 pub(crate) async fn config_of(kubeconfig: &Path) -> Config {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
@@ -18,12 +18,12 @@ pub(crate) async fn config_of(kubeconfig: &Path) -> Config {
         .unwrap()
 }
 
-/// How an administrator calls the API server of `cluster`.
+/// Returns the administrator's configuration of `cluster`.
 pub(crate) async fn config(cluster: &Cluster) -> Config {
     config_of(&cluster.kubeconfig()).await
 }
 
-/// Settings of an operator on this host whose objects are called `name`, and that has nobody beside it.
+/// Returns settings of a single operator on this host whose objects are called `name`.
 pub(crate) fn settings(name: &str) -> Settings {
     let mut settings = Settings::default();
     settings.namespace = Some("default".into());
@@ -49,13 +49,13 @@ pub(crate) async fn start_with(cluster: &Cluster, settings: Settings, rotation: 
         .unwrap()
 }
 
-/// A listener on every address, as this host reaches it.
-pub(crate) fn here(address: SocketAddr) -> String {
+/// Returns the loopback address of a listener on all interfaces.
+pub(crate) fn local_address(address: SocketAddr) -> String {
     format!("127.0.0.1:{}", address.port())
 }
 
 pub(crate) fn http() -> reqwest::Client {
-    // Fails for every test but the first, which has installed the same one.
+    // Fails for every test but the first, which installs the same provider.
     rustls::crypto::ring::default_provider().install_default().ok();
     reqwest::Client::builder()
         .danger_accept_invalid_certs(true)
@@ -63,33 +63,33 @@ pub(crate) fn http() -> reqwest::Client {
         .unwrap()
 }
 
-/// The status and the text of `path` of the probes.
+/// Returns status and text of `path` of the probes.
 pub(crate) async fn probe(operator: &Operator, path: &str) -> (StatusCode, String) {
     let url = format!("http://{}{path}", operator.probes());
-    let answer = http().get(url).send().await.unwrap();
-    (answer.status(), answer.text().await.unwrap())
+    let response = http().get(url).send().await.unwrap();
+    (response.status(), response.text().await.unwrap())
 }
 
 /// Waits until the operator is ready.
-pub(crate) async fn ready(operator: &Operator) {
-    until("the operator is ready", async || {
+pub(crate) async fn wait_until_ready(operator: &Operator) {
+    wait_until("the operator is ready", async || {
         probe(operator, "/readyz").await.0 == StatusCode::OK
     })
     .await;
 }
 
-/// Waits until something is so; a test that waits for minutes fails.
-pub(crate) async fn until(what: &str, so: impl AsyncFn() -> bool) {
+/// Waits until a condition holds; fails after two minutes.
+pub(crate) async fn wait_until(description: &str, condition: impl AsyncFn() -> bool) {
     let waiting = async {
-        while !so().await {
+        while !condition().await {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     let waited = tokio::time::timeout(Duration::from_secs(120), waiting).await;
-    assert!(waited.is_ok(), "never: {what}");
+    assert!(waited.is_ok(), "timed out: {description}");
 }
 
-/// Applies objects that are JSON.
+/// Applies a JSON object.
 pub(crate) fn apply(cluster: &Cluster, object: &serde_json::Value) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("object.json");

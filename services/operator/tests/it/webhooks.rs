@@ -1,4 +1,4 @@
-//! The admission webhooks, asked by a real API server about what people apply.
+//! Tests of the admission webhooks, called by a real API server.
 
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -7,12 +7,12 @@ use ipu_operator::{Operator, Settings};
 use ipu_test_cluster::{Cluster, Tool, Tools, private, shared};
 use serde_json::{Value, json};
 
-use crate::support::{apply, here, ready, settings, start, until};
+use crate::support::{apply, local_address, settings, start, wait_until, wait_until_ready};
 
 const TRAINING: &str = include_str!("../../../../ipu-k8s/tests/data/seeds/000-training.yaml");
 
-/// A resource of the kind IPUJob with which the API server itself is content, whatever is in it.
-pub(crate) fn resource(cluster: &Cluster) {
+/// Installs a CRD for IPUJob whose schema accepts every content.
+pub(crate) fn install_permissive_crd(cluster: &Cluster) {
     static APPLIED: OnceLock<()> = OnceLock::new();
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version = json!({
@@ -45,9 +45,9 @@ pub(crate) fn resource(cluster: &Cluster) {
     });
 }
 
-/// The two configurations called `name`, for IPUJobs of the namespace of that name, of webhooks at `address`. Who made their
-/// certificates is not in them.
-pub(crate) fn register(cluster: &Cluster, name: &str, address: &str) {
+/// Registers both webhook configurations called `name` for IPUJobs of the namespace of that name, with
+/// webhooks at `address` and without a CA bundle.
+pub(crate) fn register_webhooks(cluster: &Cluster, name: &str, address: &str) {
     for (kind, short, path) in [
         ("MutatingWebhookConfiguration", "mipujob", "mutate"),
         ("ValidatingWebhookConfiguration", "vipujob", "validate"),
@@ -72,43 +72,47 @@ pub(crate) fn register(cluster: &Cluster, name: &str, address: &str) {
     }
 }
 
-/// An operator whose webhooks are asked about the IPUJobs of a namespace.
-struct Asked<'a> {
+/// Fixture: an operator whose webhooks review the IPUJobs of a namespace.
+struct WebhookFixture<'a> {
     cluster: &'a Cluster,
     namespace: &'static str,
     operator: Operator,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> WebhookFixture<'a> {
     async fn new(cluster: &'a Cluster, namespace: &'static str, change: impl FnOnce(&mut Settings)) -> Self {
-        resource(cluster);
-        Self::of(cluster, namespace, change).await
+        install_permissive_crd(cluster);
+        Self::with_crd(cluster, namespace, change).await
     }
 
-    /// The same where the resource is there already.
-    async fn of(cluster: &'a Cluster, namespace: &'static str, change: impl FnOnce(&mut Settings)) -> Self {
+    /// Creates the fixture on a cluster that has the CRD already.
+    async fn with_crd(
+        cluster: &'a Cluster,
+        namespace: &'static str,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         cluster.kubectl(&["create", "namespace", namespace]).unwrap();
         let mut settings = settings(namespace);
         change(&mut settings);
         let operator = start(cluster, settings).await;
-        register(cluster, namespace, &here(operator.webhooks()));
-        ready(&operator).await;
-        let asked = Self {
+        register_webhooks(cluster, namespace, &local_address(operator.webhooks()));
+        wait_until_ready(&operator).await;
+        let fixture = Self {
             cluster,
             namespace,
             operator,
         };
-        until("the API server asks the webhooks", async || {
-            asked
+        wait_until("the API server calls the webhooks", async || {
+            fixture
                 .run(&["create", "--dry-run=server", "-f", "-"], TRAINING)
                 .status
                 .success()
         })
         .await;
-        asked
+        fixture
     }
 
-    /// kubectl in the namespace, with `input`.
+    /// Runs kubectl in the namespace with `input`.
     fn run(&self, arguments: &[&str], input: &str) -> Output {
         use std::io::Write as _;
         let mut child = Command::new(Tools::find().unwrap().path(Tool::Kubectl))
@@ -126,8 +130,8 @@ impl<'a> Asked<'a> {
         child.wait_with_output().unwrap()
     }
 
-    /// What kubectl says on standard error, and whether it succeeded.
-    fn said(&self, arguments: &[&str], input: &str) -> (bool, String) {
+    /// Returns whether kubectl succeeded, and its standard error.
+    fn run_for_errors(&self, arguments: &[&str], input: &str) -> (bool, String) {
         let output = self.run(arguments, input);
         (output.status.success(), String::from_utf8(output.stderr).unwrap())
     }
@@ -152,21 +156,21 @@ fn job(name: &str, spec: &Value) -> String {
     job.to_string()
 }
 
-// On threads, because kubectl is waited for without giving way to the operator in this process.
+// Multi-threaded, because waiting for kubectl blocks the thread of this process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_seed_is_stored_with_defaults_and_finalizer_and_its_misspelling_is_warned_about() {
-    let name = "a_seed_is_stored_with_defaults_and_finalizer_and_its_misspelling_is_warned_about";
+async fn a_seed_is_stored_with_defaults_and_finalizer_and_its_misspelling_causes_a_warning() {
+    let name = "a_seed_is_stored_with_defaults_and_finalizer_and_its_misspelling_causes_a_warning";
     let Some(cluster) = shared(name) else {
         return;
     };
-    let asked = Asked::new(cluster, "admitted", |_| {}).await;
-    let (done, said) = asked.said(&["create", "-f", "-"], TRAINING);
-    assert!(done, "{said}");
+    let fixture = WebhookFixture::new(cluster, "admitted", |_| {}).await;
+    let (succeeded, errors) = fixture.run_for_errors(&["create", "-f", "-"], TRAINING);
+    assert!(succeeded, "{errors}");
     assert!(
-        said.contains("Warning: spec.workerPerJobInstance = \"1\": is read as workersPerJobInstance"),
-        "{said}"
+        errors.contains("Warning: spec.workerPerJobInstance = \"1\": is read as workersPerJobInstance"),
+        "{errors}"
     );
-    let stored = asked.get("ipujob-sample");
+    let stored = fixture.get("ipujob-sample");
     assert_eq!(
         stored["metadata"]["finalizers"],
         json!(["ipu.finalizers.graphcore.ai"])
@@ -175,70 +179,72 @@ async fn a_seed_is_stored_with_defaults_and_finalizer_and_its_misspelling_is_war
     assert_eq!(stored["spec"]["workers"]["replicas"], 1);
     assert!(stored["spec"]["cleanPodPolicy"].is_string());
     assert_eq!(stored["spec"]["workerPerJobInstance"], "1");
-    asked.operator.shutdown().await;
+    fixture.operator.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_job_is_refused_with_everything_that_is_wrong_with_it() {
-    let Some(cluster) = shared("a_bad_job_is_refused_with_everything_that_is_wrong_with_it") else {
+async fn an_invalid_job_is_rejected_with_all_its_errors() {
+    let Some(cluster) = shared("an_invalid_job_is_rejected_with_all_its_errors") else {
         return;
     };
-    let asked = Asked::new(cluster, "refused", |_| {}).await;
+    let fixture = WebhookFixture::new(cluster, "refused", |_| {}).await;
     let bad = job(
         "bad",
         &json!({"ipusPerJobInstance": "3", "cleanPodPolicy": "Some", "interactive": {"ttl": "soon"}}),
     );
-    let (done, said) = asked.said(&["create", "-f", "-"], &bad);
-    assert!(!done);
+    let (succeeded, errors) = fixture.run_for_errors(&["create", "-f", "-"], &bad);
+    assert!(!succeeded);
     for part in [
         "The IPUJob \"bad\" is invalid:",
         "* spec.ipusPerJobInstance: Invalid value: \"3\": must be a power of two from 1 to 64; use 2 or 4",
         "* spec.cleanPodPolicy: Invalid value: Some: ",
         "* spec.interactive.ttl: Invalid value: \"soon\": ",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(errors.contains(part), "{part}: {errors}");
     }
-    asked.operator.shutdown().await;
+    fixture.operator.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletion_and_the_removal_of_finalizers_work_on_what_would_be_refused() {
-    let Some(cluster) = shared("deletion_and_the_removal_of_finalizers_work_on_what_would_be_refused") else {
+async fn deletion_and_removal_of_finalizers_work_for_a_job_that_would_be_rejected() {
+    let Some(cluster) = shared("deletion_and_removal_of_finalizers_work_for_a_job_that_would_be_rejected")
+    else {
         return;
     };
-    let asked = Asked::new(cluster, "deleted", |settings| {
+    let fixture = WebhookFixture::new(cluster, "deleted", |settings| {
         settings.max_ipus_per_instance = Some(4);
     })
     .await;
-    let (done, said) = asked.said(&["create", "-f", "-"], &job("large", &json!({})));
-    assert!(done, "{said}");
-    asked.operator.shutdown().await;
-    // The cap was lowered since.
+    let (succeeded, errors) = fixture.run_for_errors(&["create", "-f", "-"], &job("large", &json!({})));
+    assert!(succeeded, "{errors}");
+    fixture.operator.shutdown().await;
+    // The maximum was lowered since.
     let mut lower = settings("deleted");
     lower.max_ipus_per_instance = Some(2);
     let operator = start(cluster, lower).await;
-    register(cluster, "deleted", &here(operator.webhooks()));
-    ready(&operator).await;
-    let asked = Asked { operator, ..asked };
-    until("the API server asks the new operator", async || {
-        let said = asked.said(
+    register_webhooks(cluster, "deleted", &local_address(operator.webhooks()));
+    wait_until_ready(&operator).await;
+    let fixture = WebhookFixture { operator, ..fixture };
+    wait_until("the API server calls the new operator", async || {
+        let errors = fixture.run_for_errors(
             &["create", "--dry-run=server", "-f", "-"],
             &job("other", &json!({})),
         );
-        said.1.contains("use at most 2")
+        errors.1.contains("use at most 2")
     })
     .await;
     for patch in [
         r#"{"metadata":{"labels":{"a":"b"}}}"#,
         r#"{"spec":{"jobInstances":2}}"#,
     ] {
-        let (done, said) = asked.said(&["patch", "ipujob", "large", "--type=merge", "-p", patch], "");
-        assert!(done, "{patch}: {said}");
+        let (succeeded, errors) =
+            fixture.run_for_errors(&["patch", "ipujob", "large", "--type=merge", "-p", patch], "");
+        assert!(succeeded, "{patch}: {errors}");
     }
-    let (done, said) = asked.said(&["delete", "ipujob", "large", "--wait=false"], "");
-    assert!(done, "{said}");
-    assert!(asked.get("large")["metadata"]["deletionTimestamp"].is_string());
-    let free = [
+    let (succeeded, errors) = fixture.run_for_errors(&["delete", "ipujob", "large", "--wait=false"], "");
+    assert!(succeeded, "{errors}");
+    assert!(fixture.get("large")["metadata"]["deletionTimestamp"].is_string());
+    let remove_finalizers = [
         "patch",
         "ipujob",
         "large",
@@ -246,54 +252,54 @@ async fn deletion_and_the_removal_of_finalizers_work_on_what_would_be_refused() 
         "-p",
         r#"{"metadata":{"finalizers":null}}"#,
     ];
-    let (done, said) = asked.said(&free, "");
-    assert!(done, "{said}");
-    let (found, _) = asked.said(&["get", "ipujob", "large"], "");
-    assert!(!found, "it is gone");
-    asked.operator.shutdown().await;
+    let (succeeded, errors) = fixture.run_for_errors(&remove_finalizers, "");
+    assert!(succeeded, "{errors}");
+    let (found, _) = fixture.run_for_errors(&["get", "ipujob", "large"], "");
+    assert!(!found, "the job is deleted");
+    fixture.operator.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scaling_beyond_the_cap_is_refused_and_below_it_is_not() {
-    let Some(cluster) = shared("scaling_beyond_the_cap_is_refused_and_below_it_is_not") else {
+async fn scaling_beyond_the_maximum_is_rejected_and_below_it_is_not() {
+    let Some(cluster) = shared("scaling_beyond_the_maximum_is_rejected_and_below_it_is_not") else {
         return;
     };
-    let asked = Asked::new(cluster, "scaled", |settings| settings.max_instances = Some(4)).await;
-    let (done, said) = asked.said(&["create", "-f", "-"], &job("inference", &json!({})));
-    assert!(done, "{said}");
-    let (done, said) = asked.said(&["scale", "ipujob", "inference", "--replicas=4"], "");
-    assert!(done, "{said}");
-    let (done, said) = asked.said(&["scale", "ipujob", "inference", "--replicas=5"], "");
-    assert!(!done);
+    let fixture = WebhookFixture::new(cluster, "scaled", |settings| settings.max_instances = Some(4)).await;
+    let (succeeded, errors) = fixture.run_for_errors(&["create", "-f", "-"], &job("inference", &json!({})));
+    assert!(succeeded, "{errors}");
+    let (succeeded, errors) = fixture.run_for_errors(&["scale", "ipujob", "inference", "--replicas=4"], "");
+    assert!(succeeded, "{errors}");
+    let (succeeded, errors) = fixture.run_for_errors(&["scale", "ipujob", "inference", "--replicas=5"], "");
+    assert!(!succeeded);
     assert!(
-        said.contains("spec.replicas: Invalid value: 5: at most 4 instances of a job are allowed here"),
-        "{said}"
+        errors.contains("spec.replicas: Invalid value: 5: at most 4 instances of a job are allowed here"),
+        "{errors}"
     );
-    assert_eq!(asked.get("inference")["spec"]["jobInstances"], 4);
-    // Its last launcher would have a name of 64 characters.
+    assert_eq!(fixture.get("inference")["spec"]["jobInstances"], 4);
+    // The name of its last launcher would have 64 characters.
     let long = "x".repeat(54);
-    let (done, said) = asked.said(&["create", "-f", "-"], &job(&long, &json!({})));
-    assert!(done, "{said}");
-    let (done, said) = asked.said(&["scale", "ipujob", &long, "--replicas=2"], "");
-    assert!(!done);
+    let (succeeded, errors) = fixture.run_for_errors(&["create", "-f", "-"], &job(&long, &json!({})));
+    assert!(succeeded, "{errors}");
+    let (succeeded, errors) = fixture.run_for_errors(&["scale", "ipujob", &long, "--replicas=2"], "");
+    assert!(!succeeded);
     assert!(
-        said.contains("spec.replicas: Invalid value: 2: of metadata.name xxx"),
-        "{said}"
+        errors.contains("spec.replicas: Invalid value: 2: of metadata.name xxx"),
+        "{errors}"
     );
-    asked.operator.shutdown().await;
+    fixture.operator.shutdown().await;
 }
 
 #[tokio::test]
-async fn what_is_no_review_or_too_large_is_refused_by_its_status() {
-    let Some(cluster) = shared("what_is_no_review_or_too_large_is_refused_by_its_status") else {
+async fn an_invalid_or_too_large_review_is_rejected_with_its_http_status() {
+    let Some(cluster) = shared("an_invalid_or_too_large_review_is_rejected_with_its_http_status") else {
         return;
     };
     let operator = start(cluster, settings("unread")).await;
-    ready(&operator).await;
+    wait_until_ready(&operator).await;
     let post = async |path: &str, body: Vec<u8>| {
-        let url = format!("https://{}{path}", here(operator.webhooks()));
-        let answer = crate::support::http().post(url).body(body).send().await.unwrap();
-        answer.status().as_u16()
+        let url = format!("https://{}{path}", local_address(operator.webhooks()));
+        let response = crate::support::http().post(url).body(body).send().await.unwrap();
+        response.status().as_u16()
     };
     let validate = "/validate-graphcore-ai-v1alpha1-ipujob";
     assert_eq!(post(validate, b"{}".to_vec()).await, 400);
@@ -307,8 +313,8 @@ async fn what_is_no_review_or_too_large_is_refused_by_its_status() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_manifest_of_the_seeds_is_admitted_under_the_resource_that_is_shipped() {
-    let name = "every_manifest_of_the_seeds_is_admitted_under_the_resource_that_is_shipped";
+async fn every_manifest_of_the_seeds_is_admitted_under_the_shipped_crd() {
+    let name = "every_manifest_of_the_seeds_is_admitted_under_the_shipped_crd";
     let Some(cluster) = private(name) else {
         return;
     };
@@ -317,12 +323,12 @@ async fn every_manifest_of_the_seeds_is_admitted_under_the_resource_that_is_ship
     cluster
         .kubectl(&["apply", "-f", definition.to_str().unwrap()])
         .unwrap();
-    // Before it has any condition, kubectl cannot wait for one.
-    until("IPUJobs are served", async || {
+    // kubectl cannot wait for a condition before the first one is set.
+    wait_until("IPUJobs are served", async || {
         cluster.kubectl(&["get", "ipujobs"]).is_ok()
     })
     .await;
-    let asked = Asked::of(&cluster, "shipped", |_| {}).await;
+    let fixture = WebhookFixture::with_crd(&cluster, "shipped", |_| {}).await;
     let mut warned = Vec::new();
     let mut files: Vec<_> = std::fs::read_dir(root.join("ipu-k8s/tests/data/seeds"))
         .unwrap()
@@ -334,13 +340,13 @@ async fn every_manifest_of_the_seeds_is_admitted_under_the_resource_that_is_ship
         let text = std::fs::read_to_string(&file).unwrap();
         let text = text.replace("namespace: default", "namespace: shipped");
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
-        let (done, said) = asked.said(&["apply", "--dry-run=server", "-f", "-"], &text);
-        assert!(done, "{name}: {said}");
-        // Kubernetes itself warns of a policy of volumes.
+        let (succeeded, errors) = fixture.run_for_errors(&["apply", "--dry-run=server", "-f", "-"], &text);
+        assert!(succeeded, "{name}: {errors}");
+        // Kubernetes itself warns about a volume policy.
         let ours = |line: &str| {
             line.starts_with("Warning: spec.") && !line.contains("persistentVolumeReclaimPolicy")
         };
-        if said.lines().any(ours) {
+        if errors.lines().any(ours) {
             warned.push(name);
         }
     }
@@ -348,5 +354,5 @@ async fn every_manifest_of_the_seeds_is_admitted_under_the_resource_that_is_ship
         warned,
         ["000-training", "001-interactive", "001-nfs", "001-training"]
     );
-    asked.operator.shutdown().await;
+    fixture.operator.shutdown().await;
 }

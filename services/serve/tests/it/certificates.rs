@@ -1,4 +1,4 @@
-//! Certificates that are exchanged while the server runs.
+//! Certificates that are replaced while the server runs.
 
 use std::convert::Infallible;
 use std::fs;
@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
-/// Answers the names in the certificate of who asks.
+/// Returns the names in the client certificate.
 struct Names;
 
 impl Handler for Names {
@@ -32,10 +32,10 @@ impl Handler for Names {
     }
 }
 
-/// Who issues certificates.
+/// Certificate authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate and its key, as PEM.
+/// Certificate and key, as PEM.
 struct Identity {
     certificate: String,
     key: String,
@@ -93,8 +93,9 @@ async fn start(tls: Tls) -> SocketAddr {
     address
 }
 
-/// What the server answers to a client with this certificate that trusts this authority; none if they do not come together.
-async fn ask(address: SocketAddr, trusted: &Authority, client: &Identity) -> Option<String> {
+/// Sends a request with this client certificate and trusted authority; returns the body, or none without a
+/// connection.
+async fn get(address: SocketAddr, trusted: &Authority, client: &Identity) -> Option<String> {
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(trusted.pem().as_bytes()).unwrap())
@@ -122,34 +123,34 @@ async fn ask(address: SocketAddr, trusted: &Authority, client: &Identity) -> Opt
 }
 
 #[tokio::test]
-async fn certificate_and_issuers_of_clients_are_exchanged_under_a_running_server() {
+async fn a_reload_replaces_the_certificate_and_the_client_issuers_of_a_running_server() {
     let scratch = tempfile::tempdir().unwrap();
     let (old, new) = (Authority::new(), Authority::new());
     write(scratch.path(), &old.issue("localhost"), &old);
     let tls = Tls::of(files(scratch.path())).unwrap();
     let address = start(tls.clone()).await;
     let (old_client, new_client) = (old.issue("old"), new.issue("new"));
-    assert!(ask(address, &old, &old_client).await.unwrap().contains("old"));
-    assert_eq!(ask(address, &old, &new_client).await, None);
-    assert!(!tls.reload().unwrap(), "nothing has changed");
+    assert!(get(address, &old, &old_client).await.unwrap().contains("old"));
+    assert_eq!(get(address, &old, &new_client).await, None);
+    assert!(!tls.reload().unwrap(), "the files are unchanged");
 
     write(scratch.path(), &new.issue("localhost"), &new);
     assert!(tls.reload().unwrap());
-    assert!(ask(address, &new, &new_client).await.unwrap().contains("new"));
+    assert!(get(address, &new, &new_client).await.unwrap().contains("new"));
     assert_eq!(
-        ask(address, &old, &old_client).await,
+        get(address, &old, &old_client).await,
         None,
-        "the old certificate is gone"
+        "the old server certificate is not in use"
     );
     assert_eq!(
-        ask(address, &new, &old_client).await,
+        get(address, &new, &old_client).await,
         None,
-        "its issuer is trusted no more"
+        "the old issuer is not trusted"
     );
 }
 
 #[tokio::test]
-async fn files_that_do_not_fit_together_change_nothing_and_are_named() {
+async fn mismatched_files_are_named_and_not_loaded() {
     let scratch = tempfile::tempdir().unwrap();
     let (old, new) = (Authority::new(), Authority::new());
     write(scratch.path(), &old.issue("localhost"), &old);
@@ -157,17 +158,17 @@ async fn files_that_do_not_fit_together_change_nothing_and_are_named() {
     let address = start(tls.clone()).await;
     let client = old.issue("client");
     let other = new.issue("localhost");
-    // In the middle of an exchange.
+    // Only the first of two files is replaced.
     fs::write(scratch.path().join("tls.crt"), &other.certificate).unwrap();
     let error = tls.reload().unwrap_err();
     assert!(
         matches!(&error, TlsError::Certificate { path, .. } if path.ends_with("tls.crt")),
         "{error}"
     );
-    assert!(ask(address, &old, &client).await.is_some());
+    assert!(get(address, &old, &client).await.is_some());
     fs::write(scratch.path().join("tls.key"), &other.key).unwrap();
     assert!(tls.reload().unwrap());
-    assert!(ask(address, &new, &client).await.is_some());
+    assert!(get(address, &new, &client).await.is_some());
 
     fs::remove_file(scratch.path().join("ca.crt")).unwrap();
     let error = tls.reload().unwrap_err();
@@ -175,40 +176,40 @@ async fn files_that_do_not_fit_together_change_nothing_and_are_named() {
         matches!(&error, TlsError::Read { path, .. } if path.ends_with("ca.crt")),
         "{error}"
     );
-    assert!(ask(address, &new, &client).await.is_some());
+    assert!(get(address, &new, &client).await.is_some());
 }
 
 #[tokio::test]
-async fn a_server_notices_by_itself_that_its_certificate_was_exchanged() {
+async fn a_server_reloads_a_replaced_certificate_without_a_request() {
     let scratch = tempfile::tempdir().unwrap();
     let (old, new) = (Authority::new(), Authority::new());
     write(scratch.path(), &old.issue("localhost"), &old);
     let address = start(Tls::of(files(scratch.path())).unwrap()).await;
     let client = old.issue("client");
-    assert!(ask(address, &old, &client).await.is_some());
+    assert!(get(address, &old, &client).await.is_some());
     write(scratch.path(), &new.issue("localhost"), &old);
-    while ask(address, &new, &client).await.is_none() {
+    while get(address, &new, &client).await.is_none() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
 }
 
 #[tokio::test]
-async fn a_certificate_in_memory_is_replaced_and_one_that_is_none_changes_nothing() {
+async fn a_certificate_in_memory_can_be_replaced_and_an_unusable_one_is_refused() {
     let (old, new) = (Authority::new(), Authority::new());
     let pem = |identity: Identity| TlsPem::new(identity.certificate, identity.key);
     let first = pem(old.issue("localhost"));
     let tls = Tls::of_pem(&first).unwrap();
     let address = start(tls.clone()).await;
     let client = old.issue("client");
-    assert!(ask(address, &old, &client).await.is_some());
-    assert!(!tls.reload().unwrap(), "there is no file to look at");
+    assert!(get(address, &old, &client).await.is_some());
+    assert!(!tls.reload().unwrap(), "there is no file to reload");
 
     let second = pem(new.issue("localhost"));
     tls.replace(&TlsPem::new(&second.certificate, &first.key))
         .unwrap_err();
-    assert!(ask(address, &old, &client).await.is_some());
+    assert!(get(address, &old, &client).await.is_some());
     tls.replace(&second).unwrap();
-    assert!(ask(address, &new, &client).await.is_some());
-    assert_eq!(ask(address, &old, &client).await, None);
+    assert!(get(address, &new, &client).await.is_some());
+    assert_eq!(get(address, &old, &client).await, None);
     assert!(!format!("{second:?}").contains("PRIVATE KEY"));
 }

@@ -1,4 +1,4 @@
-//! The shell over real connections.
+//! The server over real connections.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod answers;

@@ -1,4 +1,4 @@
-//! What is answered between the start and the first repair.
+//! Requests before the first repair, liveness, and limits of unread responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,33 +30,33 @@ fn ledger_over(controller: &FakeController) -> ProxyLedger {
     )
 }
 
-/// A proxy that was started just now.
-fn started(controller: &FakeController) -> (Arc<App>, Arc<Gateway>) {
-    serving(ledger_over(controller))
+/// Creates a proxy before its first repair.
+fn unrepaired_proxy(controller: &FakeController) -> (Arc<App>, Arc<Gateway>) {
+    proxy_over(ledger_over(controller))
 }
 
-fn serving(ledger: ProxyLedger) -> (Arc<App>, Arc<Gateway>) {
+fn proxy_over(ledger: ProxyLedger) -> (Arc<App>, Arc<Gateway>) {
     let connector = crate::connector::Connector::new(Arc::default(), None, None);
     let app = App::new(ledger, connector, Arc::new(Claims));
-    let patience = Timeouts {
+    let timeouts = Timeouts {
         read: Duration::from_secs(30),
         write: Duration::from_secs(300),
     };
-    let guard = AccessPolicy {
+    let policy = AccessPolicy {
         authenticator: Arc::new(NoAuth),
         reading: ReadAccess::Open,
-        concurrency: 8,
-        unsent: 1024,
+        max_requests: 8,
+        max_unsent: 1024,
         local: false,
         split: false,
         loopback: false,
         plain: false,
     };
-    let front = Arc::new(Gateway::new(&app, patience, guard));
-    (app, front)
+    let gateway = Arc::new(Gateway::new(&app, timeouts, policy));
+    (app, gateway)
 }
 
-async fn call(front: &Gateway, method: &str, path: &str, body: Value) -> (u16, Option<String>, Value) {
+async fn call(gateway: &Gateway, method: &str, path: &str, body: Value) -> (u16, Option<String>, Value) {
     let body = if body.is_null() {
         String::new()
     } else {
@@ -66,7 +66,7 @@ async fn call(front: &Gateway, method: &str, path: &str, body: Value) -> (u16, O
         .method(method)
         .uri(path)
         .header("content-type", "application/json");
-    let (head, body) = front
+    let (head, body) = gateway
         .answer(request.body(Full::new(Bytes::from(body))).unwrap())
         .await
         .into_parts();
@@ -87,7 +87,7 @@ fn owner() -> Owner {
     }
 }
 
-fn wanted() -> Value {
+fn request_body() -> Value {
     json!({"size": 4, "owner": {"kind": "IPUJob", "namespace": "default", "name": "training", "uid": "1"}})
 }
 
@@ -96,16 +96,16 @@ fn request() -> ipu_ledger::Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_changed_before_the_first_repair_and_everything_can_be_read() {
+async fn before_the_first_repair_reads_succeed_and_writes_are_refused() {
     let controller = FakeController::new(&Topology::pod16(), 1);
-    let (app, front) = started(&controller);
+    let (app, gateway) = unrepaired_proxy(&controller);
     for (method, path, body) in [
-        ("PUT", "/v1/partitions/p", wanted()),
+        ("PUT", "/v1/partitions/p", request_body()),
         ("DELETE", "/v1/partitions/p", Value::Null),
         ("POST", "/v1/partitions/p/reset", Value::Null),
         ("GET", "/readyz", Value::Null),
     ] {
-        let (status, retry, problem) = call(&front, method, path, body).await;
+        let (status, retry, problem) = call(&gateway, method, path, body).await;
         assert_eq!(
             (status, retry.as_deref()),
             (503, Some("1")),
@@ -114,16 +114,16 @@ async fn nothing_is_changed_before_the_first_repair_and_everything_can_be_read()
         assert_eq!(problem["code"], "Starting");
     }
     for path in ["/livez", "/stats", "/v1/partitions", "/v1/controllers"] {
-        assert_eq!(call(&front, "GET", path, Value::Null).await.0, 200, "{path}");
+        assert_eq!(call(&gateway, "GET", path, Value::Null).await.0, 200, "{path}");
     }
     assert_eq!(controller.calls(), Vec::<String>::new());
-    app.health.repaired();
-    assert_eq!(call(&front, "GET", "/readyz", Value::Null).await.0, 200);
-    let (status, _, made) = call(&front, "PUT", "/v1/partitions/p?wait=5s", wanted()).await;
+    app.health.mark_repaired();
+    assert_eq!(call(&gateway, "GET", "/readyz", Value::Null).await.0, 200);
+    let (status, _, made) = call(&gateway, "PUT", "/v1/partitions/p?wait=5s", request_body()).await;
     assert_eq!(status, 200, "{made}");
 }
 
-/// Knows that the job lives, as an API server does.
+/// Judges every owner live and claims its partition, like an API server.
 struct Claims;
 
 #[async_trait]
@@ -138,37 +138,37 @@ impl Liveness for Claims {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_who_asks_right_after_an_empty_ledger_was_restored_keeps_his_partition_as_it_is() {
+async fn a_request_right_after_the_loss_of_the_ledger_keeps_the_partition_of_its_owner() {
     let controller = FakeController::new(&Topology::pod16(), 1);
     let before = ledger_over(&controller);
     let id = before.ensure_active(request(), &mut |_| {}).await.unwrap().id;
     controller.use_it(&id);
     drop(before);
-    let (app, front) = started(&controller);
-    let asking = tokio::spawn({
-        let front = Arc::clone(&front);
+    let (app, gateway) = unrepaired_proxy(&controller);
+    let pending = tokio::spawn({
+        let gateway = Arc::clone(&gateway);
         let path = format!("/v1/partitions/{id}?wait=5s");
-        async move { call(&front, "PUT", &path, wanted()).await }
+        async move { call(&gateway, "PUT", &path, request_body()).await }
     });
-    // He is there before the repair.
+    // The request arrives before the repair.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let repairing = tokio::spawn(crate::background::run_repair(
+    let repair_worker = tokio::spawn(crate::background::run_repair(
         Arc::clone(&app),
         Duration::from_secs(30),
     ));
-    let (status, _, kept) = asking.await.unwrap();
+    let (status, _, kept) = pending.await.unwrap();
     assert_eq!((status, &kept["state"]), (200, &json!("active")), "{kept}");
     assert_eq!(controller.calls().len(), 1, "{:?}", controller.calls());
     assert_eq!(controller.disturbed(), Vec::<String>::new());
     app.stop.send_replace(true);
-    repairing.await.unwrap();
+    repair_worker.await.unwrap();
 }
 
-/// A store that hangs.
-struct Hanging;
+/// Store whose calls never return.
+struct HangingStore;
 
 #[async_trait]
-impl LedgerStore for Hanging {
+impl LedgerStore for HangingStore {
     async fn load(&self, _: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
         std::future::pending().await
     }
@@ -179,69 +179,69 @@ impl LedgerStore for Hanging {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_whose_workers_do_not_go_on_is_not_called_alive() {
+async fn a_proxy_with_stuck_workers_fails_its_liveness_probe() {
     let any: AnyController = Arc::new(FakeController::new(&Topology::pod16(), 1));
     let pool = ControllerPool::single(ControllerName::new("pod:8090").unwrap(), Arc::new(any));
-    let ledger = Ledger::new(pool, AnyStore::new(Hanging), LedgerOptions::default());
-    let (app, front) = serving(ledger);
+    let ledger = Ledger::new(pool, AnyStore::new(HangingStore), LedgerOptions::default());
+    let (app, gateway) = proxy_over(ledger);
     let interval = Duration::from_secs(30);
-    let repairing = tokio::spawn(crate::background::run_repair(Arc::clone(&app), interval));
-    let going_on = tokio::spawn(crate::background::run_queue(Arc::clone(&app)));
+    let repair_worker = tokio::spawn(crate::background::run_repair(Arc::clone(&app), interval));
+    let queue_worker = tokio::spawn(crate::background::run_queue(Arc::clone(&app)));
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(call(&front, "GET", "/livez", Value::Null).await.0, 200);
+    assert_eq!(call(&gateway, "GET", "/livez", Value::Null).await.0, 200);
     tokio::time::sleep(Duration::from_secs(600)).await;
     for path in ["/livez", "/health"] {
-        let (status, _, problem) = call(&front, "GET", path, Value::Null).await;
+        let (status, _, problem) = call(&gateway, "GET", path, Value::Null).await;
         assert_eq!((status, &problem["code"]), (503, &json!("Stuck")), "{problem}");
     }
-    repairing.abort();
-    going_on.abort();
+    repair_worker.abort();
+    queue_worker.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_clients_do_not_read_are_bounded_in_bytes() {
+async fn unread_responses_are_limited_in_bytes() {
     let controller = FakeController::new(&Topology::pod16(), 1);
-    let (app, front) = started(&controller);
-    app.health.repaired();
-    let made = call(&front, "PUT", "/v1/partitions/p?wait=5s", wanted()).await;
+    let (app, gateway) = unrepaired_proxy(&controller);
+    app.health.mark_repaired();
+    let made = call(&gateway, "PUT", "/v1/partitions/p?wait=5s", request_body()).await;
     assert_eq!(made.0, 200, "{made:?}");
     let list = async || {
         let request = Request::get("/v1/partitions").body(Full::new(Bytes::new()));
-        front.answer(request.unwrap()).await
+        gateway.answer(request.unwrap()).await
     };
     let mut unread = Vec::new();
     let refused = loop {
-        let answer = list().await;
-        if answer.status() != 200 {
-            break answer;
+        let response = list().await;
+        if response.status() != 200 {
+            break response;
         }
-        unread.push(answer);
+        unread.push(response);
     };
     let bytes: u64 = unread
         .iter()
-        .map(|answer| hyper::body::Body::size_hint(answer.body()).lower())
+        .map(|response| hyper::body::Body::size_hint(response.body()).lower())
         .sum();
     assert!(!unread.is_empty() && bytes <= 1024, "{bytes}");
     assert_eq!(refused.status(), 503);
-    // A write is answered all the same.
-    let (status, _, again) = call(&front, "PUT", "/v1/partitions/p", wanted()).await;
+    // A write still gets its response.
+    let (status, _, again) = call(&gateway, "PUT", "/v1/partitions/p", request_body()).await;
     assert_eq!(status, 200, "{again}");
     unread.pop();
     assert_eq!(list().await.status(), 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_stream_that_its_client_does_not_read_ends_beyond_the_bound() {
+async fn an_unread_event_stream_ends_at_the_limit_of_unread_bytes() {
     let controller = FakeController::new(&Topology::pod16(), 1);
-    let (app, front) = started(&controller);
-    app.health.repaired();
+    let (app, gateway) = unrepaired_proxy(&controller);
+    app.health.mark_repaired();
     let open = async || {
         let request = Request::get("/v1/events").body(Full::new(Bytes::new()));
-        let answer = front.answer(request.unwrap()).await;
-        assert_eq!(answer.status(), 200);
-        answer.into_body()
+        let response = gateway.answer(request.unwrap()).await;
+        assert_eq!(response.status(), 200);
+        response.into_body()
     };
-    // The frames are not dropped, as in the buffer of a connection.
+    // The frames are kept, as in the buffer of a connection.
     let (mut streams, mut unread) = (Vec::new(), Vec::new());
     let error = loop {
         let mut stream = open().await;
@@ -251,27 +251,27 @@ async fn an_event_stream_that_its_client_does_not_read_ends_beyond_the_bound() {
         }
         streams.push(stream);
     };
-    assert!(error.to_string().contains("too many answers wait"), "{error}");
+    assert!(error.to_string().contains("too many responses wait"), "{error}");
     unread.clear();
     assert!(open().await.frame().await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn few_requests_at_a_time_hold_a_copy_of_the_ledger() {
+async fn concurrent_copies_of_the_ledger_are_limited() {
     let controller = FakeController::new(&Topology::pod16(), 1);
-    let (app, front) = started(&controller);
-    let mut turns = Vec::new();
-    for _ in 0..crate::app::LEDGER_READS {
-        turns.push(app.turn_to_read().await);
+    let (app, gateway) = unrepaired_proxy(&controller);
+    let mut permits = Vec::new();
+    for _ in 0..crate::app::MAX_LEDGER_READS {
+        permits.push(app.acquire_ledger_read().await);
     }
     for path in ["/v1/partitions", "/v1/waiting", "/metrics"] {
         let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
-        let answer = front.answer(request);
-        tokio::pin!(answer);
-        let waits = tokio::time::timeout(Duration::from_secs(1), answer.as_mut()).await;
-        assert!(waits.is_err(), "{path}");
-        turns.pop();
-        assert_eq!(answer.await.status(), 200, "{path}");
-        turns.push(app.turn_to_read().await);
+        let response = gateway.answer(request);
+        tokio::pin!(response);
+        let timed_out = tokio::time::timeout(Duration::from_secs(1), response.as_mut()).await;
+        assert!(timed_out.is_err(), "{path}");
+        permits.pop();
+        assert_eq!(response.await.status(), 200, "{path}");
+        permits.push(app.acquire_ledger_read().await);
     }
 }

@@ -1,4 +1,4 @@
-//! Who may do what, and what follows files.
+//! Authorization, and reloaded files.
 
 use async_trait::async_trait;
 use http::StatusCode;
@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 use vipu_proxy::{AuthError, Authenticator, Credentials, Identity};
 
 use crate::binary::{http, start};
-use crate::support::{Bench, wanted};
+use crate::support::{Harness, request_body};
 
-/// `everywhere` may act everywhere, `here` in namespace `default`, `elsewhere` in another.
-struct Known;
+/// Tokens: `everywhere` for all namespaces, `here` for namespace `default`, `elsewhere` for another one.
+struct TestTokens;
 
 #[async_trait]
-impl Authenticator for Known {
+impl Authenticator for TestTokens {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
         match credentials.bearer {
             Some("everywhere") => Ok(Identity::new("everywhere")),
             Some("here") => Ok(Identity::new("here").within(["default".to_owned()])),
             Some("elsewhere") => Ok(Identity::new("elsewhere").within(["other".to_owned()])),
             Some(_) => Err(AuthError::Unknown {
-                detail: "the token is not known".to_owned(),
+                detail: "unknown token".to_owned(),
             }),
             None => Err(AuthError::Missing),
         }
@@ -27,12 +27,12 @@ impl Authenticator for Known {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_need_a_proof_within_its_scope_and_reading_does_not() {
-    let bench = Bench::guarded_by(Known);
-    let put = async |who: &str| {
-        let body = wanted("mnist", 4).to_string();
-        let (status, document) = bench
-            .call_as(who, "PUT", "/v1/partitions/training?wait=5s", &body)
+async fn writes_need_credentials_in_scope_and_reads_need_none() {
+    let harness = Harness::with_authenticator(TestTokens);
+    let put = async |token: &str| {
+        let body = request_body("mnist", 4).to_string();
+        let (status, document) = harness
+            .call_as(token, "PUT", "/v1/partitions/training?wait=5s", &body)
             .await;
         (status.as_u16(), document["code"].clone())
     };
@@ -41,19 +41,19 @@ async fn changes_need_a_proof_within_its_scope_and_reading_does_not() {
     assert_eq!(put("elsewhere").await, (403, json!("OutOfScope")));
     assert_eq!(put("here").await, (200, Value::Null));
     let path = "/v1/partitions/training";
-    let (status, _) = bench.call_as("elsewhere", "DELETE", path, "").await;
+    let (status, _) = harness.call_as("elsewhere", "DELETE", path, "").await;
     assert_eq!(status, StatusCode::FORBIDDEN);
-    let (status, _) = bench
+    let (status, _) = harness
         .call_as("elsewhere", "POST", &format!("{path}/reset"), "")
         .await;
     assert_eq!(status, StatusCode::FORBIDDEN);
-    assert_eq!(bench.get(path).await["state"], "active");
-    let (status, _) = bench.call_as("everywhere", "DELETE", path, "").await;
+    assert_eq!(harness.get(path).await["state"], "active");
+    let (status, _) = harness.call_as("everywhere", "DELETE", path, "").await;
     assert_eq!(status, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn tokens_and_quotas_follow_their_files() {
+async fn changed_token_and_quota_files_are_applied() {
     let scratch = tempfile::tempdir().unwrap();
     let (tokens, config) = (scratch.path().join("tokens"), scratch.path().join("proxy.yaml"));
     std::fs::write(&tokens, "0123456789abcdef scheduler\n").unwrap();
@@ -66,9 +66,12 @@ async fn tokens_and_quotas_follow_their_files() {
     let http = http();
     let put = async |token: &str, name: &str| {
         let url = format!("{}/v1/partitions/{name}", running.url);
-        let request = http.put(url).bearer_auth(token).json(&wanted(name, 4));
-        let answer = request.send().await.unwrap();
-        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+        let request = http.put(url).bearer_auth(token).json(&request_body(name, 4));
+        let response = request.send().await.unwrap();
+        (
+            response.status().as_u16(),
+            response.json::<Value>().await.unwrap(),
+        )
     };
     assert_eq!(put("fedcba9876543210", "one").await.0, 401);
     assert_eq!(put("0123456789abcdef", "one").await.1["account"], Value::Null);
@@ -76,13 +79,13 @@ async fn tokens_and_quotas_follow_their_files() {
     let quota = "quotas:\n  - {namespace: default, max-ipus: 4}\n";
     std::fs::write(&tokens, "fedcba9876543210 scheduler\n").unwrap();
     std::fs::write(&config, settings + quota).unwrap();
-    let mut answer = put("fedcba9876543210", "two").await;
-    while answer.0 == 401 {
+    let mut response = put("fedcba9876543210", "two").await;
+    while response.0 == 401 {
         tokio::task::yield_now().await;
-        answer = put("fedcba9876543210", "two").await;
+        response = put("fedcba9876543210", "two").await;
     }
     assert_eq!(put("0123456789abcdef", "two").await.0, 401);
-    // Whoever came before the quota has his partition already.
+    // A request before the new quota already has its partition.
     let mut number = 0;
     loop {
         number += 1;

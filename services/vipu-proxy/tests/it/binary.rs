@@ -1,4 +1,4 @@
-//! The binary, as people start it.
+//! The `vipu-proxy` command.
 
 use std::process::Stdio;
 
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::support::wanted;
+use crate::support::request_body;
 
-/// A running proxy; it is killed when this is dropped.
-pub(crate) struct Running {
+/// RunningProxy proxy, which is killed on drop.
+pub(crate) struct RunningProxy {
     child: Child,
     pub(crate) url: String,
 }
@@ -20,26 +20,26 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-pub(crate) async fn start(arguments: &[&str]) -> Running {
+pub(crate) async fn start(arguments: &[&str]) -> RunningProxy {
     let mut child = command(arguments).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).await.unwrap();
     let address = line.trim().rsplit(' ').next().unwrap();
-    Running {
+    RunningProxy {
         child,
         url: format!("http://{address}"),
     }
 }
 
 pub(crate) fn http() -> reqwest::Client {
-    // Fails for every test but the first, which has installed the same one.
+    // Fails if another test has already installed the same provider.
     rustls::crypto::ring::default_provider().install_default().ok();
     reqwest::Client::new()
 }
 
 #[tokio::test]
-async fn the_first_command_of_the_guide_gives_the_guide_s_answers() {
+async fn the_first_command_of_the_guide_returns_the_documented_output() {
     let scratch = tempfile::tempdir().unwrap();
     let store = format!("file:{}", scratch.path().join("ledger.db").display());
     let arguments = [
@@ -57,17 +57,17 @@ async fn the_first_command_of_the_guide_gives_the_guide_s_answers() {
     let mut running = start(&arguments).await;
     let http = http();
     let put = http.put(format!("{}/v1/partitions/training?wait=30s", running.url));
-    let made: Value = put
-        .json(&wanted("mnist", 4))
+    let created: Value = put
+        .json(&request_body("mnist", 4))
         .send()
         .await
         .unwrap()
         .json()
         .await
         .unwrap();
-    assert_eq!(made["state"], "active", "{made}");
-    assert_eq!(made["env"]["IPUOF_VIPU_API_HOST"], "127.0.0.1");
-    assert_eq!(made["env"]["IPUOF_VIPU_API_PARTITION_ID"], "training");
+    assert_eq!(created["state"], "active", "{created}");
+    assert_eq!(created["env"]["IPUOF_VIPU_API_HOST"], "127.0.0.1");
+    assert_eq!(created["env"]["IPUOF_VIPU_API_PARTITION_ID"], "training");
     let stats = http.get(format!("{}/stats", running.url));
     let stats: Value = stats.send().await.unwrap().json().await.unwrap();
     assert_eq!(
@@ -87,10 +87,10 @@ async fn the_first_command_of_the_guide_gives_the_guide_s_answers() {
 }
 
 #[tokio::test]
-async fn settings_that_do_not_fit_together_are_refused_by_name() {
+async fn inconsistent_settings_are_refused_by_name() {
     let scratch = tempfile::tempdir().unwrap();
     let accounts = scratch.path().join("accounts.yaml");
-    // Which namespaces may charge it is not said.
+    // The account has no namespaces.
     std::fs::write(&accounts, "quotas: [{account: course-7, max-ipus: 8}]\n").unwrap();
     for (arguments, named) in [
         (&["--sim", "pod65"][..], "sim"),
@@ -117,9 +117,9 @@ async fn settings_that_do_not_fit_together_are_refused_by_name() {
         ),
     ] {
         let output = command(arguments).output().await.unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(&format!("{named} = ")), "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(&format!("{named} = ")), "{stderr}");
     }
 }
 
@@ -140,8 +140,8 @@ async fn a_controller_that_is_listed_under_two_names_counts_once() {
     ])
     .await;
     let get = async |path: &str| {
-        let answer = http().get(format!("{}{path}", running.url)).send().await.unwrap();
-        answer.json::<Value>().await.unwrap()
+        let response = http().get(format!("{}{path}", running.url)).send().await.unwrap();
+        response.json::<Value>().await.unwrap()
     };
     while get("/readyz").await["status"] != "ok" {
         tokio::task::yield_now().await;
@@ -160,7 +160,7 @@ async fn a_controller_that_is_listed_under_two_names_counts_once() {
         "{shown}"
     );
     let expected = format!(
-        "controller localhost:{port} is 127.0.0.1:{port} under a second name: take one of them off the list of controllers"
+        "controller localhost:{port} is 127.0.0.1:{port} under a second name: remove one of them from the list of controllers"
     );
     assert_eq!(second["error"], expected);
     let metrics = http()
@@ -174,13 +174,17 @@ async fn a_controller_that_is_listed_under_two_names_counts_once() {
     );
     assert!(metrics.contains(&series), "{metrics}");
     let put = http().put(format!("{}/v1/partitions/all?wait=30s", running.url));
-    let made: Value = put
-        .json(&wanted("all", 16))
+    let created: Value = put
+        .json(&request_body("all", 16))
         .send()
         .await
         .unwrap()
         .json()
         .await
         .unwrap();
-    assert_eq!(made["controller"]["name"], format!("127.0.0.1:{port}"), "{made}");
+    assert_eq!(
+        created["controller"]["name"],
+        format!("127.0.0.1:{port}"),
+        "{created}"
+    );
 }

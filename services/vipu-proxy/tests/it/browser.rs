@@ -1,13 +1,14 @@
-//! Requests that a web page or a local user can send to a proxy that authenticates no client, over real connections.
+//! Requests that a web page or a local user can send to a proxy that authenticates no client, over real
+//! connections.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::binary::http;
 use crate::server::proxy;
-use crate::support::wanted;
+use crate::support::request_body;
 
-/// Sends a request with these headers; returns status and document.
+/// Sends a request with these headers; returns the status and the document.
 async fn send(url: &str, method: Method, headers: &[(&str, &str)], body: Option<Value>) -> (u16, Value) {
     let mut request = http().request(method, url);
     for (name, value) in headers {
@@ -16,8 +17,8 @@ async fn send(url: &str, method: Method, headers: &[(&str, &str)], body: Option<
     if let Some(body) = body {
         request = request.body(body.to_string());
     }
-    let answer = request.send().await.unwrap();
-    (answer.status().as_u16(), answer.json().await.unwrap())
+    let response = request.send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
 }
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -31,7 +32,7 @@ async fn a_heartbeat_never_creates_a_lease() {
         send(&format!("{url}/heartbeat"), Method::POST, &[JSON], body).await
     };
     let put = async |lease: Option<u32>| {
-        let mut body = wanted("mnist", 4);
+        let mut body = request_body("mnist", 4);
         if let Some(seconds) = lease {
             body["leaseSeconds"] = json!(seconds);
         }
@@ -51,7 +52,7 @@ async fn a_heartbeat_never_creates_a_lease() {
     proxy.shutdown().await;
 }
 
-/// The code of the refusal of every kind of operation with these headers.
+/// Sends every kind of operation with these headers; returns statuses and codes.
 async fn codes(url: &str, headers: &[(&str, &str)]) -> Vec<(u16, Value)> {
     let cordon = json!({"id": "x", "controller": "pod:8090", "machine": "a1", "reason": "because"});
     let headers: Vec<_> = std::iter::once(JSON).chain(headers.iter().copied()).collect();
@@ -63,8 +64,8 @@ async fn codes(url: &str, headers: &[(&str, &str)]) -> Vec<(u16, Value)> {
         (Method::POST, "/v1/partitions/p/reset", None),
         (Method::DELETE, "/v1/partitions/p", None),
     ] {
-        let (status, answer) = send(&format!("{url}{path}"), method, &headers, body).await;
-        codes.push((status, answer["code"].clone()));
+        let (status, document) = send(&format!("{url}{path}"), method, &headers, body).await;
+        codes.push((status, document["code"].clone()));
     }
     codes
 }
@@ -90,16 +91,16 @@ async fn a_page_of_another_site_neither_reads_nor_writes() {
 }
 
 #[tokio::test]
-async fn a_name_that_others_resolve_does_not_reach_a_proxy_on_loopback() {
+async fn a_foreign_host_name_does_not_reach_a_proxy_on_loopback() {
     let proxy = proxy(|_| {}).await;
     let (address, port) = (proxy.addr(), proxy.addr().port());
     http();
     let client = reqwest::Client::builder();
     let client = client.resolve("rebound.example", address).build().unwrap();
     let url = format!("http://rebound.example:{port}/v1/partitions");
-    let answer = client.get(url).send().await.unwrap();
-    assert_eq!(answer.status(), 421);
-    assert_eq!(answer.json::<Value>().await.unwrap()["code"], "ForeignHost");
+    let response = client.get(url).send().await.unwrap();
+    assert_eq!(response.status(), 421);
+    assert_eq!(response.json::<Value>().await.unwrap()["code"], "ForeignHost");
     for host in ["localhost", "LOCALHOST:80", "127.0.0.1", "[::1]:8080"] {
         let url = format!("http://{address}/v1/partitions");
         assert_eq!(
@@ -118,7 +119,9 @@ async fn a_write_that_a_form_can_send_is_refused() {
     let path = |path: &str| format!("{url}{path}");
     let put = path("/v1/partitions/p?wait=30s");
     assert_eq!(
-        send(&put, Method::PUT, &[JSON], Some(wanted("mnist", 4))).await.0,
+        send(&put, Method::PUT, &[JSON], Some(request_body("mnist", 4)))
+            .await
+            .0,
         200
     );
     let cordon = json!({"id": "x", "controller": "pod:8090", "machine": "a1", "reason": "because"});
@@ -142,7 +145,7 @@ async fn a_write_that_a_form_can_send_is_refused() {
     }
     let (_, cordons) = send(&path("/v1/exclusions"), Method::GET, &[], None).await;
     assert_eq!(cordons, json!({"exclusions": []}));
-    // Without a body, only a request that names no origin is none of a page.
+    // Without a body, only a request without Origin is accepted.
     let own = [("origin", url.as_str())];
     for (method, route) in [
         (Method::POST, "/v1/partitions/p/reset"),

@@ -1,4 +1,4 @@
-//! The typed client against a proxy that serves: what one says, the other understands.
+//! The typed client against a running proxy.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,17 +13,17 @@ use ipu_proxy_client::{
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use vipu_proxy::{Proxy, Settings};
 
-/// Longer than anything here takes.
+/// Timeout of every operation.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A proxy over a simulated controller of 32 IPUs, with further settings.
+/// Starts a proxy over a simulated controller of 32 IPUs, with further settings.
 async fn proxy(more: Settings) -> Proxy {
-    let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut settings = Settings::default();
     settings.sim = Some("1x8".into());
     settings.sim_delay_ms = Some(0);
-    settings.sim_listen = Some(anywhere);
-    settings.listen = Some(anywhere);
+    settings.sim_listen = Some(any_port);
+    settings.listen = Some(any_port);
     Proxy::start(more.or(settings).check().unwrap()).await.unwrap()
 }
 
@@ -35,7 +35,7 @@ fn id(text: &str) -> PartitionId {
     PartitionId::new(text).unwrap()
 }
 
-fn wanted(name: &str, size: u32) -> PutPartition {
+fn put_request(name: &str, size: u32) -> PutPartition {
     PutPartition::new(
         OwnerDocument::new("Job", "default", name, format!("uid-{name}")),
         size,
@@ -43,12 +43,12 @@ fn wanted(name: &str, size: u32) -> PutPartition {
 }
 
 #[tokio::test]
-async fn a_partition_lives_its_life_through_the_typed_client() {
+async fn the_typed_client_creates_resets_and_deletes_partitions() {
     let proxy = proxy(Settings::default()).await;
     let client = client(&proxy, ClientOptions::default());
-    let mut body = wanted("big", 32);
+    let mut body = put_request("big", 32);
     body.lease_seconds = Some(600);
-    // Off to another thread, as a scheduler would.
+    // On another task, like a scheduler.
     let made = {
         let (client, body) = (client.clone(), body.clone());
         tokio::spawn(async move {
@@ -70,41 +70,41 @@ async fn a_partition_lives_its_life_through_the_typed_client() {
     assert!(Some(lease.lease_until) > made.lease_until);
 
     let refused = client
-        .put(&id("small"), &wanted("small", 4), OnNoCapacity::Refuse)
+        .put(&id("small"), &put_request("small", 4), OnNoCapacity::Refuse)
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Some("DoesNotFit"), "{refused}");
     assert_eq!(refused.reason().unwrap().code, "NotEnoughFree");
     let other = client
-        .put(&id("big"), &wanted("other", 32), OnNoCapacity::Refuse)
+        .put(&id("big"), &put_request("other", 32), OnNoCapacity::Refuse)
         .await
         .unwrap_err();
     assert_eq!(other.problem().unwrap().owner.as_ref().unwrap().name, "big");
-    let question = {
-        let mut question = DryRunRequest::new(vec![4]);
-        question.if_these_ended = vec!["big".to_owned()];
-        question
+    let dry_run = {
+        let mut dry_run = DryRunRequest::new(vec![4]);
+        dry_run.if_these_ended = vec!["big".to_owned()];
+        dry_run
     };
-    assert!(client.plan(&question).await.unwrap().planned[0].fits);
+    assert!(client.plan(&dry_run).await.unwrap().planned[0].fits);
     let planned = client.plan(&DryRunRequest::new(vec![4])).await.unwrap().planned;
     assert_eq!(planned[0].reasons[0].reason.code, "NotEnoughFree");
 
-    let waits = client
+    let queued = client
         .put(
             &id("small"),
-            &wanted("small", 4),
+            &put_request("small", 4),
             OnNoCapacity::Join(Duration::ZERO),
         )
         .await
         .unwrap();
     assert_eq!(
-        (waits.state, waits.waiting.unwrap().position),
+        (queued.state, queued.waiting.unwrap().position),
         (HoldState::Waiting, 1)
     );
     assert_eq!(client.waiting().await.unwrap()[0].id, id("small"));
-    let give = DeletePartition::default();
+    let deletion = DeletePartition::default();
     client
-        .wait_released(&id("big"), &give, TIMEOUT, &mut |_| ())
+        .wait_released(&id("big"), &deletion, TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     let made = client
@@ -133,35 +133,38 @@ async fn a_partition_lives_its_life_through_the_typed_client() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_when_the_last_holder_is_gone_and_not_before() {
+async fn a_drain_ends_exactly_when_the_last_holder_has_released_its_partition() {
     let proxy = proxy(Settings::default()).await;
     let client = client(&proxy, ClientOptions::default());
-    let at = client.controllers().await.unwrap().controllers[0]
+    let controller = client.controllers().await.unwrap().controllers[0]
         .controller
         .name
         .to_string();
     client
-        .ensure_active(&id("job"), &wanted("job", 4), TIMEOUT, &mut |_| ())
+        .ensure_active(&id("job"), &put_request("job", 4), TIMEOUT, &mut |_| ())
         .await
         .unwrap();
-    let all = CordonRequest::new("everything", at, "new firmware");
+    let cordon = CordonRequest::new("everything", controller, "new firmware");
     let mut holders = Vec::new();
-    let mut tell = |held: &[ipu_proxy_client::BlockerDocument]| holders = held.to_vec();
-    let late = client.drain(&all, Duration::ZERO, &mut tell).await.unwrap_err();
-    assert!(matches!(late, ClientError::Late { .. }), "{late}");
+    let mut record = |held: &[ipu_proxy_client::BlockerDocument]| holders = held.to_vec();
+    let timeout = client
+        .drain(&cordon, Duration::ZERO, &mut record)
+        .await
+        .unwrap_err();
+    assert!(matches!(timeout, ClientError::Late { .. }), "{timeout}");
     assert_eq!(holders[0].id, id("job"));
     let refused = client
-        .put(&id("new"), &wanted("new", 4), OnNoCapacity::Refuse)
+        .put(&id("new"), &put_request("new", 4), OnNoCapacity::Refuse)
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Some("DoesNotFit"));
-    let give = DeletePartition::default();
-    let (name, mut silent) = (id("job"), |_: &[ipu_proxy_client::BlockerDocument]| ());
-    let (drained, gone) = tokio::join!(
-        client.drain(&all, TIMEOUT, &mut silent),
-        client.delete(&name, &give)
+    let deletion = DeletePartition::default();
+    let (name, mut ignore) = (id("job"), |_: &[ipu_proxy_client::BlockerDocument]| ());
+    let (drained, deleted) = tokio::join!(
+        client.drain(&cordon, TIMEOUT, &mut ignore),
+        client.delete(&name, &deletion)
     );
-    gone.unwrap();
+    deleted.unwrap();
     drained.unwrap();
     let name = CordonId::new("everything").unwrap();
     assert!(client.uncordon(&name).await.unwrap().lifted.is_some());
@@ -171,14 +174,14 @@ async fn a_drain_ends_when_the_last_holder_is_gone_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_new_stream_of_events_goes_on_after_the_last_event_of_the_old_one() {
+async fn a_new_event_stream_resumes_after_the_last_event_of_the_old_one() {
     let proxy = proxy(Settings::default()).await;
     let client = client(&proxy, ClientOptions::default());
     let mut events = client.events(None);
     let first = events.next().await.unwrap();
     assert!(matches!(first.told, EventKind::Snapshot(all) if all.partitions.is_empty()));
     client
-        .ensure_active(&id("job"), &wanted("job", 4), TIMEOUT, &mut |_| ())
+        .ensure_active(&id("job"), &put_request("job", 4), TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     let state = |event: &Event| match &event.told {
@@ -191,9 +194,9 @@ async fn a_new_stream_of_events_goes_on_after_the_last_event_of_the_old_one() {
         event = events.next().await.unwrap();
     }
     drop(events);
-    let give = DeletePartition::default();
+    let deletion = DeletePartition::default();
     client
-        .wait_released(&id("job"), &give, TIMEOUT, &mut |_| ())
+        .wait_released(&id("job"), &deletion, TIMEOUT, &mut |_| ())
         .await
         .unwrap();
     let mut events = client.events(event.id);
@@ -203,7 +206,7 @@ async fn a_new_stream_of_events_goes_on_after_the_last_event_of_the_old_one() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_known_is_refused_until_the_file_has_another() {
+async fn an_unknown_token_is_refused_until_the_client_sends_another() {
     let scratch = tempfile::tempdir().unwrap();
     let (tokens, own) = (scratch.path().join("tokens"), scratch.path().join("own"));
     std::fs::write(&tokens, "0123456789abcdef scheduler\n").unwrap();
@@ -221,7 +224,7 @@ async fn a_token_that_is_not_known_is_refused_until_the_file_has_another() {
     proxy.shutdown().await;
 }
 
-/// An authority, and what it signed.
+/// Certificate authority with its files.
 struct Authority {
     folder: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -241,7 +244,7 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// A certificate for `host` and its key, in files.
+    /// Issues a certificate for `host`; returns the files of certificate and key.
     fn sign(&self, host: &str) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([host.to_owned()]).unwrap();
@@ -257,7 +260,7 @@ impl Authority {
 }
 
 #[tokio::test]
-async fn certificates_prove_both_sides_and_a_stranger_is_not_trusted() {
+async fn certificates_authenticate_both_sides_and_untrusted_issuers_are_refused() {
     let authority = Authority::new();
     let mut settings = Settings::default();
     let (certificate, key) = authority.sign("127.0.0.1");
@@ -272,26 +275,29 @@ async fn certificates_prove_both_sides_and_a_stranger_is_not_trusted() {
         options.tls = Some(files);
         ProxyClient::new(&url, options).unwrap()
     };
-    let known = with(authority.file("ca"), Some(authority.sign("scheduler")));
-    known.repair().await.unwrap();
-    let nobody = with(authority.file("ca"), None);
-    nobody.stats().await.unwrap();
-    assert_eq!(nobody.repair().await.unwrap_err().code(), Some("Unauthenticated"));
-    let stranger = Authority::new();
-    let error = with(stranger.file("ca"), None).stats().await.unwrap_err();
+    let identified = with(authority.file("ca"), Some(authority.sign("scheduler")));
+    identified.repair().await.unwrap();
+    let anonymous = with(authority.file("ca"), None);
+    anonymous.stats().await.unwrap();
+    assert_eq!(
+        anonymous.repair().await.unwrap_err().code(),
+        Some("Unauthenticated")
+    );
+    let untrusted = Authority::new();
+    let error = with(untrusted.file("ca"), None).stats().await.unwrap_err();
     assert!(matches!(error, ClientError::TlsRejected { .. }), "{error}");
-    let error = with(authority.file("ca"), Some(stranger.sign("scheduler")))
+    let error = with(authority.file("ca"), Some(untrusted.sign("scheduler")))
         .stats()
         .await
         .unwrap_err();
     assert!(matches!(error, ClientError::TlsRejected { .. }), "{error}");
-    let missing = ClientOptions::default();
-    assert!(ProxyClient::new(&url, missing).is_err());
+    let without_ca = ClientOptions::default();
+    assert!(ProxyClient::new(&url, without_ca).is_err());
     proxy.shutdown().await;
 }
 
 #[tokio::test]
-async fn the_client_follows_the_pages_of_usage() {
+async fn the_client_reads_all_pages_of_usage() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("ledger.db");
     let record = |number: u64| {

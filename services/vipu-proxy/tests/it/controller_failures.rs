@@ -1,5 +1,5 @@
-//! What clients are promised while a V-IPU controller fails, one test for each way to fail. The promises are in
-//! `docs/proxy.md`, "When things go wrong".
+//! Guarantees for clients while a V-IPU controller fails, one test for each failure mode. `docs/proxy.md`
+//! documents them.
 
 use std::time::Duration;
 
@@ -8,186 +8,192 @@ use ipu_testkit::{CallKind, Fault};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::support::{Bench, wanted};
+use crate::support::{Harness, request_body};
 
-/// Longer than any call to a controller may take.
+/// Exceeds the timeout of every controller call.
 const A_MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn while_a_controller_is_down_requests_wait_and_releases_are_recorded_and_both_go_on_when_it_is_back() {
-    let bench = Bench::new();
-    bench.put("held", "held", 4).await;
-    bench.controller.go_down();
-    // Nobody is let go by what the controller listed before.
+async fn requests_wait_and_releases_are_recorded_during_a_controller_outage_and_both_continue_after_it() {
+    let harness = Harness::new();
+    harness.put("held", "held", 4).await;
+    harness.controller.go_down();
+    // The next call does not use an earlier listing of the controller.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let (status, waits) = bench.put("new", "new", 4).await;
+    let (status, queued) = harness.put("new", "new", 4).await;
     assert_eq!(
-        (status, &waits["state"]),
+        (status, &queued["state"]),
         (StatusCode::ACCEPTED, &json!("waiting")),
-        "{waits}"
+        "{queued}"
     );
-    assert_eq!(waits["waiting"]["reason"]["code"], "ControllerUnavailable");
-    let (status, gone) = bench.call("DELETE", "/v1/partitions/held", "").await;
+    assert_eq!(queued["waiting"]["reason"]["code"], "ControllerUnavailable");
+    let (status, deleted) = harness.call("DELETE", "/v1/partitions/held", "").await;
     assert_eq!(
-        (status, &gone["state"]),
+        (status, &deleted["state"]),
         (StatusCode::ACCEPTED, &json!("releasing")),
-        "{gone}"
+        "{deleted}"
     );
-    let query = bench.call("POST", "/query", r#"{"size": 2}"#).await.1;
+    let query = harness.call("POST", "/query", r#"{"size": 2}"#).await.1;
     assert_eq!(query["available"], false, "{query}");
 
-    bench.controller.come_up();
+    harness.controller.come_up();
     tokio::time::sleep(A_MINUTE).await;
-    let (status, made) = bench.put("new", "new", 4).await;
+    let (status, created) = harness.put("new", "new", 4).await;
     assert_eq!(
-        (status, &made["state"]),
+        (status, &created["state"]),
         (StatusCode::OK, &json!("active")),
-        "{made}"
+        "{created}"
     );
-    let (status, gone) = bench.call("DELETE", "/v1/partitions/held?wait=5s", "").await;
+    let (status, deleted) = harness.call("DELETE", "/v1/partitions/held?wait=5s", "").await;
     assert_eq!(
-        (status, &gone["state"]),
+        (status, &deleted["state"]),
         (StatusCode::OK, &json!("gone")),
-        "{gone}"
+        "{deleted}"
     );
-    assert_eq!(bench.controller.ids().len(), 1);
+    assert_eq!(harness.controller.ids().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_hangs_slows_down_nobody_once_that_is_known() {
-    let bench = Bench::two();
+async fn a_hanging_controller_delays_no_request_after_its_detection() {
+    let harness = Harness::with_two_controllers();
     for _ in 0..20 {
-        bench.controller.inject(CallKind::List, Fault::Slow(A_MINUTE));
+        harness.controller.inject(CallKind::List, Fault::Slow(A_MINUTE));
     }
-    // Whoever asks is served by the other one all the same, and waits for the first no longer than a second.
+    // The other controller serves the requests, which wait for the first one at most a second.
     for name in ["first", "second", "third"] {
-        let began = Instant::now();
-        let (status, made) = bench.put(name, name, 2).await;
-        assert_eq!(status, StatusCode::OK, "{made}");
-        assert_eq!(made["controller"]["name"], "other:8090", "{made}");
-        let took = began.elapsed();
-        assert!(took < Duration::from_millis(1_500), "{took:?} of virtual time");
+        let started = Instant::now();
+        let (status, created) = harness.put(name, name, 2).await;
+        assert_eq!(status, StatusCode::OK, "{created}");
+        assert_eq!(created["controller"]["name"], "other:8090", "{created}");
+        let elapsed = started.elapsed();
+        assert!(
+            elapsed < Duration::from_millis(1_500),
+            "{elapsed:?} of virtual time"
+        );
     }
-    let known = Instant::now();
-    let (status, made) = bench.put("fourth", "fourth", 2).await;
-    assert_eq!(status, StatusCode::OK, "{made}");
-    let took = known.elapsed();
-    assert!(took < Duration::from_secs(1), "{took:?} of virtual time");
+    let detected = Instant::now();
+    let (status, created) = harness.put("fourth", "fourth", 2).await;
+    assert_eq!(status, StatusCode::OK, "{created}");
+    let elapsed = detected.elapsed();
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?} of virtual time");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_ready_says_whether_its_controller_makes_it_or_does_not_answer() {
-    let bench = Bench::new();
-    bench.controller.inject(CallKind::Create, Fault::Slow(A_MINUTE));
+async fn a_pending_partition_shows_whether_its_controller_creates_it_or_is_unavailable() {
+    let harness = Harness::new();
+    harness.controller.inject(CallKind::Create, Fault::Slow(A_MINUTE));
     for _ in 0..3 {
-        bench.controller.inject(CallKind::Status, Fault::Slow(A_MINUTE));
+        harness.controller.inject(CallKind::Status, Fault::Slow(A_MINUTE));
     }
-    let body = wanted("job", 4).to_string();
-    let (status, made) = bench.call("PUT", "/v1/partitions/job", &body).await;
+    let body = request_body("job", 4).to_string();
+    let (status, created) = harness.call("PUT", "/v1/partitions/job", &body).await;
     assert_eq!(
-        (status, &made["state"], &made["reason"]["code"]),
+        (status, &created["state"], &created["reason"]["code"]),
         (StatusCode::ACCEPTED, &json!("intent"), &json!("Creating")),
-        "{made}"
+        "{created}"
     );
     tokio::time::sleep(Duration::from_secs(15)).await;
-    let shown = bench.get("/v1/partitions/job").await;
+    let shown = harness.get("/v1/partitions/job").await;
     assert_eq!(shown["state"], "intent", "{shown}");
     assert_eq!(shown["reason"]["code"], "ControllerUnavailable", "{shown}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repair_on_demand_says_what_it_found() {
-    let bench = Bench::new();
-    let (status, nothing) = bench.call("POST", "/v1/repair", "").await;
+async fn a_requested_repair_returns_its_actions() {
+    let harness = Harness::new();
+    let (status, unchanged) = harness.call("POST", "/v1/repair", "").await;
     let settled = json!({"done": [], "later": [], "silent": [], "quarantined": 0});
-    assert_eq!((status, nothing), (StatusCode::OK, settled));
-    bench.put("job", "job", 4).await;
-    bench.controller.lose_partitions();
-    let (_, mended) = bench.call("POST", "/v1/repair", "").await;
+    assert_eq!((status, unchanged), (StatusCode::OK, settled));
+    harness.put("job", "job", 4).await;
+    harness.controller.lose_partitions();
+    let (_, repaired) = harness.call("POST", "/v1/repair", "").await;
     assert_eq!(
-        mended["done"],
+        repaired["done"],
         json!([{"action": "lost", "id": "job"}]),
-        "{mended}"
+        "{repaired}"
     );
-    let shown = bench.get("/v1/partitions/job").await;
+    let shown = harness.get("/v1/partitions/job").await;
     assert_eq!(
         (&shown["state"], &shown["reason"]["code"]),
         (&json!("failed"), &json!("PartitionFailed"))
     );
-    bench.controller.go_down();
-    let (_, silent) = bench.call("POST", "/v1/repair", "").await;
-    assert_eq!(silent["silent"][0]["controller"], "pod:8090", "{silent}");
+    harness.controller.go_down();
+    let (_, unresponsive) = harness.call("POST", "/v1/repair", "").await;
+    assert_eq!(
+        unresponsive["silent"][0]["controller"], "pod:8090",
+        "{unresponsive}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_after_the_call_was_done_makes_no_second_partition_and_leaves_none_behind() {
-    let bench = Bench::new();
-    bench.controller.inject(CallKind::Create, Fault::FailedAfter);
-    let (status, made) = bench.put("job", "job", 4).await;
+async fn an_error_after_a_completed_call_neither_duplicates_nor_leaks_a_partition() {
+    let harness = Harness::new();
+    harness.controller.inject(CallKind::Create, Fault::FailedAfter);
+    let (status, created) = harness.put("job", "job", 4).await;
     assert_eq!(
-        (status, &made["state"]),
+        (status, &created["state"]),
         (StatusCode::OK, &json!("active")),
-        "{made}"
+        "{created}"
     );
-    assert_eq!(bench.controller.ids().len(), 1);
-    bench.controller.use_it(&"job".parse().unwrap());
+    assert_eq!(harness.controller.ids().len(), 1);
+    harness.controller.use_it(&"job".parse().unwrap());
 
-    bench.controller.leave(&"job".parse().unwrap());
-    bench.controller.inject(CallKind::Reset, Fault::FailedAfter);
-    let mut newer = wanted("job", 4);
+    harness.controller.leave(&"job".parse().unwrap());
+    harness.controller.inject(CallKind::Reset, Fault::FailedAfter);
+    let mut newer = request_body("job", 4);
     newer["attempt"] = json!(1);
     let path = "/v1/partitions/job?wait=60s";
-    let (status, again) = bench.call("PUT", path, &newer.to_string()).await;
+    let (status, renewed) = harness.call("PUT", path, &newer.to_string()).await;
     assert_eq!(
-        (status, &again["attempt"]),
+        (status, &renewed["attempt"]),
         (StatusCode::OK, &json!(1)),
-        "{again}"
+        "{renewed}"
     );
-    bench.controller.use_it(&"job".parse().unwrap());
+    harness.controller.use_it(&"job".parse().unwrap());
 
-    bench.controller.leave(&"job".parse().unwrap());
-    bench.controller.inject(CallKind::Remove, Fault::FailedAfter);
-    let (status, gone) = bench.call("DELETE", path, "").await;
+    harness.controller.leave(&"job".parse().unwrap());
+    harness.controller.inject(CallKind::Remove, Fault::FailedAfter);
+    let (status, deleted) = harness.call("DELETE", path, "").await;
     assert_eq!(
-        (status, &gone["state"]),
+        (status, &deleted["state"]),
         (StatusCode::OK, &json!("gone")),
-        "{gone}"
+        "{deleted}"
     );
-    assert_eq!(bench.controller.ids(), []);
+    assert_eq!(harness.controller.ids(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_lost_its_state_fails_what_it_had_and_a_newer_attempt_makes_it_again() {
-    let bench = Bench::new();
-    bench.put("job", "job", 4).await;
-    bench.controller.lose_partitions();
-    let (status, problem) = bench.put("job", "job", 4).await;
+async fn a_controller_that_lost_its_state_fails_its_partitions_and_a_newer_attempt_recreates_them() {
+    let harness = Harness::new();
+    harness.put("job", "job", 4).await;
+    harness.controller.lose_partitions();
+    let (status, problem) = harness.put("job", "job", 4).await;
     assert_eq!(problem["code"], "PartitionFailed", "{status}: {problem}");
-    // Its IPUs are kept for it: its workers may still run on them.
-    let query = bench.call("POST", "/query", r#"{"size": 4}"#).await.1;
+    // Its IPUs stay allocated, because its workers may still run on them.
+    let query = harness.call("POST", "/query", r#"{"size": 4}"#).await.1;
     assert_eq!(query["numOfPartitions"], 7, "{query}");
-    let mut newer = wanted("job", 4);
+    let mut newer = request_body("job", 4);
     newer["attempt"] = json!(1);
-    let (status, made) = bench
+    let (status, created) = harness
         .call("PUT", "/v1/partitions/job?wait=30s", &newer.to_string())
         .await;
     assert_eq!(
-        (status, &made["state"]),
+        (status, &created["state"]),
         (StatusCode::OK, &json!("active")),
-        "{made}"
+        "{created}"
     );
-    bench.controller.use_it(&"job".parse().unwrap());
+    harness.controller.use_it(&"job".parse().unwrap());
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_answer_shows_the_partition_of_another_owner_while_a_controller_is_slow() {
-    let bench = Bench::new();
-    bench.put("training", "a", 4).await;
-    bench.controller.inject(CallKind::Status, Fault::Slow(A_MINUTE));
-    let (a, b) = (wanted("a", 4).to_string(), wanted("b", 2).to_string());
+async fn no_response_shows_the_partition_of_another_owner_while_a_controller_is_slow() {
+    let harness = Harness::new();
+    harness.put("training", "a", 4).await;
+    harness.controller.inject(CallKind::Status, Fault::Slow(A_MINUTE));
+    let (a, b) = (request_body("a", 4).to_string(), request_body("b", 2).to_string());
     let (first, second) = tokio::join!(
-        bench.call("PUT", "/v1/partitions/training", &a),
-        bench.call("PUT", "/v1/partitions/training", &b),
+        harness.call("PUT", "/v1/partitions/training", &a),
+        harness.call("PUT", "/v1/partitions/training", &b),
     );
     assert_eq!((first.0, &first.1["state"]), (StatusCode::OK, &json!("active")));
     let (status, refused) = second;

@@ -1,54 +1,56 @@
-//! Cordons, leases, and what was used.
+//! Cordons, leases, and usage records.
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{Bench, wanted};
+use crate::support::{Harness, request_body};
 
-async fn cordon(bench: &Bench, body: Value) -> (StatusCode, Value) {
-    bench.call("POST", "/v1/exclusions", &body.to_string()).await
+async fn cordon(harness: &Harness, body: Value) -> (StatusCode, Value) {
+    harness.call("POST", "/v1/exclusions", &body.to_string()).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_cordoned_gets_nothing_new_until_it_is_lifted_and_its_holders_are_named() {
-    let bench = Bench::new();
-    bench.put("training", "mnist", 32).await;
-    let wanted =
+async fn cordoned_hardware_gets_no_new_partition_until_the_cordon_is_lifted_and_its_holders_are_listed() {
+    let harness = Harness::new();
+    harness.put("training", "mnist", 32).await;
+    let request =
         json!({"id": "maintenance", "controller": "pod:8090", "machine": "a1", "reason": "a fan is broken"});
-    let (status, cordoned) = cordon(&bench, wanted.clone()).await;
+    let (status, cordoned) = cordon(&harness, request.clone()).await;
     assert_eq!(status, StatusCode::OK, "{cordoned}");
     assert_eq!(cordoned["exclusion"]["owner"], "anonymous");
     assert_eq!(cordoned["holders"][0]["id"], "training");
-    assert_eq!(cordon(&bench, wanted).await, (status, cordoned.clone()));
+    assert_eq!(cordon(&harness, request).await, (status, cordoned.clone()));
     assert_eq!(
-        bench.get("/v1/exclusions").await,
+        harness.get("/v1/exclusions").await,
         json!({"exclusions": [cordoned["exclusion"]]})
     );
-    bench.call("DELETE", "/v1/partitions/training?wait=30s", "").await;
+    harness
+        .call("DELETE", "/v1/partitions/training?wait=30s", "")
+        .await;
     assert_eq!(
-        bench.get("/stats").await["total"],
+        harness.get("/stats").await["total"],
         json!({"used": 0, "available": 28})
     );
-    let (status, lifted) = bench.call("DELETE", "/v1/exclusions/maintenance", "").await;
+    let (status, lifted) = harness.call("DELETE", "/v1/exclusions/maintenance", "").await;
     assert_eq!(
         (status, &lifted["lifted"]["machine"]),
         (StatusCode::OK, &json!("a1")),
         "{lifted}"
     );
-    assert_eq!(bench.get("/stats").await["total"]["available"], 32);
-    let (status, lifted) = bench.call("DELETE", "/v1/exclusions/maintenance", "").await;
+    assert_eq!(harness.get("/stats").await["total"]["available"], 32);
+    let (status, lifted) = harness.call("DELETE", "/v1/exclusions/maintenance", "").await;
     assert_eq!((status, lifted), (StatusCode::OK, json!({"lifted": null})));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_cordoned_is_refused_with_a_reason() {
-    let bench = Bench::new();
+async fn an_invalid_cordon_is_refused_with_a_code() {
+    let harness = Harness::new();
     let refused = async |change: Value| {
         let mut body = json!({"id": "x", "controller": "pod:8090", "machine": "a1", "reason": "because"});
         for (key, value) in change.as_object().unwrap() {
             body[key] = value.clone();
         }
-        let (status, problem) = cordon(&bench, body).await;
+        let (status, problem) = cordon(&harness, body).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
         problem["code"].clone()
     };
@@ -62,26 +64,26 @@ async fn what_cannot_be_cordoned_is_refused_with_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_renewed_by_its_owner_alone() {
-    let bench = Bench::new();
-    let mut body = wanted("mnist", 4);
+async fn only_the_owner_renews_a_lease() {
+    let harness = Harness::new();
+    let mut body = request_body("mnist", 4);
     body["leaseSeconds"] = json!(60);
-    let (_, made) = bench
+    let (_, created) = harness
         .call("PUT", "/v1/partitions/p?wait=5s", &body.to_string())
         .await;
-    assert!(made["leaseUntil"].is_u64(), "{made}");
+    assert!(created["leaseUntil"].is_u64(), "{created}");
     let beat = async |body: Value| {
-        bench
+        harness
             .call("POST", "/v1/partitions/p/heartbeat", &body.to_string())
             .await
     };
     let (status, lease) = beat(json!({"seconds": 120})).await;
     assert_eq!((status, &lease["id"]), (StatusCode::OK, &json!("p")), "{lease}");
-    let shown = bench.get("/v1/partitions/p").await;
+    let shown = harness.get("/v1/partitions/p").await;
     assert_eq!(shown["leaseUntil"], lease["leaseUntil"]);
-    // Who asks again and says nothing of a lease keeps the one that he has.
-    let (_, again) = bench.put("p", "mnist", 4).await;
-    assert_eq!(again["leaseUntil"], lease["leaseUntil"], "{again}");
+    // A repeated request without a lease keeps the existing lease.
+    let (_, renewed) = harness.put("p", "mnist", 4).await;
+    assert_eq!(renewed["leaseUntil"], lease["leaseUntil"], "{renewed}");
     let (status, problem) = beat(json!({"seconds": 120, "uid": "another"})).await;
     assert_eq!(
         (status, &problem["code"]),
@@ -92,12 +94,14 @@ async fn a_lease_is_renewed_by_its_owner_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_is_over_is_recorded_once() {
-    let bench = Bench::new();
-    bench.put("training", "mnist", 4).await;
-    assert_eq!(bench.get("/v1/usage").await, json!({"records": []}));
-    bench.call("DELETE", "/v1/partitions/training?wait=30s", "").await;
-    let records = bench.get("/v1/usage?since=0").await;
+async fn an_ended_hold_is_recorded_once() {
+    let harness = Harness::new();
+    harness.put("training", "mnist", 4).await;
+    assert_eq!(harness.get("/v1/usage").await, json!({"records": []}));
+    harness
+        .call("DELETE", "/v1/partitions/training?wait=30s", "")
+        .await;
+    let records = harness.get("/v1/usage?since=0").await;
     assert_eq!(records["records"].as_array().map(Vec::len), Some(1), "{records}");
     assert_eq!(
         (&records["records"][0]["size"], &records["records"][0]["end"]),

@@ -1,8 +1,9 @@
-//! Proxy and simulators as real processes that are killed at random, between clients whose replies are dropped and whose
-//! requests arrive late. Simulators come back empty, and several owners ask for one id. In the end ledger, controllers and
-//! clients agree, and on the way nothing was held twice or beyond a quota.
+//! Crash test: proxy and simulators are real processes that are killed at random, while relays drop replies
+//! and delay requests. Some simulators restart without their state, and several owners request the same id.
+//! In the end ledger, controllers and clients agree. At no time is an IPU held twice or a quota exceeded.
 //!
-//! `VIPU_PROXY_CRASH_OPERATIONS=10000 cargo test --release -p vipu-proxy --test it crash -- --nocapture` is the soak.
+//! `VIPU_PROXY_CRASH_OPERATIONS=10000 cargo test --release -p vipu-proxy --test it crash -- --nocapture` is
+//! the soak.
 
 mod clients;
 mod invariant_monitor;
@@ -16,36 +17,36 @@ use std::time::{Duration, Instant};
 use ipu_testkit::Random;
 use serde_json::Value;
 
-use clients::{Client, Wanted};
-use invariant_monitor::Watch;
+use clients::{Client, Job};
+use invariant_monitor::InvariantMonitor;
 use processes::{Proxy, Simulator};
 use relay::{Faults, Relay};
 
-/// How many operations by default: some seconds, and each kind of process is killed a few times.
+/// Default number of operations: takes some seconds, with a few kills of each kind of process.
 const OPERATIONS: u64 = 200;
-/// How many clients by default, and in a soak.
+/// Number of clients by default, and in a soak.
 const CLIENTS: [u64; 2] = [16, 64];
-/// Pauses between two kills by default, and in a soak, where most operations are to be served without one: shortest and
-/// longest, in milliseconds.
-const PAUSES: [(u32, u32); 2] = [(500, 2_500), (1_500, 6_000)];
-/// How long everybody has to settle once nothing is killed any more: some fences of calls that nobody answered, one after
-/// the other. Only a failure takes that long.
-const SETTLE: Duration = Duration::from_secs(240);
+/// Minimum and maximum interval between two kills in milliseconds, by default and in a soak. In a soak most
+/// operations run without a kill.
+const KILL_INTERVALS: [(u32, u32); 2] = [(500, 2_500), (1_500, 6_000)];
+/// Timeout until ledger, controllers and clients agree after the last kill: several settle times of
+/// unanswered calls in sequence. Only a failure takes that long.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Most IPUs of a namespace, of three Pods with 16 each.
+/// Maximum IPUs of a namespace, of three IPU-PODs with 16 each.
 const QUOTA: u32 = 12;
 const NAMESPACES: u64 = 4;
 
-/// What clients, killer and watch share.
-struct Scene {
+/// Processes and state that clients, killer and monitor share.
+struct Harness {
     proxy: Proxy,
     simulators: Vec<Simulator>,
-    /// Where clients reach the proxy: replies get lost there.
-    front: Relay,
-    /// The names of the controllers, which the proxy reaches through relays.
-    behind: Vec<String>,
-    left: AtomicU64,
-    watch: Watch,
+    /// Relay between the clients and the proxy.
+    client_relay: Relay,
+    /// Names of the controllers, which the proxy reaches through relays.
+    controller_names: Vec<String>,
+    remaining: AtomicU64,
+    monitor: InvariantMonitor,
 }
 
 fn operations() -> u64 {
@@ -56,100 +57,103 @@ fn operations() -> u64 {
 async fn after_random_kills_and_lost_replies_ledger_controllers_and_clients_agree() {
     let seed = std::env::var("VIPU_PROXY_CRASH_SEED").map_or(4, |text| text.parse().unwrap());
     println!("seed {seed}: VIPU_PROXY_CRASH_SEED repeats what is drawn, not how the system schedules it");
-    let began = Instant::now();
+    let started = Instant::now();
     let mut random = Random::new(seed);
     let scratch = tempfile::tempdir().unwrap();
     let mut simulators = Vec::new();
-    let mut behind = Vec::new();
+    let mut controller_relays = Vec::new();
     for number in 0..3 {
         let simulator = Simulator::start(&scratch.path().join(format!("pod{number}.json"))).await;
-        behind.push(Relay::start(simulator.address, Faults { lost: 1, late: 0 }, random.next()).await);
+        controller_relays
+            .push(Relay::start(simulator.address, Faults { lost: 1, late: 0 }, random.next()).await);
         simulators.push(simulator);
     }
-    let list: Vec<String> = behind
+    let list: Vec<String> = controller_relays
         .iter()
         .map(|relay| format!("{}:pod=a", relay.address))
         .collect();
     let proxy = Proxy::start(scratch.path(), &list.join(","), NAMESPACES, QUOTA).await;
-    let front = Relay::start(proxy.address, Faults { lost: 2, late: 4 }, random.next()).await;
+    let client_relay = Relay::start(proxy.address, Faults { lost: 2, late: 4 }, random.next()).await;
     let total = operations();
     let soak = usize::from(total > OPERATIONS);
     let count = CLIENTS[soak];
-    let scene = Arc::new(Scene {
+    let harness = Arc::new(Harness {
         proxy,
         simulators,
-        front,
-        behind: behind.iter().map(|relay| relay.address.to_string()).collect(),
-        left: AtomicU64::new(total),
-        watch: Watch::default(),
+        client_relay,
+        controller_names: controller_relays
+            .iter()
+            .map(|relay| relay.address.to_string())
+            .collect(),
+        remaining: AtomicU64::new(total),
+        monitor: InvariantMonitor::default(),
     });
     let clients: Vec<_> = (0..count)
-        .map(|number| tokio::spawn(Client::new(number, random.next(), &scene).live()))
+        .map(|number| tokio::spawn(Client::new(number, random.next(), &harness).run()))
         .collect();
-    let killer = tokio::spawn(kill(Arc::clone(&scene), PAUSES[soak], random.next()));
-    let watcher = tokio::spawn(invariant_monitor::look(Arc::clone(&scene)));
+    let killer = tokio::spawn(kill(Arc::clone(&harness), KILL_INTERVALS[soak], random.next()));
+    let monitor = tokio::spawn(invariant_monitor::run(Arc::clone(&harness)));
     let mut held = Vec::new();
     for client in clients {
         held.extend(client.await.unwrap());
     }
     let kills = killer.await.unwrap();
-    let looks = watcher.await.unwrap();
-    settled(&scene, &mut held).await;
-    for wanted in &held {
-        clients::give_back(&scene, wanted).await;
+    let checks = monitor.await.unwrap();
+    until_settled(&harness, &mut held).await;
+    for job in &held {
+        clients::release(&harness, job).await;
     }
-    settled(&scene, &mut []).await;
-    while scene.front.keeps_back() {
+    until_settled(&harness, &mut []).await;
+    while harness.client_relay.has_delayed_requests() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    settled(&scene, &mut []).await;
+    until_settled(&harness, &mut []).await;
     println!(
-        "{total} operations of {count} clients, {kills} kills, {} of them without the state of a controller, {} replies \
-         lost, {} requests late, {looks} checks, {} s",
-        scene.watch.times_emptied(),
-        scene.front.lost() + behind.iter().map(Relay::lost).sum::<u64>(),
-        scene.front.late(),
-        began.elapsed().as_secs()
+        "{total} operations of {count} clients, {kills} kills, {} of them with the loss of the controller state, {} replies \
+         lost, {} requests late, {checks} checks, {} s",
+        harness.monitor.state_losses(),
+        harness.client_relay.lost() + controller_relays.iter().map(Relay::lost).sum::<u64>(),
+        harness.client_relay.late(),
+        started.elapsed().as_secs()
     );
-    assert!(kills > 0 && looks > 0);
+    assert!(kills > 0 && checks > 0);
 }
 
-/// Kills one of the processes after the other, and starts it again, until all operations are done.
-async fn kill(scene: Arc<Scene>, (shortest, longest): (u32, u32), seed: u64) -> u64 {
+/// Kills and restarts processes at random until all operations are done; returns the number of kills.
+async fn kill(harness: Arc<Harness>, (min, max): (u32, u32), seed: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut kills = 0;
-    while scene.left.load(Ordering::SeqCst) > 0 {
-        tokio::time::sleep(Duration::from_millis(u64::from(
-            shortest + random.below(longest - shortest),
-        )))
-        .await;
+    while harness.remaining.load(Ordering::SeqCst) > 0 {
+        tokio::time::sleep(Duration::from_millis(u64::from(min + random.below(max - min)))).await;
         match random.below(5) {
             number @ 0..=2 => {
                 let number = number as usize;
                 if random.chance(25) {
-                    scene.simulators[number].empty().await;
-                    scene.watch.emptied(scene.behind[number].clone());
+                    harness.simulators[number].crash_without_state().await;
+                    harness
+                        .monitor
+                        .record_state_loss(harness.controller_names[number].clone());
                 } else {
-                    scene.simulators[number].crash().await;
+                    harness.simulators[number].crash().await;
                 }
             }
-            _ => scene.proxy.crash().await,
+            _ => harness.proxy.crash().await,
         }
         kills += 1;
     }
     kills
 }
 
-/// Waits until ledger and controllers have what the clients hold, and nothing else.
-async fn settled(scene: &Scene, held: &mut [Wanted]) {
-    let mut expected: Vec<String> = held.iter().map(|wanted| wanted.id.clone()).collect();
+/// Waits until ledger and controllers have exactly the partitions of the clients.
+async fn until_settled(harness: &Harness, held: &mut [Job]) {
+    let mut expected: Vec<String> = held.iter().map(|job| job.id.clone()).collect();
     expected.sort();
-    let until = Instant::now() + SETTLE;
+    let until = Instant::now() + SETTLE_TIMEOUT;
     loop {
-        let ledger = scene.proxy.partitions().await;
-        let mut there = Vec::new();
-        for simulator in &scene.simulators {
-            there.extend(
+        let ledger = harness.proxy.partitions().await;
+        let mut listed = Vec::new();
+        for simulator in &harness.simulators {
+            listed.extend(
                 simulator
                     .partitions()
                     .await
@@ -158,7 +162,7 @@ async fn settled(scene: &Scene, held: &mut [Wanted]) {
                     .map(|p| p.id),
             );
         }
-        there.sort();
+        listed.sort();
         let mut active: Vec<String> = Vec::new();
         for partition in ledger.iter().flatten() {
             let state = partition["state"].as_str().unwrap();
@@ -168,18 +172,18 @@ async fn settled(scene: &Scene, held: &mut [Wanted]) {
                 format!("{} is {state}", partition["id"])
             });
         }
-        for wanted in held.iter_mut() {
-            if active.contains(&format!("{:?} is failed", wanted.id)) {
-                clients::renew(scene, wanted).await;
+        for job in held.iter_mut() {
+            if active.contains(&format!("{:?} is failed", job.id)) {
+                clients::renew(harness, job).await;
             }
         }
         active.sort();
-        if ledger.is_some() && active == expected && there == expected {
+        if ledger.is_some() && active == expected && listed == expected {
             return;
         }
         assert!(
             Instant::now() < until,
-            "clients hold {expected:?}, the ledger has {active:?}, the controllers have {there:?}"
+            "clients hold {expected:?}, the ledger has {active:?}, the controllers have {listed:?}"
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

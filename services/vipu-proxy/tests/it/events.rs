@@ -3,24 +3,24 @@
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use serde_json::{Value, json};
-use vipu_proxy::FrontBody;
+use vipu_proxy::ResponseBody;
 
-use crate::support::Bench;
+use crate::support::Harness;
 
-/// An open stream.
-struct Events(FrontBody, String);
+/// Open event stream.
+struct Events(ResponseBody, String);
 
 impl Events {
-    async fn open(bench: &Bench, last: Option<&str>) -> Self {
+    async fn open(harness: &Harness, last: Option<&str>) -> Self {
         let mut request = Request::get("/v1/events");
         if let Some(last) = last {
             request = request.header("last-event-id", last);
         }
         let request = request.body(Empty::<bytes::Bytes>::new()).unwrap();
-        Self(bench.front.answer(request).await.into_body(), String::new())
+        Self(harness.gateway.answer(request).await.into_body(), String::new())
     }
 
-    /// The next event: its kind, its data and its id.
+    /// Returns the next event: its kind, its data and its id.
     async fn next(&mut self) -> (String, Value, String) {
         loop {
             if let Some((event, rest)) = self.1.clone().split_once("\n\n") {
@@ -40,7 +40,7 @@ impl Events {
         }
     }
 
-    /// The changes of `id` up to state `to`.
+    /// Returns the states of the changes of `id` up to `to`, and the id of the last event.
     async fn until(&mut self, id: &str, to: &str) -> (Vec<String>, String) {
         let mut states = Vec::new();
         loop {
@@ -57,30 +57,30 @@ impl Events {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_begins_with_a_snapshot_and_goes_on_where_it_broke_off() {
-    let bench = Bench::new();
-    bench.put("first", "first", 4).await;
-    let mut events = Events::open(&bench, None).await;
+async fn a_stream_starts_with_a_snapshot_and_resumes_after_a_disconnect() {
+    let harness = Harness::new();
+    harness.put("first", "first", 4).await;
+    let mut events = Events::open(&harness, None).await;
     let (kind, data, _) = events.next().await;
     assert_eq!(
         (kind.as_str(), &data["partitions"][0]["id"]),
         ("snapshot", &json!("first"))
     );
-    bench.put("second", "second", 4).await;
+    harness.put("second", "second", 4).await;
     let (states, last) = events.until("second", "active").await;
     assert_eq!(states, ["intent", "active"]);
     drop(events);
 
-    bench.call("DELETE", "/v1/partitions/first?wait=5s", "").await;
-    let mut again = Events::open(&bench, Some(&last)).await;
-    let (states, last) = again.until("first", "gone").await;
+    harness.call("DELETE", "/v1/partitions/first?wait=5s", "").await;
+    let mut resumed = Events::open(&harness, Some(&last)).await;
+    let (states, last) = resumed.until("first", "gone").await;
     assert_eq!(states, ["releasing", "gone"]);
-    drop(again);
+    drop(resumed);
 
-    // What another process counted says nothing here.
+    // An event id of another process is unknown here.
     let elsewhere = format!("1{last}");
-    let mut anew = Events::open(&bench, Some(&elsewhere)).await;
-    let (kind, data, _) = anew.next().await;
+    let mut restarted = Events::open(&harness, Some(&elsewhere)).await;
+    let (kind, data, _) = restarted.next().await;
     assert_eq!(
         (kind.as_str(), &data["partitions"][0]["id"]),
         ("snapshot", &json!("second"))
@@ -88,60 +88,60 @@ async fn a_stream_begins_with_a_snapshot_and_goes_on_where_it_broke_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_begins_anew_where_the_changes_are_not_kept_any_more_or_never_were() {
-    let bench = Bench::new();
-    let mut body = crate::support::wanted("held", 4);
+async fn a_stream_restarts_with_a_snapshot_after_an_expired_or_unknown_event() {
+    let harness = Harness::new();
+    let mut body = crate::support::request_body("held", 4);
     body["leaseSeconds"] = json!(60);
-    bench
+    harness
         .call("PUT", "/v1/partitions/held?wait=5s", &body.to_string())
         .await;
-    let mut events = Events::open(&bench, None).await;
+    let mut events = Events::open(&harness, None).await;
     let (_, _, first) = events.next().await;
     drop(events);
-    // More changes than are kept.
+    // More changes than the history holds.
     for seconds in 0..5_000 {
         let body = json!({"seconds": 100 + seconds}).to_string();
         let path = "/v1/partitions/held/heartbeat";
-        assert_eq!(bench.call("POST", path, &body).await.0, 200);
+        assert_eq!(harness.call("POST", path, &body).await.0, 200);
     }
     let (epoch, _) = first.split_once('-').unwrap();
-    for place in [
+    for event_id in [
         first.clone(),
         format!("{epoch}-999999"),
         "nonsense".to_owned(),
         "1-".to_owned(),
     ] {
-        let mut again = Events::open(&bench, Some(&place)).await;
-        let (kind, data, _) = again.next().await;
+        let mut resumed = Events::open(&harness, Some(&event_id)).await;
+        let (kind, data, _) = resumed.next().await;
         assert_eq!(
             (kind.as_str(), &data["partitions"][0]["id"]),
             ("snapshot", &json!("held")),
-            "{place}"
+            "{event_id}"
         );
-        // And it goes on from there.
-        bench
+        // Changes follow the snapshot.
+        harness
             .call("POST", "/v1/partitions/held/heartbeat", r#"{"seconds": 50}"#)
             .await;
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        bench
+        harness
             .call("POST", "/v1/partitions/held/heartbeat", r#"{"seconds": 51}"#)
             .await;
-        assert_eq!(again.next().await.0, "change", "{place}");
+        assert_eq!(resumed.next().await.0, "change", "{event_id}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_queued_request_has_a_reason_in_every_event() {
-    let bench = Bench::new();
-    bench.put("all", "all", 32).await;
-    let mut events = Events::open(&bench, None).await;
+    let harness = Harness::new();
+    harness.put("all", "all", 32).await;
+    let mut events = Events::open(&harness, None).await;
     events.next().await;
-    bench.put("waits", "waits", 4).await;
+    harness.put("waits", "waits", 4).await;
     let (kind, data, _) = events.next().await;
     assert_eq!((kind.as_str(), &data["to"]), ("change", &json!("waiting")));
     assert_eq!(data["partition"]["reason"]["code"], "Queued", "{data}");
-    bench.call("DELETE", "/v1/partitions/all?wait=5s", "").await;
-    let (_, snapshot, _) = Events::open(&bench, None).await.next().await;
+    harness.call("DELETE", "/v1/partitions/all?wait=5s", "").await;
+    let (_, snapshot, _) = Events::open(&harness, None).await.next().await;
     assert_eq!(
         snapshot["partitions"][0]["reason"]["code"], "NextInLine",
         "{snapshot}"

@@ -1,4 +1,4 @@
-//! The proxy as a process at a real API server, with the role that the guide gives it and nothing else.
+//! The proxy as a process at a real API server, with the shipped role only.
 
 mod access;
 mod controller_list;

@@ -1,4 +1,4 @@
-//! What one namespace and its clients may ask for.
+//! Limits of namespaces and their clients.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use vipu_proxy::{AuthError, Authenticator, Credentials, Identity};
 
 use crate::binary::{http, start};
-use crate::support::Bench;
+use crate::support::Harness;
 
-/// The token is the name of the client, which may act for owners of the namespaces before the colon, apart by commas.
+/// Accepts `NAMESPACE,...:NAME` as the token of a client for owners of these namespaces.
 struct ByToken;
 
 #[async_trait]
@@ -26,22 +26,22 @@ fn body(namespace: &str, name: &str, size: u32) -> Value {
     json!({"owner": {"kind": "Job", "namespace": namespace, "name": name, "uid": "1"}, "size": size})
 }
 
-impl Bench {
-    async fn ask(&self, id: &str, body: &Value) -> (u16, Value) {
+impl Harness {
+    async fn request(&self, id: &str, body: &Value) -> (u16, Value) {
         let path = format!("/v1/partitions/{id}");
-        let (status, answer) = self.call("PUT", &path, &body.to_string()).await;
-        (status.as_u16(), answer)
+        let (status, document) = self.call("PUT", &path, &body.to_string()).await;
+        (status.as_u16(), document)
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_queues_too_many_requests_is_refused_and_others_are_served() {
-    let bench = Bench::with(None, |options| options.queue.namespaces.max_queued = 2);
-    bench.put("all", "all", 32).await;
+    let harness = Harness::with(None, |options| options.queue.namespaces.max_queued = 2);
+    harness.put("all", "all", 32).await;
     for id in ["a0", "a1"] {
-        assert_eq!(bench.ask(id, &body("a", id, 4)).await.0, 202);
+        assert_eq!(harness.request(id, &body("a", id, 4)).await.0, 202);
     }
-    let (status, problem) = bench.ask("a2", &body("a", "a2", 4)).await;
+    let (status, problem) = harness.request("a2", &body("a", "a2", 4)).await;
     assert_eq!((status, &problem["code"]), (409, &json!("NamespaceQueueFull")));
     assert_eq!(
         problem["detail"],
@@ -53,40 +53,40 @@ async fn a_namespace_that_queues_too_many_requests_is_refused_and_others_are_ser
             .unwrap()
             .contains("max-queued-per-namespace")
     );
-    assert_eq!(bench.ask("b0", &body("b", "b0", 4)).await.0, 202);
-    // To ask again is no new request, and a request that leaves the queue makes room.
-    assert_eq!(bench.ask("a1", &body("a", "a1", 4)).await.0, 202);
-    bench.call("DELETE", "/v1/partitions/a1", "").await;
-    assert_eq!(bench.ask("a2", &body("a", "a2", 4)).await.0, 202);
+    assert_eq!(harness.request("b0", &body("b", "b0", 4)).await.0, 202);
+    // A repeated request is not a new one, and a request that leaves the queue releases its slot.
+    assert_eq!(harness.request("a1", &body("a", "a1", 4)).await.0, 202);
+    harness.call("DELETE", "/v1/partitions/a1", "").await;
+    assert_eq!(harness.request("a2", &body("a", "a2", 4)).await.0, 202);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_namespaces_of_a_token_count_together() {
-    let bench = Bench::with(Some(Arc::new(ByToken)), |options| {
+    let harness = Harness::with(Some(Arc::new(ByToken)), |options| {
         options.queue.namespaces.max_queued = 2;
     });
-    let ask = async |token: &str, namespace: &str, id: &str, size: u32| {
+    let request = async |token: &str, namespace: &str, id: &str, size: u32| {
         let path = format!("/v1/partitions/{id}");
         let body = body(namespace, id, size).to_string();
-        let (status, answer) = bench.call_as(token, "PUT", &path, &body).await;
-        (status.as_u16(), answer)
+        let (status, document) = harness.call_as(token, "PUT", &path, &body).await;
+        (status.as_u16(), document)
     };
-    ask("x:holder", "x", "all", 32).await;
+    request("x:holder", "x", "all", 32).await;
     for (namespace, id) in [("a", "a0"), ("b", "b0")] {
-        assert_eq!(ask("a,b:team", namespace, id, 4).await.0, 202);
+        assert_eq!(request("a,b:team", namespace, id, 4).await.0, 202);
     }
-    let (status, problem) = ask("a,b:team", "b", "b1", 4).await;
+    let (status, problem) = request("a,b:team", "b", "b1", 4).await;
     assert_eq!((status, &problem["code"]), (409, &json!("NamespaceQueueFull")));
     assert_eq!(
         problem["detail"],
         "namespaces b, a together have 2 queued requests of at most 2"
     );
-    assert_eq!(ask("b:other", "b", "b1", 4).await.0, 202);
+    assert_eq!(request("b:other", "b", "b1", 4).await.0, 202);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_priority_above_the_highest_of_the_namespace_names_field_value_rule_and_fix() {
-    let bench = Bench::with(None, |options| {
+    let harness = Harness::with(None, |options| {
         let namespaces = &mut options.queue.namespaces;
         namespaces.max_priorities.insert("b".parse().unwrap(), 0);
     });
@@ -95,7 +95,7 @@ async fn a_priority_above_the_highest_of_the_namespace_names_field_value_rule_an
         body["priority"] = priority.into();
         body
     };
-    let (status, problem) = bench.ask("b0", &with("b", i32::MAX)).await;
+    let (status, problem) = harness.request("b0", &with("b", i32::MAX)).await;
     assert_eq!((status, &problem["code"]), (403, &json!("PriorityTooHigh")));
     assert_eq!(
         (
@@ -111,13 +111,13 @@ async fn a_priority_above_the_highest_of_the_namespace_names_field_value_rule_an
             &json!("use 0 or less; an administrator can raise it in priorities")
         )
     );
-    assert_eq!(bench.ask("a0", &with("a", i32::MAX)).await.0, 202);
-    assert_eq!(bench.ask("b0", &with("b", 0)).await.0, 202);
+    assert_eq!(harness.request("a0", &with("a", i32::MAX)).await.0, 202);
+    assert_eq!(harness.request("b0", &with("b", 0)).await.0, 202);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_account_of_another_namespace_cannot_be_charged() {
-    let bench = Bench::with(None, |options| {
+    let harness = Harness::with(None, |options| {
         let accounts = &mut options.queue.namespaces.accounts;
         accounts.insert("course-7".into(), ["a".parse().unwrap()].into());
     });
@@ -126,19 +126,22 @@ async fn an_account_of_another_namespace_cannot_be_charged() {
         body["account"] = account.into();
         body
     };
-    let (status, problem) = bench.ask("b0", &charging("b", "course-7")).await;
+    let (status, problem) = harness.request("b0", &charging("b", "course-7")).await;
     assert_eq!((status, &problem["code"]), (403, &json!("AccountNotAllowed")));
     assert_eq!(
         (&problem["field"], &problem["value"]),
         (&json!("account"), &json!("course-7"))
     );
-    assert_eq!(bench.ask("a0", &charging("a", "course-7")).await.0, 202);
-    assert_eq!(bench.ask("b0", &charging("b", "anything-else")).await.0, 202);
+    assert_eq!(harness.request("a0", &charging("a", "course-7")).await.0, 202);
+    assert_eq!(
+        harness.request("b0", &charging("b", "anything-else")).await.0,
+        202
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn account_and_allocation_are_short_and_need_no_escape() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     for (field, value) in [
         ("account", "x".repeat(64)),
         ("account", "\"".into()),
@@ -148,7 +151,7 @@ async fn account_and_allocation_are_short_and_need_no_escape() {
     ] {
         let mut body = body("a", "job", 4);
         body[field] = value.into();
-        let (status, problem) = bench.ask("p", &body).await;
+        let (status, problem) = harness.request("p", &body).await;
         assert_eq!(
             (status, &problem["code"], &problem["field"]),
             (422, &json!("InvalidValue"), &json!(field)),
@@ -157,24 +160,27 @@ async fn account_and_allocation_are_short_and_need_no_escape() {
     }
     let mut body = body("a", "job", 4);
     body["account"] = "x".repeat(63).into();
-    assert_eq!(bench.ask("p", &body).await.0, 202);
+    assert_eq!(harness.request("p", &body).await.0, 202);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_id_that_follows_from_a_job_cannot_be_taken_before_it() {
-    let bench = Bench::new();
+async fn a_derived_partition_id_cannot_be_taken_by_another_owner() {
+    let harness = Harness::new();
     let id = JobKey::new("a", "training", "1").unwrap().partition_id(0);
-    let (status, problem) = bench.ask(id.as_str(), &body("b", "training", 4)).await;
+    let (status, problem) = harness.request(id.as_str(), &body("b", "training", 4)).await;
     assert_eq!(
         (status, &problem["code"]),
         (422, &json!("NotDerived")),
         "{problem}"
     );
-    assert_eq!(bench.ask(id.as_str(), &body("a", "training", 4)).await.0, 202);
+    assert_eq!(
+        harness.request(id.as_str(), &body("a", "training", 4)).await.0,
+        202
+    );
 }
 
 #[tokio::test]
-async fn limits_come_from_flag_and_file_and_follow_the_file() {
+async fn limits_come_from_flags_and_the_settings_file_which_is_reloaded() {
     let scratch = tempfile::tempdir().unwrap();
     let config = scratch.path().join("proxy.yaml");
     let settings = "sim: pod16\nsim-listen: 127.0.0.1:0\nlisten: 127.0.0.1:0\n";
@@ -186,8 +192,8 @@ async fn limits_come_from_flag_and_file_and_follow_the_file() {
     let http = http();
     let put = async |id: &str, body: Value| {
         let url = format!("{}/v1/partitions/{id}?wait=5s", running.url);
-        let answer = http.put(url).json(&body).send().await.unwrap();
-        answer.json::<Value>().await.unwrap()
+        let response = http.put(url).json(&body).send().await.unwrap();
+        response.json::<Value>().await.unwrap()
     };
     let mut urgent = body("b", "urgent", 16);
     urgent["priority"] = 1.into();
@@ -201,21 +207,21 @@ async fn limits_come_from_flag_and_file_and_follow_the_file() {
         tokio::task::yield_now().await;
     }
     assert_eq!(put("urgent", urgent).await["state"], "active");
-    // The flag stays.
+    // The flag still applies.
     let put = async |id: &str| {
         let url = format!("{}/v1/partitions/{id}", running.url);
-        let answer = http.put(url).json(&body("a", id, 4)).send().await.unwrap();
-        answer.json::<Value>().await.unwrap()
+        let response = http.put(url).json(&body("a", id, 4)).send().await.unwrap();
+        response.json::<Value>().await.unwrap()
     };
     assert_eq!(put("one").await["state"], "waiting");
     assert_eq!(put("two").await["code"], "NamespaceQueueFull");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_of_dots_alone_and_a_runtime_beyond_the_record_are_refused() {
-    let bench = Bench::with(None, |_| {});
+async fn an_id_of_dots_and_an_excessive_runtime_are_refused() {
+    let harness = Harness::with(None, |_| {});
     for id in [".", "..", "%2e%2e"] {
-        let (status, problem) = bench.ask(id, &body("a", "a", 4)).await;
+        let (status, problem) = harness.request(id, &body("a", "a", 4)).await;
         assert_eq!((status, &problem["field"]), (422, &json!("id")), "{problem}");
         assert!(
             problem["detail"].as_str().unwrap().contains("not '.' or '..'"),
@@ -224,12 +230,12 @@ async fn an_id_of_dots_alone_and_a_runtime_beyond_the_record_are_refused() {
     }
     let mut longest = body("a", "a", 4);
     longest["maxRuntimeSeconds"] = json!(u64::MAX / 1000 + 1);
-    let (status, problem) = bench.ask("a", &longest).await;
+    let (status, problem) = harness.request("a", &longest).await;
     assert_eq!(
         (status, &problem["field"]),
         (422, &json!("maxRuntimeSeconds")),
         "{problem}"
     );
     longest["maxRuntimeSeconds"] = json!(u64::MAX / 1000);
-    assert_eq!(bench.ask("a", &longest).await.0, 202);
+    assert_eq!(harness.request("a", &longest).await.0, 202);
 }

@@ -1,4 +1,4 @@
-//! A proxy without tokens and certificates, and the users of its host.
+//! Users of the host of a proxy without tokens and certificates.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::binary::{http, start};
-use crate::support::wanted;
+use crate::support::request_body;
 
-/// A user that runs nothing: `nobody`.
+/// User id of `nobody`, which runs no other process.
 const OTHER_USER: u32 = 65_534;
 
 const STAND_ALONE: [&str; 6] = [
@@ -21,8 +21,8 @@ const STAND_ALONE: [&str; 6] = [
     "127.0.0.1:0",
 ];
 
-/// Whether this test can run programs as another user.
-#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+/// Returns whether this test can run programs as another user.
+#[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
 fn can_change_user(test: &str) -> bool {
     let curl = Command::new("curl").arg("--version").output().is_ok();
     let can = rustix::process::geteuid().is_root() && curl;
@@ -37,8 +37,8 @@ fn can_change_user(test: &str) -> bool {
 }
 
 #[tokio::test]
-async fn another_user_of_the_host_reads_and_changes_nothing() {
-    if !can_change_user("another_user_of_the_host_reads_and_changes_nothing") {
+async fn another_user_of_the_host_can_read_and_cannot_write() {
+    if !can_change_user("another_user_of_the_host_can_read_and_cannot_write") {
         return;
     }
     let running = start(&STAND_ALONE).await;
@@ -49,7 +49,7 @@ async fn another_user_of_the_host_reads_and_changes_nothing() {
         let done = curl.uid(OTHER_USER).gid(OTHER_USER).output().unwrap();
         serde_json::from_slice::<Value>(&done.stdout).unwrap()
     };
-    let body = wanted("mnist", 4).to_string();
+    let body = request_body("mnist", 4).to_string();
     for (method, path) in [
         ("PUT", "/v1/partitions/p"),
         ("DELETE", "/v1/partitions/p"),
@@ -62,13 +62,13 @@ async fn another_user_of_the_host_reads_and_changes_nothing() {
     assert_eq!(as_other("POST", "/query", r#"{"size": 4}"#)["numOfPartitions"], 4);
 
     let put = http().put(format!("{}/v1/partitions/p?wait=30s", running.url));
-    let own = put.json(&wanted("mnist", 4)).send().await.unwrap();
-    assert_eq!(own.status(), 200);
+    let response = put.json(&request_body("mnist", 4)).send().await.unwrap();
+    assert_eq!(response.status(), 200);
 }
 
 #[tokio::test]
-async fn event_streams_of_another_user_of_the_host_leave_some_to_the_user_of_the_proxy() {
-    if !can_change_user("event_streams_of_another_user_of_the_host_leave_some_to_the_user_of_the_proxy") {
+async fn event_streams_of_another_user_leave_some_to_the_user_of_the_proxy() {
+    if !can_change_user("event_streams_of_another_user_leave_some_to_the_user_of_the_proxy") {
         return;
     }
     let running = start(&STAND_ALONE).await;

@@ -1,4 +1,4 @@
-//! The proxy, asked as its clients ask it.
+//! Tests of the proxy through its API.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod auth;

@@ -1,4 +1,4 @@
-//! `/metrics`: what it prints is what the guide says, and it counts what was held.
+//! `/metrics`: its output matches the guide, and its counters match the held IPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,19 +7,19 @@ use http::StatusCode;
 use ipu_core::PartitionId;
 use serde_json::json;
 
-use crate::support::{Bench, wanted};
+use crate::support::{Harness, request_body};
 
 const GUIDE: &str = include_str!("../../../../docs/metrics.md");
 
-/// A metric: its kind, what it tells, and its labels.
-type Described = BTreeMap<String, (String, String, BTreeSet<String>)>;
+/// Metrics by name: kind, help text and labels.
+type MetricDescriptions = BTreeMap<String, (String, String, BTreeSet<String>)>;
 
-/// What the table of the guide says.
-fn documented() -> Described {
+/// Parses the table of the guide.
+fn documented() -> MetricDescriptions {
     let rows = GUIDE
         .lines()
         .filter_map(|line| line.strip_prefix("| `vipu_proxy_"));
-    let mut all = Described::new();
+    let mut all = MetricDescriptions::new();
     for row in rows {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let [name, kind, labels, help, _] = cells[..] else {
@@ -35,21 +35,21 @@ fn documented() -> Described {
     all
 }
 
-/// What `text` says of itself.
-fn printed(text: &str) -> Described {
-    let mut all = Described::new();
+/// Parses the descriptions in the output of `/metrics`.
+fn printed(text: &str) -> MetricDescriptions {
+    let mut all = MetricDescriptions::new();
     for line in text.lines() {
-        let words = |prefix: &str| {
+        let split = |prefix: &str| {
             let (name, rest) = line.strip_prefix(prefix)?.split_once(' ')?;
             Some((name.to_owned(), rest.to_owned()))
         };
-        if let Some((name, help)) = words("# HELP ") {
-            // The library ends every sentence.
+        if let Some((name, help)) = split("# HELP ") {
+            // The library appends a period to every help text.
             all.entry(name).or_default().1 = help.trim_end_matches('.').to_owned();
-        } else if let Some((name, kind)) = words("# TYPE ") {
+        } else if let Some((name, kind)) = split("# TYPE ") {
             all.entry(name).or_default().0 = kind;
         } else if let Some((series, labels)) = line.split_once('{') {
-            let (_, _, known) = all
+            let (_, _, label_names) = all
                 .iter_mut()
                 .filter(|(name, _)| series.starts_with(name.as_str()))
                 .max_by_key(|(name, _)| name.len())
@@ -57,7 +57,7 @@ fn printed(text: &str) -> Described {
                 .unwrap();
             let (labels, _) = labels.rsplit_once('}').unwrap();
             let names = labels.split("\",").map(|label| label.split('=').next().unwrap());
-            known.extend(names.filter(|name| *name != "le").map(str::to_owned));
+            label_names.extend(names.filter(|name| *name != "le").map(str::to_owned));
         }
     }
     all
@@ -65,13 +65,13 @@ fn printed(text: &str) -> Described {
 
 #[tokio::test(start_paused = true)]
 async fn the_guide_describes_every_metric_as_it_is_printed() {
-    let bench = Bench::new();
-    bench.put("training", "mnist", 4).await;
-    bench.put("large", "large", 32).await;
-    let text = bench.text("/metrics").await;
+    let harness = Harness::new();
+    harness.put("training", "mnist", 4).await;
+    harness.put("large", "large", 32).await;
+    let text = harness.text("/metrics").await;
     let (mut documented, printed) = (documented(), printed(&text));
-    // Nothing was repaired here, and the fake controller is not asked over a wire: without a series nothing is printed.
-    // No controller has two names.
+    // Metrics without a series are not printed: there was no repair, the fake controller has no connection,
+    // and no controller has two names.
     for (name, label) in [
         ("vipu_proxy_repair_actions", &["action"][..]),
         ("vipu_proxy_same_controller", &["controller", "other"][..]),
@@ -86,7 +86,7 @@ async fn the_guide_describes_every_metric_as_it_is_printed() {
     assert_eq!(documented, printed, "{text}");
 }
 
-/// The value of the series `series`.
+/// Returns the value of the series `series`.
 fn value(text: &str, series: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(series));
     line.unwrap_or_else(|| panic!("{series} is not in\n{text}"))
@@ -99,49 +99,49 @@ fn is_near(one: f64, other: f64) -> bool {
     (one - other).abs() <= other.abs() * 0.001
 }
 
-/// Jobs of several sizes and accounts, held for minutes: what the proxy counts is what the controller saw.
+/// Holds partitions of several sizes and accounts for minutes, and compares the metrics with the controller.
 #[tokio::test(start_paused = true)]
-async fn what_was_used_is_what_the_controller_saw_to_a_thousandth() {
-    let bench = Bench::new();
+async fn metrics_and_usage_records_match_the_controller_to_a_thousandth() {
+    let harness = Harness::new();
     let jobs = [
         ("a", 4, 700_u64),
         ("b", 8, 1_300),
         ("c", 2, 300),
         ("d", 16, 2_000),
     ];
-    let mut seen: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut expected: BTreeMap<&str, f64> = BTreeMap::new();
     for (name, size, _) in jobs {
-        let mut body = wanted(name, size);
+        let mut body = request_body(name, size);
         body["account"] = json!(format!("account-{name}"));
         let path = format!("/v1/partitions/{name}?wait=5s");
-        let (status, made) = bench.call("PUT", &path, &body.to_string()).await;
-        assert_eq!(status, StatusCode::OK, "{made}");
+        let (status, created) = harness.call("PUT", &path, &body.to_string()).await;
+        assert_eq!(status, StatusCode::OK, "{created}");
     }
     let step = Duration::from_millis(100);
-    let mut passed = 0.0;
-    while passed < 2_100.0 {
+    let mut elapsed = 0.0;
+    while elapsed < 2_100.0 {
         for (name, _, until) in jobs {
             let id: PartitionId = name.parse().unwrap();
-            let ipus = u32::try_from(bench.controller.ipus(&id).len()).unwrap();
-            *seen.entry(name).or_default() += f64::from(ipus) * step.as_secs_f64();
+            let ipus = u32::try_from(harness.controller.ipus(&id).len()).unwrap();
+            *expected.entry(name).or_default() += f64::from(ipus) * step.as_secs_f64();
             #[expect(clippy::cast_precision_loss, reason = "thousands")]
-            if ipus > 0 && passed >= until as f64 {
+            if ipus > 0 && elapsed >= until as f64 {
                 let path = format!("/v1/partitions/{name}?wait=5s");
-                assert_eq!(bench.call("DELETE", &path, "").await.0, StatusCode::OK);
+                assert_eq!(harness.call("DELETE", &path, "").await.0, StatusCode::OK);
             }
         }
         tokio::time::sleep(step).await;
-        passed += step.as_secs_f64();
+        elapsed += step.as_secs_f64();
     }
-    let text = bench.text("/metrics").await;
-    let records = bench.get("/v1/usage?since=0").await;
+    let text = harness.text("/metrics").await;
+    let records = harness.get("/v1/usage?since=0").await;
     for (name, _, _) in jobs {
         let labels = format!("{{namespace=\"default\",account=\"account-{name}\"}}");
         let counted = value(&text, &format!("vipu_proxy_ipu_seconds_total{labels}"));
         assert!(
-            is_near(counted, seen[name]),
+            is_near(counted, expected[name]),
             "{name}: {counted} and {}",
-            seen[name]
+            expected[name]
         );
         let record = records["records"]
             .as_array()
@@ -152,32 +152,32 @@ async fn what_was_used_is_what_the_controller_saw_to_a_thousandth() {
         let number = |key: &str| record[key].as_f64().unwrap();
         let recorded = number("size") * (number("releasedAt") - number("heldSince")) / 1_000.0;
         assert!(
-            is_near(recorded, seen[name]),
+            is_near(recorded, expected[name]),
             "{name}: {recorded} and {}",
-            seen[name]
+            expected[name]
         );
     }
-    // Making and removing took some of it.
+    // Creation and removal took some of the time.
     assert!(value(&text, "vipu_proxy_idle_ipu_seconds_total{state=\"intent\"}") > 0.0);
     assert!(value(&text, "vipu_proxy_idle_ipu_seconds_total{state=\"releasing\"}") > 0.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_counts_while_it_is_held_and_what_failed_counts_as_idle() {
-    let bench = Bench::new();
-    bench.put("held", "held", 4).await;
+async fn held_ipus_are_counted_continuously_and_failed_partitions_as_idle() {
+    let harness = Harness::new();
+    harness.put("held", "held", 4).await;
     let series = "vipu_proxy_ipu_seconds_total{namespace=\"default\",account=\"\"}";
-    let before = value(&bench.text("/metrics").await, series);
+    let before = value(&harness.text("/metrics").await, series);
     tokio::time::sleep(Duration::from_secs(100)).await;
-    let after = value(&bench.text("/metrics").await, series);
+    let after = value(&harness.text("/metrics").await, series);
     assert!(is_near(after - before, 400.0), "{before} and {after}");
 
-    bench.controller.lose_partitions();
-    let (_, problem) = bench.put("held", "held", 4).await;
+    harness.controller.lose_partitions();
+    let (_, problem) = harness.put("held", "held", 4).await;
     assert_eq!(problem["code"], "PartitionFailed", "{problem}");
     tokio::time::sleep(Duration::from_secs(50)).await;
     let idle = value(
-        &bench.text("/metrics").await,
+        &harness.text("/metrics").await,
         "vipu_proxy_idle_ipu_seconds_total{state=\"failed\"}",
     );
     assert!(is_near(idle, 200.0), "{idle}");

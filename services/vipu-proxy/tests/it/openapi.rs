@@ -1,4 +1,4 @@
-//! The OpenAPI document against the running API: every answer of every test is held against it.
+//! The OpenAPI document against the running API: every response of every test is validated against it.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -6,51 +6,52 @@ use std::sync::LazyLock;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{Bench, wanted};
+use crate::support::{Harness, request_body};
 
 static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("../../src/openapi.json")).unwrap());
 
-/// A validator of a schema of the document.
+/// Creates a validator of a schema of the document.
 fn validator(schema: &Value) -> jsonschema::Validator {
     let mut schema = schema.clone();
     schema["components"] = DOCUMENT["components"].clone();
     jsonschema::draft202012::new(&schema).unwrap()
 }
 
-/// The operation of the document that a request asks for.
+/// Returns the documented operation of a request.
 fn operation(method: &str, path: &str) -> Option<&'static Value> {
     let path = path.split('?').next()?;
-    let is_of = |template: &str| {
-        let (wanted, found): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
-        let same = |(wanted, found): (&&str, &&str)| wanted == found || wanted.starts_with('{');
-        wanted.len() == found.len() && wanted.iter().zip(&found).all(same)
+    let matches_template = |template: &str| {
+        let (expected, actual): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
+        let matches = |(expected, actual): (&&str, &&str)| expected == actual || expected.starts_with('{');
+        expected.len() == actual.len() && expected.iter().zip(&actual).all(matches)
     };
     let paths = DOCUMENT["paths"].as_object()?;
-    let (_, operations) = paths.iter().find(|(template, _)| is_of(template))?;
+    let (_, operations) = paths.iter().find(|(template, _)| matches_template(template))?;
     operations.get(method.to_lowercase())
 }
 
-/// Fails unless the document says that `operation` may answer this problem.
-fn check_code(operation: Option<&Value>, answer: &Value) {
+/// Asserts that the document lists this problem for `operation`.
+fn check_code(operation: Option<&Value>, response: &Value) {
     let names = |list: &Value| {
         let mut list = list.as_array().into_iter().flatten();
-        list.any(|code| *code == answer["code"])
+        list.any(|code| *code == response["code"])
     };
-    let known = names(&DOCUMENT["x-problems-of-all"]) || operation.is_some_and(|of| names(&of["x-problems"]));
+    let is_documented =
+        names(&DOCUMENT["x-problems-of-all"]) || operation.is_some_and(|of| names(&of["x-problems"]));
     assert!(
-        known,
-        "the document does not say that this may be answered: {answer}"
+        is_documented,
+        "the document does not list this problem: {response}"
     );
-    let code = answer["code"].as_str().unwrap();
+    let code = response["code"].as_str().unwrap();
     assert_eq!(
-        DOCUMENT["x-problems"][code]["status"], answer["status"],
-        "{answer}"
+        DOCUMENT["x-problems"][code]["status"], response["status"],
+        "{response}"
     );
 }
 
-/// Fails unless the document says that this request may have this answer.
-pub(crate) fn check(method: &str, path: &str, status: StatusCode, kind: &str, answer: &Value) {
+/// Asserts that the document allows this response to this request.
+pub(crate) fn check(method: &str, path: &str, status: StatusCode, content_type: &str, response: &Value) {
     let problem = &DOCUMENT["components"]["schemas"]["Problem"];
     let schema = match operation(method, path) {
         None => {
@@ -63,27 +64,30 @@ pub(crate) fn check(method: &str, path: &str, status: StatusCode, kind: &str, an
         Some(operation) => {
             let responses = &operation["responses"];
             let response = responses.get(status.as_str()).unwrap_or(&responses["default"]);
-            let content = &response["content"][kind];
+            let content = &response["content"][content_type];
             assert!(
                 !content.is_null(),
-                "{method} {path}: {status} {kind} is not documented"
+                "{method} {path}: {status} {content_type} is not documented"
             );
             &content["schema"]
         }
     };
-    if kind == "application/problem+json" {
-        check_code(operation(method, path), answer);
+    if content_type == "application/problem+json" {
+        check_code(operation(method, path), response);
     }
-    let wrong: Vec<String> = validator(schema)
-        .iter_errors(answer)
+    let errors: Vec<String> = validator(schema)
+        .iter_errors(response)
         .map(|error| error.to_string())
         .collect();
-    assert!(wrong.is_empty(), "{method} {path}: {status}: {wrong:?}\n{answer}");
+    assert!(
+        errors.is_empty(),
+        "{method} {path}: {status}: {errors:?}\n{response}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_document_is_what_the_running_api_says_of_itself() {
-    let served = Bench::new().get("/openapi.json").await;
+async fn the_running_api_serves_the_document() {
+    let served = Harness::new().get("/openapi.json").await;
     assert_eq!(served, *DOCUMENT);
     for (name, schema) in served["components"]["schemas"].as_object().unwrap() {
         assert!(jsonschema::draft202012::meta::is_valid(schema), "{name}");
@@ -100,27 +104,27 @@ async fn every_operation_is_documented_and_every_documented_one_exists() {
             documented.insert((method.to_uppercase(), path.clone(), secure));
         }
     }
-    let known =
+    let actual =
         vipu_proxy::operations().map(|(method, path, secure)| (method.to_owned(), path.to_owned(), secure));
-    assert_eq!(documented, known.collect());
-    // The table is not enough: a route has to take each.
-    let bench = Bench::new();
+    assert_eq!(documented, actual.collect());
+    // Each operation of the table also has a route.
+    let harness = Harness::new();
     for (method, path, _) in documented {
         if matches!(path.as_str(), "/v1/events" | "/metrics") {
             continue;
         }
-        let (_, answer) = bench.call(&method, &path.replace("{id}", "some"), "").await;
+        let (_, response) = harness.call(&method, &path.replace("{id}", "some"), "").await;
         let unknown = ["NoSuchRoute", "MethodNotAllowed"]
             .iter()
-            .any(|code| answer["code"] == *code);
+            .any(|code| response["code"] == *code);
         assert!(!unknown, "{method} {path}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_the_document_allows_is_understood_and_one_more_field_is_not() {
+async fn a_body_with_every_documented_field_is_accepted_and_an_additional_field_is_refused() {
     let schema = validator(&DOCUMENT["components"]["schemas"]["PutPartition"]);
-    let mut body = wanted("mnist", 16);
+    let mut body = request_body("mnist", 16);
     for (key, value) in [
         ("instance", json!(1)),
         ("attempt", json!(0)),
@@ -143,21 +147,21 @@ async fn a_body_that_the_document_allows_is_understood_and_one_more_field_is_not
     assert_eq!(
         fields.len(),
         body.as_object().unwrap().len(),
-        "a field is not tried here"
+        "the test does not send every field"
     );
     assert!(schema.is_valid(&body));
-    let bench = Bench::new();
-    let (status, answer) = bench
+    let harness = Harness::new();
+    let (status, response) = harness
         .call("PUT", "/v1/partitions/all?wait=5s", &body.to_string())
         .await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(status, StatusCode::OK, "{response}");
     for (key, value) in body.as_object().unwrap() {
         if !matches!(key.as_str(), "controller" | "allocation" | "leaseSeconds") {
-            assert_eq!(answer[key], *value, "{key}");
+            assert_eq!(response[key], *value, "{key}");
         }
     }
     body["more"] = json!(1);
     assert!(!schema.is_valid(&body));
-    let (status, _) = bench.call("PUT", "/v1/partitions/all", &body.to_string()).await;
+    let (status, _) = harness.call("PUT", "/v1/partitions/all", &body.to_string()).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
 }

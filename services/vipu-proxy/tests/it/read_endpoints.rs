@@ -1,15 +1,15 @@
-//! What is only looked at: controllers, what would fit, metrics, health.
+//! Read endpoints: controllers, dry run, metrics, health.
 
 use http::StatusCode;
 use serde_json::json;
 
-use crate::support::Bench;
+use crate::support::Harness;
 
 #[tokio::test(start_paused = true)]
-async fn controllers_are_shown_with_what_is_free_or_why_they_are_silent() {
-    let bench = Bench::new();
-    bench.put("training", "mnist", 4).await;
-    let shown = bench.get("/v1/controllers").await["controllers"][0].clone();
+async fn controllers_are_listed_with_their_capacity_or_their_error() {
+    let harness = Harness::new();
+    harness.put("training", "mnist", 4).await;
+    let shown = harness.get("/v1/controllers").await["controllers"][0].clone();
     assert_eq!(
         (&shown["name"], &shown["available"]),
         (&json!("pod:8090"), &json!(true)),
@@ -21,8 +21,8 @@ async fn controllers_are_shown_with_what_is_free_or_why_they_are_silent() {
         "{shown}"
     );
     assert!(shown["version"].is_string(), "{shown}");
-    bench.controller.go_down();
-    let shown = bench.get("/v1/controllers").await["controllers"][0].clone();
+    harness.controller.go_down();
+    let shown = harness.get("/v1/controllers").await["controllers"][0].clone();
     assert_eq!(
         (&shown["available"], &shown["free"]),
         (&json!(false), &json!(null)),
@@ -32,20 +32,20 @@ async fn controllers_are_shown_with_what_is_free_or_why_they_are_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_tells_what_would_fit_if_others_ended_and_changes_nothing() {
-    let bench = Bench::new();
-    bench.put("half", "half", 16).await;
-    bench.put("quarter", "quarter", 8).await;
+async fn a_plan_returns_the_placement_if_others_ended_and_changes_nothing() {
+    let harness = Harness::new();
+    harness.put("half", "half", 16).await;
+    harness.put("quarter", "quarter", 8).await;
     let plan = async |body: serde_json::Value| {
-        let (status, document) = bench.call("POST", "/v1/plan", &body.to_string()).await;
+        let (status, document) = harness.call("POST", "/v1/plan", &body.to_string()).await;
         assert_eq!(status, StatusCode::OK, "{document}");
         let fits = document["planned"].as_array().unwrap().iter();
         fits.map(|planned| planned["fits"].as_bool().unwrap())
             .collect::<Vec<_>>()
     };
-    // So that it is known where they are.
-    bench.get("/v1/partitions/half").await;
-    let before = bench.get("/v1/partitions").await;
+    // Records the IPUs of the partition.
+    harness.get("/v1/partitions/half").await;
+    let before = harness.get("/v1/partitions").await;
     assert_eq!(plan(json!({"sizes": [8, 8]})).await, [true, false]);
     assert_eq!(
         plan(json!({"sizes": [16], "ifTheseEnded": ["half"]})).await,
@@ -55,23 +55,23 @@ async fn a_plan_tells_what_would_fit_if_others_ended_and_changes_nothing() {
         plan(json!({"sizes": [32], "ifTheseEnded": ["half"]})).await,
         [false]
     );
-    assert_eq!(bench.get("/v1/partitions").await, before);
+    assert_eq!(harness.get("/v1/partitions").await, before);
     for broken in [
         json!({"sizes": []}),
         json!({"sizes": [3]}),
         json!({"sizes": [1], "ifTheseEnded": ["a b"]}),
     ] {
-        let (status, problem) = bench.call("POST", "/v1/plan", &broken.to_string()).await;
+        let (status, problem) = harness.call("POST", "/v1/plan", &broken.to_string()).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_tell_what_the_ledger_holds_and_what_was_asked() {
-    let bench = Bench::new();
-    bench.put("training", "mnist", 4).await;
-    bench.put("large", "large", 32).await;
-    let text = bench.text("/metrics").await;
+async fn metrics_count_ledger_entries_and_requests() {
+    let harness = Harness::new();
+    harness.put("training", "mnist", 4).await;
+    harness.put("large", "large", 32).await;
+    let text = harness.text("/metrics").await;
     for line in [
         "vipu_proxy_partitions{state=\"active\",controller=\"pod:8090\"} 1",
         "vipu_proxy_ipus{kind=\"used\"} 4",
@@ -87,25 +87,25 @@ async fn metrics_tell_what_the_ledger_holds_and_what_was_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_without_a_ledger_is_alive_and_not_ready() {
-    let bench = Bench::new();
+async fn the_probes_of_a_ready_proxy_succeed() {
+    let harness = Harness::new();
     for path in ["/health", "/livez", "/readyz"] {
-        assert_eq!(bench.get(path).await, json!({"status": "ok"}));
+        assert_eq!(harness.get(path).await, json!({"status": "ok"}));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queued_request_that_fits_now_says_that_it_is_next() {
-    let bench = Bench::new();
-    bench.put("all", "all", 32).await;
-    let (_, waits) = bench.put("waits", "waits", 4).await;
-    assert_eq!(waits["state"], "waiting", "{waits}");
-    bench.call("DELETE", "/v1/partitions/all?wait=5s", "").await;
-    // Nothing goes on by itself here, so that the request stays queued.
-    let alone = bench.get("/v1/partitions/waits").await;
-    let list = bench.get("/v1/partitions").await["partitions"][0].clone();
-    let queue = bench.get("/v1/waiting").await["waiting"][0].clone();
-    for shown in [alone, list, queue] {
+async fn a_queued_request_that_fits_now_shows_that_it_is_next() {
+    let harness = Harness::new();
+    harness.put("all", "all", 32).await;
+    let (_, queued) = harness.put("waits", "waits", 4).await;
+    assert_eq!(queued["state"], "waiting", "{queued}");
+    harness.call("DELETE", "/v1/partitions/all?wait=5s", "").await;
+    // The harness has no queue worker, so that the request stays queued.
+    let single = harness.get("/v1/partitions/waits").await;
+    let list = harness.get("/v1/partitions").await["partitions"][0].clone();
+    let queue = harness.get("/v1/waiting").await["waiting"][0].clone();
+    for shown in [single, list, queue] {
         assert_eq!(
             (
                 &shown["state"],
@@ -119,10 +119,10 @@ async fn a_queued_request_that_fits_now_says_that_it_is_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_active_partition_has_its_variables_at_a_proxy_whose_list_is_another_one() {
-    let bench = Bench::new();
-    let (_, made) = bench.put("training", "mnist", 4).await;
-    let other = bench.beside("elsewhere:8090");
+async fn an_active_partition_has_its_variables_at_a_proxy_with_another_controller_list() {
+    let harness = Harness::new();
+    let (_, created) = harness.put("training", "mnist", 4).await;
+    let other = harness.second_proxy("elsewhere:8090");
     let shown = other.get("/v1/partitions/training").await;
     assert_eq!(shown["state"], "active", "{shown}");
     let expected = json!({
@@ -132,9 +132,13 @@ async fn an_active_partition_has_its_variables_at_a_proxy_whose_list_is_another_
     for (variable, value) in expected.as_object().unwrap() {
         assert_eq!(&shown["env"][variable], value, "{shown}");
     }
-    assert_eq!(shown["env"], made["env"]);
-    // That it is not on the list is shown.
+    assert_eq!(shown["env"], created["env"]);
+    // The document shows that the controller is not on the list.
     assert_eq!(shown["controller"]["host"], json!(null), "{shown}");
-    let (status, again) = other.put("training", "mnist", 4).await;
-    assert_eq!((status, &again["env"]), (StatusCode::OK, &made["env"]), "{again}");
+    let (status, repeated) = other.put("training", "mnist", 4).await;
+    assert_eq!(
+        (status, &repeated["env"]),
+        (StatusCode::OK, &created["env"]),
+        "{repeated}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Controllers that want certificates and keys, which lie in a folder for each and may change.
+//! Controllers with certificates and keys in a folder for each, which can change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,14 +13,14 @@ use vipu_proxy::{Proxy, Settings};
 use vipu_sim::{ClientCertificates, Simulator, TlsFiles};
 
 use crate::binary::http;
-use crate::support::wanted;
+use crate::support::request_body;
 
-/// The secrets of one controller: on its side `server/`, on ours the folder `ours`.
-fn write(server: &Path, ours: &Path, user: &str, key: &str) {
+/// Writes the secrets of one controller: into `server` for the controller, and into `client` for the proxy.
+fn write(server: &Path, client: &Path, user: &str, key: &str) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    for (folder, name) in [(server, "127.0.0.1"), (ours, "proxy")] {
+    for (folder, name) in [(server, "127.0.0.1"), (client, "proxy")] {
         fs::create_dir_all(folder).unwrap();
         let pair = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -33,11 +33,11 @@ fn write(server: &Path, ours: &Path, user: &str, key: &str) {
             fs::write(folder.join(file), text).unwrap();
         }
     }
-    fs::write(ours.join("user-id"), user).unwrap();
-    fs::write(ours.join("access-key"), format!("{key}\n")).unwrap();
+    fs::write(client.join("user-id"), user).unwrap();
+    fs::write(client.join("access-key"), format!("{key}\n")).unwrap();
 }
 
-async fn secured(address: SocketAddr, server: &Path, user: &str, key: &str) -> Simulator {
+async fn start_secured(address: SocketAddr, server: &Path, user: &str, key: &str) -> Simulator {
     let files = TlsFiles {
         certificate: server.join("tls.crt"),
         key: server.join("tls.key"),
@@ -60,12 +60,12 @@ async fn proxy(controllers: &str, secrets: &Path) -> Proxy {
     Proxy::start(settings.check().unwrap()).await.unwrap()
 }
 
-/// Asks for the partition `id` until it is there.
+/// Requests the partition `id` until it is active.
 async fn until_active(proxy: &Proxy, id: &str) {
     let url = format!("http://{}/v1/partitions/{id}?wait=5s", proxy.addr());
     loop {
-        let answer = http().put(&url).json(&wanted(id, 4)).send().await.unwrap();
-        if answer.status() == http::StatusCode::OK {
+        let response = http().put(&url).json(&request_body(id, 4)).send().await.unwrap();
+        if response.status() == http::StatusCode::OK {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -79,50 +79,51 @@ async fn controllers(proxy: &Proxy) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_secured_controller_is_used_with_what_its_folder_has_also_when_that_changes() {
+async fn a_secured_controller_is_used_with_the_current_secrets_of_its_folder() {
     let scratch = tempfile::tempdir().unwrap();
     let server = scratch.path().join("server");
-    let listening = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listening.local_addr().unwrap();
-    drop(listening);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
     let secrets = scratch.path().join("secrets");
-    let ours = secrets.join(format!("127.0.0.1_{}", address.port()));
-    write(&server, &ours, "alice", "wonder_land");
-    let simulator = secured(address, &server, "alice", "wonder_land").await;
+    let client = secrets.join(format!("127.0.0.1_{}", address.port()));
+    write(&server, &client, "alice", "wonder_land");
+    let simulator = start_secured(address, &server, "alice", "wonder_land").await;
     let proxy = proxy(&address.to_string(), &secrets).await;
     until_active(&proxy, "first").await;
 
-    // Another authority, another user: the controller first, and nothing works until ours follow.
+    // Another authority and user: the controller changes first, and calls fail until the client secrets
+    // change, too.
     simulator.shutdown().await;
     let elsewhere = scratch.path().join("elsewhere");
     write(&server, &elsewhere, "bob", "looking_glass");
-    let _simulator = secured(address, &server, "bob", "looking_glass").await;
+    let _simulator = start_secured(address, &server, "bob", "looking_glass").await;
     for file in fs::read_dir(&elsewhere).unwrap() {
         let file = file.unwrap();
-        fs::copy(file.path(), ours.join(file.file_name())).unwrap();
+        fs::copy(file.path(), client.join(file.file_name())).unwrap();
     }
     until_active(&proxy, "second").await;
 
-    // What cannot be used changes nothing.
-    fs::write(ours.join("tls.key"), "no key").unwrap();
+    // Unusable secrets change nothing.
+    fs::write(client.join("tls.key"), "no key").unwrap();
     until_active(&proxy, "third").await;
     proxy.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn secrets_that_cannot_be_used_are_told_and_keep_nobody_else_from_his_controller() {
+async fn unusable_secrets_are_reported_and_do_not_affect_other_controllers() {
     let scratch = tempfile::tempdir().unwrap();
-    let (broken, well) = (
+    let (broken, healthy) = (
         Simulator::builder(Topology::pod16()).start().await.unwrap(),
         Simulator::builder(Topology::pod16()).start().await.unwrap(),
     );
     let folder = scratch.path().join(format!("127.0.0.1_{}", broken.addr().port()));
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("access-key"), "HUSH").unwrap();
-    let list = format!("{},{}", broken.addr(), well.addr());
+    let list = format!("{},{}", broken.addr(), healthy.addr());
     let proxy = proxy(&list, scratch.path()).await;
     until_active(&proxy, "one").await;
-    assert_eq!(well.state().unwrap().partitions.len(), 1);
+    assert_eq!(healthy.state().unwrap().partitions.len(), 1);
     let shown = controllers(&proxy).await;
     assert_eq!(shown[0]["available"], false, "{shown:?}");
     let error = shown[0]["error"].as_str().unwrap();

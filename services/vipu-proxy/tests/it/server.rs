@@ -1,4 +1,4 @@
-//! The server in this process, over real connections: certificates, bounds and timeouts.
+//! The server in this process, over real connections: certificates, limits and timeouts.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use tokio::net::TcpStream;
 use vipu_proxy::{Proxy, ReadAccess, Settings};
 
 use crate::binary::http;
-use crate::support::wanted;
+use crate::support::request_body;
 
-/// A proxy with a simulated Pod16.
+/// Starts a proxy with a simulated Pod16.
 pub(crate) async fn proxy(change: impl FnOnce(&mut Settings)) -> Proxy {
     let mut settings = Settings::default();
     settings.sim = Some("pod16".to_owned());
@@ -23,7 +23,7 @@ pub(crate) async fn proxy(change: impl FnOnce(&mut Settings)) -> Proxy {
     Proxy::start(settings.check().unwrap()).await.unwrap()
 }
 
-/// Somebody who issues certificates.
+/// Certificate authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -33,7 +33,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// A certificate for `name`, and its key.
+    /// Issues a certificate for `name`; returns it with its key.
     fn issue(&self, name: &str) -> (String, String) {
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
@@ -43,7 +43,7 @@ impl Authority {
         )
     }
 
-    /// A client that trusts this authority, with a certificate of `issuer` if there is one.
+    /// Creates a client that trusts this authority, with a certificate of `issuer` if there is one.
     fn client(&self, issuer: Option<&Self>) -> Client {
         http();
         let root = Certificate::from_pem(self.0.pem().as_bytes()).unwrap();
@@ -56,13 +56,13 @@ impl Authority {
     }
 }
 
-/// A proxy that asks for certificates of `authority`.
-async fn guarded(authority: &Authority, reading: ReadAccess, scratch: &TempDir) -> Proxy {
-    guarded_with(authority, reading, scratch, |_| ()).await
+/// Starts a proxy that requests client certificates of `authority`.
+async fn proxy_with_client_ca(authority: &Authority, reading: ReadAccess, scratch: &TempDir) -> Proxy {
+    proxy_with_client_ca_and(authority, reading, scratch, |_| ()).await
 }
 
-/// A proxy that asks for certificates of `authority`, with other settings.
-async fn guarded_with(
+/// Starts a proxy that requests client certificates of `authority`, with further settings.
+async fn proxy_with_client_ca_and(
     authority: &Authority,
     reading: ReadAccess,
     scratch: &TempDir,
@@ -89,7 +89,7 @@ async fn guarded_with(
 async fn status(client: &Client, method: &str, url: &str) -> Option<u16> {
     let request = client.request(method.parse().unwrap(), url);
     let request = if method == "PUT" {
-        request.json(&wanted("mnist", 4))
+        request.json(&request_body("mnist", 4))
     } else {
         request
     };
@@ -97,42 +97,42 @@ async fn status(client: &Client, method: &str, url: &str) -> Option<u16> {
 }
 
 #[tokio::test]
-async fn a_certificate_of_the_right_issuer_may_change_something_and_no_other() {
+async fn only_a_certificate_of_a_trusted_issuer_has_write_access() {
     let (authority, other) = (Authority::new(), Authority::new());
     let scratch = tempfile::tempdir().unwrap();
     for reading in [ReadAccess::Open, ReadAccess::Closed] {
-        let running = guarded(&authority, reading, &scratch).await;
+        let running = proxy_with_client_ca(&authority, reading, &scratch).await;
         let url = |path: &str| format!("https://localhost:{}{path}", running.addr().port());
         let put = url("/v1/partitions/p?wait=30s");
 
-        let right = authority.client(Some(&authority));
-        assert_eq!(status(&right, "PUT", &put).await, Some(200));
-        assert_eq!(status(&right, "GET", &url("/stats")).await, Some(200));
-        let none = authority.client(None);
-        assert_eq!(status(&none, "PUT", &put).await, Some(401));
+        let trusted = authority.client(Some(&authority));
+        assert_eq!(status(&trusted, "PUT", &put).await, Some(200));
+        assert_eq!(status(&trusted, "GET", &url("/stats")).await, Some(200));
+        let anonymous = authority.client(None);
+        assert_eq!(status(&anonymous, "PUT", &put).await, Some(401));
         let read = if reading == ReadAccess::Open { 200 } else { 401 };
         for path in ["/stats", "/metrics", "/v1/partitions", "/v1/events"] {
-            assert_eq!(status(&none, "GET", &url(path)).await, Some(read), "{path}");
+            assert_eq!(status(&anonymous, "GET", &url(path)).await, Some(read), "{path}");
         }
         for path in ["/livez", "/readyz", "/openapi.json"] {
-            assert_eq!(status(&none, "GET", &url(path)).await, Some(200), "{path}");
+            assert_eq!(status(&anonymous, "GET", &url(path)).await, Some(200), "{path}");
         }
-        let wrong = authority.client(Some(&other));
-        assert_eq!(status(&wrong, "PUT", &put).await, None, "there is no connection");
+        let untrusted = authority.client(Some(&other));
+        assert_eq!(status(&untrusted, "PUT", &put).await, None, "the handshake fails");
         assert_eq!(
             status(&other.client(Some(&authority)), "PUT", &put).await,
             None,
-            "another server"
+            "the client does not trust the server"
         );
         running.shutdown().await;
     }
 }
 
 #[tokio::test]
-async fn the_plain_address_of_a_proxy_with_tls_answers_documented_reads_and_nothing_else() {
+async fn the_plain_address_of_a_proxy_with_tls_serves_documented_reads_only() {
     let authority = Authority::new();
     let scratch = tempfile::tempdir().unwrap();
-    let running = guarded_with(&authority, ReadAccess::Closed, &scratch, |settings| {
+    let running = proxy_with_client_ca_and(&authority, ReadAccess::Closed, &scratch, |settings| {
         settings.plain_listen = Some("127.0.0.1:0".parse().unwrap());
     })
     .await;
@@ -154,23 +154,23 @@ async fn the_plain_address_of_a_proxy_with_tls_answers_documented_reads_and_noth
     }
     let put = http()
         .put(url("/v1/partitions/p?wait=30s"))
-        .json(&wanted("mnist", 4));
+        .json(&request_body("mnist", 4));
     let refused: Value = put.send().await.unwrap().json().await.unwrap();
     assert_eq!(refused["code"], "TlsRequired");
-    // The other address is closed to clients without a certificate, and answers those with one.
+    // The TLS address refuses clients without a certificate.
     let https = |path: &str| format!("https://localhost:{}{path}", running.addr().port());
-    let none = authority.client(None);
-    assert_eq!(status(&none, "GET", &https("/stats")).await, Some(401));
-    let right = authority.client(Some(&authority));
+    let anonymous = authority.client(None);
+    assert_eq!(status(&anonymous, "GET", &https("/stats")).await, Some(401));
+    let trusted = authority.client(Some(&authority));
     assert_eq!(
-        status(&right, "PUT", &https("/v1/partitions/p?wait=30s")).await,
+        status(&trusted, "PUT", &https("/v1/partitions/p?wait=30s")).await,
         Some(200)
     );
     running.shutdown().await;
 }
 
 #[test]
-fn a_plain_address_beside_no_tls_is_refused() {
+fn a_plain_address_without_tls_is_refused() {
     let mut settings = Settings::default();
     settings.sim = Some("pod16".to_owned());
     settings.plain_listen = Some("127.0.0.1:0".parse().unwrap());
@@ -182,27 +182,27 @@ fn a_plain_address_beside_no_tls_is_refused() {
     assert!(error.rule.contains("set tls-cert and tls-key"), "{error}");
 }
 
-/// A connection, as bytes.
-pub(crate) struct Wire(BufReader<TcpStream>);
+/// Connection for raw bytes.
+pub(crate) struct RawConnection(BufReader<TcpStream>);
 
-impl Wire {
+impl RawConnection {
     pub(crate) async fn open(proxy: &Proxy) -> Self {
         Self(BufReader::new(TcpStream::connect(proxy.addr()).await.unwrap()))
     }
 
-    pub(crate) async fn say(&mut self, text: &str) {
+    pub(crate) async fn send(&mut self, text: &str) {
         self.0.get_mut().write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// The head of an answer, in lower case.
-    pub(crate) async fn head(&mut self) -> String {
+    /// Reads the head of a response, and returns it in lower case.
+    pub(crate) async fn read_head(&mut self) -> String {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") && self.0.read_line(&mut head).await.unwrap() > 0 {}
         head.to_lowercase()
     }
 
-    /// Reads the body of the answer with this head, if its length is known.
-    pub(crate) async fn body(&mut self, head: &str) {
+    /// Reads the body of the response with this head, if its length is known.
+    pub(crate) async fn read_body(&mut self, head: &str) {
         let length = head
             .lines()
             .find_map(|line| line.strip_prefix("content-length: "));
@@ -210,10 +210,10 @@ impl Wire {
         self.0.read_exact(&mut body).await.unwrap();
     }
 
-    /// Until the other end closes it.
-    pub(crate) async fn end(&mut self) {
+    /// Waits until the server closes the connection.
+    pub(crate) async fn until_closed(&mut self) {
         let mut rest = Vec::new();
-        // A reset is an end too.
+        // A reset closes the connection, too.
         self.0.read_to_end(&mut rest).await.ok();
     }
 }
@@ -221,16 +221,16 @@ impl Wire {
 const SLOW: &str = "PUT /v1/partitions/p HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
 
 #[tokio::test]
-async fn more_requests_than_allowed_are_told_to_come_back_and_probes_are_answered() {
+async fn excess_requests_get_a_retry_after_and_probes_are_answered() {
     let running = proxy(|settings| settings.max_requests = Some(1)).await;
     let url = |path: &str| format!("http://{}{path}", running.addr());
     let http = http();
-    let mut slow = Wire::open(&running).await;
-    slow.say(SLOW).await;
+    let mut slow = RawConnection::open(&running).await;
+    slow.send(SLOW).await;
     let refused = loop {
-        let answer = http.get(url("/stats")).send().await.unwrap();
-        if answer.status() != 200 {
-            break answer;
+        let response = http.get(url("/stats")).send().await.unwrap();
+        if response.status() != 200 {
+            break response;
         }
     };
     assert_eq!(refused.status(), 503);
@@ -238,14 +238,14 @@ async fn more_requests_than_allowed_are_told_to_come_back_and_probes_are_answere
     assert_eq!(refused.headers()["content-type"], "application/problem+json");
     assert_eq!(refused.json::<Value>().await.unwrap()["code"], "Overloaded");
     assert_eq!(http.get(url("/livez")).send().await.unwrap().status(), 200);
-    // Its place is free once it is gone.
+    // Its slot is free once the connection is closed.
     drop(slow);
     while http.get(url("/stats")).send().await.unwrap().status() != 200 {}
     running.shutdown().await;
 }
 
 #[tokio::test]
-async fn anonymous_requests_that_do_not_end_never_crowd_out_identified_clients() {
+async fn slow_anonymous_requests_never_crowd_out_identified_clients() {
     let scratch = tempfile::tempdir().unwrap();
     let tokens = scratch.path().join("tokens");
     std::fs::write(&tokens, "0123456789abcdef scheduler\n").unwrap();
@@ -255,79 +255,84 @@ async fn anonymous_requests_that_do_not_end_never_crowd_out_identified_clients()
     })
     .await;
     let stats = format!("http://{}/stats", running.addr());
-    // A write without a token is answered before its body comes, and takes no place.
+    // A write without a token gets its response before its body arrives, and takes no slot.
     for _ in 0..8 {
-        let mut slow = Wire::open(&running).await;
-        slow.say(SLOW).await;
-        let head = slow.head().await;
+        let mut slow = RawConnection::open(&running).await;
+        slow.send(SLOW).await;
+        let head = slow.read_head().await;
         assert!(head.starts_with("http/1.1 401"), "{head}");
     }
     let mut open = Vec::new();
     for _ in 0..8 {
-        let mut slow = Wire::open(&running).await;
-        slow.say(&SLOW.replace("PUT /v1/partitions/p", "POST /query"))
+        let mut slow = RawConnection::open(&running).await;
+        slow.send(&SLOW.replace("PUT /v1/partitions/p", "POST /query"))
             .await;
         open.push(slow);
     }
     while http().get(&stats).send().await.unwrap().status() != 503 {}
     for _ in 0..8 {
-        let known = http().get(&stats).bearer_auth("0123456789abcdef");
-        assert_eq!(known.send().await.unwrap().status(), 200);
+        let identified = http().get(&stats).bearer_auth("0123456789abcdef");
+        assert_eq!(identified.send().await.unwrap().status(), 200);
     }
     drop(open);
     running.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_large_is_refused_before_it_is_read_and_the_answer_arrives() {
+async fn a_too_large_body_is_refused_before_it_is_read_and_the_response_arrives() {
     let running = proxy(|_| {}).await;
-    let mut wire = Wire::open(&running).await;
-    wire.say("PUT /v1/partitions/p HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 70000\r\n\r\n")
+    let mut connection = RawConnection::open(&running).await;
+    connection.send("PUT /v1/partitions/p HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 70000\r\n\r\n")
         .await;
-    let head = wire.head().await;
+    let head = connection.read_head().await;
     assert!(head.starts_with("http/1.1 413"), "{head}");
     running.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_sender_that_is_too_slow_is_told_so() {
+async fn a_slow_request_body_times_out() {
     let running = proxy(|settings| settings.read_timeout = Some(1)).await;
-    let mut wire = Wire::open(&running).await;
-    wire.say(SLOW).await;
-    let head = wire.head().await;
+    let mut connection = RawConnection::open(&running).await;
+    connection.send(SLOW).await;
+    let head = connection.read_head().await;
     assert!(head.starts_with("http/1.1 408"), "{head}");
     running.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_is_asked_is_closed_and_an_event_stream_is_not() {
+async fn an_idle_connection_is_closed_and_an_event_stream_is_not() {
     let running = proxy(|settings| {
         settings.idle_timeout = Some(1);
         settings.read_timeout = Some(1);
         settings.write_timeout = Some(1);
     })
     .await;
-    let mut events = Wire::open(&running).await;
+    let mut events = RawConnection::open(&running).await;
     events
-        .say("GET /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\r\n")
+        .send("GET /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\r\n")
         .await;
-    assert!(events.head().await.starts_with("http/1.1 200"));
+    assert!(events.read_head().await.starts_with("http/1.1 200"));
 
-    // Nothing at all, the beginning of what could be HTTP/2, half a head, and a whole request and nothing more. They are
-    // closed one after the other, so that much more than any timeout goes by.
-    for said in [
+    // No byte, the start of an HTTP/2 preface, half a head, and one complete request. The connections close
+    // one after the other, which takes much longer than any timeout.
+    for bytes in [
         "",
         "PRI *",
         "GET /livez HTT",
         "GET /livez HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\r\n",
     ] {
-        let mut wire = Wire::open(&running).await;
-        wire.say(said).await;
-        wire.end().await;
+        let mut connection = RawConnection::open(&running).await;
+        connection.send(bytes).await;
+        connection.until_closed().await;
     }
 
     let url = format!("http://{}/v1/partitions/late?wait=1s", running.addr());
-    http().put(url).json(&wanted("mnist", 4)).send().await.unwrap();
+    http()
+        .put(url)
+        .json(&request_body("mnist", 4))
+        .send()
+        .await
+        .unwrap();
     let mut line = String::new();
     while !(line.starts_with("data:") && line.contains("\"late\"")) {
         line.clear();
@@ -345,7 +350,7 @@ async fn calls_writes_and_repairs_of_a_running_proxy_are_counted() {
     let url = |path: &str| format!("http://{}{path}", running.addr());
     let put = http()
         .put(url("/v1/partitions/p?wait=30s"))
-        .json(&wanted("mnist", 4));
+        .json(&request_body("mnist", 4));
     assert_eq!(put.send().await.unwrap().status(), 200);
     let text = http()
         .get(url("/metrics"))
@@ -374,7 +379,7 @@ async fn calls_writes_and_repairs_of_a_running_proxy_are_counted() {
     );
     assert!((made - 1.0).abs() < 0.5, "{made}");
     assert!(value(calls, &["operation=\"list\""]) >= 1.0);
-    // The intent, and that it is ready.
+    // One write for the intent, and one for the active state.
     assert!(value("vipu_proxy_ledger_write_seconds_count", &[]) >= 2.0);
     assert!(value("vipu_proxy_ledger_write_changes_sum", &[]) >= 2.0);
     assert!(value("vipu_proxy_repairs_total", &[]) >= 1.0);
@@ -382,7 +387,7 @@ async fn calls_writes_and_repairs_of_a_running_proxy_are_counted() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_cannot_be_read_is_named() {
+async fn an_unreadable_certificate_is_named() {
     let mut settings = Settings::default();
     settings.sim = Some("pod16".to_owned());
     settings.sim_listen = Some("127.0.0.1:0".parse().unwrap());

@@ -1,42 +1,42 @@
-//! `/stats` and `/query`: the answers of the original's guide, for the same questions (seed 000 §6.9).
+//! `/stats` and `/query`: the examples of the V-IPU guide (seed 000 §6.9). Pages of usage records.
 
 use http::StatusCode;
 use serde_json::json;
 
-use crate::support::Bench;
+use crate::support::Harness;
 
 #[tokio::test(start_paused = true)]
-async fn the_guide_s_questions_have_the_guide_s_answers() {
-    let bench = Bench::new();
-    let (status, document) = bench.put("training", "mnist", 4).await;
+async fn queries_of_the_guide_return_the_documented_results() {
+    let harness = Harness::new();
+    let (status, document) = harness.put("training", "mnist", 4).await;
     assert_eq!(status, StatusCode::OK, "{document}");
     let four_used = json!({"used": 4, "available": 28});
     assert_eq!(
-        bench.get("/stats").await,
+        harness.get("/stats").await,
         json!({"default": four_used, "total": four_used})
     );
-    let ask = async |size: u32| {
-        bench
+    let query = async |size: u32| {
+        harness
             .call("POST", "/query", &json!({"size": size}).to_string())
             .await
     };
-    let answer = |number: u32, message: &str| {
+    let response = |number: u32, message: &str| {
         let document = json!({"available": true, "numOfPartitions": number, "message": message});
         (StatusCode::OK, document)
     };
-    assert_eq!(ask(2).await, answer(14, ""));
-    assert_eq!(ask(64).await, answer(0, ""));
+    assert_eq!(query(2).await, response(14, ""));
+    assert_eq!(query(64).await, response(0, ""));
     let rule = "is not a power of two from 1 to 65536; the next one up is";
-    assert_eq!(ask(0).await, answer(0, &format!("0 {rule} 1")));
-    assert_eq!(ask(3).await, answer(0, &format!("3 {rule} 4")));
-    assert_eq!(bench.get("/health").await, json!({"status": "ok"}));
+    assert_eq!(query(0).await, response(0, &format!("0 {rule} 1")));
+    assert_eq!(query(3).await, response(0, &format!("3 {rule} 4")));
+    assert_eq!(harness.get("/health").await, json!({"status": "ok"}));
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_answer_of_a_controller_nothing_is_available_and_the_message_says_who_is_silent() {
-    let bench = Bench::new();
-    bench.controller.go_down();
-    let (status, document) = bench.call("POST", "/query", r#"{"size": 2}"#).await;
+async fn a_query_without_a_responding_controller_is_unavailable_and_names_the_controller() {
+    let harness = Harness::new();
+    harness.controller.go_down();
+    let (status, document) = harness.call("POST", "/query", r#"{"size": 2}"#).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(document["available"], false);
     assert_eq!(document["numOfPartitions"], 0);
@@ -46,21 +46,21 @@ async fn without_an_answer_of_a_controller_nothing_is_available_and_the_message_
     );
 }
 
-/// Makes and releases `number` partitions.
-async fn holds(bench: &Bench, number: usize) {
+/// Creates and releases `number` partitions.
+async fn create_and_release(harness: &Harness, number: usize) {
     for index in 0..number {
         let id = format!("hold-{index}");
-        assert_eq!(bench.put(&id, &id, 4).await.0, StatusCode::OK);
+        assert_eq!(harness.put(&id, &id, 4).await.0, StatusCode::OK);
         let path = format!("/v1/partitions/{id}?wait=5s");
-        assert_eq!(bench.call("DELETE", &path, "").await.0, StatusCode::OK);
+        assert_eq!(harness.call("DELETE", &path, "").await.0, StatusCode::OK);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn usage_is_answered_in_pages_that_join() {
-    let bench = Bench::new();
-    holds(&bench, 5).await;
-    let all = bench.get("/v1/usage").await;
+async fn usage_pages_join_to_the_complete_list() {
+    let harness = Harness::new();
+    create_and_release(&harness, 5).await;
+    let all = harness.get("/v1/usage").await;
     assert_eq!(
         (all["records"].as_array().unwrap().len(), &all["continue"]),
         (5, &json!(null))
@@ -68,7 +68,7 @@ async fn usage_is_answered_in_pages_that_join() {
     let (mut joined, mut path) = (Vec::new(), "/v1/usage?limit=2".to_owned());
     let mut pages = 0;
     loop {
-        let page = bench.get(&path).await;
+        let page = harness.get(&path).await;
         pages += 1;
         let records = page["records"].as_array().unwrap();
         assert!(records.len() <= 2, "{page}");
@@ -82,8 +82,8 @@ async fn usage_is_answered_in_pages_that_join() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_or_a_position_that_is_none_is_refused_with_the_fix() {
-    let bench = Bench::new();
+async fn an_invalid_limit_or_position_is_refused_with_a_fix() {
+    let harness = Harness::new();
     for (query, field, value, rule) in [
         ("limit=0", "limit", "0", "must be a whole number from 1 to 2000"),
         (
@@ -106,7 +106,7 @@ async fn a_limit_or_a_position_that_is_none_is_refused_with_the_fix() {
             "must be RELEASED.TICKET.HELD.ID",
         ),
     ] {
-        let (status, problem) = bench.call("GET", &format!("/v1/usage?{query}"), "").await;
+        let (status, problem) = harness.call("GET", &format!("/v1/usage?{query}"), "").await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{query}: {problem}");
         assert_eq!(
             (&problem["field"], &problem["value"]),

@@ -1,4 +1,5 @@
-//! What an administrator changes: agents, allocations, health and delays. Nothing that a partition uses can be taken away.
+//! Administrator changes: agents, allocations, health and delays. Resources in use by a partition cannot be
+//! removed.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +11,17 @@ use serde::{Deserialize, Serialize};
 use super::{Settings, SimState};
 use crate::error::SimError;
 
-/// A machine to be put into the Pod.
+/// A machine to add to the IPU-POD.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct NewAgent {
     pub(crate) id: AgentId,
-    /// The cluster, which is made if it does not exist.
+    /// Cluster, which is created if missing.
     pub(crate) cluster: ClusterId,
-    /// The link domain in the cluster; at most one more than there are.
+    /// Link domain in the cluster; at most one more than exist.
     #[serde(default)]
     pub(crate) link_domain: u32,
-    /// Where in the link domain, 0 to 15; the first empty place if left out.
+    /// Slot in the link domain, 0 to 15; the first empty slot if absent.
     #[serde(default)]
     pub(crate) slot: Option<usize>,
     /// Allocations that it joins.
@@ -28,7 +29,7 @@ pub(crate) struct NewAgent {
     pub(crate) allocations: Vec<AllocationId>,
 }
 
-/// The health of one IPU.
+/// Health of one IPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Health {
@@ -37,7 +38,7 @@ pub(crate) enum Health {
 }
 
 impl SimState {
-    /// Puts a machine into the Pod.
+    /// Adds a machine to the IPU-POD.
     pub(crate) fn add_agent(&mut self, new: NewAgent, now: Timestamp) -> Result<(), SimError> {
         self.advance(now);
         let topology = &self.hardware.topology;
@@ -70,9 +71,9 @@ impl SimState {
             return Err(SimError::invalid("linkDomain", new.link_domain, rule));
         }
         if index == domains.len() {
-            // One before others would renumber them.
+            // A new domain before others would renumber them.
             if at + 1 != clusters.len() {
-                let rule = "only the last cluster can get a new link domain";
+                let rule = "only the last cluster accepts a new link domain";
                 return Err(SimError::invalid("linkDomain", new.link_domain, rule));
             }
             clusters[at].link_domains.push(LinkDomain::default());
@@ -87,12 +88,16 @@ impl SimState {
             return Err(SimError::invalid(
                 "slot",
                 slot,
-                "a link domain has the places 0 to 15",
+                "a link domain has the slots 0 to 15",
             ));
         }
         machines.resize(machines.len().max(slot + 1), None);
         if let Some(other) = &machines[slot] {
-            return Err(SimError::invalid("slot", slot, format!("taken by agent {other}")));
+            return Err(SimError::invalid(
+                "slot",
+                slot,
+                format!("in use by agent {other}"),
+            ));
         }
         machines[slot] = Some(new.id.clone());
         for id in new.allocations {
@@ -108,7 +113,7 @@ impl SimState {
         self.rebuild(clusters, allocations)
     }
 
-    /// Takes a machine that no partition uses out of the Pod; the numbers of the other IPUs stay.
+    /// Removes an unused machine from the IPU-POD; the other IPUs keep their numbers.
     pub(crate) fn remove_agent(&mut self, id: &str, now: Timestamp) -> Result<(), SimError> {
         self.advance(now);
         let agent = self.agent(id)?;
@@ -120,7 +125,7 @@ impl SimState {
                 kind: "agent",
                 id: id.to_owned(),
                 state,
-                fix: "remove that first",
+                fix: "remove the partition first",
             });
         }
         let bad: BTreeSet<IpuAddress> = ipus.collect();
@@ -141,7 +146,7 @@ impl SimState {
         Ok(())
     }
 
-    /// Makes an allocation of agents of one cluster.
+    /// Creates an allocation of agents of one cluster.
     pub(crate) fn add_allocation(&mut self, new: Allocation, now: Timestamp) -> Result<(), SimError> {
         self.advance(now);
         if self.hardware.topology.allocation(&new.id).is_some() {
@@ -155,7 +160,7 @@ impl SimState {
         self.rebuild(self.hardware.topology.clusters().to_vec(), allocations)
     }
 
-    /// Removes an allocation that no partition draws from.
+    /// Removes an allocation without partitions.
     pub(crate) fn remove_allocation(&mut self, id: &str, now: Timestamp) -> Result<(), SimError> {
         self.advance(now);
         let mut allocations = self.hardware.topology.allocations().to_vec();
@@ -168,19 +173,19 @@ impl SimState {
             });
         }
         let mut partitions = self.partitions.iter();
-        if let Some((user, _)) = partitions.find(|(_, held)| held.spec.allocation_id == id) {
+        if let Some((user, _)) = partitions.find(|(_, partition)| partition.spec.allocation_id == id) {
             let state = format!("used by partition {user}");
             return Err(SimError::Busy {
                 kind: "allocation",
                 id: id.to_owned(),
                 state,
-                fix: "remove that first",
+                fix: "remove the partition first",
             });
         }
         self.rebuild(self.hardware.topology.clusters().to_vec(), allocations)
     }
 
-    /// Makes an IPU, given by its hardware id, good or bad. Active partitions on a bad one fail at once.
+    /// Sets the health of an IPU, given by its hardware id. Active partitions on a bad IPU fail at once.
     pub(crate) fn set_health(
         &mut self,
         agent: &str,
@@ -201,21 +206,21 @@ impl SimState {
             Health::Ok => self.hardware.bad.remove(&at),
             Health::Bad => self.hardware.bad.insert(at),
         };
-        self.notice_bad_ipus();
+        self.fail_unhealthy_partitions();
         Ok(())
     }
 
-    /// Changes how long operations take, from the next one on.
+    /// Changes the durations of later operations.
     pub(crate) fn set_settings(&mut self, settings: Settings, now: Timestamp) {
         self.advance(now);
         self.settings = settings;
     }
 
     fn agent(&self, id: &str) -> Result<AgentId, SimError> {
-        let known = AgentId::new(id)
+        let existing = AgentId::new(id)
             .ok()
             .filter(|id| self.hardware.topology.agent_ipus(id).is_some());
-        known.ok_or_else(|| SimError::NotFound {
+        existing.ok_or_else(|| SimError::NotFound {
             kind: "agent",
             id: id.to_owned(),
         })

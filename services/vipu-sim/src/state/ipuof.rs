@@ -1,8 +1,9 @@
 //! GetPartitionIpuofConfig: the devices that Poplar reaches over the network.
 //!
-//! Documented: reconfigurable partitions show 2N-1 devices (singles, aligned pairs, quads, …), the order of IPUs in a
-//! machine is reversed, one attribute is called `GCD Id`. Assumed: a partition that is not reconfigurable shows its
-//! singles and one device of the whole GCD; numbers start at 0 in each GCD; ports and addresses.
+//! Documented: reconfigurable partitions expose 2N-1 devices (singles, aligned pairs, quads, …), the order
+//! of IPUs in a machine is reversed, one attribute is called `GCD Id`. Assumed: a partition that is not
+//! reconfigurable exposes its singles and one device of the whole GCD; numbers start at 0 in each GCD;
+//! ports and addresses.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +15,24 @@ use super::{SimPartition, SimState};
 use crate::error::SimError;
 use crate::hardware::hardware_id;
 
-/// The TCP port of the IPUoF server of each simulated machine (an assumption).
+/// TCP port of the IPUoF server of each simulated machine (an assumption).
 const SERVER_PORT: u32 = 50_020;
-/// The RDMA port of the IPUoF server of each simulated machine (an assumption).
+/// RDMA port of the IPUoF server of each simulated machine (an assumption).
 const RDMA_PORT: u32 = 50_021;
-/// The number of the Mk2 architecture.
+/// Number of the Mk2 architecture.
 const ARCHITECTURE: u32 = 2;
-/// The versions of gateway and machine software that the simulated machines report.
+/// Gateway and machine software versions that the simulated machines report.
 const SOFTWARE_VERSION: &str = "2.6.0-sim";
 
 impl SimState {
-    /// The IPUoF configuration of one GCD, or of all in order.
+    /// Returns the IPUoF configuration of one GCD, or of all GCDs in order.
     ///
     /// # Errors
     ///
     /// `NotFound`; `Invalid` if the partition has no such GCD.
     pub(crate) fn ipuof_config(&self, id: &str, gcd: Option<u32>) -> Result<PartitionConfig, SimError> {
-        let held = self.held(id)?;
-        let spec = &held.spec;
+        let partition = self.partition(id)?;
+        let spec = &partition.spec;
         if let Some(gcd) = gcd.filter(|gcd| *gcd >= spec.num_gcds) {
             let rule = format!("partition {id} has the GCDs 0 to {}", spec.num_gcds - 1);
             return Err(SimError::invalid("gcd_id", gcd, rule));
@@ -43,22 +44,22 @@ impl SimState {
             reconfigurable: spec.reconfigurable,
             gw_routing_type: spec.gw_routing_type,
             num_ipulink_segments: spec.num_ipulink_segments,
-            gcd_configs: gcds.map(|gcd| self.gcd(held, gcd)).collect(),
+            gcd_configs: gcds.map(|gcd| self.gcd(partition, gcd)).collect(),
             ipuof_server_version: IPUOF_SERVER_VERSION.to_owned(),
         })
     }
 
-    fn gcd(&self, held: &SimPartition, gcd: u32) -> Gcd {
-        let places = self.places(&held.spec);
-        let size = places.len() / held.spec.num_gcds.max(1) as usize;
+    fn gcd(&self, partition: &SimPartition, gcd: u32) -> Gcd {
+        let ipu_addresses = self.ipu_addresses(&partition.spec);
+        let size = ipu_addresses.len() / partition.spec.num_gcds.max(1) as usize;
         let first = size * gcd as usize;
-        let singles: Vec<IpuofDevice> = held.spec.ipus[first..]
+        let singles: Vec<IpuofDevice> = partition.spec.ipus[first..]
             .iter()
-            .zip(&places[first..])
+            .zip(&ipu_addresses[first..])
             .take(size)
             .map(|(ipu, at)| Self::device(*at, ipu.routing_id, ipu.ipulink_domain_routing_id))
             .collect();
-        let group_sizes: Vec<usize> = if held.spec.reconfigurable {
+        let group_sizes: Vec<usize> = if partition.spec.reconfigurable {
             std::iter::successors(Some(1), |group| Some(group * 2))
                 .take_while(|group| *group <= size)
                 .collect()
@@ -67,7 +68,7 @@ impl SimState {
         } else {
             vec![1]
         };
-        // A device of several IPUs is reached through its first one.
+        // A device of several IPUs is addressed through its first IPU.
         let groups = group_sizes.iter().flat_map(|group| singles.chunks(*group));
         let devices = groups.zip(0..).filter_map(|(group, device_id)| {
             group.first().map(|device| IpuofDevice {
@@ -75,7 +76,7 @@ impl SimState {
                 ..device.clone()
             })
         });
-        let reconfigurable = u32::from(held.spec.reconfigurable).to_string();
+        let reconfigurable = u32::from(partition.spec.reconfigurable).to_string();
         let attributes = [
             ("GCD Id", gcd.to_string()),
             ("Fabric Reconfigurable", reconfigurable),
@@ -106,7 +107,7 @@ impl SimState {
     }
 }
 
-/// The address of a machine's IPUoF server: 10.<link domain, two bytes>.<machine from 1>.
+/// Returns the address of a machine's IPUoF server: 10.<link domain, two bytes>.<machine from 1>.
 fn machine_ip(at: IpuAddress) -> String {
     format!(
         "10.{}.{}.{}",

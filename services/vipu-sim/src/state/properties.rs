@@ -1,11 +1,11 @@
-//! What holds after any sequence of operations.
+//! Invariants after any sequence of operations.
 
 use std::collections::BTreeSet;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::tests::{at, create, pod, wanted};
+use super::tests::{at, create, pod, requirements_of};
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -32,21 +32,21 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn apply(state: &mut SimState, op: &Op, now: u64) {
-    // A refusal is a legal answer to any of these.
+    // A refusal is a valid result of any of these.
     match op {
         Op::Create {
             id,
             order,
             relocatable: false,
         } => {
-            create(state, wanted(&format!("p{id}"), 1 << order), now).ok();
+            create(state, requirements_of(&format!("p{id}"), 1 << order), now).ok();
         }
         Op::Create {
             id,
             order,
             relocatable: true,
         } => {
-            let requirements = Some(wanted(&format!("p{id}"), 1 << order));
+            let requirements = Some(requirements_of(&format!("p{id}"), 1 << order));
             let request = wire::CreatePartitionRequest {
                 requirements,
                 relocatable: true,
@@ -63,33 +63,34 @@ fn apply(state: &mut SimState, op: &Op, now: u64) {
     }
 }
 
-/// No IPU in two partitions, every partition whole, and each inside its allocation.
-fn check(state: &SimState) {
+/// Asserts that no IPU is in two partitions, and that every partition is complete and inside its
+/// allocation.
+fn assert_invariants(state: &SimState) {
     assert_eq!(state.find_inconsistency(), None);
-    let mut seen = BTreeSet::new();
-    for (id, held) in &state.partitions {
-        let places = state.places(&held.spec);
+    let mut held = BTreeSet::new();
+    for (id, partition) in &state.partitions {
+        let addresses = state.ipu_addresses(&partition.spec);
         assert_eq!(
-            places.len(),
-            held.spec.ipus.len(),
+            addresses.len(),
+            partition.spec.ipus.len(),
             "{} has IPUs that do not exist",
             id
         );
         let allocation = state
             .hardware
             .topology
-            .allocation(&held.spec.allocation_id.parse().unwrap())
+            .allocation(&partition.spec.allocation_id.parse().unwrap())
             .unwrap();
-        for place in places {
-            assert!(seen.insert(place), "{} is in two partitions", place);
-            assert!(state.hardware.is_in(place, allocation));
+        for address in addresses {
+            assert!(held.insert(address), "{} is in two partitions", address);
+            assert!(state.hardware.is_in(address, allocation));
         }
-        if held.phase == Phase::Active {
+        if partition.phase == Phase::Active {
             assert!(
                 state
-                    .places(&held.spec)
+                    .ipu_addresses(&partition.spec)
                     .iter()
-                    .all(|place| state.hardware.is_good(*place))
+                    .all(|address| state.hardware.is_good(*address))
             );
         }
     }
@@ -99,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn no_ipu_is_ever_in_two_partitions_and_the_stored_state_is_the_state(
+    fn no_ipu_is_in_two_partitions_and_the_state_round_trips_through_json(
         ops in vec((op(), 0..700_u64), 1..60),
     ) {
         let mut state = pod("pod128");
@@ -107,14 +108,14 @@ proptest! {
         for (op, wait) in ops {
             now += wait;
             apply(&mut state, &op, now);
-            check(&state);
+            assert_invariants(&state);
             let text = serde_json::to_string(&state).unwrap();
             prop_assert_eq!(&serde_json::from_str::<SimState>(&text).unwrap(), &state);
         }
     }
 
     #[test]
-    fn time_that_passes_in_steps_or_at_once_leads_to_the_same(
+    fn advancing_time_in_steps_or_at_once_gives_the_same_state(
         ops in vec((op(), 0..700_u64), 1..30),
         steps in vec(0..2_000_u64, 0..12),
     ) {

@@ -1,4 +1,4 @@
-//! What the controller tells: lists, status, IPU attributes, and the whole state for people and tests.
+//! Controller queries: lists, status, IPU attributes, and a state summary.
 
 use ipu_core::{AgentId, Timestamp};
 use ipu_vipu_client::wire::list_ipu_attributes_reply::{Attributes, Entry};
@@ -10,11 +10,11 @@ use super::{Phase, SimPartition, SimState};
 use crate::error::SimError;
 use crate::hardware::hardware_id;
 
-/// The version of the IPUoF servers that the simulated machines report.
+/// IPUoF server version that the simulated machines report.
 pub(crate) const IPUOF_SERVER_VERSION: &str = "1.18.0-sim";
 
 impl Phase {
-    /// The two states in which the API tells it.
+    /// Returns the ready state and the operation state of the API.
     pub(super) const fn states(&self) -> (PartitionReadyState, PartitionOperationState) {
         match self {
             Self::Creating { .. } => (
@@ -34,7 +34,7 @@ impl Phase {
         }
     }
 
-    /// The word that people read: `CREATING`, `ACTIVE`, `RESETTING`, `REMOVING`, `ERROR`.
+    /// Returns the display label: `CREATING`, `ACTIVE`, `RESETTING`, `REMOVING`, `ERROR`.
     pub(crate) const fn label(&self) -> &'static str {
         match self {
             Self::Creating { .. } => "CREATING",
@@ -54,7 +54,7 @@ impl Phase {
 }
 
 impl SimState {
-    /// The partitions of one allocation, or of all if `allocation` is empty, in order of id.
+    /// Returns the partitions of one allocation, or of all if `allocation` is empty, ordered by id.
     ///
     /// # Errors
     ///
@@ -65,72 +65,77 @@ impl SimState {
             return Err(SimError::invalid(
                 "allocation_id",
                 format!("{allocation:?}"),
-                "no such allocation",
+                "unknown allocation",
             ));
         }
-        let listed = |held: &&SimPartition| allocation.is_empty() || held.spec.allocation_id == allocation;
-        let partitions = self.partitions.iter().filter(|(_, held)| listed(held));
-        let tell = |held: &SimPartition| held.phase.states().0.into();
+        let is_listed =
+            |partition: &&SimPartition| allocation.is_empty() || partition.spec.allocation_id == allocation;
+        let partitions = self
+            .partitions
+            .iter()
+            .filter(|(_, partition)| is_listed(partition));
+        let ready_state = |partition: &SimPartition| partition.phase.states().0.into();
         Ok(partitions
-            .map(|(id, held)| Partition {
+            .map(|(id, partition)| Partition {
                 id: id.to_string(),
-                spec: Some(held.spec.clone()),
-                ready_state: tell(held),
+                spec: Some(partition.spec.clone()),
+                ready_state: ready_state(partition),
                 ipuof_server_version: IPUOF_SERVER_VERSION.to_owned(),
             })
             .collect())
     }
 
-    /// How a partition is.
+    /// Returns the status of a partition.
     ///
     /// # Errors
     ///
-    /// `NotFound` if it is gone or never was.
+    /// `NotFound` if the partition does not exist.
     pub(crate) fn status(&self, id: &str) -> Result<PartitionStatus, SimError> {
-        let held = self.held(id)?;
-        let (ready_state, operation_state) = held.phase.states();
+        let partition = self.partition(id)?;
+        let (ready_state, operation_state) = partition.phase.states();
         Ok(PartitionStatus {
             partition_id: id.to_owned(),
             ready_state: ready_state.into(),
             operation_state: operation_state.into(),
-            errors: held.phase.errors().to_vec(),
-            max_auto_reset_retries: match held.auto_reset {
+            errors: partition.phase.errors().to_vec(),
+            max_auto_reset_retries: match partition.auto_reset {
                 super::AutoReset::On => MAX_AUTO_RESETS,
                 super::AutoReset::Off => 0,
             },
-            auto_reset_retry_count: held.auto_resets,
-            last_auto_reset_time: held.last_auto_reset.map(timestamp),
+            auto_reset_retry_count: partition.auto_resets,
+            last_auto_reset_time: partition.last_auto_reset.map(timestamp),
         })
     }
 
-    /// The stored partition.
-    pub(super) fn held(&self, id: &str) -> Result<&SimPartition, SimError> {
-        let known = self.known(id)?;
+    /// Returns the stored partition.
+    pub(super) fn partition(&self, id: &str) -> Result<&SimPartition, SimError> {
+        let existing = self.existing_id(id)?;
         self.partitions
-            .get(&known)
+            .get(&existing)
             .ok_or_else(|| SimError::no_partition(id))
     }
 
-    /// What is told of each IPU, by agent; of all agents if none is named.
+    /// Returns the attributes of each IPU by agent; of all agents if `agents` is empty.
     ///
     /// # Errors
     ///
     /// `Invalid` if there is no such agent.
     pub(crate) fn attributes(&self, agents: &[String]) -> Result<Vec<Entry>, SimError> {
         let topology = &self.hardware.topology;
-        let known =
+        let exists =
             |name: &String| AgentId::new(name.as_str()).is_ok_and(|id| topology.agent_ipus(&id).is_some());
-        if let Some(unknown) = agents.iter().find(|name| !known(name)) {
+        if let Some(unknown) = agents.iter().find(|name| !exists(name)) {
             return Err(SimError::invalid(
                 "agents",
                 format!("{unknown:?}"),
-                "no such agent",
+                "unknown agent",
             ));
         }
-        let mut placed: Vec<_> = topology.agents().collect();
-        placed.sort_unstable_by_key(|(_, at)| *at);
-        let asked = |agent: &AgentId| agents.is_empty() || agents.iter().any(|name| name == agent.as_str());
-        let entries = placed.into_iter().filter(|(agent, _)| asked(agent));
+        let mut sorted: Vec<_> = topology.agents().collect();
+        sorted.sort_unstable_by_key(|(_, at)| *at);
+        let is_requested =
+            |agent: &AgentId| agents.is_empty() || agents.iter().any(|name| name == agent.as_str());
+        let entries = sorted.into_iter().filter(|(agent, _)| is_requested(agent));
         Ok(entries.map(|(agent, _)| self.attributes_of(agent)).collect())
     }
 
@@ -166,23 +171,23 @@ impl SimState {
         }
     }
 
-    /// The whole Pod in brief.
+    /// Returns a summary of the IPU-POD.
     pub(crate) fn pod(&self) -> PodState {
         let inventory = self.inventory();
         let domains = 0..self.hardware.topology.link_domains();
         let free: u32 = domains
             .map(|domain| inventory.free_mask(domain).count_ones())
             .sum();
-        let partitions = self.partitions.iter().map(|(id, held)| PartitionView {
+        let partitions = self.partitions.iter().map(|(id, partition)| PartitionView {
             id: id.to_string(),
-            size: held.spec.ipus.len(),
-            gcds: held.spec.num_gcds,
-            allocation: held.spec.allocation_id.clone(),
-            state: held.phase.label().to_owned(),
-            errors: held.phase.errors().to_vec(),
-            auto_resets: held.auto_resets,
+            size: partition.spec.ipus.len(),
+            gcds: partition.spec.num_gcds,
+            allocation: partition.spec.allocation_id.clone(),
+            state: partition.phase.label().to_owned(),
+            errors: partition.phase.errors().to_vec(),
+            auto_resets: partition.auto_resets,
             ipus: self
-                .places(&held.spec)
+                .ipu_addresses(&partition.spec)
                 .into_iter()
                 .map(|at| (at.link_domain, at.ipu))
                 .collect(),
@@ -202,47 +207,47 @@ impl SimState {
     }
 }
 
-/// The whole Pod in brief: what `GET /sim/state` answers.
+/// Summary of the IPU-POD: the response of `GET /sim/state`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct PodState {
-    /// The topology as text.
+    /// Topology as text.
     pub topology: String,
-    /// How many IPUs there are.
+    /// Number of IPUs.
     pub ipus: u32,
-    /// How many are healthy and in no partition.
+    /// Number of healthy IPUs without a partition.
     pub free: u32,
-    /// The IPUs that are not healthy, by link domain (over all clusters) and number in it.
+    /// Unhealthy IPUs, by link domain (over all clusters) and number in it.
     pub bad: Vec<(u32, u8)>,
-    /// The partitions, in order of id.
+    /// Partitions, ordered by id.
     pub partitions: Vec<PartitionView>,
 }
 
-/// One partition of a [`PodState`].
+/// A partition of a [`PodState`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct PartitionView {
-    /// Its id.
+    /// Partition id.
     pub id: String,
-    /// How many IPUs it has.
+    /// Number of IPUs.
     pub size: usize,
-    /// How many graph compilation domains it has.
+    /// Number of graph compilation domains.
     pub gcds: u32,
-    /// The allocation that it draws from.
+    /// Allocation that provides its IPUs.
     pub allocation: String,
     /// `CREATING`, `ACTIVE`, `RESETTING`, `REMOVING` or `ERROR`.
     pub state: String,
-    /// What is wrong with it.
+    /// Current errors.
     pub errors: Vec<String>,
-    /// How often the controller has tried to repair it since it failed.
+    /// Automatic resets since it failed.
     pub auto_resets: u32,
-    /// Its IPUs in routing order, by link domain (over all clusters) and number in it.
+    /// IPUs in routing order, by link domain (over all clusters) and number in it.
     pub ipus: Vec<(u32, u8)>,
 }
 
-/// A time in the API's form.
+/// Converts a time to the API's form.
 fn timestamp(at: Timestamp) -> pbjson_types::Timestamp {
     let millis = at.as_millis();
     pbjson_types::Timestamp {

@@ -1,4 +1,4 @@
-//! The state machine by itself: no clock, no file, no network.
+//! The state machine alone: no clock, no file, no network.
 
 use ipu_core::{AgentId, Allocation, ClusterId};
 use ipu_vipu_client::wire::{
@@ -22,7 +22,7 @@ pub(super) fn pod(text: &str) -> SimState {
     SimState::new(text.parse().unwrap(), settings)
 }
 
-pub(super) fn wanted(id: &str, size: u32) -> PartitionRequirements {
+pub(super) fn requirements_of(id: &str, size: u32) -> PartitionRequirements {
     PartitionRequirements {
         id: id.to_owned(),
         size,
@@ -52,11 +52,11 @@ fn ipus(range: std::ops::Range<u32>) -> Vec<PartitionIpu> {
 }
 
 #[track_caller]
-fn refused(state: &mut SimState, requirements: PartitionRequirements, code: Code, words: &str) {
+fn assert_refused(state: &mut SimState, requirements: PartitionRequirements, code: Code, text: &str) {
     let before = state.clone();
     let refusal = create(state, requirements, 0).unwrap_err();
     assert_eq!(refusal.code(), code, "{refusal}");
-    assert!(refusal.to_string().contains(words), "{refusal}");
+    assert!(refusal.to_string().contains(text), "{refusal}");
     assert_eq!(*state, before);
 }
 
@@ -66,11 +66,11 @@ fn states(state: &SimState, id: &str) -> (PartitionReadyState, PartitionOperatio
 }
 
 #[test]
-fn create_reset_and_remove_take_their_time() {
+fn create_reset_and_remove_are_asynchronous() {
     use PartitionOperationState as Op;
     use PartitionReadyState as Ready;
     let mut state = pod("pod16");
-    create(&mut state, wanted("p", 4), 0).unwrap();
+    create(&mut state, requirements_of("p", 4), 0).unwrap();
     assert_eq!(states(&state, "p"), (Ready::PsPending, Op::PosCreating));
     state.advance(at(99));
     assert_eq!(states(&state, "p"), (Ready::PsPending, Op::PosCreating));
@@ -82,7 +82,7 @@ fn create_reset_and_remove_take_their_time() {
     assert_eq!(states(&state, "p"), (Ready::PsActive, Op::PosIdle));
     state.remove("p", Force::No, at(400)).unwrap();
     assert_eq!(states(&state, "p"), (Ready::PsRemoved, Op::PosRemoving));
-    assert_eq!(state.pod().free, 12, "it still holds its IPUs");
+    assert_eq!(state.pod().free, 12, "a partition in removal holds its IPUs");
     state.remove("p", Force::No, at(450)).unwrap();
     state.advance(at(500));
     assert_eq!(state.status("p").unwrap_err().code(), Code::NotFound);
@@ -94,14 +94,14 @@ fn create_reset_and_remove_take_their_time() {
 }
 
 #[test]
-fn what_could_never_be_made_is_an_invalid_argument() {
+fn an_impossible_partition_is_an_invalid_argument() {
     let mut state = pod("pod16");
     let with = |change: fn(&mut PartitionRequirements)| {
-        let mut requirements = wanted("p", 4);
+        let mut requirements = requirements_of("p", 4);
         change(&mut requirements);
         requirements
     };
-    for (requirements, words) in [
+    for (requirements, text) in [
         (with(|r| r.size = 3), "requirements.size is 3"),
         (with(|r| r.size = 0), "power of two"),
         (with(|r| r.num_gcds = 3), "must divide"),
@@ -122,12 +122,12 @@ fn what_could_never_be_made_is_an_invalid_argument() {
         (with(|r| r.ipus = ipus(16..20)), "not all of them exist"),
         (with(|r| r.ipus = vec![PartitionIpu::default(); 4]), "named once"),
     ] {
-        refused(&mut state, requirements, Code::InvalidArgument, words);
+        assert_refused(&mut state, requirements, Code::InvalidArgument, text);
     }
-    let mut reconfigurable = wanted("p", 4);
+    let mut reconfigurable = requirements_of("p", 4);
     reconfigurable.reconfigurable = true;
     reconfigurable.sync_type = SyncType::StPodNativeDefault.into();
-    refused(
+    assert_refused(
         &mut state,
         reconfigurable,
         Code::InvalidArgument,
@@ -136,54 +136,54 @@ fn what_could_never_be_made_is_an_invalid_argument() {
 }
 
 #[test]
-fn what_does_not_fit_now_is_told_with_numbers() {
+fn a_partition_that_does_not_fit_is_refused_with_free_and_largest_counts() {
     let mut state = pod("pod16");
     for (id, first) in [("a", 0), ("b", 5)] {
         let requirements = PartitionRequirements {
             ipus: ipus(first..first + 1),
-            ..wanted(id, 1)
+            ..requirements_of(id, 1)
         };
         create(&mut state, requirements, 0).unwrap();
     }
-    refused(
+    assert_refused(
         &mut state,
-        wanted("p", 16),
+        requirements_of("p", 16),
         Code::ResourceExhausted,
         "14 free, largest block 8",
     );
-    refused(&mut state, wanted("a", 1), Code::AlreadyExists, "\"a\"");
+    assert_refused(&mut state, requirements_of("a", 1), Code::AlreadyExists, "\"a\"");
     let taken = PartitionRequirements {
         ipus: ipus(4..8),
-        ..wanted("p", 4)
+        ..requirements_of("p", 4)
     };
-    refused(&mut state, taken, Code::ResourceExhausted, "held by partition b");
-    refused(
+    assert_refused(&mut state, taken, Code::ResourceExhausted, "held by partition b");
+    assert_refused(
         &mut state,
-        wanted("p", 64),
+        requirements_of("p", 64),
         Code::ResourceExhausted,
-        "no room for 64",
+        "not enough free IPUs for 64",
     );
 }
 
 #[test]
-fn what_is_left_open_is_filled_in_and_what_is_given_is_echoed() {
+fn absent_fields_get_defaults_and_given_fields_are_kept() {
     let mut state = pod("pod256");
-    create(&mut state, wanted("small", 4), 0).unwrap();
-    create(&mut state, wanted("rack", 64), 0).unwrap();
+    create(&mut state, requirements_of("small", 4), 0).unwrap();
+    create(&mut state, requirements_of("rack", 64), 0).unwrap();
     let two = PartitionRequirements {
         num_gcds: 2,
-        ..wanted("two", 128)
+        ..requirements_of("two", 128)
     };
     create(&mut state, two, 0).unwrap();
-    let chosen = ipus(60..64).into_iter().zip([3, 2, 1, 0]);
-    let chosen = chosen
+    let ipus_reversed = ipus(60..64).into_iter().zip([3, 2, 1, 0]);
+    let ipus_reversed = ipus_reversed
         .map(|(ipu, routing_id)| PartitionIpu { routing_id, ..ipu })
         .collect();
     let explicit = PartitionRequirements {
-        ipus: chosen,
+        ipus: ipus_reversed,
         reconfigurable: true,
         ipulink_routing_type: IpuLinkRoutingType::IrtBtnc.into(),
-        ..wanted("explicit", 4)
+        ..requirements_of("explicit", 4)
     };
     create(&mut state, explicit, 0).unwrap();
     let spec = |id: &str| state.partitions[&PartitionId::new(id).unwrap()].spec.clone();
@@ -242,16 +242,16 @@ fn a_partition_never_spans_two_allocations() {
     }
     let of_two = |id, size| PartitionRequirements {
         allocation_id: "two".to_owned(),
-        ..wanted(id, size)
+        ..requirements_of(id, size)
     };
-    refused(
+    assert_refused(
         &mut state,
         of_two("p", 16),
         Code::ResourceExhausted,
         "allocation two: 8 free, largest block 8",
     );
     create(&mut state, of_two("p", 8), 0).unwrap();
-    create(&mut state, wanted("q", 16), 0).unwrap();
+    create(&mut state, requirements_of("q", 16), 0).unwrap();
     assert_eq!(state.list("two").unwrap().len(), 1);
     assert_eq!(state.list("").unwrap().len(), 2);
     assert_eq!(state.list("three").unwrap_err().code(), Code::InvalidArgument);
@@ -266,9 +266,9 @@ fn a_partition_never_spans_two_allocations() {
 }
 
 #[test]
-fn a_failed_partition_is_repaired_a_bounded_number_of_times() {
+fn a_failed_partition_is_reset_a_bounded_number_of_times() {
     let mut state = pod("pod4");
-    create(&mut state, wanted("p", 4), 0).unwrap();
+    create(&mut state, requirements_of("p", 4), 0).unwrap();
     state.set_health("a1", 0, Health::Bad, at(1_000)).unwrap();
     assert_eq!(
         states(&state, "p"),
@@ -298,7 +298,7 @@ fn a_failed_partition_is_repaired_a_bounded_number_of_times() {
     assert_eq!(
         state.status("p").unwrap().ready_state(),
         PartitionReadyState::PsError,
-        "nobody tries any more"
+        "automatic resets are exhausted"
     );
     state.reset("p", Relocation::Keep, at(60_003)).unwrap();
     state.advance(at(60_103));
@@ -309,10 +309,10 @@ fn a_failed_partition_is_repaired_a_bounded_number_of_times() {
 }
 
 #[test]
-fn a_partition_without_auto_reset_stays_failed_and_goes_by_force() {
+fn a_partition_without_auto_reset_remains_failed_until_a_forced_removal() {
     let mut state = pod("pod4");
     let request = CreatePartitionRequest {
-        requirements: Some(wanted("p", 4)),
+        requirements: Some(requirements_of("p", 4)),
         disable_auto_reset: true,
         ..Default::default()
     };
@@ -321,7 +321,7 @@ fn a_partition_without_auto_reset_stays_failed_and_goes_by_force() {
     assert_eq!(
         state.status("p").unwrap().ready_state(),
         PartitionReadyState::PsPending,
-        "not yet noticed"
+        "health is checked when creation ends"
     );
     state.advance(at(0).plus(MINUTE));
     let status = state.status("p").unwrap();
@@ -338,29 +338,29 @@ fn a_partition_without_auto_reset_stays_failed_and_goes_by_force() {
 fn a_relocatable_partition_moves_away_from_a_bad_ipu() {
     let mut state = pod("pod16");
     let request = CreatePartitionRequest {
-        requirements: Some(wanted("p", 4)),
+        requirements: Some(requirements_of("p", 4)),
         relocatable: true,
         ..Default::default()
     };
     state.create(&request, at(0)).unwrap();
-    create(&mut state, wanted("q", 4), 0).unwrap();
+    create(&mut state, requirements_of("q", 4), 0).unwrap();
     state.set_health("a1", 2, Health::Bad, at(1_000)).unwrap();
     state.advance(at(0).plus(MINUTE));
     let pod = state.pod();
     assert_eq!(pod.partitions[0].state, "ACTIVE");
-    assert_eq!(pod.partitions[0].ipus[0], (0, 8), "the next block that is free");
+    assert_eq!(pod.partitions[0].ipus[0], (0, 8), "the next free block");
     assert_eq!(pod.partitions[0].auto_resets, 1);
     assert_eq!(pod.free, 7);
 }
 
 #[test]
-fn an_operation_under_way_excludes_a_reset_and_a_gentle_remove() {
+fn an_operation_in_progress_blocks_reset_and_unforced_remove() {
     let mut state = pod("pod4");
-    create(&mut state, wanted("p", 1), 0).unwrap();
+    create(&mut state, requirements_of("p", 1), 0).unwrap();
     let reset = state.reset("p", Relocation::Keep, at(1)).unwrap_err();
-    let gentle = state.remove("p", Force::No, at(1)).unwrap_err();
+    let without_force = state.remove("p", Force::No, at(1)).unwrap_err();
     assert_eq!(
-        (reset.code(), gentle.code()),
+        (reset.code(), without_force.code()),
         (Code::FailedPrecondition, Code::FailedPrecondition)
     );
     state.remove("p", Force::Yes, at(1)).unwrap();
@@ -371,14 +371,14 @@ fn an_operation_under_way_excludes_a_reset_and_a_gentle_remove() {
 }
 
 #[test]
-fn a_gcd_shows_its_devices() {
+fn a_gcd_lists_its_devices() {
     let mut state = pod("pod16");
     let config = |state: &SimState, id: &str, gcd| state.ipuof_config(id, gcd).unwrap().gcd_configs;
     create(
         &mut state,
         PartitionRequirements {
             reconfigurable: true,
-            ..wanted("r", 4)
+            ..requirements_of("r", 4)
         },
         0,
     )
@@ -392,7 +392,7 @@ fn a_gcd_shows_its_devices() {
         &mut state,
         PartitionRequirements {
             num_gcds: 2,
-            ..wanted("f", 8)
+            ..requirements_of("f", 8)
         },
         0,
     )

@@ -1,5 +1,4 @@
-//! What the simulator is over gRPC and over REST: a controller by the conformance suite of all controllers, and what it does
-//! beyond that.
+//! The simulator over gRPC and REST: the controller conformance suite, security, and extensions.
 
 mod extensions;
 mod security;
@@ -35,7 +34,7 @@ macro_rules! over_both_transports {
 }
 use over_both_transports;
 
-/// How the suite speaks to a controller.
+/// Transport between the suite and a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transport {
     Grpc,
@@ -51,16 +50,16 @@ impl Transport {
     }
 }
 
-/// A controller under test with the simulator behind it.
-struct Bench {
+/// A controller under test with its simulator.
+struct Fixture {
     simulator: Simulator,
     controller: Arc<dyn VipuController>,
     transport: Transport,
 }
 
-impl Bench {
-    /// A Pod whose operations take no time.
-    async fn quick(transport: Transport, topology: Topology) -> Self {
+impl Fixture {
+    /// Starts a simulator whose operations take no time.
+    async fn without_delay(transport: Transport, topology: Topology) -> Self {
         Self::start(transport, Simulator::builder(topology)).await
     }
 
@@ -74,36 +73,45 @@ impl Bench {
         }
     }
 
-    /// The same controller, reached with other options.
-    fn again(&self, options: &ConnectOptions) -> Arc<dyn VipuController> {
+    /// Connects to the same controller with other options.
+    fn reconnect(&self, options: &ConnectOptions) -> Arc<dyn VipuController> {
         self.transport.connect(&endpoint(&self.simulator), options)
     }
 }
 
-/// From now on the operations of the simulator at `address` take `delay`.
+/// Sets the delay of operations of the simulator at `address`.
 async fn set_delay(address: SocketAddr, delay: Duration) {
     let millis = u64::try_from(delay.as_millis()).unwrap();
     let settings = serde_json::json!({
         "createMs": millis, "resetMs": millis, "removeMs": millis, "autoResetMs": millis.max(60_000),
     });
     let url = format!("http://{address}/sim/settings");
-    let answer = plain_http().put(url).json(&settings).send().await.unwrap();
-    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+    let response = plain_http().put(url).json(&settings).send().await.unwrap();
+    assert!(
+        response.status().is_success(),
+        "{}",
+        response.text().await.unwrap()
+    );
 }
 
-/// From now on the IPU at `at` is `health`.
+/// Sets the health of the IPU at `at`.
 async fn set_health(address: SocketAddr, topology: &Topology, at: IpuAddress, health: &str) {
     let agent = topology.agent_at(at).unwrap();
-    // The hardware counts from the other end of the machine.
+    // Hardware ids count from the other end of the machine.
     let url = format!("http://{address}/sim/ipus/{agent}/{}", 3 - at.ipu % 4);
     let body = serde_json::json!({ "health": health });
-    let answer = plain_http().post(url).json(&body).send().await.unwrap();
-    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+    let response = plain_http().post(url).json(&body).send().await.unwrap();
+    assert!(
+        response.status().is_success(),
+        "{}",
+        response.text().await.unwrap()
+    );
 }
 
-/// A client for what the trait does not offer.
+/// Returns an HTTP client for calls outside the trait.
 fn plain_http() -> reqwest::Client {
-    // It insists on a provider of cryptography, even for connections in the clear; a second one is refused and is fine.
+    // reqwest requires a process-wide crypto provider, even for plaintext connections; a second
+    // installation fails harmlessly.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().build().unwrap()
 }

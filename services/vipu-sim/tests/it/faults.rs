@@ -1,4 +1,4 @@
-//! Faults do what they say over both faces, and shutting down is bounded by nothing that hangs for ever.
+//! Injected faults over both APIs; shutdown does not wait for hanging calls.
 
 use ipu_core::Topology;
 use ipu_vipu_client::wire::ListPartitionsRequest;
@@ -8,7 +8,7 @@ use vipu_sim::{Fault, FaultKind, Method, Simulator};
 use crate::support::{client, create, http};
 
 #[tokio::test]
-async fn a_dropped_reply_leaves_the_partition_behind() {
+async fn a_dropped_reply_leaves_the_partition_created() {
     let simulator = Simulator::builder(Topology::pod4()).start().await.unwrap();
     let mut client = client(&simulator).await;
     simulator.faults().add(
@@ -20,10 +20,10 @@ async fn a_dropped_reply_leaves_the_partition_behind() {
     assert_eq!(
         simulator.state().unwrap().partitions.len(),
         1,
-        "it was made all the same"
+        "the partition was created despite the lost reply"
     );
-    let again = client.create_partition(create("p1", 1)).await.unwrap_err();
-    assert_eq!(again.code(), Code::AlreadyExists);
+    let retried = client.create_partition(create("p1", 1)).await.unwrap_err();
+    assert_eq!(retried.code(), Code::AlreadyExists);
     let url = format!("http://{}/v1/partitions", simulator.addr());
     simulator.faults().add(Fault::new(FaultKind::DropReply).times(1));
     let body = r#"{"requirements": {"id": "p2", "size": 1}}"#;
@@ -39,7 +39,7 @@ async fn a_dropped_reply_leaves_the_partition_behind() {
 }
 
 #[tokio::test]
-async fn a_refused_or_failed_call_does_nothing() {
+async fn a_refused_or_failed_call_has_no_effect() {
     let simulator = Simulator::builder(Topology::pod4()).start().await.unwrap();
     let mut client = client(&simulator).await;
     for kind in [FaultKind::Refuse, FaultKind::Error { rate: 1.0, seed: 0 }] {
@@ -75,7 +75,7 @@ async fn a_call_that_hangs_ends_with_the_simulator() {
         .faults()
         .add(Fault::new(FaultKind::Hang).of(Method::ListPartitions).times(1));
     let call = tokio::spawn(async move { hanging.list_partitions(ListPartitionsRequest::default()).await });
-    // The fault is used up when the call has arrived.
+    // The fault is consumed when the call has arrived.
     while !simulator.faults().list().is_empty() {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! A state file loses nothing that was acknowledged, and several processes serve one Pod.
+//! A state file loses no acknowledged change, and several processes serve one IPU-POD.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -12,8 +12,8 @@ use vipu_sim::{Simulator, StartError, StoreError};
 
 use crate::support::{Client, channel, client, create, status};
 
-/// The binary on a free port, and a client of it.
-async fn process(state: &Path) -> (Child, Client) {
+/// Starts the binary on a free port, and connects a client.
+async fn start_process(state: &Path) -> (Child, Client) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_vipu-sim"))
         .args([
             "--topology",
@@ -41,12 +41,12 @@ async fn process(state: &Path) -> (Child, Client) {
 }
 
 #[tokio::test]
-async fn a_killed_simulator_has_lost_nothing_that_it_acknowledged() {
+async fn a_killed_simulator_keeps_every_acknowledged_change() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("pod.json");
     let mut expected = Vec::<String>::new();
     for round in 0..6 {
-        let (mut child, mut client) = process(&state).await;
+        let (mut child, mut client) = start_process(&state).await;
         for partition in &expected {
             status(&mut client, partition).await.unwrap();
         }
@@ -63,12 +63,12 @@ async fn a_killed_simulator_has_lost_nothing_that_it_acknowledged() {
             })
             .await
             .unwrap();
-        // One call is under way, acknowledged or not, when the process is killed.
+        // One call is in flight, acknowledged or not, when the process is killed.
         let last = format!("p{round}-last");
-        let under_way = tokio::spawn(async move { (client.create_partition(create(&last, 1)).await, last) });
+        let in_flight = tokio::spawn(async move { (client.create_partition(create(&last, 1)).await, last) });
         child.start_kill().unwrap();
         child.wait().await.unwrap();
-        if let (Ok(_), last) = under_way.await.unwrap() {
+        if let (Ok(_), last) = in_flight.await.unwrap() {
             expected.push(last);
         }
     }
@@ -83,18 +83,18 @@ async fn a_killed_simulator_has_lost_nothing_that_it_acknowledged() {
         .filter(|id| !found.iter().any(|p| p.id == **id))
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
-    let unasked: Vec<_> = found
+    let unexpected: Vec<_> = found
         .iter()
         .filter(|p| !expected.contains(&p.id) && !p.id.ends_with("last"))
         .collect();
-    assert!(unasked.is_empty(), "{unasked:?}");
+    assert!(unexpected.is_empty(), "{unexpected:?}");
 }
 
 #[tokio::test]
-async fn a_signal_to_end_is_a_success_and_leaves_the_state() {
+async fn sigterm_exits_with_success_and_keeps_the_state() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("pod.json");
-    let (mut child, mut client) = process(&state).await;
+    let (mut child, mut client) = start_process(&state).await;
     client.create_partition(create("p1", 4)).await.unwrap();
     drop(client);
     let pid = child.id().unwrap().to_string();
@@ -107,12 +107,12 @@ async fn a_signal_to_end_is_a_success_and_leaves_the_state() {
             .success()
     );
     assert_eq!(child.wait().await.unwrap().code(), Some(0));
-    let (_child, mut client) = process(&state).await;
+    let (_child, mut client) = start_process(&state).await;
     status(&mut client, "p1").await.unwrap();
 }
 
 #[tokio::test]
-async fn two_simulators_of_one_file_serve_one_pod() {
+async fn two_simulators_of_one_file_serve_one_ipu_pod() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("pod.json");
     let start = || Simulator::builder(Topology::pod16()).state_file(&state).start();
@@ -123,8 +123,16 @@ async fn two_simulators_of_one_file_serve_one_pod() {
         let mut client = clients[n % 2].clone();
         calls.spawn(async move { client.create_partition(create(&format!("p{n}"), 1)).await.is_ok() });
     }
-    let made = calls.join_all().await.into_iter().filter(|made| *made).count();
-    assert_eq!(made, 16, "as many as there are IPUs, however many ask");
+    let created = calls
+        .join_all()
+        .await
+        .into_iter()
+        .filter(|created| *created)
+        .count();
+    assert_eq!(
+        created, 16,
+        "one partition per IPU, regardless of the number of requests"
+    );
     assert_eq!(left.state().unwrap(), right.state().unwrap());
     let id = left.state().unwrap().partitions[0].id.clone();
     let remove = RemovePartitionRequest {
@@ -139,7 +147,7 @@ async fn two_simulators_of_one_file_serve_one_pod() {
 }
 
 #[tokio::test]
-async fn a_file_of_another_pod_or_version_is_refused() {
+async fn a_file_of_another_topology_or_version_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("pod.json");
     let start = |topology| Simulator::builder(topology).state_file(&state).start();
@@ -161,12 +169,12 @@ async fn a_file_of_another_pod_or_version_is_refused() {
 }
 
 #[tokio::test]
-async fn the_state_is_not_written_through_a_symbolic_link_beside_it() {
+async fn the_state_is_not_written_through_a_symbolic_link() {
     let directory = tempfile::tempdir().unwrap();
     let (state, victim) = (directory.path().join("pod.json"), directory.path().join("victim"));
     std::fs::write(&victim, "as it was").unwrap();
     std::os::unix::fs::symlink(&victim, directory.path().join("pod.json.new")).unwrap();
-    let (_child, mut client) = process(&state).await;
+    let (_child, mut client) = start_process(&state).await;
     client.create_partition(create("p", 1)).await.unwrap();
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "as it was");
     assert!(std::fs::read_to_string(&state).unwrap().contains("\"p\""));

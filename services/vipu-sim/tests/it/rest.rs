@@ -1,4 +1,4 @@
-//! The REST face and the administrator's routes.
+//! The REST API and the administrator routes.
 
 use ipu_core::Topology;
 use reqwest::{Client, Method, StatusCode};
@@ -7,12 +7,12 @@ use vipu_sim::Simulator;
 
 use crate::support::http;
 
-struct Rest {
+struct RestFixture {
     simulator: Simulator,
     http: Client,
 }
 
-impl Rest {
+impl RestFixture {
     async fn start(topology: &str) -> Self {
         let topology: Topology = topology.parse().unwrap();
         let simulator = Simulator::builder(topology).start().await.unwrap();
@@ -42,8 +42,8 @@ impl Rest {
 }
 
 #[tokio::test]
-async fn a_partition_lives_its_life_over_rest() {
-    let rest = Rest::start("pod16").await;
+async fn a_partition_is_created_reset_and_removed_over_rest() {
+    let rest = RestFixture::start("pod16").await;
     let body =
         json!({"requirements": {"id": "p1", "size": 4, "numGcds": 2}, "relocatable": true}).to_string();
     let (status, reply) = rest.call(Method::POST, "/v1/partitions", &body).await;
@@ -76,8 +76,8 @@ async fn a_partition_lives_its_life_over_rest() {
 }
 
 #[tokio::test]
-async fn every_error_is_a_status_in_json() {
-    let rest = Rest::start("pod4").await;
+async fn every_error_is_a_json_status() {
+    let rest = RestFixture::start("pod4").await;
     assert_eq!(rest.create("p1", 4).await, StatusCode::ACCEPTED);
     let large = "x".repeat(64 * 1024 + 1);
     for (method, path, body, status, code) in [
@@ -149,9 +149,9 @@ async fn every_error_is_a_status_in_json() {
             3,
         ),
     ] {
-        let (got, reply) = rest.call(method.clone(), path, body).await;
+        let (actual, reply) = rest.call(method.clone(), path, body).await;
         assert_eq!(
-            (got, &reply["code"]),
+            (actual, &reply["code"]),
             (status, &json!(code)),
             "{method} {path}: {reply}"
         );
@@ -163,8 +163,8 @@ async fn every_error_is_a_status_in_json() {
 }
 
 #[tokio::test]
-async fn grpc_web_is_not_taken_for_grpc() {
-    let rest = Rest::start("pod4").await;
+async fn grpc_web_is_not_treated_as_grpc() {
+    let rest = RestFixture::start("pod4").await;
     let url = format!(
         "http://{}/virmgrpc.UserService/ListPartitions",
         rest.simulator.addr()
@@ -179,8 +179,8 @@ async fn grpc_web_is_not_taken_for_grpc() {
 }
 
 #[tokio::test]
-async fn an_administrator_changes_the_pod() {
-    let rest = Rest::start("pod4").await;
+async fn an_administrator_changes_the_topology_and_health() {
+    let rest = RestFixture::start("pod4").await;
     let agent = json!({"id": "new", "cluster": "cl1", "allocations": ["cl1", "second"]}).to_string();
     assert_eq!(
         rest.call(Method::POST, "/sim/agents", &agent).await.0,
@@ -224,7 +224,7 @@ async fn an_administrator_changes_the_pod() {
 
 #[tokio::test]
 async fn the_map_draws_machines_partitions_and_health() {
-    let rest = Rest::start("1x2").await;
+    let rest = RestFixture::start("1x2").await;
     rest.create("alpha", 4).await;
     rest.create("beta", 1).await;
     rest.call(Method::POST, "/sim/ipus/a2/0", r#"{"health": "bad"}"#)

@@ -1,4 +1,4 @@
-//! Secure mode: certificates on both sides, and a user with an access key.
+//! Secure mode: mutual TLS, and a user with an access key.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,14 +11,14 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 use tonic::{Code, Request};
 use vipu_sim::{ClientCertificates, Simulator, TlsFiles};
 
-/// The certificates that the binary makes.
+/// Creates certificates with the binary.
 fn certificates(directory: &Path) -> TlsFiles {
-    let made = Command::new(env!("CARGO_BIN_EXE_vipu-sim"))
+    let status = Command::new(env!("CARGO_BIN_EXE_vipu-sim"))
         .arg("--tls-init")
         .arg(directory)
         .status()
         .unwrap();
-    assert!(made.success());
+    assert!(status.success());
     let server = directory.join("server");
     TlsFiles {
         certificate: server.join("cert.pem"),
@@ -51,7 +51,7 @@ fn request(user: &'static str, key: &'static str) -> Request<VersionRequest> {
 }
 
 #[tokio::test]
-async fn only_a_known_user_with_a_certificate_is_admitted() {
+async fn only_a_configured_user_with_a_certificate_is_admitted() {
     let directory = tempfile::tempdir().unwrap();
     let files = certificates(directory.path());
     let users = BTreeMap::from([("alice".to_owned(), "wonder_land".to_owned())]);
@@ -76,7 +76,7 @@ async fn only_a_known_user_with_a_certificate_is_admitted() {
     }
     let refused = client.get_version(VersionRequest {}).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
-    // Without a certificate the connection breaks at the latest when it is used.
+    // Without a client certificate the connection fails at the latest on first use.
     let stranger = endpoint.tls_config(tls(directory.path())).unwrap().connect_lazy();
     let refused = VersionServiceClient::new(stranger)
         .get_version(request("alice", "wonder_land"))
@@ -88,11 +88,11 @@ async fn only_a_known_user_with_a_certificate_is_admitted() {
 fn certificates_are_never_replaced() {
     let directory = tempfile::tempdir().unwrap();
     certificates(directory.path());
-    let again = Command::new(env!("CARGO_BIN_EXE_vipu-sim"))
+    let second = Command::new(env!("CARGO_BIN_EXE_vipu-sim"))
         .arg("--tls-init")
         .arg(directory.path())
         .output();
-    let again = again.unwrap();
-    assert_eq!(again.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&again.stderr).contains("File exists"));
+    let second = second.unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("File exists"));
 }

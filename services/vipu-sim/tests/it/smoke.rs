@@ -1,4 +1,4 @@
-//! Each face answers, asynchronously where the controller does.
+//! Each API responds, asynchronously where the controller does.
 
 use std::time::Duration;
 
@@ -15,26 +15,26 @@ use vipu_sim::Simulator;
 use crate::support::{channel, create, http, status};
 
 #[tokio::test]
-async fn a_partition_lives_its_life_over_grpc() {
+async fn a_partition_is_created_reset_and_removed_over_grpc() {
     let simulator = Simulator::builder(Topology::pod16()).start().await.unwrap();
     let mut client = UserServiceClient::new(channel(simulator.addr()).await);
-    let made = client
+    let created = client
         .create_partition(create("p1", 4))
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(made.partition_id, "p1");
+    assert_eq!(created.partition_id, "p1");
     let active = status(&mut client, "p1").await.unwrap();
     assert_eq!(active.ready_state(), PartitionReadyState::PsActive);
     assert_eq!(active.operation_state(), PartitionOperationState::PosIdle);
-    let listed = client
+    let partitions = client
         .list_partitions(ListPartitionsRequest::default())
         .await
         .unwrap()
         .into_inner()
         .partitions;
-    assert_eq!(listed.len(), 1);
-    let spec = listed[0].spec.clone().unwrap();
+    assert_eq!(partitions.len(), 1);
+    let spec = partitions[0].spec.clone().unwrap();
     assert_eq!((spec.num_gcds, spec.num_replicas, spec.ipus.len()), (1, 1, 4));
     let config = GetPartitionIpuofConfigRequest {
         partition_id: "p1".to_owned(),
@@ -66,7 +66,7 @@ async fn a_partition_lives_its_life_over_grpc() {
 }
 
 #[tokio::test]
-async fn an_operation_that_takes_time_is_seen_under_way() {
+async fn an_asynchronous_operation_is_reported_in_progress() {
     let simulator = Simulator::builder(Topology::pod4())
         .delay(Duration::from_secs(3600))
         .start()
@@ -84,12 +84,12 @@ async fn an_operation_that_takes_time_is_seen_under_way() {
         "{}",
         full.message()
     );
-    let taken = client.create_partition(create("p1", 1)).await.unwrap_err();
-    assert_eq!(taken.code(), Code::AlreadyExists);
+    let duplicate = client.create_partition(create("p1", 1)).await.unwrap_err();
+    assert_eq!(duplicate.code(), Code::AlreadyExists);
 }
 
 #[tokio::test]
-async fn version_and_attributes_are_told() {
+async fn version_and_attributes_are_reported() {
     let simulator = Simulator::builder(Topology::pod4())
         .version("1.17.0")
         .start()
@@ -113,9 +113,9 @@ async fn version_and_attributes_are_told() {
     assert_eq!((first["ipu"].as_str(), first["health"].as_str()), ("0", "ok"));
 }
 
-/// What a client that was generated from the published interface sends, byte by byte: nothing of our own client is used.
+/// Sends the bytes of a client generated from the published interface, without our own client.
 #[tokio::test]
-async fn the_published_path_and_bytes_are_understood() {
+async fn the_published_path_and_bytes_are_accepted() {
     let simulator = Simulator::builder(Topology::pod4()).start().await.unwrap();
     let http = http().http2_prior_knowledge().build().unwrap();
     // A frame of 8 bytes: field 2 (requirements) of 6 bytes, with 1: "p1" and 2: 4.

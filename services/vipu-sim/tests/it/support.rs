@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared test helpers.
 
 use ipu_vipu_client::wire::user_service_client::UserServiceClient;
 use ipu_vipu_client::wire::{
@@ -46,9 +46,9 @@ pub(crate) async fn status(client: &mut Client, id: &str) -> Result<PartitionSta
         .unwrap())
 }
 
-/// A builder of HTTP clients, after the one crypto provider that its library asks for is in place.
+/// Returns a builder of HTTP clients, after installing the crypto provider that reqwest requires.
 pub(crate) fn http() -> reqwest::ClientBuilder {
-    // Fails for every test but the first, which has installed the same one.
+    // Fails for every test but the first, which has installed the same provider.
     rustls::crypto::ring::default_provider().install_default().ok();
     reqwest::Client::builder()
 }

@@ -1,5 +1,5 @@
-//! The clusters that other tests rest on.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! Tests of the test clusters.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod node;
 
@@ -10,25 +10,24 @@ use std::process::{Command, Stdio};
 
 use ipu_test_cluster::{Cluster, ClusterProfile, private, private_with, shared, shared_with};
 
-/// Says to this program that it is the one that is to be killed.
+/// Environment variable that marks the process to be killed.
 const VICTIM: &str = "IPU_TEST_CLUSTER_VICTIM";
 
 #[test]
-fn two_clusters_side_by_side_know_nothing_of_one_another() {
-    let name = "two_clusters_side_by_side_know_nothing_of_one_another";
-    let (Some(one), Some(other)) = (shared(name), private(name)) else {
+fn two_concurrent_clusters_are_isolated() {
+    let name = "two_concurrent_clusters_are_isolated";
+    let (Some(shared_cluster), Some(private_cluster)) = (shared(name), private(name)) else {
         return;
     };
-    assert_ne!(one.url(), other.url());
-    one.kubectl(&["create", "configmap", "here"]).unwrap();
-    assert!(configmaps(one).contains("here"));
-    assert!(!configmaps(&other).contains("here"));
+    assert_ne!(shared_cluster.url(), private_cluster.url());
+    shared_cluster.kubectl(&["create", "configmap", "here"]).unwrap();
+    assert!(configmaps(shared_cluster).contains("here"));
+    assert!(!configmaps(&private_cluster).contains("here"));
 }
 
 #[test]
-fn what_is_written_survives_a_killed_api_server_and_goes_back_with_a_snapshot() {
-    let Some(mut cluster) =
-        private("what_is_written_survives_a_killed_api_server_and_goes_back_with_a_snapshot")
+fn objects_survive_a_killed_api_server_and_a_snapshot_restores_them() {
+    let Some(mut cluster) = private("objects_survive_a_killed_api_server_and_a_snapshot_restores_them")
     else {
         return;
     };
@@ -39,16 +38,16 @@ fn what_is_written_survives_a_killed_api_server_and_goes_back_with_a_snapshot() 
     cluster.kill_apiserver();
     assert!(cluster.kubectl(&["get", "configmaps"]).is_err());
     cluster.start_apiserver().unwrap();
-    let all = configmaps(&cluster);
-    assert!(all.contains("before") && all.contains("after"), "{all}");
+    let names = configmaps(&cluster);
+    assert!(names.contains("before") && names.contains("after"), "{names}");
     cluster.restore(&snapshot).unwrap();
-    let all = configmaps(&cluster);
-    assert!(all.contains("before") && !all.contains("after"), "{all}");
+    let names = configmaps(&cluster);
+    assert!(names.contains("before") && !names.contains("after"), "{names}");
 }
 
 #[test]
-fn users_may_do_what_rbac_says() {
-    let Some(cluster) = shared("users_may_do_what_rbac_says") else {
+fn rbac_limits_users() {
+    let Some(cluster) = shared("rbac_limits_users") else {
         return;
     };
     let nobody = cluster.user("nobody", &[]).unwrap();
@@ -60,28 +59,25 @@ fn users_may_do_what_rbac_says() {
 }
 
 #[test]
-fn a_cluster_ends_with_the_process_that_started_it_even_by_sigkill() {
-    let name = "a_cluster_ends_with_the_process_that_started_it_even_by_sigkill";
+fn a_cluster_ends_with_its_process_even_after_sigkill() {
+    let name = "a_cluster_ends_with_its_process_even_after_sigkill";
     ends_with_its_process(name, ClusterProfile::ApiServer, 2);
 }
 
 #[test]
-fn a_node_ends_with_the_process_that_started_it_even_by_sigkill() {
-    let name = "a_node_ends_with_the_process_that_started_it_even_by_sigkill";
-    // The node's own besides those of the control plane, each by way of a command that waits for it.
+fn a_node_ends_with_its_process_even_after_sigkill() {
+    let name = "a_node_ends_with_its_process_even_after_sigkill";
+    // The node's servers besides those of the control plane, each with a wrapper that waits for it.
     ends_with_its_process(name, ClusterProfile::Node, 8);
 }
 
-/// Kills a process that has a cluster with at least so many servers.
-#[expect(
-    clippy::print_stdout,
-    reason = "so the process that is killed tells what it has"
-)]
+/// Kills a process whose cluster has at least `servers` servers, and asserts that they end.
+#[expect(clippy::print_stdout, reason = "the parent process reads the directory")]
 fn ends_with_its_process(test: &str, extent: ClusterProfile, servers: usize) {
     if env::var_os(VICTIM).is_some() {
         let cluster = private_with(test, extent).unwrap();
         println!("directory {}", cluster.directory().display());
-        // Until it is killed.
+        // Blocks until the process is killed.
         std::io::stdin().lock().read_line(&mut String::new()).unwrap();
         return;
     }
@@ -103,13 +99,13 @@ fn ends_with_its_process(test: &str, extent: ClusterProfile, servers: usize) {
     assert!(servers_in(&directory) >= servers);
     victim.kill().unwrap();
     victim.wait().unwrap();
-    // The shells that hold them have still to notice.
+    // The tether shells need time to notice.
     while servers_in(&directory) > 0 {
         std::thread::yield_now();
     }
 }
 
-/// How many processes were told of files in this directory and are neither shells nor dead.
+/// Counts the live processes with an argument in this directory, shells excluded.
 fn servers_in(directory: &str) -> usize {
     let processes = Path::new("/proc").read_dir().unwrap().flatten();
     processes

@@ -1,11 +1,11 @@
-//! Kubernetes Pods that really run.
+//! Pods that run on a real node.
 
 use ipu_test_cluster::{Cluster, ClusterProfile, Image, private_with, shared_with};
 use serde_json::json;
 
 #[test]
-fn a_kubernetes_pod_runs_to_its_end_with_its_exit_code_and_its_log() {
-    let name = "a_kubernetes_pod_runs_to_its_end_with_its_exit_code_and_its_log";
+fn a_pod_runs_to_completion_with_its_exit_code_and_log() {
+    let name = "a_pod_runs_to_completion_with_its_exit_code_and_log";
     let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
@@ -13,31 +13,31 @@ fn a_kubernetes_pod_runs_to_its_end_with_its_exit_code_and_its_log() {
         cluster,
         &pod("ends", "local/busybox:1", "echo all is well; exit 7"),
     );
-    until(cluster, "ends", "jsonpath={.status.phase}=Failed");
+    wait_for(cluster, "ends", "jsonpath={.status.phase}=Failed");
     let path = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}";
     assert_eq!(cluster.kubectl(&["get", "pod", "ends", "-o", path]).unwrap(), "7");
     assert_eq!(cluster.kubectl(&["logs", "ends"]).unwrap(), "all is well\n");
 }
 
 #[test]
-fn a_command_runs_in_a_kubernetes_pod_that_runs() {
-    let name = "a_command_runs_in_a_kubernetes_pod_that_runs";
+fn a_command_runs_in_a_running_pod() {
+    let name = "a_command_runs_in_a_running_pod";
     let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
-    apply(cluster, &pod("stays", "local/busybox:1", "sleep 3600"));
-    until(cluster, "stays", "condition=Ready");
-    let said = cluster.kubectl(&["exec", "stays", "--", "hostname"]).unwrap();
-    assert_eq!(said, "stays\n");
+    apply(cluster, &pod("sleeper", "local/busybox:1", "sleep 3600"));
+    wait_for(cluster, "sleeper", "condition=Ready");
+    let output = cluster.kubectl(&["exec", "sleeper", "--", "hostname"]).unwrap();
+    assert_eq!(output, "sleeper\n");
     let error = cluster
-        .kubectl(&["exec", "stays", "--", "sh", "-c", "exit 3"])
+        .kubectl(&["exec", "sleeper", "--", "sh", "-c", "exit 3"])
         .unwrap_err();
     assert!(error.to_string().contains("exit code 3"), "{error}");
 }
 
 #[test]
-fn kubernetes_pods_reach_the_api_server_and_each_other_by_services_and_nothing_else() {
-    let name = "kubernetes_pods_reach_the_api_server_and_each_other_by_services_and_nothing_else";
+fn pods_reach_only_the_api_server_and_each_other_by_services() {
+    let name = "pods_reach_only_the_api_server_and_each_other_by_services";
     let Some(cluster) = shared_with(name, ClusterProfile::Node) else {
         return;
     };
@@ -52,7 +52,7 @@ fn kubernetes_pods_reach_the_api_server_and_each_other_by_services_and_nothing_e
     cluster
         .kubectl(&["expose", "pod", "server", "--port=80", "--target-port=8080"])
         .unwrap();
-    until(cluster, "server", "condition=Ready");
+    wait_for(cluster, "server", "condition=Ready");
     let service = cluster
         .kubectl(&["get", "service", "server", "-o", "jsonpath={.spec.clusterIP}"])
         .unwrap();
@@ -67,10 +67,10 @@ fn kubernetes_pods_reach_the_api_server_and_each_other_by_services_and_nothing_e
          ping -c 1 -W 5 {host} >/dev/null && echo the host answers"
     );
     apply(cluster, &pod("client", "local/busybox:1", &script));
-    until(cluster, "client", "jsonpath={.status.phase}=Succeeded");
+    wait_for(cluster, "client", "jsonpath={.status.phase}=Succeeded");
     let log = cluster.kubectl(&["logs", "client"]).unwrap();
     for line in ["served", "by name served", "by its full name served", "NXDOMAIN"] {
-        assert!(log.lines().any(|said| said == line), "{line}: {log}");
+        assert!(log.lines().any(|logged| logged == line), "{line}: {log}");
     }
     assert!(
         log.contains("Client sent an HTTP request to an HTTPS server"),
@@ -103,7 +103,7 @@ fn an_image_made_of_local_files_runs() {
         .unwrap()
         .remove("command");
     apply(cluster, &greeting);
-    until(cluster, "greeting", "jsonpath={.status.phase}=Succeeded");
+    wait_for(cluster, "greeting", "jsonpath={.status.phase}=Succeeded");
     assert_eq!(
         cluster.kubectl(&["logs", "greeting"]).unwrap(),
         "hello from afar\nand from here\nnobody\n"
@@ -111,13 +111,13 @@ fn an_image_made_of_local_files_runs() {
 }
 
 #[test]
-fn a_node_leaves_no_process_mount_cable_or_control_group_behind() {
-    let name = "a_node_leaves_no_process_mount_cable_or_control_group_behind";
+fn a_node_leaves_no_process_mount_link_or_control_group_behind() {
+    let name = "a_node_leaves_no_process_mount_link_or_control_group_behind";
     let Some(cluster) = private_with(name, ClusterProfile::Node) else {
         return;
     };
-    apply(&cluster, &pod("stays", "local/busybox:1", "sleep 3600"));
-    until(&cluster, "stays", "condition=Ready");
+    apply(&cluster, &pod("sleeper", "local/busybox:1", "sleep 3600"));
+    wait_for(&cluster, "sleeper", "condition=Ready");
     let directory = cluster.directory().display().to_string();
     let host = cluster.host_address().to_string();
     assert!(addresses().contains(&host));
@@ -128,7 +128,7 @@ fn a_node_leaves_no_process_mount_cable_or_control_group_behind() {
             .unwrap()
             .contains(&directory)
     );
-    // The kernel takes a network down in its own time.
+    // The kernel removes a network asynchronously.
     while addresses().contains(&host) {
         std::thread::yield_now();
     }
@@ -136,8 +136,8 @@ fn a_node_leaves_no_process_mount_cable_or_control_group_behind() {
 }
 
 #[test]
-fn what_belongs_to_an_object_goes_with_it() {
-    let name = "what_belongs_to_an_object_goes_with_it";
+fn an_owned_object_is_deleted_with_its_owner() {
+    let name = "an_owned_object_is_deleted_with_its_owner";
     let Some(cluster) = shared_with(name, ClusterProfile::Controllers) else {
         return;
     };
@@ -178,11 +178,11 @@ fn apply(cluster: &Cluster, object: &serde_json::Value) {
         .unwrap();
 }
 
-fn until(cluster: &Cluster, pod: &str, what: &str) {
+fn wait_for(cluster: &Cluster, pod: &str, condition: &str) {
     let waited = cluster.kubectl(&[
         "wait",
         &format!("pod/{pod}"),
-        &format!("--for={what}"),
+        &format!("--for={condition}"),
         "--timeout=120s",
     ]);
     if let Err(error) = waited {

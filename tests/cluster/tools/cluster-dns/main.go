@@ -1,5 +1,5 @@
-// The name server of a test's node: the addresses of Services, under the names that every cluster gives them
-// (https://github.com/kubernetes/dns/blob/master/docs/specification.md), and nothing else.
+// The name server of a test node: it resolves only Services, under their standard DNS names
+// (https://github.com/kubernetes/dns/blob/master/docs/specification.md).
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const suffix = ".svc.cluster.local."
 
-// So long may an answer be used again; a Service may be deleted and made anew at any time.
+// TTL of answers; a Service may be deleted and recreated at any time.
 const seconds = 1
 
 func main() {
@@ -62,7 +62,7 @@ func main() {
 			log.Print(err)
 			continue
 		}
-		// Who gets no answer asks again.
+		// A client without an answer retries.
 		if _, err := connection.WriteTo(answer, from); err != nil {
 			log.Print(err)
 		}
@@ -91,7 +91,7 @@ func respond(services listers.ServiceLister, request []byte) ([]byte, error) {
 	if err := builder.Question(question); err != nil {
 		return nil, err
 	}
-	// Of a name that is known and has no address of the kind that is asked for, that is told by no answer.
+	// A known name without an address of the requested type gets an empty answer section.
 	if address.Is4() && question.Type == dnsmessage.TypeA {
 		if err := builder.StartAnswers(); err != nil {
 			return nil, err
@@ -104,7 +104,7 @@ func respond(services listers.ServiceLister, request []byte) ([]byte, error) {
 	return builder.Finish()
 }
 
-// The address of the Service of this name, if it has one, and whether there is such a Service.
+// Returns the address of the Service of this name, if it has one, and whether the Service exists.
 func find(services listers.ServiceLister, name string) (netip.Addr, bool) {
 	short, found := strings.CutSuffix(strings.ToLower(name), suffix)
 	if !found {
@@ -118,7 +118,7 @@ func find(services listers.ServiceLister, name string) (netip.Addr, bool) {
 	if err != nil {
 		return netip.Addr{}, false
 	}
-	// One without an address of its own has "None".
+	// A headless Service has "None".
 	address, _ := netip.ParseAddr(known.Spec.ClusterIP)
 	return address, true
 }

@@ -1,34 +1,34 @@
-//! Operator and proxy come and go while a job runs, and at last are removed.
+//! Upgrade, crash, removal and reinstallation of operator and proxy while a job runs.
 
 use ipu_test_cluster::Cluster;
 use serde_json::Value;
 
-use crate::installation::{CONTROLLERS, Product, SYSTEM, eventually, installed_alone, repository};
+use crate::installation::{CONTROLLERS, Product, SYSTEM, installed_privately, repository, wait_until};
 
 const DEPLOYMENTS: [&str; 2] = ["ipu-operator-vipu-proxy", "ipu-operator-controller-manager"];
-const NAMESPACE: &str = "goes-on";
+const NAMESPACE: &str = "disruptions";
 
-/// The definition of the IPUJob.
-const DEFINITION: &str = "customresourcedefinition.apiextensions.k8s.io/ipujobs.graphcore.ai";
+/// The CRD of the IPUJob.
+const CRD: &str = "customresourcedefinition.apiextensions.k8s.io/ipujobs.graphcore.ai";
 
-/// Where the images of the next version are from.
-const NEXT: &str = "registry.example.com";
+/// Registry of the next version's images.
+const NEXT_REGISTRY: &str = "registry.example.com";
 
-/// A job of one worker that runs, and what it has from the beginning.
-struct Running {
+/// A running job of one worker, with its initial worker and partition.
+struct RunningJob {
     product: Product<Box<Cluster>>,
     worker: String,
     partition: String,
 }
 
-impl Running {
+impl RunningJob {
     fn start(product: Product<Box<Cluster>>) -> Self {
         product.kubectl(&["create", "namespace", NAMESPACE]);
-        // It needs no Open MPI.
+        // The job needs no Open MPI.
         product.submit(NAMESPACE, "inference", |job| {
             job.replace("mpi-example:1", "local/busybox:1")
         });
-        product.until(NAMESPACE, "inference", "Running");
+        product.wait_for_phase(NAMESPACE, "inference", "Running");
         let job: Value = serde_json::from_str(&product.kubectl(&[
             "-n",
             NAMESPACE,
@@ -50,7 +50,7 @@ impl Running {
         running
     }
 
-    /// The uids of the workers.
+    /// Returns the uids of the workers.
     fn workers(&self) -> String {
         let path = "jsonpath={.items[*].metadata.uid}";
         let selector = "graphcore.ai/ipujob-name=inference";
@@ -58,58 +58,61 @@ impl Running {
             .kubectl(&["-n", NAMESPACE, "get", "pods", "-l", selector, "-o", path])
     }
 
-    /// The whole ledger.
+    /// Returns the whole ledger.
     fn ledger(&self) -> String {
         let configmap = ["get", "configmap", "ipu-partitions-tracker"];
-        let words = [&["-n", SYSTEM], &configmap[..], &["-o", "jsonpath={.data}"]];
-        self.product.kubectl(&words.concat())
+        let arguments = [&["-n", SYSTEM], &configmap[..], &["-o", "jsonpath={.data}"]];
+        self.product.kubectl(&arguments.concat())
     }
 
     fn scale_to(&self, replicas: &str) {
         let scale = ["scale", "ipujob/inference", "--replicas", replicas];
         self.product.kubectl(&[&["-n", NAMESPACE], &scale[..]].concat());
-        eventually("it is scaled", || {
+        wait_until("the job is scaled", || {
             let path = "jsonpath={.status.currentReplicas} {.status.phase}";
-            let said = self
+            let output = self
                 .product
                 .kubectl(&["-n", NAMESPACE, "get", "ipujob", "inference", "-o", path]);
-            if said == format!("{replicas} Running") {
+            if output == format!("{replicas} Running") {
                 Ok(())
             } else {
-                Err(said)
+                Err(output)
             }
         });
     }
 
-    /// It has all that it began with.
-    fn has_lost_nothing(&self) {
-        self.product.until(NAMESPACE, "inference", "Running");
-        assert!(self.workers().contains(&self.worker), "the worker runs on");
+    /// Asserts that the job runs with its initial worker and partition.
+    fn assert_kept_worker_and_partition(&self) {
+        self.product.wait_for_phase(NAMESPACE, "inference", "Running");
+        assert!(self.workers().contains(&self.worker), "the worker keeps running");
         assert!(self.ledger().contains(&self.partition), "{}", self.ledger());
     }
 
-    /// What is left of the installation outside of its namespace, and that.
-    fn left(&self) -> Vec<String> {
+    /// Returns the remaining cluster-scoped objects and namespaces of the installation.
+    fn remaining_objects(&self) -> Vec<String> {
         let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations,clusterroles,clusterrolebindings,\
                      customresourcedefinitions,namespaces";
         let all = self.product.kubectl(&["get", kinds, "-o", "name"]);
-        let is_of_it = |name: &&str| name.contains("ipu-operator") || name.contains("ipujob");
-        all.lines().filter(is_of_it).map(str::to_owned).collect()
+        let belongs_to_installation = |name: &&str| name.contains("ipu-operator") || name.contains("ipujob");
+        all.lines()
+            .filter(belongs_to_installation)
+            .map(str::to_owned)
+            .collect()
     }
 
-    /// Waits until that is all that is left.
-    fn leaves(&self, what: &[&str]) {
-        eventually(&format!("only {what:?} are left"), || {
-            let left = self.left();
-            if left == what {
+    /// Waits until exactly these objects remain.
+    fn wait_until_only_remain(&self, expected: &[&str]) {
+        wait_until(&format!("only {expected:?} remain"), || {
+            let remaining_objects = self.remaining_objects();
+            if remaining_objects == expected {
                 Ok(())
             } else {
-                Err(format!("{left:?}"))
+                Err(format!("{remaining_objects:?}"))
             }
         });
     }
 
-    fn is_installed_again(&self) {
+    fn reinstall(&self) {
         self.product
             .kubectl(&["apply", "-k", &repository("deploy/kubernetes")]);
         let patch = [
@@ -119,11 +122,12 @@ impl Running {
             "--type=merge",
         ];
         self.in_system(&[&patch[..], &["-p", CONTROLLERS]].concat());
-        self.are_out();
+        self.wait_for_rollouts();
     }
 
-    /// Everything is removed while the job is there, and nobody who could let go of it: it stays, and so does its definition.
-    fn is_removed_under_the_job(&self) {
+    /// Removes everything while the job exists. Without an operator, nothing removes the job's finalizer:
+    /// job and CRD remain.
+    fn remove_everything(&self) {
         let product = &self.product;
         let component = "app.kubernetes.io/component=controller-manager";
         self.in_system(&[
@@ -136,53 +140,60 @@ impl Running {
         ]);
         let manifests = repository("deploy/kubernetes");
         product.kubectl(&["delete", "-k", &manifests, "--ignore-not-found", "--wait=false"]);
-        self.leaves(&[DEFINITION]);
-        for kept in [
+        self.wait_until_only_remain(&[CRD]);
+        for arguments in [
             &["crd/ipujobs.graphcore.ai"][..],
             &["-n", NAMESPACE, "ipujob/inference"],
         ] {
             let path = "jsonpath={.metadata.deletionTimestamp} {.metadata.finalizers}";
-            let said = product.kubectl(&[&["get", "-o", path], kept].concat());
-            assert!(said.contains(":") && said.contains("[\""), "{kept:?}: {said}");
+            let output = product.kubectl(&[&["get", "-o", path], arguments].concat());
+            assert!(
+                output.contains(":") && output.contains("[\""),
+                "{arguments:?}: {output}"
+            );
         }
-        assert!(self.workers().contains(&self.worker), "the worker runs on");
-        assert!(self.at_vipu().contains(&self.partition), "{}", self.at_vipu());
+        assert!(self.workers().contains(&self.worker), "the worker keeps running");
+        assert!(
+            self.controller_partitions().contains(&self.partition),
+            "{}",
+            self.controller_partitions()
+        );
     }
 
-    /// The job goes, with all that it had, and then its definition.
-    fn is_let_go(&self) {
-        eventually("the definition goes", || {
-            let left = self.left();
-            if left.iter().any(|name| name == DEFINITION) {
-                Err(format!("{left:?}"))
+    /// Waits until the job is deleted with all its resources, and then the CRD.
+    fn wait_until_job_and_crd_are_deleted(&self) {
+        wait_until("the CRD is deleted", || {
+            let remaining_objects = self.remaining_objects();
+            if remaining_objects.iter().any(|name| name == CRD) {
+                Err(format!("{remaining_objects:?}"))
             } else {
                 Ok(())
             }
         });
-        eventually("its workers are gone", || {
+        wait_until("the workers are deleted", || {
             let workers = self.workers();
             if workers.is_empty() { Ok(()) } else { Err(workers) }
         });
-        eventually("V-IPU has everything back", || {
-            let made = self.at_vipu();
-            if made.contains("p-inference") {
-                Err(made)
+        wait_until("V-IPU has no partition of the job", || {
+            let partitions = self.controller_partitions();
+            if partitions.contains("p-inference") {
+                Err(partitions)
             } else {
                 Ok(())
             }
         });
     }
 
-    /// The partitions that the controller has.
-    fn at_vipu(&self) -> String {
+    /// Returns the partitions of the controller.
+    fn controller_partitions(&self) -> String {
         let path = "/api/v1/namespaces/vipu/services/http:vipu-server:8090/proxy/v1/partitions";
         self.product.kubectl(&["get", "--raw", path])
     }
 
-    /// The job is deleted, and nothing is held.
-    fn ends(&self) {
+    /// Deletes the job, and waits until the ledger holds nothing for it.
+    fn delete_job(&self) {
         self.product.delete(NAMESPACE, "inference");
-        eventually("nothing is held", || {
+        wait_until("the ledger holds nothing", || {
             let ledger = self.ledger();
             if ledger.contains("p-inference") {
                 Err(ledger)
@@ -192,44 +203,47 @@ impl Running {
         });
     }
 
-    fn are_out(&self) {
+    fn wait_for_rollouts(&self) {
         for deployment in DEPLOYMENTS {
-            self.product.is_out(SYSTEM, deployment);
+            self.product.wait_for_rollout(SYSTEM, deployment);
         }
     }
 
-    /// Operator and proxy are replaced as the guide tells it: by an overlay with other images and other settings. Nobody is refused
-    /// meanwhile.
-    fn is_upgraded(&self) {
+    /// Upgrades operator and proxy as the guide describes: by an overlay with other images and settings. No
+    /// request is refused meanwhile.
+    fn upgrade(&self) {
         let product = &self.product;
         for image in ["ipu-operator", "vipu-proxy"] {
-            product.load_as(image, &format!("{NEXT}/{image}:9.9.9"));
+            product.load_as(image, &format!("{NEXT_REGISTRY}/{image}:9.9.9"));
         }
         let before = (self.authority(), self.leader());
         let overlay = overlay();
         let manifests = overlay.path().join("my-cluster").display().to_string();
         product.kubectl(&["apply", "-k", &manifests]);
         let submitted = std::thread::scope(|scope| {
-            let replaced = scope
-                .spawn(|| eventually("the last of those before has gone", || self.are_all_of_the_next()));
+            let upgrade_wait =
+                scope.spawn(|| wait_until("all Pods are upgraded", || self.check_all_upgraded()));
             let mut submitted = 0;
-            while !replaced.is_finished() {
+            while !upgrade_wait.is_finished() {
                 self.submit_another(submitted);
                 submitted += 1;
             }
-            replaced.join().unwrap();
+            upgrade_wait.join().unwrap();
             submitted
         });
-        self.others_are_looked_at(submitted);
-        self.has_lost_nothing();
-        assert_eq!(self.authority(), before.0, "who trusted it goes on to");
+        self.wait_until_others_are_reconciled(submitted);
+        self.assert_kept_worker_and_partition();
+        assert_eq!(self.authority(), before.0, "the CA bundle is kept");
         let leader = self.leader();
         assert_ne!(leader, before.1);
         let pods = self.in_system(&["get", "pods", "-o", "name"]);
         let (pod, _) = leader.split_once('_').unwrap();
-        assert!(pods.contains(&format!("pod/{pod}")), "{leader} is none of {pods}");
-        // What it was told anew counts, and what it was told before has not been lost.
-        let refused = product.submit_in_vain(NAMESPACE, "inference", |job| {
+        assert!(
+            pods.contains(&format!("pod/{pod}")),
+            "{leader} is not among {pods}"
+        );
+        // The new setting applies, and the earlier settings are kept.
+        let refused = product.submit_refused(NAMESPACE, "inference", |job| {
             job.replace("name: inference", "name: large")
                 .replace("ipusPerJobInstance: \"1\"", "ipusPerJobInstance: \"16\"")
         });
@@ -237,22 +251,25 @@ impl Running {
             refused.contains("must be a power of two from 1 to 8"),
             "{refused}"
         );
-        let again = product.kubectl(&["apply", "-k", &manifests]);
+        let reapplied = product.kubectl(&["apply", "-k", &manifests]);
         for object in [
             "deployment.apps",
             "configmap",
             "validatingwebhookconfiguration.admission",
         ] {
-            let mut lines = again.lines().filter(|line| line.starts_with(object)).peekable();
-            assert!(lines.peek().is_some(), "{again}");
-            assert!(lines.all(|line| line.ends_with(" unchanged")), "{again}");
+            let mut lines = reapplied
+                .lines()
+                .filter(|line| line.starts_with(object))
+                .peekable();
+            assert!(lines.peek().is_some(), "{reapplied}");
+            assert!(lines.all(|line| line.ends_with(" unchanged")), "{reapplied}");
         }
     }
 
-    /// A job that holds nothing is taken at the first try.
+    /// Submits a suspended job, which must be accepted at the first attempt.
     fn submit_another(&self, number: usize) {
         self.product.submit(NAMESPACE, "inference", |job| {
-            let other = format!("name: other-{number}\n  labels: {{what: other}}");
+            let other = format!("name: other-{number}\n  labels: {{group: other}}");
             job.replacen("name: inference", &other, 1).replacen(
                 "  jobInstances",
                 "  suspend: true\n  jobInstances",
@@ -261,67 +278,73 @@ impl Running {
         });
     }
 
-    /// So many of these were submitted; they are all looked at, and deleted.
-    fn others_are_looked_at(&self, submitted: usize) {
-        let others = |words: &[&str]| {
-            let what = ["-n", NAMESPACE, words[0], "ipujobs", "-l", "what=other"];
-            self.product.kubectl(&[&what[..], &words[1..]].concat())
+    /// Waits until all `submitted` jobs are reconciled, and deletes them.
+    fn wait_until_others_are_reconciled(&self, submitted: usize) {
+        let kubectl_others = |arguments: &[&str]| {
+            let prefix = ["-n", NAMESPACE, arguments[0], "ipujobs", "-l", "group=other"];
+            self.product.kubectl(&[&prefix[..], &arguments[1..]].concat())
         };
-        eventually("the next operator has looked at all of them", || {
-            let phases = others(&["get", "-o", "jsonpath={.items[*].status.phase}"]);
+        wait_until("the next operator has reconciled all jobs", || {
+            let phases = kubectl_others(&["get", "-o", "jsonpath={.items[*].status.phase}"]);
             if phases == vec!["Suspended"; submitted].join(" ") {
                 Ok(())
             } else {
                 Err(phases)
             }
         });
-        others(&["delete", "--timeout=120s"]);
+        kubectl_others(&["delete", "--timeout=120s"]);
     }
 
-    /// Whether all of operator and proxy are of the next images, and said to be there.
-    fn are_all_of_the_next(&self) -> Result<(), String> {
-        let is_out = |deployment: &&str| {
+    /// Checks that all Pods of operator and proxy use the next images and are rolled out.
+    fn check_all_upgraded(&self) -> Result<(), String> {
+        let is_rolled_out = |deployment: &&str| {
             let deployment = format!("deployment/{deployment}");
-            let words = ["rollout", "status", &deployment, "--watch=false"];
-            self.in_system(&words).contains("successfully rolled out")
+            let arguments = ["rollout", "status", &deployment, "--watch=false"];
+            self.in_system(&arguments).contains("successfully rolled out")
         };
         let images = "jsonpath={range .items[*]}{.spec.containers[0].image}{\"\\n\"}{end}";
         let images = self.in_system(&["get", "pods", "-o", images]);
-        let next = images.lines().filter(|image| image.starts_with(NEXT)).count();
-        if DEPLOYMENTS.iter().all(is_out) && next == DEPLOYMENTS.len() && images.lines().count() == next {
+        let next = images
+            .lines()
+            .filter(|image| image.starts_with(NEXT_REGISTRY))
+            .count();
+        if DEPLOYMENTS.iter().all(is_rolled_out)
+            && next == DEPLOYMENTS.len()
+            && images.lines().count() == next
+        {
             Ok(())
         } else {
             Err(self.in_system(&["get", "pods"]))
         }
     }
 
-    /// Who signed the certificate of the webhooks.
+    /// Returns the CA bundle of the webhooks.
     fn authority(&self) -> String {
         let path = "jsonpath={.webhooks[0].clientConfig.caBundle}";
-        let words = [
+        let arguments = [
             "get",
             "validatingwebhookconfiguration",
             "ipu-operator-admission",
             "-o",
             path,
         ];
-        let authority = self.product.kubectl(&words);
+        let authority = self.product.kubectl(&arguments);
         assert!(!authority.is_empty());
         authority
     }
 
-    /// Who works on jobs.
+    /// Returns the leader of the operator.
     fn leader(&self) -> String {
         let path = "jsonpath={.spec.holderIdentity}";
         self.in_system(&["get", "lease", "ee82fc7a.graphcore.ai", "-o", path])
     }
 
-    fn in_system(&self, words: &[&str]) -> String {
-        self.product.kubectl(&[&["-n", SYSTEM], words].concat())
+    fn in_system(&self, arguments: &[&str]) -> String {
+        self.product.kubectl(&[&["-n", SYSTEM], arguments].concat())
     }
 }
 
-/// The next version, as far as its manifests tell: beside `deploy`, as in the guide.
+/// Creates the overlay of the next version, beside `deploy` as in the guide.
 fn overlay() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(repository("deploy"), folder.path().join("deploy")).unwrap();
@@ -332,8 +355,8 @@ fn overlay() -> tempfile::TempDir {
 kind: Kustomization
 resources: [../deploy/kubernetes]
 images:
-- {{name: ipu-operator, newName: {NEXT}/ipu-operator, newTag: 9.9.9}}
-- {{name: vipu-proxy, newName: {NEXT}/vipu-proxy, newTag: 9.9.9}}
+- {{name: ipu-operator, newName: {NEXT_REGISTRY}/ipu-operator, newTag: 9.9.9}}
+- {{name: vipu-proxy, newName: {NEXT_REGISTRY}/vipu-proxy, newTag: 9.9.9}}
 patches:
 - patch: |
     apiVersion: v1
@@ -358,70 +381,70 @@ patches:
 }
 
 #[test]
-fn a_job_goes_on_and_others_are_taken_while_operator_and_proxy_are_replaced_and_killed() {
-    let name = "a_job_goes_on_and_others_are_taken_while_operator_and_proxy_are_replaced_and_killed";
-    let Some(product) = installed_alone(name) else {
+fn a_job_keeps_running_and_others_are_accepted_while_operator_and_proxy_are_upgraded_and_killed() {
+    let name = "a_job_keeps_running_and_others_are_accepted_while_operator_and_proxy_are_upgraded_and_killed";
+    let Some(product) = installed_privately(name) else {
         return;
     };
-    let running = Running::start(product);
-    let product = &running.product;
+    let job = RunningJob::start(product);
+    let product = &job.product;
     let mpi = product.has_mpi(name);
     if mpi {
         product.submit(NAMESPACE, "training", |job| {
-            let waits = "    - sh\n    - -c\n    - until [ -e /tmp/go ]; do sleep 1; done; ring\n";
-            job.replace("    - ring\n", waits)
+            let waiting_script = "    - sh\n    - -c\n    - until [ -e /tmp/go ]; do sleep 1; done; ring\n";
+            job.replace("    - ring\n", waiting_script)
         });
-        product.until(NAMESPACE, "training", "Running");
+        product.wait_for_phase(NAMESPACE, "training", "Running");
     }
-    running.is_upgraded();
-    running.has_lost_nothing();
+    job.upgrade();
+    job.assert_kept_worker_and_partition();
 
     let all = ["delete", "pods", "--all", "--grace-period=0", "--force"];
     product.kubectl(&[&["-n", SYSTEM], &all[..]].concat());
-    running.are_out();
-    running.scale_to("2");
-    running.has_lost_nothing();
+    job.wait_for_rollouts();
+    job.scale_to("2");
+    job.assert_kept_worker_and_partition();
     if mpi {
         for worker in 0..4 {
             let worker = format!("training-worker-{worker}");
             product.kubectl(&["-n", NAMESPACE, "exec", &worker, "--", "touch", "/tmp/go"]);
         }
-        let status = product.until(NAMESPACE, "training", "Completed");
+        let status = product.wait_for_phase(NAMESPACE, "training", "Completed");
         assert_eq!(status["restartCount"], 0, "{status}");
         let log = product.kubectl(&["-n", NAMESPACE, "logs", "training-launcher"]);
         assert_eq!(log.matches("the sum is 6").count(), 4, "{log}");
         product.delete(NAMESPACE, "training");
     }
-    running.ends();
+    job.delete_job();
 }
 
 #[test]
-fn what_is_removed_blocks_nothing_and_what_is_installed_again_goes_on_with_the_ledger() {
-    let name = "what_is_removed_blocks_nothing_and_what_is_installed_again_goes_on_with_the_ledger";
-    let Some(product) = installed_alone(name) else {
+fn a_removal_blocks_nothing_and_a_reinstallation_continues_with_the_ledger() {
+    let name = "a_removal_blocks_nothing_and_a_reinstallation_continues_with_the_ledger";
+    let Some(product) = installed_privately(name) else {
         return;
     };
-    let running = Running::start(product);
-    let product = &running.product;
+    let job = RunningJob::start(product);
+    let product = &job.product;
     let manifests = repository("deploy/kubernetes");
     let component = "app.kubernetes.io/component";
     product.kubectl(&["delete", "-k", &manifests, "-l", component, "--timeout=120s"]);
-    running.has_lost_nothing();
-    running.leaves(&[DEFINITION, "namespace/ipu-operator-system"]);
-    // Nobody is asked any more.
+    job.assert_kept_worker_and_partition();
+    job.wait_until_only_remain(&[CRD, "namespace/ipu-operator-system"]);
+    // The webhooks are removed, so the update needs no admission.
     let labelled = ["-n", NAMESPACE, "label", "ipujob", "inference"];
-    product.kubectl(&[&labelled[..], &["nobody=asked"]].concat());
+    product.kubectl(&[&labelled[..], &["webhooks=removed"]].concat());
 
-    running.is_installed_again();
-    running.scale_to("2");
-    running.has_lost_nothing();
+    job.reinstall();
+    job.scale_to("2");
+    job.assert_kept_worker_and_partition();
 
-    running.is_removed_under_the_job();
-    running.is_installed_again();
-    running.is_let_go();
-    // There is no definition any more.
-    let words = ["delete", "-k", &manifests, "--ignore-not-found", "--timeout=120s"];
-    product.kubectl(&words);
-    running.leaves(&[]);
+    job.remove_everything();
+    job.reinstall();
+    job.wait_until_job_and_crd_are_deleted();
+    // The CRD is deleted already.
+    let arguments = ["delete", "-k", &manifests, "--ignore-not-found", "--timeout=120s"];
+    product.kubectl(&arguments);
+    job.wait_until_only_remain(&[]);
     product.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=120s"]);
 }

@@ -1,4 +1,4 @@
-//! An installation of everything, and what is done with it.
+//! An installation of the product, and its operations.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -9,27 +9,27 @@ use ipu_test_cluster::{
 };
 use serde_json::Value;
 
-/// Where operator and proxy are installed.
+/// Namespace of operator and proxy.
 pub(crate) const SYSTEM: &str = "ipu-operator-system";
 
-/// The controller, as an administrator names it.
+/// Controller configuration, as an administrator sets it.
 pub(crate) const CONTROLLERS: &str =
     r#"{"data": {"controllers.yaml": "vipu-server.vipu.svc.cluster.local:8090:vipu-ctrl=vctl1"}}"#;
 
-/// How long something of the cluster may take.
+/// Maximum duration of any wait on the cluster.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A cluster with everything installed.
+/// A cluster with the product installed.
 pub(crate) struct Product<C> {
     pub(crate) cluster: C,
-    /// Whether `mpi-example:1`, the image of the examples, could be made.
+    /// Whether `mpi-example:1`, the image of the examples, was built.
     mpi: bool,
-    /// Set once the image of [`Self::curl`] is loaded: tests that load it at the same time disturb each other.
+    /// Set once the image of [`Self::curl`] is loaded: concurrent loads by several tests would conflict.
     curl: OnceLock<()>,
 }
 
 impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
-    /// Does what the guide says, in its order.
+    /// Installs the product in the order of the guide.
     fn install(cluster: C) -> Self {
         for image in product_images(programs().as_path()).unwrap() {
             cluster.load(&image).unwrap();
@@ -61,15 +61,15 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
             (SYSTEM, "ipu-operator-vipu-proxy"),
             (SYSTEM, "ipu-operator-controller-manager"),
         ] {
-            product.is_out(namespace, deployment);
+            product.wait_for_rollout(namespace, deployment);
         }
         product
     }
 
-    /// Waits until a deployment is as it is to be.
-    pub(crate) fn is_out(&self, namespace: &str, deployment: &str) {
+    /// Waits until a deployment is rolled out.
+    pub(crate) fn wait_for_rollout(&self, namespace: &str, deployment: &str) {
         let deployment = format!("deployment/{deployment}");
-        let words = [
+        let arguments = [
             "-n",
             namespace,
             "rollout",
@@ -77,35 +77,35 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
             &deployment,
             "--timeout=300s",
         ];
-        if let Err(error) = self.cluster.kubectl(&words) {
-            panic!("{error}\n{}", self.described(namespace));
+        if let Err(error) = self.cluster.kubectl(&arguments) {
+            panic!("{error}\n{}", self.describe_pods(namespace));
         }
     }
 
-    pub(crate) fn kubectl(&self, words: &[&str]) -> String {
-        match self.cluster.kubectl(words) {
-            Ok(said) => said,
-            Err(error) => panic!("kubectl {}: {error}", words.join(" ")),
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        match self.cluster.kubectl(arguments) {
+            Ok(output) => output,
+            Err(error) => panic!("kubectl {}: {error}", arguments.join(" ")),
         }
     }
 
-    /// Whether the image of the examples is known to the node; CI wants it.
-    #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+    /// Returns whether the image of the examples is loaded on the node; CI requires it.
+    #[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
     pub(crate) fn has_mpi(&self, test: &str) -> bool {
         if !self.mpi {
             assert!(
                 std::env::var_os("CI").is_none(),
-                "{test}: Open MPI is not installed, and CI wants this test"
+                "{test}: Open MPI is not installed, and CI requires this test"
             );
             println!("skipped: {test}: Open MPI is not installed");
         }
         self.mpi
     }
 
-    /// Submits a job of `examples/kubernetes`, changed by `edit`. Nothing is tried again: the first one that a person submits has to
-    /// be taken.
+    /// Submits a job of `examples/kubernetes`, changed by `edit`. The submission is not retried: the first
+    /// one of a user must succeed.
     pub(crate) fn submit(&self, namespace: &str, example: &str, edit: impl Fn(&str) -> String) {
-        let folder = edited(example, edit);
+        let folder = write_edited(example, edit);
         self.kubectl(&[
             "-n",
             namespace,
@@ -115,25 +115,25 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         ]);
     }
 
-    /// Submits one that is refused, and answers what is said then.
-    pub(crate) fn submit_in_vain(
+    /// Submits a job that must be refused, and returns the error.
+    pub(crate) fn submit_refused(
         &self,
         namespace: &str,
         example: &str,
         edit: impl Fn(&str) -> String,
     ) -> String {
-        let folder = edited(example, edit);
-        let words = [
+        let folder = write_edited(example, edit);
+        let arguments = [
             "-n",
             namespace,
             "apply",
             "-f",
             &folder.path().display().to_string(),
         ];
-        self.cluster.kubectl(&words).unwrap_err().to_string()
+        self.cluster.kubectl(&arguments).unwrap_err().to_string()
     }
 
-    /// Makes one of the installed images known to the node under another name.
+    /// Loads one of the installed images into the node under another name.
     pub(crate) fn load_as(&self, image: &str, name: &str) {
         let images = product_images(programs().as_path()).unwrap();
         let named = format!("{image}:");
@@ -141,28 +141,37 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         self.cluster.load(&image.unwrap().named(name)).unwrap();
     }
 
-    /// Waits until a job is in this phase, and answers its status.
-    pub(crate) fn until(&self, namespace: &str, job: &str, phase: &str) -> Value {
+    /// Waits until a job is in this phase, and returns its status.
+    pub(crate) fn wait_for_phase(&self, namespace: &str, job: &str, phase: &str) -> Value {
         let job = format!("ipujob/{job}");
         let condition = format!("--for=jsonpath={{.status.phase}}={phase}");
-        let words = ["-n", namespace, "wait", &job, &condition, "--timeout=300s"];
-        if let Err(error) = self.cluster.kubectl(&words) {
+        let arguments = ["-n", namespace, "wait", &job, &condition, "--timeout=300s"];
+        if let Err(error) = self.cluster.kubectl(&arguments) {
             let jobs = self.kubectl(&["-n", namespace, "get", "ipujobs", "-o", "yaml"]);
-            panic!("{error}\n{jobs}\n{}\n{}", self.described(namespace), self.logs());
+            panic!(
+                "{error}\n{jobs}\n{}\n{}",
+                self.describe_pods(namespace),
+                self.logs()
+            );
         }
-        let said = self.kubectl(&["-n", namespace, "get", &job, "-o", "json"]);
-        serde_json::from_str::<Value>(&said).unwrap()["status"].take()
+        let output = self.kubectl(&["-n", namespace, "get", &job, "-o", "json"]);
+        serde_json::from_str::<Value>(&output).unwrap()["status"].take()
     }
 
-    /// Deletes the job; nothing that it had is left, and nobody lacked a right or a file for it.
+    /// Deletes the job. Asserts that none of its objects is left, and that the logs have no permission or
+    /// file error.
     pub(crate) fn delete(&self, namespace: &str, job: &str) {
         self.kubectl(&["-n", namespace, "delete", "ipujob", job, "--timeout=120s"]);
         let kinds = "pods,configmaps,roles,rolebindings,serviceaccounts";
         let selector = format!("graphcore.ai/ipujob-name={job}");
-        // What belongs to it is collected in Kubernetes' own time.
-        eventually("nothing of the job is left", || {
-            let left = self.kubectl(&["-n", namespace, "get", kinds, "-l", &selector, "-o", "name"]);
-            if left.is_empty() { Ok(()) } else { Err(left) }
+        // Kubernetes collects owned objects asynchronously.
+        wait_until("all objects of the job are deleted", || {
+            let remaining = self.kubectl(&["-n", namespace, "get", kinds, "-l", &selector, "-o", "name"]);
+            if remaining.is_empty() {
+                Ok(())
+            } else {
+                Err(remaining)
+            }
         });
         let logs = self.logs();
         for complaint in ["ERROR", "orbidden", "ermission", "ead-only", "panicked"] {
@@ -170,7 +179,7 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         }
     }
 
-    /// What `curl` says in a Kubernetes Pod of `namespace`, whose service account is `account`.
+    /// Returns the output of `curl` in a Pod of `namespace` with the service account `account`.
     pub(crate) fn curl(&self, namespace: &str, account: &str, script: &str) -> String {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -191,19 +200,19 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
             script,
         ]);
         let pod = format!("pod/{name}");
-        let ended = "--for=jsonpath={.status.containerStatuses[0].state.terminated}";
-        self.kubectl(&["-n", namespace, "wait", &pod, ended, "--timeout=120s"]);
+        let terminated = "--for=jsonpath={.status.containerStatuses[0].state.terminated}";
+        self.kubectl(&["-n", namespace, "wait", &pod, terminated, "--timeout=120s"]);
         self.kubectl(&["-n", namespace, "logs", &name])
     }
 
-    /// The image of [`Self::curl`]; none if there is no `curl` here. CI wants it.
-    #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+    /// Loads the image of [`Self::curl`]; returns false if `curl` is not installed. CI requires it.
+    #[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
     pub(crate) fn has_curl(&self, test: &str) -> bool {
         let curl = Path::new("/usr/bin/curl");
         if !curl.exists() {
             assert!(
                 std::env::var_os("CI").is_none(),
-                "{test}: curl is not installed, and CI wants this test"
+                "{test}: curl is not installed, and CI requires this test"
             );
             println!("skipped: {test}: curl is not installed");
             return false;
@@ -216,64 +225,65 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         true
     }
 
-    /// What operator and proxy have logged.
+    /// Returns the logs of operator and proxy.
     pub(crate) fn logs(&self) -> String {
-        let of = |component: &str| {
+        let logs_of = |component: &str| {
             let selector = format!("app.kubernetes.io/component={component}");
-            let words = ["-n", SYSTEM, "logs", "-l", &selector, "--tail=-1", "--prefix"];
-            self.cluster.kubectl(&words).unwrap_or_default()
+            let arguments = ["-n", SYSTEM, "logs", "-l", &selector, "--tail=-1", "--prefix"];
+            self.cluster.kubectl(&arguments).unwrap_or_default()
         };
-        of("controller-manager") + &of("vipu-proxy")
+        logs_of("controller-manager") + &logs_of("vipu-proxy")
     }
 
-    fn described(&self, namespace: &str) -> String {
+    fn describe_pods(&self, namespace: &str) -> String {
         let pods = self.cluster.kubectl(&["-n", namespace, "describe", "pods"]);
         pods.unwrap_or_default()
     }
 }
 
-/// The installation that the tests share; each has a namespace of its own. None if this machine cannot have a node.
+/// Returns the installation that the tests share; each test has its own namespace. Returns `None` if this
+/// machine cannot run a node.
 pub(crate) fn installed(test: &str) -> Option<&'static Product<&'static Cluster>> {
     static INSTALLED: OnceLock<Product<&'static Cluster>> = OnceLock::new();
     let cluster = shared_with(test, ClusterProfile::Node)?;
     Some(INSTALLED.get_or_init(|| Product::install(cluster)))
 }
 
-/// The same with the image of the examples.
+/// Returns the shared installation if the image of the examples is available.
 pub(crate) fn installed_with_mpi(test: &str) -> Option<&'static Product<&'static Cluster>> {
     installed(test).filter(|product| product.has_mpi(test))
 }
 
-/// An installation that the test may break.
-pub(crate) fn installed_alone(test: &str) -> Option<Product<Box<Cluster>>> {
+/// Returns an installation that the test may break.
+pub(crate) fn installed_privately(test: &str) -> Option<Product<Box<Cluster>>> {
     let cluster = private_with(test, ClusterProfile::Node)?;
     Some(Product::install(Box::new(cluster)))
 }
 
-/// Waits until something is so; it says why it is not yet.
-pub(crate) fn eventually(what: &str, so: impl Fn() -> Result<(), String>) {
-    let begun = Instant::now();
-    while let Err(why) = so() {
-        assert!(begun.elapsed() < TIMEOUT, "never: {what}: {why}");
+/// Waits until `check` succeeds; its error has the reason.
+pub(crate) fn wait_until(condition: &str, check: impl Fn() -> Result<(), String>) {
+    let started = Instant::now();
+    while let Err(reason) = check() {
+        assert!(started.elapsed() < TIMEOUT, "timeout: {condition}: {reason}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// A folder with a job of `examples/kubernetes`, changed by `edit`.
-fn edited(example: &str, edit: impl Fn(&str) -> String) -> tempfile::TempDir {
+/// Writes a job of `examples/kubernetes`, changed by `edit`, into a folder.
+fn write_edited(example: &str, edit: impl Fn(&str) -> String) -> tempfile::TempDir {
     let text = std::fs::read_to_string(repository(&format!("examples/kubernetes/{example}.yaml"))).unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("job.yaml"), edit(&text)).unwrap();
     folder
 }
 
-/// A file of the repository.
+/// Returns the path of a repository file.
 pub(crate) fn repository(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.join(path).display().to_string()
 }
 
-/// The folder of the programs that were built with this test.
+/// Returns the folder of the programs that were built with this test.
 fn programs() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().and_then(Path::parent).unwrap().to_owned()

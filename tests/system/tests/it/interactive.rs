@@ -1,16 +1,16 @@
-//! Jobs in which people work (seed 000 §6.6.1).
+//! Interactive jobs (seed 000 §6.6.1).
 
 use crate::installation::installed_with_mpi;
 
 #[test]
-fn in_an_interactive_job_one_runs_mpirun_by_hand() {
-    let name = "in_an_interactive_job_one_runs_mpirun_by_hand";
+fn a_user_runs_mpirun_in_an_interactive_job() {
+    let name = "a_user_runs_mpirun_in_an_interactive_job";
     let Some(product) = installed_with_mpi(name) else {
         return;
     };
     product.kubectl(&["create", "namespace", "by-hand"]);
     product.submit("by-hand", "interactive", str::to_owned);
-    product.until("by-hand", "interactive", "Running");
+    product.wait_for_phase("by-hand", "interactive", "Running");
     let exec = [
         "-n",
         "by-hand",
@@ -20,7 +20,7 @@ fn in_an_interactive_job_one_runs_mpirun_by_hand() {
         "launcher",
         "--",
     ];
-    let typed = [
+    let mpirun = [
         "mpirun",
         "--allow-run-as-root",
         "--bind-to",
@@ -29,15 +29,15 @@ fn in_an_interactive_job_one_runs_mpirun_by_hand() {
         "2",
         "ring",
     ];
-    let said = product.kubectl(&[&exec[..], &typed].concat());
+    let output = product.kubectl(&[&exec[..], &mpirun].concat());
     for rank in 0..2 {
         let line = format!("rank {rank} of 2 on GCD {rank} of p-interactive-0-");
-        assert!(said.contains(&line), "{said}");
+        assert!(output.contains(&line), "{output}");
     }
-    let failed = [&exec[..], &typed, &["5"]].concat();
+    let failed = [&exec[..], &mpirun, &["5"]].concat();
     let error = product.cluster.kubectl(&failed).unwrap_err().to_string();
     assert!(error.contains("exit code 5"), "{error}");
-    // It goes on until it is deleted or its time is over.
-    product.until("by-hand", "interactive", "Running");
+    // The job runs until it is deleted or reaches its deadline.
+    product.wait_for_phase("by-hand", "interactive", "Running");
     product.delete("by-hand", "interactive");
 }

@@ -1,7 +1,7 @@
-//! The product as people have it: installed with `kubectl apply -k deploy/kubernetes`, with the rights that are written there
-//! and none besides, on a real node without a way out. What people type is done by `kubectl`, as the guide tells it
-//! (`docs/kubernetes.md`), and the jobs are those of `examples/kubernetes`.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! The product as installed by users: `kubectl apply -k deploy/kubernetes`, with exactly the RBAC of those
+//! manifests, on a real node without a route out. The tests run the `kubectl` commands of the guide
+//! (`docs/kubernetes.md`), on the jobs of `examples/kubernetes`.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod disruptions;
 mod installation;

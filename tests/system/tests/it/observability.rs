@@ -1,32 +1,32 @@
-//! What one can look at: usage, metrics, logs.
+//! Observability: usage, metrics, logs.
 
 use serde_json::{Value, json};
 
-use crate::installation::{SYSTEM, eventually, installed, installed_with_mpi};
+use crate::installation::{SYSTEM, installed, installed_with_mpi, wait_until};
 
 #[test]
-fn section_6_9_usage_is_told_to_any_kubernetes_pod() {
-    let name = "section_6_9_usage_is_told_to_any_kubernetes_pod";
+fn section_6_9_any_pod_can_read_usage() {
+    let name = "section_6_9_any_pod_can_read_usage";
     let Some(product) = installed_with_mpi(name).filter(|product| product.has_curl(name)) else {
         return;
     };
     product.kubectl(&["create", "namespace", "usage"]);
     product.submit("usage", "inference", str::to_owned);
-    product.until("usage", "inference", "Running");
+    product.wait_for_phase("usage", "inference", "Running");
     product.kubectl(&["-n", "usage", "scale", "ipujob/inference", "--replicas=2"]);
     let proxy = format!("http://ipu-operator-vipu-proxy.{SYSTEM}");
     let curl = format!(
         "curl -sS --fail-with-body {proxy}/stats; echo; curl -sS --fail-with-body --request POST \
          -H 'Content-Type: application/json' --data '{{\"size\":1}}' {proxy}/query"
     );
-    eventually("two IPUs are used", || {
-        let said = product.curl("usage", "default", &curl);
-        let mut answers = said
+    wait_until("two IPUs are in use", || {
+        let output = product.curl("usage", "default", &curl);
+        let mut responses = output
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).unwrap_or_default());
         let (stats, query) = (
-            answers.next().unwrap_or_default(),
-            answers.next().unwrap_or_default(),
+            responses.next().unwrap_or_default(),
+            responses.next().unwrap_or_default(),
         );
         if stats["usage"]["used"] == 2
             && query["available"] == json!(true)
@@ -34,15 +34,15 @@ fn section_6_9_usage_is_told_to_any_kubernetes_pod() {
         {
             Ok(())
         } else {
-            Err(said)
+            Err(output)
         }
     });
     product.delete("usage", "inference");
 }
 
 #[test]
-fn other_pods_read_usage_over_plain_http_and_nothing_else_of_the_proxy() {
-    let name = "other_pods_read_usage_over_plain_http_and_nothing_else_of_the_proxy";
+fn other_pods_read_only_usage_of_the_proxy_over_plain_http() {
+    let name = "other_pods_read_only_usage_of_the_proxy_over_plain_http";
     let Some(product) = installed(name).filter(|product| product.has_curl(name)) else {
         return;
     };
@@ -60,7 +60,7 @@ fn other_pods_read_usage_over_plain_http_and_nothing_else_of_the_proxy() {
     let proxy = format!("ipu-operator-vipu-proxy.{SYSTEM}.svc");
     let status = "curl -sS -o /dev/null -w '%{http_code}\\n'";
     let write = "-X DELETE";
-    let said = product.curl(
+    let output = product.curl(
         "curious",
         "default",
         &format!(
@@ -70,19 +70,19 @@ fn other_pods_read_usage_over_plain_http_and_nothing_else_of_the_proxy() {
              {status} --cacert /tmp/ca.crt {write} https://{proxy}/v1/partitions/p"
         ),
     );
-    let said: Vec<&str> = said.lines().collect();
-    assert_eq!(said, ["200", "403", "403", "200", "401", "401"]);
+    let output: Vec<&str> = output.lines().collect();
+    assert_eq!(output, ["200", "403", "403", "200", "401", "401"]);
 }
 
 #[test]
-fn section_6_10_metrics_are_for_whom_the_role_is_bound_to() {
-    let name = "section_6_10_metrics_are_for_whom_the_role_is_bound_to";
+fn section_6_10_metrics_require_the_metrics_reader_role() {
+    let name = "section_6_10_metrics_require_the_metrics_reader_role";
     let Some(product) = installed(name).filter(|product| product.has_curl(name)) else {
         return;
     };
     product.kubectl(&["create", "namespace", "monitoring"]);
     product.kubectl(&["-n", "monitoring", "create", "serviceaccount", "prometheus"]);
-    // The certificate is that of the Service; its authority is where the webhooks' is.
+    // The certificate is the Service's; the webhook configuration has its CA.
     let path = "jsonpath={.webhooks[0].clientConfig.caBundle}";
     let bundle = product.kubectl(&[
         "get",
@@ -105,12 +105,12 @@ fn section_6_10_metrics_are_for_whom_the_role_is_bound_to() {
         "--clusterrole=ipu-operator-metrics-reader",
         "--serviceaccount=monitoring:prometheus",
     ]);
-    eventually("the binding counts", || {
-        let said = product.curl("monitoring", "prometheus", &scrape);
-        if said.ends_with("\n200") && said.contains("ipu_operator_leader 1") {
+    wait_until("the binding takes effect", || {
+        let output = product.curl("monitoring", "prometheus", &scrape);
+        if output.ends_with("\n200") && output.contains("ipu_operator_leader 1") {
             Ok(())
         } else {
-            Err(said)
+            Err(output)
         }
     });
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::installation::installed_with_mpi;
 
-/// What the strictest profile of Kubernetes wants of a template.
+/// Settings that the restricted Pod Security Standard requires of a Pod template.
 const RESTRICTED: &str = "      spec:
         securityContext:
           runAsNonRoot: true
@@ -18,46 +18,46 @@ const RESTRICTED_CONTAINER: &str = "        - name: training
 ";
 
 #[test]
-fn a_training_job_of_four_workers_runs_a_real_mpi_program_and_completes() {
-    let name = "a_training_job_of_four_workers_runs_a_real_mpi_program_and_completes";
+fn a_training_job_of_four_workers_runs_an_mpi_program_and_completes() {
+    let name = "a_training_job_of_four_workers_runs_an_mpi_program_and_completes";
     let Some(product) = installed_with_mpi(name) else {
         return;
     };
     product.kubectl(&["create", "namespace", "training"]);
     product.submit("training", "training", str::to_owned);
-    let status = product.until("training", "training", "Completed");
+    let status = product.wait_for_phase("training", "training", "Completed");
     assert_eq!(status["lastMessage"], "All instances done", "{status}");
     assert_eq!(status["exitCode"], 0, "{status}");
     let log = product.kubectl(&["-n", "training", "logs", "training-launcher"]);
     for rank in 0..4 {
         let line = format!("rank {rank} of 4 on GCD {rank} of p-training-0-");
-        let heard = format!("heard of {}, the sum is 6", (rank + 3) % 4);
+        let suffix = format!("heard of {}, the sum is 6", (rank + 3) % 4);
         assert!(
             log.lines()
-                .any(|said| said.starts_with(&line) && said.ends_with(&heard)),
+                .any(|logged| logged.starts_with(&line) && logged.ends_with(&suffix)),
             "{log}"
         );
     }
-    // As it is installed, all of it is on the network of the node.
+    // By default, all Pods use the node's network.
     let path = "jsonpath={.items[*].spec.hostNetwork}";
     let selector = "graphcore.ai/ipujob-name=training";
     let network = product.kubectl(&["-n", "training", "get", "pods", "-l", selector, "-o", path]);
     assert_eq!(network, "true true true true true");
-    // Its story is told where people look for it.
-    let told = product.kubectl(&[
+    // The job has events.
+    let events = product.kubectl(&[
         "-n",
         "training",
         "get",
         "events",
         "--field-selector=involvedObject.kind=IPUJob",
     ]);
-    assert!(told.contains("ipujob/training"), "{told}");
+    assert!(events.contains("ipujob/training"), "{events}");
     product.delete("training", "training");
 }
 
 #[test]
-fn a_rank_that_fails_fails_the_job_with_its_exit_code_and_its_worker_is_named() {
-    let name = "a_rank_that_fails_fails_the_job_with_its_exit_code_and_its_worker_is_named";
+fn a_failed_rank_fails_the_job_with_its_exit_code_and_worker() {
+    let name = "a_failed_rank_fails_the_job_with_its_exit_code_and_worker";
     let Some(product) = installed_with_mpi(name) else {
         return;
     };
@@ -65,7 +65,7 @@ fn a_rank_that_fails_fails_the_job_with_its_exit_code_and_its_worker_is_named() 
     product.submit("failing", "training", |job| {
         job.replace("    - ring\n", "    - ring\n    - \"17\"\n")
     });
-    let status = product.until("failing", "training", "Failed");
+    let status = product.wait_for_phase("failing", "training", "Failed");
     assert_eq!(status["exitCode"], 17, "{status}");
     let failure = &status["firstFailure"];
     assert_eq!(
@@ -77,9 +77,8 @@ fn a_rank_that_fails_fails_the_job_with_its_exit_code_and_its_worker_is_named() 
 }
 
 #[test]
-fn a_training_job_that_asks_for_nothing_runs_off_the_network_of_its_node_in_a_restricted_namespace() {
-    let name =
-        "a_training_job_that_asks_for_nothing_runs_off_the_network_of_its_node_in_a_restricted_namespace";
+fn a_training_job_without_host_network_runs_in_a_restricted_namespace() {
+    let name = "a_training_job_without_host_network_runs_in_a_restricted_namespace";
     let Some(product) = installed_with_mpi(name) else {
         return;
     };
@@ -91,6 +90,6 @@ fn a_training_job_that_asks_for_nothing_runs_off_the_network_of_its_node_in_a_re
             .replace("      spec:\n", RESTRICTED)
             .replace("        - name: training\n", RESTRICTED_CONTAINER)
     });
-    product.until("restricted", "training", "Completed");
+    product.wait_for_phase("restricted", "training", "Completed");
     product.delete("restricted", "training");
 }

@@ -1,4 +1,4 @@
-//! The room of each controller during a walk.
+//! The capacity of each controller during an evaluation of the queue.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,37 @@ use ipu_core::{
     Namespace, PartitionId, QueuePolicy, Reason, ServiceState, Timestamp,
 };
 
-pub(super) const REFUSED: &str = "ControllerRefused";
+pub(super) const CONTROLLER_REJECTED: &str = "ControllerRefused";
 
-/// One controller's room during a walk.
+/// The capacity of one controller during an evaluation of the queue.
 pub(super) struct Overlay<'a> {
     pub(super) name: ControllerName,
-    /// With the holders and with those of the line who go.
+    /// Remaining capacity after the holders and the starting entries.
     pub(super) now: Box<dyn Capacity>,
-    /// Those of the line who go.
-    pub(super) going: Vec<PartitionId>,
-    /// The holders whom the ledger knows.
+    /// Queued entries that start.
+    pub(super) starting: Vec<PartitionId>,
+    /// Holders with a ledger entry.
     holders: Vec<&'a Entry>,
     fingerprint: u64,
-    /// Owners that may use IPUs which neither the controller nor the ledger can name: while there are any, nothing is
+    /// Owners that may use IPUs unknown to the controller and the ledger. Unless empty, no partition is
     /// placed here.
-    unplaced: Vec<&'a Entry>,
-    /// Refused sizes of the line so far.
-    pub(super) refusals: Vec<Entry>,
+    unlisted_owners: Vec<&'a Entry>,
+    /// Queued entries with a rejection, so far.
+    pub(super) rejected_entries: Vec<Entry>,
 }
 
-/// The code of the reason that nothing is placed at a controller which no longer lists a partition in use.
+/// The reason code of a controller that takes no partitions because it no longer lists one in use.
 pub(super) const LOST_PARTITION: &str = "LostPartition";
 
 impl Overlay<'_> {
-    /// Returns why nothing new is placed here; none if the controller takes new partitions.
-    pub(super) fn closed(&self) -> Option<Reason> {
-        let first = self.unplaced.first()?;
+    /// Returns the reason if the controller takes no new partitions.
+    pub(super) fn closed_reason(&self) -> Option<Reason> {
+        let first = self.unlisted_owners.first()?;
         let owner = first.owner.as_ref().map_or_else(
             || String::from("an unknown owner"),
             std::string::ToString::to_string,
         );
-        let more = match self.unplaced.len() {
+        let more = match self.unlisted_owners.len() {
             1 => String::new(),
             count => format!(" and {} more", count - 1),
         };
@@ -51,100 +51,119 @@ impl Overlay<'_> {
         ))
     }
 
-    /// The partitions that would have to end for the controller to take new ones again.
+    /// Returns the partitions that must end before the controller takes new ones.
     pub(super) fn closed_by(&self) -> Vec<PartitionId> {
-        self.unplaced.iter().map(|entry| entry.id.clone()).collect()
+        self.unlisted_owners
+            .iter()
+            .map(|entry| entry.id.clone())
+            .collect()
     }
 
-    /// Why `entry` need not be tried: it, or one ahead that needs no more, was refused and nothing has changed since.
-    pub(super) fn refusal_of(&self, entry: &Entry, rules: &QueuePolicy, now: Timestamp) -> Option<Reason> {
-        let refused = self.refused(entry, rules, now)?;
+    /// Returns the reason to skip `entry`: it, or an earlier entry of at most its size, was rejected, and
+    /// nothing has changed since.
+    pub(super) fn rejection_reason(
+        &self,
+        entry: &Entry,
+        policy: &QueuePolicy,
+        now: Timestamp,
+    ) -> Option<Reason> {
+        let rejection = self.rejection(entry, policy, now)?;
         Some(Reason::new(
-            REFUSED,
-            format!("controller {} says: {}", self.name, refused.message),
+            CONTROLLER_REJECTED,
+            format!("controller {} refused it: {}", self.name, rejection.message),
         ))
     }
 
-    /// The refusal that stands against `entry` here.
-    fn refused<'e>(
+    /// Returns the current rejection that applies to `entry`.
+    fn rejection<'e>(
         &'e self,
         entry: &'e Entry,
-        rules: &QueuePolicy,
+        policy: &QueuePolicy,
         now: Timestamp,
     ) -> Option<&'e ControllerRejection> {
-        let of = |waiting: &'e Entry| match &waiting.state {
+        let current_rejection = |entry: &'e Entry| match &entry.state {
             EntryState::Waiting {
-                refused: Some(refused),
-            } if refused.controller == self.name
-                && refused.fingerprint == self.fingerprint
-                && now.since(refused.at) < rules.retry_rejected_after =>
+                refused: Some(rejection),
+            } if rejection.controller == self.name
+                && rejection.fingerprint == self.fingerprint
+                && now.since(rejection.at) < policy.retry_rejected_after =>
             {
-                Some(refused)
+                Some(rejection)
             }
             _ => None,
         };
-        of(entry).or_else(|| {
-            let covers = |ahead: &&Entry| {
+        current_rejection(entry).or_else(|| {
+            let implies_rejection = |ahead: &&Entry| {
                 ahead.spec.size <= entry.spec.size && ahead.spec.allocation == entry.spec.allocation
             };
-            self.refusals.iter().filter(covers).find_map(of)
+            self.rejected_entries
+                .iter()
+                .filter(implies_rejection)
+                .find_map(current_rejection)
         })
     }
 
-    /// Whether `entry` would fit here without those of the line who go; not, if nobody does.
+    /// Returns whether `entry` would fit without the starting entries; false if there are none.
     pub(super) fn would_fit_first(&self, entry: &Entry) -> bool {
-        self.would_fit(entry, self.going.iter())
+        self.would_fit(entry, self.starting.iter())
     }
 
-    /// Whether `entry` would fit here without those of `without`; not, if those are none.
+    /// Returns whether `entry` would fit without the partitions `without`; false if there are none.
     fn would_fit<'i>(&self, entry: &Entry, without: impl Iterator<Item = &'i PartitionId>) -> bool {
         let mut without = without.peekable();
         if !allows(entry, &self.name) || without.peek().is_none() {
             return false;
         }
-        let mut room = self.now.fork();
-        without.for_each(|id| room.release(id));
-        room.reserve(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
+        let mut capacity = self.now.fork();
+        without.for_each(|id| capacity.release(id));
+        capacity.reserve(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
     }
 
-    /// Whether `entry` would fit here if everybody whom the ledger knows had ended. Foreign partitions may stay for ever, and
-    /// who came after it was refused was not why: without him it would be refused again.
-    pub(super) fn can_help(&self, entry: &Entry, rules: &QueuePolicy, now: Timestamp) -> bool {
-        self.fits_after(entry, rules, now, None)
+    /// Returns whether `entry` would fit here once all holders with a ledger entry have ended. Foreign
+    /// partitions may never end. Holders that came after its rejection did not cause it, so their end does
+    /// not help.
+    pub(super) fn fits_after_all_end(&self, entry: &Entry, policy: &QueuePolicy, now: Timestamp) -> bool {
+        self.fits_after(entry, policy, now, None)
     }
 
-    /// Like `can_help`, but what `spared` holds stays.
+    /// Like `fits_after_all_end`, but the holders of namespace `spared` remain.
     pub(super) fn fits_after(
         &self,
         entry: &Entry,
-        rules: &QueuePolicy,
+        policy: &QueuePolicy,
         now: Timestamp,
         spared: Option<&Namespace>,
     ) -> bool {
-        let refused = self.refused(entry, rules, now).map(|refused| refused.at);
-        let helps = |holder: &&&Entry| {
-            let came_before = refused.is_none_or(|at| holder.held_since.is_none_or(|since| since < at));
+        let rejection = self.rejection(entry, policy, now).map(|rejection| rejection.at);
+        let ends_for_entry = |holder: &&&Entry| {
+            let preceded_rejection =
+                rejection.is_none_or(|at| holder.held_since.is_none_or(|since| since < at));
             let namespace = holder.owner.as_ref().map(|owner| &owner.job.namespace);
             let is_spared = spared.is_some()
                 && namespace == spared
                 && !matches!(holder.state, EntryState::Releasing { .. });
-            came_before && !matches!(holder.state, EntryState::Quarantined) && !is_spared
+            preceded_rejection && !matches!(holder.state, EntryState::Quarantined) && !is_spared
         };
-        let ending = self.holders.iter().filter(helps).map(|holder| &holder.id);
-        let going = self.going.iter().filter(|_| refused.is_none());
-        self.would_fit(entry, going.chain(ending))
+        let ending = self
+            .holders
+            .iter()
+            .filter(ends_for_entry)
+            .map(|holder| &holder.id);
+        let starting = self.starting.iter().filter(|_| rejection.is_none());
+        self.would_fit(entry, starting.chain(ending))
     }
 }
 
-/// The room of each controller that answered, with everything that the ledger knows of and the controller does not show.
-pub(super) fn overlays<'a>(state: &'a LedgerState, world: &ControllersSnapshot) -> Vec<Overlay<'a>> {
-    overlays_without(state, world, None)
+/// Returns the capacity of each available controller, including ledger entries that the controller does not
+/// list.
+pub(super) fn overlays<'a>(state: &'a LedgerState, snapshot: &ControllersSnapshot) -> Vec<Overlay<'a>> {
+    overlays_without(state, snapshot, None)
 }
 
-/// Like [`overlays`], without the entry `except`, which is about to be placed again.
+/// Like [`overlays`], without the entry `except`, which is being placed again.
 pub(super) fn overlays_without<'a>(
     state: &'a LedgerState,
-    world: &ControllersSnapshot,
+    snapshot: &ControllersSnapshot,
     except: Option<&PartitionId>,
 ) -> Vec<Overlay<'a>> {
     let mut held: BTreeMap<&ControllerName, Vec<&Entry>> = BTreeMap::new();
@@ -155,53 +174,54 @@ pub(super) fn overlays_without<'a>(
         }
     }
     let mut overlays = Vec::new();
-    for view in &world.controllers {
+    for view in &snapshot.controllers {
         let (Ok(listing), ServiceState::Open) = (&view.listing, view.service) else {
             continue;
         };
-        let mut room = listing.capacity().fork();
+        let mut capacity = listing.capacity().fork();
         let holders = held.remove(&view.name).unwrap_or_default();
-        // A controller of unknown hardware chooses IPUs by itself: to know those of a lost partition does not help.
-        let chooses = room.counts().is_none();
-        let mut unplaced = Vec::new();
-        // Owners with recorded IPUs first, so that the others are not assumed there.
-        let unlisted = holders.iter().filter(|entry| !room.has(&entry.id));
-        let (known, unknown): (Vec<&Entry>, Vec<&Entry>) =
+        // A controller of unknown hardware chooses IPUs itself, so the recorded IPUs of a lost partition do
+        // not help.
+        let chooses_ipus = capacity.counts().is_none();
+        let mut unlisted_owners = Vec::new();
+        // Owners with recorded IPUs come first, so that others are not assumed there.
+        let unlisted = holders.iter().filter(|entry| !capacity.has(&entry.id));
+        let (recorded, unrecorded): (Vec<&Entry>, Vec<&Entry>) =
             unlisted.copied().partition(|entry| !entry.places.is_empty());
-        for entry in known {
-            if chooses && may_be_in_use(entry) {
-                unplaced.push(entry);
-            } else if room.reserve(&entry.id, &entry.spec, &entry.places).is_err() {
-                room.withhold(&entry.places);
+        for entry in recorded {
+            if chooses_ipus && may_be_in_use(entry) {
+                unlisted_owners.push(entry);
+            } else if capacity.reserve(&entry.id, &entry.spec, &entry.places).is_err() {
+                capacity.withhold(&entry.places);
             }
         }
-        for entry in unknown {
+        for entry in unrecorded {
             if may_be_in_use(entry) {
-                unplaced.push(entry);
+                unlisted_owners.push(entry);
             } else {
-                // A call is under way: the controller chooses free IPUs or refuses, so that any block counts.
-                let _ = room.reserve(&entry.id, &entry.spec, &[]);
+                // A call is in flight: the controller chooses free IPUs or rejects, so any block counts.
+                let _ = capacity.reserve(&entry.id, &entry.spec, &[]);
             }
         }
-        // Last, so that holders keep their places.
+        // Cordons come last, so that holders keep their IPUs.
         for cordon in state.cordons().filter(|other| other.controller == view.name) {
-            let _ = room.cordon(&cordon.owner, &cordon.what);
+            let _ = capacity.cordon(&cordon.owner, &cordon.what);
         }
         overlays.push(Overlay {
             name: view.name.clone(),
-            now: room,
-            going: Vec::new(),
+            now: capacity,
+            starting: Vec::new(),
             holders,
             fingerprint: listing.fingerprint(),
-            unplaced,
-            refusals: Vec::new(),
+            unlisted_owners,
+            rejected_entries: Vec::new(),
         });
     }
     overlays
 }
 
-/// Whether the owner of `entry` may use its partition, listed or not. One that became active after the controller was
-/// asked counts too: a newer listing shows it.
+/// Returns whether the owner of `entry` may use its partition, listed or not. A partition that became active
+/// after the listing was requested counts too: a newer listing contains it.
 const fn may_be_in_use(entry: &Entry) -> bool {
     matches!(
         entry.state,
@@ -209,7 +229,7 @@ const fn may_be_in_use(entry: &Entry) -> bool {
     )
 }
 
-/// Whether `entry` may go to the controller `name`.
+/// Returns whether `entry` may be placed at the controller `name`.
 pub(super) fn allows(entry: &Entry, name: &ControllerName) -> bool {
     entry.pin.controller.as_ref().is_none_or(|pinned| pinned == name)
 }

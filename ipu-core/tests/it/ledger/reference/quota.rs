@@ -1,10 +1,10 @@
-//! Quotas during a walk.
+//! Quota usage during an evaluation of the queue.
 
 use std::collections::BTreeMap;
 
 use ipu_core::{Entry, PartitionId, QuotaSubject, Quotas, Reason};
 
-/// What each subject with a quota holds.
+/// The usage of each subject with a quota.
 pub(super) struct QuotaUse<'a> {
     quotas: &'a Quotas,
     used: BTreeMap<&'a QuotaSubject, Used>,
@@ -18,35 +18,39 @@ struct Used {
 
 impl<'a> QuotaUse<'a> {
     pub(super) fn new<'e>(quotas: &'a Quotas, entries: impl Iterator<Item = &'e Entry>) -> Self {
-        let mut this = Self {
+        let mut usage = Self {
             quotas,
             used: BTreeMap::new(),
         };
         if !quotas.is_empty() {
             for entry in entries.filter(|entry| entry.state.holds()) {
-                this.add(entry);
+                usage.add(entry);
             }
         }
-        this
+        usage
     }
 
     pub(super) fn add(&mut self, entry: &Entry) {
-        for (subject, _) in self.quotas.iter().filter(|(subject, _)| concerns(subject, entry)) {
+        for (subject, _) in self
+            .quotas
+            .iter()
+            .filter(|(subject, _)| applies_to(subject, entry))
+        {
             let used = self.used.entry(subject).or_default();
             used.ipus = used.ipus.saturating_add(entry.spec.size.get());
             used.holders.push(entry.id.clone());
         }
     }
 
-    /// The reason why `entry` would exceed a quota, with the partitions that use it up.
+    /// Returns the reason if `entry` would exceed a quota, with the partitions that use it.
     pub(super) fn exceeded_by(&self, entry: &Entry) -> Option<(Reason, Vec<PartitionId>)> {
         self.quotas
             .iter()
-            .filter(|(subject, _)| concerns(subject, entry))
+            .filter(|(subject, _)| applies_to(subject, entry))
             .find_map(|(subject, quota)| {
                 let used = self.used.get(subject).cloned().unwrap_or_default();
                 let partitions = u32::try_from(used.holders.len()).unwrap_or(u32::MAX);
-                let (word, limit, has, wants) = match (quota.max_ipus, quota.max_partitions) {
+                let (unit, limit, used_count, requested) = match (quota.max_ipus, quota.max_partitions) {
                     (Some(limit), _) if used.ipus.saturating_add(entry.spec.size.get()) > limit => {
                         ("IPUs", limit, used.ipus, entry.spec.size.get())
                     }
@@ -55,9 +59,9 @@ impl<'a> QuotaUse<'a> {
                 };
                 let reason = Reason::new(
                     "QuotaExceeded",
-                    format!("{subject} holds {has} of {limit} {word} and asks for {wants} more"),
+                    format!("{subject} holds {used_count} of {limit} {unit} and requests {requested} more"),
                 )
-                .with("used", has)
+                .with("used", used_count)
                 .with("limit", limit)
                 .with("size", entry.spec.size.get());
                 Some((reason, used.holders))
@@ -65,7 +69,7 @@ impl<'a> QuotaUse<'a> {
     }
 }
 
-fn concerns(subject: &QuotaSubject, entry: &Entry) -> bool {
+fn applies_to(subject: &QuotaSubject, entry: &Entry) -> bool {
     match subject {
         QuotaSubject::Namespace(name) => entry
             .owner

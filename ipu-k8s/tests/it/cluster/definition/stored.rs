@@ -1,14 +1,14 @@
-//! What was stored under another definition, and is refused today.
+//! Stored objects that today's CRD rejects.
 
 use std::fs;
 
 use serde_json::json;
 
-use crate::cluster::{DEFINITION, install, wait_for_ipujobs};
+use crate::cluster::{CRD_PATH, install, wait_for_ipujobs};
 
 #[test]
-fn a_job_that_was_stored_with_what_is_refused_today_can_still_be_deleted() {
-    let name = "a_job_that_was_stored_with_what_is_refused_today_can_still_be_deleted";
+fn a_stored_job_that_todays_crd_rejects_can_still_be_deleted() {
+    let name = "a_stored_job_that_todays_crd_rejects_can_still_be_deleted";
     let Some(cluster) = ipu_test_cluster::private(name) else {
         return;
     };
@@ -17,16 +17,17 @@ fn a_job_that_was_stored_with_what_is_refused_today_can_still_be_deleted() {
         fs::write(&file, text).unwrap();
         cluster.kubectl(&["apply", "-f", file.to_str().unwrap()]).unwrap();
     };
-    // The definition without its rules, as an older one.
-    let text = fs::read_to_string(DEFINITION).unwrap();
-    let whole = "schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}";
+    // The CRD without its validation rules, as an older one.
+    let text = fs::read_to_string(CRD_PATH).unwrap();
+    let permissive_schema =
+        "schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}";
     let (head, rest) = text.split_once("    schema:\n").unwrap();
     let tail = &rest[rest.find("    served: true").unwrap()..];
-    apply(&format!("{head}    {whole}\n{tail}"));
+    apply(&format!("{head}    {permissive_schema}\n{tail}"));
     wait_for_ipujobs(&cluster);
     let long = "x".repeat(60);
     let dotted = format!("a.b.{}", "x".repeat(60));
-    let right = json!({"jobInstances": 1, "ipusPerJobInstance": "4", "workers": {}});
+    let valid_spec = json!({"jobInstances": 1, "ipusPerJobInstance": "4", "workers": {}});
     let stored = [
         (
             "no-power",
@@ -38,8 +39,8 @@ fn a_job_that_was_stored_with_what_is_refused_today_can_still_be_deleted() {
             json!({"jobInstances": 1, "ipusPerJobInstance": 4, "workersPerJobInstance": 1}),
         ),
         ("null", json!(null)),
-        (&long, right.clone()),
-        (&dotted, right),
+        (&long, valid_spec.clone()),
+        (&dotted, valid_spec),
     ];
     let old = |name: &str| {
         json!({
@@ -54,12 +55,12 @@ fn a_job_that_was_stored_with_what_is_refused_today_can_still_be_deleted() {
         apply(&job.to_string());
     }
     install(&cluster);
-    let tried = |words: &[&str]| cluster.kubectl(words).map_err(|error| error.to_string());
-    let mut kept = Vec::new();
+    let try_kubectl = |arguments: &[&str]| cluster.kubectl(arguments).map_err(|error| error.to_string());
+    let mut errors = Vec::new();
     for name in stored.iter().map(|(name, _)| *name).chain(["none"]) {
-        let free = r#"{"metadata": {"finalizers": null}}"#;
+        let remove_finalizers = r#"{"metadata": {"finalizers": null}}"#;
         let status = r#"{"status": {"lastMessage": "x"}}"#;
-        for words in [
+        for arguments in [
             &["label", "ipujob", name, "seen=true"][..],
             &[
                 "patch",
@@ -81,13 +82,13 @@ fn a_job_that_was_stored_with_what_is_refused_today_can_still_be_deleted() {
                 &status.replace('x', "y"),
             ],
             &["delete", "ipujob", name, "--wait=false"],
-            &["patch", "ipujob", name, "--type=merge", "-p", free],
+            &["patch", "ipujob", name, "--type=merge", "-p", remove_finalizers],
         ] {
-            if let Err(error) = tried(words) {
-                kept.push(format!("{words:?}: {error}"));
+            if let Err(error) = try_kubectl(arguments) {
+                errors.push(format!("{arguments:?}: {error}"));
             }
         }
     }
-    assert!(kept.is_empty(), "{kept:#?}");
+    assert!(errors.is_empty(), "{errors:#?}");
     assert_eq!(cluster.kubectl(&["get", "ipujobs", "-o", "name"]).unwrap(), "");
 }

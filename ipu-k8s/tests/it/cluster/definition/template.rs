@@ -1,17 +1,17 @@
-//! The template of a job against that of a Kubernetes Pod.
+//! The Pod template of a job compared with that of Kubernetes.
 
 use serde_json::{Value, json};
 
-use super::Place;
+use super::CrdFixture;
 
 #[test]
 fn the_template_of_a_job_is_the_pod_template_of_this_api_server() {
     let name = "the_template_of_a_job_is_the_pod_template_of_this_api_server";
-    let Some(place) = Place::new(name, "template") else {
+    let Some(fixture) = CrdFixture::new(name, "template") else {
         return;
     };
     let read =
-        |path: &str| -> Value { serde_json::from_str(&place.kubectl(&["get", "--raw", path])).unwrap() };
+        |path: &str| -> Value { serde_json::from_str(&fixture.kubectl(&["get", "--raw", path])).unwrap() };
     let core = read("/openapi/v3/api/v1");
     let ours = read("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipujobs.graphcore.ai");
     let template =
@@ -28,7 +28,7 @@ fn the_template_of_a_job_is_the_pod_template_of_this_api_server() {
     assert!(compared > 500, "{compared}");
 }
 
-/// Holds every part of our schema against what it stands for.
+/// Compares every part of our schema with the Kubernetes schema.
 fn compare(ours: &Value, theirs: &Value, core: &Value, path: &str, compared: &mut u32) {
     let reference = theirs["$ref"]
         .as_str()

@@ -1,4 +1,4 @@
-//! The processes that are killed, and come up again at the same address.
+//! Processes that are killed and restarted at the same address.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,66 +10,66 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-/// Tells a copy of this test program what it is: role, address and what else it is to know.
-const COPY: &str = "IPU_OPERATOR_CRASH_COPY";
+/// Environment variable that makes this test program a child process: role, address and argument.
+const CHILD_VARIABLE: &str = "IPU_OPERATOR_CRASH_COPY";
 const TOPOLOGY: &str = "pod16";
 
-/// What a copy of this program is.
+/// Role of a child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Simulator,
     Proxy,
 }
 
-/// A copy of this program that is proxy or simulator.
-pub(super) struct Copy {
+/// Child process of this program that runs the proxy or the simulator.
+pub(super) struct ChildProcess {
     pub(super) address: SocketAddr,
     role: Role,
-    told: String,
+    argument: String,
     kubeconfig: Option<PathBuf>,
     log: PathBuf,
     child: Mutex<Child>,
 }
 
-impl std::fmt::Debug for Copy {
+impl std::fmt::Debug for ChildProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?} at {}", self.role, self.address)
     }
 }
 
-impl Copy {
-    /// Its log is appended to the file `log`.
-    pub(super) async fn start(role: Role, told: &str, kubeconfig: Option<&Path>, log: PathBuf) -> Self {
-        let anywhere = "127.0.0.1:0".parse().unwrap();
-        let (child, address) = spawn(role, anywhere, told, kubeconfig, &log).await;
+impl ChildProcess {
+    /// Starts the process; its log is appended to the file `log`.
+    pub(super) async fn start(role: Role, argument: &str, kubeconfig: Option<&Path>, log: PathBuf) -> Self {
+        let any_port = "127.0.0.1:0".parse().unwrap();
+        let (child, address) = spawn(role, any_port, argument, kubeconfig, &log).await;
         Self {
             address,
             role,
-            told: told.to_owned(),
+            argument: argument.to_owned(),
             kubeconfig: kubeconfig.map(Path::to_owned),
             log,
             child: Mutex::new(child),
         }
     }
 
-    /// Kills it as it stands, and starts it again after some time.
-    pub(super) async fn crash(&self, down: Duration) {
+    /// Kills the process and restarts it after `downtime`.
+    pub(super) async fn crash(&self, downtime: Duration) {
         let mut child = self.child.lock().await;
         child.kill().await.unwrap();
-        tokio::time::sleep(down).await;
+        tokio::time::sleep(downtime).await;
         let kubeconfig = self.kubeconfig.as_deref();
-        (*child, _) = spawn(self.role, self.address, &self.told, kubeconfig, &self.log).await;
+        (*child, _) = spawn(self.role, self.address, &self.argument, kubeconfig, &self.log).await;
     }
 
-    /// What it has; none if it does not answer.
+    /// Returns its partitions; `None` if it does not respond.
     pub(super) async fn partitions(&self) -> Option<Vec<Value>> {
         let url = format!("http://{}/v1/partitions", self.address);
         let request = crate::support::http().get(url).timeout(Duration::from_secs(5));
-        let answer = request.send().await.ok()?;
-        if !answer.status().is_success() {
+        let response = request.send().await.ok()?;
+        if !response.status().is_success() {
             return None;
         }
-        let document: Value = answer.json().await.ok()?;
+        let document: Value = response.json().await.ok()?;
         Some(document["partitions"].as_array().cloned().unwrap_or_default())
     }
 }
@@ -77,18 +77,18 @@ impl Copy {
 async fn spawn(
     role: Role,
     address: SocketAddr,
-    told: &str,
+    argument: &str,
     kubeconfig: Option<&Path>,
     log: &Path,
 ) -> (Child, SocketAddr) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args([
-            "crash::processes::a_copy_of_this_program_answers",
+            "crash::processes::a_child_process_responds",
             "--exact",
             "--nocapture",
         ])
-        .env(COPY, format!("{role:?};{address};{told}"))
+        .env(CHILD_VARIABLE, format!("{role:?};{address};{argument}"))
         .stdout(Stdio::piped())
         .stderr(append(log))
         .kill_on_drop(true);
@@ -99,45 +99,46 @@ async fn spawn(
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     loop {
         let line = lines.next_line().await.unwrap();
-        let line = line.unwrap_or_else(|| panic!("{role:?} ended before it said where it serves"));
+        let line = line.unwrap_or_else(|| panic!("{role:?} ended before it printed its address"));
         if let Some((_, address)) = line.rsplit_once("serves at ") {
-            // Its output is read to the end, so that it never waits for somebody to do so.
+            // The output is read to the end, so that a full pipe never blocks the process.
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return (child, address.trim().parse().unwrap());
         }
     }
 }
 
-/// A process writes what it has to say to the end of this file.
+/// Opens a log file for appending.
 fn append(log: &Path) -> Stdio {
     let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
     file.unwrap().into()
 }
 
-/// The harness itself: without its variable it starts a copy of this program, with it it is the copy.
+/// Tests the harness: without the variable the test starts a child process, with it the process is the
+/// child.
 #[tokio::test]
-async fn a_copy_of_this_program_answers() {
-    let Ok(told) = std::env::var(COPY) else {
+async fn a_child_process_responds() {
+    let Ok(argument) = std::env::var(CHILD_VARIABLE) else {
         let scratch = tempfile::tempdir().unwrap();
         let state = scratch.path().join("pod.json").display().to_string();
-        let simulator = Copy::start(Role::Simulator, &state, None, scratch.path().join("log")).await;
+        let simulator = ChildProcess::start(Role::Simulator, &state, None, scratch.path().join("log")).await;
         simulator.crash(Duration::ZERO).await;
         assert!(simulator.partitions().await.unwrap().is_empty());
         return;
     };
-    let mut words = told.splitn(3, ';');
+    let mut parts = argument.splitn(3, ';');
     let debug = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG);
     debug.with_ansi(false).with_writer(std::io::stderr).init();
-    let (role, address, told) = (
-        words.next().unwrap(),
-        words.next().unwrap(),
-        words.next().unwrap(),
+    let (role, address, argument) = (
+        parts.next().unwrap(),
+        parts.next().unwrap(),
+        parts.next().unwrap(),
     );
     let address: SocketAddr = address.parse().unwrap();
     if role == "Simulator" {
         let simulator = vipu_sim::Simulator::builder(TOPOLOGY.parse().unwrap())
             .listen(address)
-            .state_file(told)
+            .state_file(argument)
             .delay(Duration::from_millis(20));
         let simulator = simulator.start().await.unwrap();
         println!("serves at {}", simulator.addr());
@@ -145,7 +146,7 @@ async fn a_copy_of_this_program_answers() {
     }
     let mut settings = vipu_proxy::Settings::default();
     settings.listen = Some(address);
-    settings.controllers = Some(told.to_owned());
+    settings.controllers = Some(argument.to_owned());
     settings.store = Some("kubernetes".into());
     settings.namespace = Some("default".into());
     settings.auth = Some(vipu_proxy::Auth::None);
@@ -154,7 +155,7 @@ async fn a_copy_of_this_program_answers() {
     std::future::pending::<()>().await;
 }
 
-/// An operator, of which two compete.
+/// One of two competing operators.
 #[derive(Debug)]
 pub(super) struct Operator {
     number: u32,
@@ -164,7 +165,7 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Its log is appended to the file `log`.
+    /// Starts the process; its log is appended to the file `log`.
     pub(super) fn start(number: u32, proxy: SocketAddr, kubeconfig: &Path, log: PathBuf) -> Self {
         Self {
             number,

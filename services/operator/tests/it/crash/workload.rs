@@ -1,5 +1,5 @@
-//! The users of the jobs: they submit, some delete again, and look at what became of them. They try again when the API server
-//! does not answer.
+//! Clients that submit and delete jobs and check the results. They retry while the API server does not
+//! respond.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-/// How soon somebody who was not answered tries again.
+/// Interval between retries.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// The lock of the operators.
+/// Lease of the operators.
 const LEASE: &str = "ee82fc7a.graphcore.ai";
 
 fn api(client: &Client, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
@@ -20,7 +20,7 @@ fn api(client: &Client, group: &str, version: &str, kind: &str, plural: &str) ->
     Api::namespaced_with(client.clone(), "default", &resource)
 }
 
-/// The Kubernetes Pods; none if the API server does not answer.
+/// Returns all Pods; `None` if the API server does not respond.
 pub(super) async fn pods(client: &Client) -> Option<Vec<Value>> {
     let list = api(client, "", "v1", "Pod", "pods")
         .list(&ListParams::default())
@@ -32,7 +32,7 @@ pub(super) async fn pods(client: &Client) -> Option<Vec<Value>> {
         .collect()
 }
 
-/// Who leads; none if nobody does, or the API server does not answer.
+/// Returns the leader; `None` without one, or if the API server does not respond.
 pub(super) async fn leader(client: &Client) -> Option<String> {
     let leases = api(client, "coordination.k8s.io", "v1", "Lease", "leases");
     let lease = leases.get(LEASE).await.ok()?;
@@ -40,44 +40,45 @@ pub(super) async fn leader(client: &Client) -> Option<String> {
     (!holder.is_empty()).then_some(holder)
 }
 
-/// Waits until somebody else leads, and tells how much of that time the API server was not to be had: nobody can take over then.
+/// Waits for another leader. Also returns for how much of that time the API server was unavailable, because
+/// no failover is possible then.
 pub(super) async fn next_leader(client: &Client, before: &str) -> (String, Duration) {
-    let until = Instant::now() + super::SETTLE;
+    let deadline = Instant::now() + super::SETTLE_TIMEOUT;
     let mut unserved = Duration::ZERO;
     loop {
-        let asked = Instant::now();
-        let answer = leader(client).await;
-        let took = asked.elapsed();
-        if answer.is_none() || took > RETRY_INTERVAL {
+        let requested_at = Instant::now();
+        let holder = leader(client).await;
+        let took = requested_at.elapsed();
+        if holder.is_none() || took > RETRY_INTERVAL {
             unserved += took;
         }
-        if let Some(next) = answer.filter(|next| next != before) {
+        if let Some(next) = holder.filter(|next| next != before) {
             return (next, unserved);
         }
-        assert!(Instant::now() < until, "nobody leads after {before}");
+        assert!(Instant::now() < deadline, "no operator leads after {before}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-pub(super) struct Users {
+pub(super) struct JobClients {
     jobs: Api<DynamicObject>,
 }
 
-impl Users {
+impl JobClients {
     pub(super) fn new(client: Client) -> Self {
         Self {
             jobs: api(&client, "graphcore.ai", "v1alpha1", "IPUJob", "ipujobs"),
         }
     }
 
-    /// Submits so many jobs, one after the other; of some users delete one again.
-    pub(super) async fn come_and_go(&self, many: u32, random: &mut Random) {
-        for number in 0..many {
+    /// Submits `count` jobs one after another, and deletes some of them at random.
+    pub(super) async fn submit_and_delete(&self, count: u32, random: &mut Random) {
+        for number in 0..count {
             let job: DynamicObject = serde_json::from_value(job(number, random)).unwrap();
             loop {
                 match self.jobs.create(&PostParams::default(), &job).await {
                     Ok(_) => break,
-                    // It was created, and the answer was lost.
+                    // The job was created, and the response was lost.
                     Err(kube::Error::Api(status)) if status.code == 409 => break,
                     Err(kube::Error::Api(status)) if status.code == 422 => panic!("{status}"),
                     Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
@@ -99,47 +100,47 @@ impl Users {
             .collect()
     }
 
-    /// Waits until every job has ended, because none keeps for long what another waits for; how many ended how. Whoever has to wait for
-    /// that long says why.
-    pub(super) async fn settle(&self, patience: Duration) -> BTreeMap<String, u32> {
-        let until = Instant::now() + patience;
+    /// Waits until every job has ended, because no job holds its IPUs for long; returns the number of jobs
+    /// by phase. A waiting instance must have a reason.
+    pub(super) async fn settle(&self, timeout: Duration) -> BTreeMap<String, u32> {
+        let deadline = Instant::now() + timeout;
         loop {
             let jobs = self.all().await.unwrap_or_default();
             let phase = |job: &Value| job["status"]["phase"].as_str().unwrap_or("none").to_owned();
-            let going: Vec<&Value> = jobs
+            let unfinished: Vec<&Value> = jobs
                 .iter()
                 .filter(|job| !matches!(phase(job).as_str(), "Completed" | "Failed"))
                 .collect();
-            if !jobs.is_empty() && going.is_empty() {
+            if !jobs.is_empty() && unfinished.is_empty() {
                 let mut ended = BTreeMap::new();
                 for job in &jobs {
                     *ended.entry(phase(job)).or_default() += 1;
                 }
                 return ended;
             }
-            for job in &going {
+            for job in &unfinished {
                 let instances = job["status"]["instances"].as_array().into_iter().flatten();
-                let silent =
+                let has_no_reason =
                     |instance: &&Value| instance["state"] == "Waiting" && instance["reason"].is_null();
                 assert!(
-                    instances.filter(silent).count() == 0,
-                    "it waits without saying why: {job}"
+                    instances.filter(has_no_reason).count() == 0,
+                    "an instance waits without a reason: {job}"
                 );
             }
-            assert!(Instant::now() < until, "they never end: {going:#?}");
+            assert!(Instant::now() < deadline, "jobs did not end: {unfinished:#?}");
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
-    /// Deletes all jobs, and waits until they are gone.
-    pub(super) async fn delete_all(&self, patience: Duration) {
-        let until = Instant::now() + patience;
-        let (how, all) = (DeleteParams::default(), ListParams::default());
-        let _ = self.jobs.delete_collection(&how, &all).await;
+    /// Deletes all jobs, and waits until none exists.
+    pub(super) async fn delete_all(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let (options, all) = (DeleteParams::default(), ListParams::default());
+        let _ = self.jobs.delete_collection(&options, &all).await;
         loop {
             match self.all().await {
                 Some(jobs) if jobs.is_empty() => return,
-                left => assert!(Instant::now() < until, "not gone: {left:#?}"),
+                left => assert!(Instant::now() < deadline, "still present: {left:#?}"),
             }
             tokio::time::sleep(RETRY_INTERVAL).await;
         }

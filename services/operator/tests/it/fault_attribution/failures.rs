@@ -1,4 +1,4 @@
-//! What is planted, and how.
+//! Injected failures.
 
 use std::fmt;
 use std::path::Path;
@@ -6,27 +6,27 @@ use std::path::Path;
 use ipu_testkit::Random;
 use serde_json::{Value, json};
 
-/// A shell, Open MPI and the launcher.
+/// Image with a shell, Open MPI and the launcher.
 pub(super) const IMAGE: &str = "local/planted:1";
 
 const WORKERS: u32 = 8;
 
-/// Holds one end of a pipe while it lives, and fails when all others hold the other.
+/// Script of the victim: holds the write end of a pipe, and fails once all others hold the read end.
 const VICTIM: &str = r#"mkfifo /shared/life; exec 9>/shared/life
 until [ "$(ls /shared | grep -c here-)" = 7 ]; do sleep 0.1; done
 "#;
 
-/// Waits for the victim's end, whatever it is, and fails at once.
+/// Script of the other workers: waits for the victim's exit, and fails at once.
 const OTHERS: &str = r#"until [ -p /shared/life ]; do sleep 0.1; done
 exec 9</shared/life; touch "/shared/here-$me"; read line <&9
 NOTICES
 echo "worker $me has lost another"; exit 1
 "#;
 
-/// A failure in a job.
+/// Failure injected into a job.
 #[derive(Clone, Debug)]
-pub(super) struct Planted {
-    /// The name of the job.
+pub(super) struct InjectedFailure {
+    /// Name of the job.
     pub(super) name: String,
     shape: Shape,
     victim: u32,
@@ -35,50 +35,50 @@ pub(super) struct Planted {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// Eight workers, of which seven fail as soon as one does.
+    /// Eight workers; seven fail as soon as one does.
     Workers,
-    /// Eight workers that serve a launcher.
+    /// Eight workers with a launcher.
     Launcher,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    /// It ends with this code, and says why.
+    /// Exits with this code and prints a reason.
     Code(u8),
-    /// It ends with the code of those that follow, and says why; they take a tenth of a second to notice, as what has to find
-    /// out that a connection is broken. Nothing but the logs tells who was first.
-    Alike,
-    /// The same, without a word.
-    Mute(u8),
-    /// It is ended by this signal.
+    /// Exits with the same code as the others and prints a reason. The others take 0.1 s to notice, as for
+    /// a broken connection. Only the logs identify the first failure.
+    SameCode,
+    /// Exits with this code and prints nothing.
+    Silent(u8),
+    /// Killed by this signal.
     Signal(u8),
-    /// It takes more memory than it may.
+    /// Exceeds its memory limit.
     Memory,
-    /// Its init container ends with this code.
+    /// Its init container exits with this code.
     Init(u8),
 }
 
-impl fmt::Display for Planted {
+impl fmt::Display for InjectedFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {} {:?}", self.shape, self.victim, self.cause)
     }
 }
 
-/// So many failures: both shapes in turn, and in each all causes in turn; victims and codes are drawn.
-pub(super) fn planted(many: usize, seed: u64) -> Vec<Planted> {
+/// Creates `count` failures: alternating shapes, all causes in rotation, random victims and codes.
+pub(super) fn inject(count: usize, seed: u64) -> Vec<InjectedFailure> {
     let mut random = Random::new(seed);
     let mut all = Vec::new();
-    for number in 0..many {
-        let (shape, turn) = match number % 2 {
+    for number in 0..count {
+        let (shape, cause_index) = match number % 2 {
             0 => (Shape::Workers, number / 2 % 7),
             _ => (Shape::Launcher, number / 2 % 4),
         };
-        // The code of those that follow is 1.
+        // The other workers exit with code 1.
         let code = u8::try_from(2 + random.below(90)).unwrap();
-        let cause = match (shape, turn) {
+        let cause = match (shape, cause_index) {
             (Shape::Workers, 0) => Cause::Memory,
-            (Shape::Workers, 1) => Cause::Mute(code),
-            (Shape::Workers, 2) => Cause::Alike,
+            (Shape::Workers, 1) => Cause::Silent(code),
+            (Shape::Workers, 2) => Cause::SameCode,
             (_, 3) => Cause::Signal(6),
             (Shape::Workers, 4) => Cause::Init(code),
             (Shape::Workers, 5) => Cause::Signal(11),
@@ -86,7 +86,7 @@ pub(super) fn planted(many: usize, seed: u64) -> Vec<Planted> {
             (Shape::Launcher, 2) => Cause::Signal(9),
             _ => Cause::Code(code),
         };
-        all.push(Planted {
+        all.push(InjectedFailure {
             name: format!("planted-{number}"),
             shape,
             victim: random.below(WORKERS),
@@ -96,8 +96,8 @@ pub(super) fn planted(many: usize, seed: u64) -> Vec<Planted> {
     all
 }
 
-impl Planted {
-    /// The job; its processes meet in a folder of this machine within `storage`.
+impl InjectedFailure {
+    /// Returns the job; its processes share a folder of this machine within `storage`.
     pub(super) fn job(&self, storage: &Path) -> Value {
         let (name, victim) = (&self.name, self.victim);
         let mounts = json!([{"name": "shared", "mountPath": "/shared"}]);
@@ -111,23 +111,24 @@ impl Planted {
             "terminationGracePeriodSeconds": 1,
             "volumes": [{"name": "shared", "hostPath": {"path": storage.join(name), "type": "DirectoryOrCreate"}}],
         });
-        let fails = self.fails();
-        let notices = if self.cause == Cause::Alike {
+        let failure_script = self.failure_script();
+        let notice_delay = if self.cause == Cause::SameCode {
             "sleep 0.1"
         } else {
             ""
         };
-        let others = OTHERS.replace("NOTICES", notices);
+        let others = OTHERS.replace("NOTICES", notice_delay);
         let cascade = format!(
-            "me=$(hostname); me=${{me##*-}}\nif [ $me = {victim} ]; then\n{VICTIM}{fails}\nfi\n{others}"
+            "me=$(hostname); me=${{me##*-}}\nif [ $me = {victim} ]; then\n{VICTIM}{failure_script}\nfi\n{others}"
         );
         let mut launcher = None;
         match (self.shape, self.cause) {
             (Shape::Workers, Cause::Init(_)) => {
                 let mut init = worker.clone();
                 init["name"] = "init".into();
-                let only =
-                    format!("me=$(hostname)\nif [ ${{me##*-}} = {victim} ]; then\n{VICTIM}{fails}\nfi\n");
+                let only = format!(
+                    "me=$(hostname)\nif [ ${{me##*-}} = {victim} ]; then\n{VICTIM}{failure_script}\nfi\n"
+                );
                 init["command"] = json!(["/bin/sh", "-c", only]);
                 pod["initContainers"] = json!([init]);
                 worker["command"] = json!(["/bin/sh", "-c", cascade]);
@@ -139,9 +140,10 @@ impl Planted {
                 }
             }
             (Shape::Launcher, _) => {
-                let script =
-                    format!("if [ $OMPI_COMM_WORLD_RANK = {victim} ]; then\n{fails}\nfi\nexec sleep 3600\n");
-                let words = [
+                let script = format!(
+                    "if [ $OMPI_COMM_WORLD_RANK = {victim} ]; then\n{failure_script}\nfi\nexec sleep 3600\n"
+                );
+                let arguments = [
                     "mpirun",
                     "--allow-run-as-root",
                     "--bind-to",
@@ -151,7 +153,7 @@ impl Planted {
                     "/bin/sh",
                     "-c",
                 ];
-                let command = [&words[..], &[script.as_str()]].concat();
+                let command = [&arguments[..], &[script.as_str()]].concat();
                 launcher = Some(json!({"command": command}));
             }
         }
@@ -174,46 +176,46 @@ impl Planted {
         })
     }
 
-    /// The last lines of the victim.
-    fn fails(&self) -> String {
+    /// Returns the last lines of the victim's script.
+    fn failure_script(&self) -> String {
         match self.cause {
             Cause::Code(code) | Cause::Init(code) => format!("echo 'no data'; exit {code}"),
-            Cause::Alike => "echo 'no data'; exit 1".to_owned(),
-            Cause::Mute(code) => format!("exit {code}"),
-            // The first process of a container ignores signals that it sends to itself. Kubernetes makes one `$` of two.
+            Cause::SameCode => "echo 'no data'; exit 1".to_owned(),
+            Cause::Silent(code) => format!("exit {code}"),
+            // PID 1 of a container ignores signals it sends to itself. Kubernetes replaces `$$` with `$`.
             Cause::Signal(signal) => format!("sh -c 'kill -{signal} $$$$'; exit $?"),
             Cause::Memory => "exec tail /dev/zero".to_owned(),
         }
     }
 
-    /// Whether a status names the victim and the cause.
+    /// Returns whether a status names the victim and the cause.
     pub(super) fn is_named(&self, status: &Value) -> bool {
         let failure = &status["firstFailure"];
         let victim = format!("{}-worker-{}", self.name, self.victim);
         let reason = failure["reason"].as_str().unwrap_or_default();
-        let (code, signal, why) = match self.cause {
-            Cause::Code(code) | Cause::Mute(code) | Cause::Init(code) => (code, None, "exit code"),
-            Cause::Alike => (1, None, "exit code 1"),
+        let (code, signal, reason_part) = match self.cause {
+            Cause::Code(code) | Cause::Silent(code) | Cause::Init(code) => (code, None, "exit code"),
+            Cause::SameCode => (1, None, "exit code 1"),
             Cause::Signal(signal) => (128 + signal, Some(signal), "signal"),
             Cause::Memory => (137, Some(9), "OOMKilled"),
         };
         let log = failure["log"].as_str().unwrap_or_default();
-        // Asked of init containers alone: of launchers it is their log, and some causes leave no words.
-        let tells = !matches!(self.cause, Cause::Init(_)) || log.contains("no data");
+        // Checked for init containers only: a launcher has its own log, and some causes print nothing.
+        let log_matches = !matches!(self.cause, Cause::Init(_)) || log.contains("no data");
         failure["name"] == victim
             && failure["worker"] == self.victim
             && failure["kind"] == "Worker"
             && failure["exitCode"] == code
             && failure["signal"] == json!(signal)
-            && reason.contains(why)
-            && tells
+            && reason.contains(reason_part)
+            && log_matches
     }
 
-    /// Whether the launcher is named because `mpirun` has not said which rank it was, which happens.
-    pub(super) fn is_untold(&self, status: &Value) -> bool {
+    /// Returns whether the launcher is named because `mpirun` did not print the failed rank.
+    pub(super) fn is_unreported(&self, status: &Value) -> bool {
         let failure = &status["firstFailure"];
         let log = failure["log"].as_str().unwrap_or_default();
-        let silent = !log.contains("Process name:") && !log.contains("noticed that process rank");
-        self.shape == Shape::Launcher && failure["kind"] == "Launcher" && silent
+        let names_no_rank = !log.contains("Process name:") && !log.contains("noticed that process rank");
+        self.shape == Shape::Launcher && failure["kind"] == "Launcher" && names_no_rank
     }
 }

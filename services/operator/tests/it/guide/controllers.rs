@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::cluster_fixture::{ClusterFixture, FOREVER, List, simulator, worker_job};
-use crate::support::until;
+use crate::cluster_fixture::{ClusterFixture, ControllersFile, RUN_UNTIL_SIGTERM, simulator, worker_job};
+use crate::support::wait_until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_3_2_workers_run_on_nodes_with_the_label_of_the_controller_that_has_their_partition() {
@@ -11,41 +11,41 @@ async fn seed_000_6_3_2_workers_run_on_nodes_with_the_label_of_the_controller_th
         "seed_000_6_3_2_workers_run_on_nodes_with_the_label_of_the_controller_that_has_their_partition";
     // Four IPUs each.
     let (first, second) = (simulator("1x1").await, simulator("1x1").await);
-    let list = List::of(&[(&first, "walk-one=pod001")]);
-    let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| list.serve(proxy);
-    let Some(served) = ClusterFixture::start_with(test, "seed-000-6-3-2", change).await else {
+    let list = ControllersFile::new(&[(&first, "walk-one=pod001")]);
+    let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| list.configure(proxy);
+    let Some(fixture) = ClusterFixture::start_with(test, "seed-000-6-3-2", change).await else {
         return;
     };
-    let label = |label: &str| served.kubectl(&["label", "nodes", "--all", label]);
+    let label = |label: &str| fixture.kubectl(&["label", "nodes", "--all", label]);
     label("walk-one=pod001");
     let mut job = worker_job(
         "spread",
-        &format!("echo $IPUOF_VIPU_API_HOST:$IPUOF_VIPU_API_PORT; {FOREVER}"),
+        &format!("echo $IPUOF_VIPU_API_HOST:$IPUOF_VIPU_API_PORT; {RUN_UNTIL_SIGTERM}"),
     );
     job["spec"]["ipusPerJobInstance"] = "4".into();
-    served.apply(&job);
-    served.is("spread", "Running").await;
-    served.kubectl(&["scale", "ipujob/spread", "--replicas", "2"]);
-    served
-        .comes_to("spread", "its second instance waits", |status| {
+    fixture.apply(&job);
+    fixture.wait_for_phase("spread", "Running").await;
+    fixture.kubectl(&["scale", "ipujob/spread", "--replicas", "2"]);
+    fixture
+        .wait_for_status("spread", "the second instance waits", |status| {
             let message = status["lastMessage"].as_str().unwrap_or_default();
             status["phase"] == "Pending" && message.starts_with("partition not ready yet! ")
         })
         .await;
 
     // "Can be modified at any time", and a controller is added within a minute.
-    list.say(&[(&first, "walk-one=pod001"), (&second, "walk-two=pod002")]);
+    list.write(&[(&first, "walk-one=pod001"), (&second, "walk-two=pod002")]);
     // "The same label must be added to the node": until then the status says what is missing.
-    served
-        .comes_to("spread", "it says that no node has the label", |status| {
+    fixture
+        .wait_for_status("spread", "the job reports that no node has the label", |status| {
             let message = status["lastMessage"].as_str().unwrap_or_default();
             message.contains("spread-worker-1: Unschedulable") && message.contains("affinity/selector")
         })
         .await;
     label("walk-two=pod002");
-    // One instance runs all the time: it says when nothing hinders the other any more.
-    let status = served
-        .comes_to("spread", "nothing hinders it", |status| {
+    // One instance runs all the time; the message changes once the other instance is no longer blocked.
+    let status = fixture
+        .wait_for_status("spread", "no blocking condition is left", |status| {
             status["lastMessage"] == "Successfully reconciled IPUJob"
         })
         .await;
@@ -55,7 +55,7 @@ async fn seed_000_6_3_2_workers_run_on_nodes_with_the_label_of_the_controller_th
         (1, &second, ("walk-two", "pod002")),
     ] {
         let name = format!("spread-worker-{instance}");
-        let pod = served.pod(&name).await;
+        let pod = fixture.pod(&name).await;
         assert_eq!(pod["spec"]["nodeSelector"], json!({key: value}), "{name}");
         let report = &status["instances"][instance];
         assert_eq!(report["nodeLabel"], format!("{key}={value}"), "{status}");
@@ -67,13 +67,16 @@ async fn seed_000_6_3_2_workers_run_on_nodes_with_the_label_of_the_controller_th
         let partitions = controller.state().unwrap().partitions;
         assert_eq!(partitions.len(), 1, "{partitions:?}");
         assert_eq!(report["partition"], partitions[0].id.as_str(), "{status}");
-        until("the worker has said where its partition is", async || {
-            let log = served.cluster.kubectl(&["-n", served.namespace, "logs", &name]);
-            log.is_ok_and(|log| log.trim() == controller.addr().to_string())
-        })
+        wait_until(
+            "the worker has printed the address of its controller",
+            async || {
+                let log = fixture.cluster.kubectl(&["-n", fixture.namespace, "logs", &name]);
+                log.is_ok_and(|log| log.trim() == controller.addr().to_string())
+            },
+        )
         .await;
     }
-    served.ends_without_a_trace().await;
+    fixture.delete_all_and_shut_down().await;
     first.shutdown().await;
     second.shutdown().await;
 }

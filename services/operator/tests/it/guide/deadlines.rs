@@ -1,4 +1,4 @@
-//! Limits of time that a job sets itself: how long it waits for its workers, runs, pauses, and keeps what it had.
+//! Time limits of a job: start deadline, run time, back-off, and retention.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,11 +6,11 @@ use ipu_core::Timestamp;
 use ipu_k8s::crd::Time;
 use serde_json::{Value, json};
 
-use crate::cluster_fixture::{ClusterFixture, FOREVER, worker_job};
-use crate::support::until;
+use crate::cluster_fixture::{ClusterFixture, RUN_UNTIL_SIGTERM, worker_job};
+use crate::support::wait_until;
 
-/// How much later than the time at `from` of a status that at `to` is.
-fn passed(status: &Value, from: &str, to: &str) -> Duration {
+/// Returns the time from `from` to `to` of a status.
+fn elapsed(status: &Value, from: &str, to: &str) -> Duration {
     time(status, to).since(time(status, from))
 }
 
@@ -26,96 +26,94 @@ fn now() -> Timestamp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_for_workers_that_no_node_takes_is_given_back_and_used_by_another_job_meanwhile() {
-    let test = "what_waits_for_workers_that_no_node_takes_is_given_back_and_used_by_another_job_meanwhile";
+async fn the_partition_of_unschedulable_workers_is_released_and_used_by_another_job() {
+    let test = "the_partition_of_unschedulable_workers_is_released_and_used_by_another_job";
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| proxy.sim = Some("1x1".into());
-    let Some(served) = ClusterFixture::start_with(test, "nowhere", change).await else {
+    let Some(fixture) = ClusterFixture::start_with(test, "nowhere", change).await else {
         return;
     };
-    // All IPUs that there are.
+    // All IPUs of the cluster.
     let whole = |name: &str| {
-        let mut job = worker_job(name, FOREVER);
+        let mut job = worker_job(name, RUN_UNTIL_SIGTERM);
         job["spec"]["ipusPerJobInstance"] = "4".into();
         job
     };
-    let mut nowhere = whole("nowhere");
-    nowhere["spec"]["startDeadlineSeconds"] = 4.into();
-    nowhere["spec"]["restartPolicy"] = json!({"type": "Never", "backOffSeconds": 5});
-    nowhere["spec"]["workers"]["template"]["spec"]["nodeSelector"] = json!({"walk-nowhere": "there"});
-    served.apply(&nowhere);
-    served
-        .comes_to(
+    let mut unschedulable = whole("nowhere");
+    unschedulable["spec"]["startDeadlineSeconds"] = 4.into();
+    unschedulable["spec"]["restartPolicy"] = json!({"type": "Never", "backOffSeconds": 5});
+    unschedulable["spec"]["workers"]["template"]["spec"]["nodeSelector"] = json!({"walk-nowhere": "there"});
+    fixture.apply(&unschedulable);
+    fixture
+        .wait_for_status(
             "nowhere",
-            "it holds all IPUs and says what is missing",
+            "the job holds all IPUs and reports the blocking condition",
             |status| {
                 let message = status["lastMessage"].as_str().unwrap_or_default();
                 status["ipusHeld"] == 4 && message.contains("nowhere-worker-0: Unschedulable")
             },
         )
         .await;
-    served.apply(&whole("another"));
-    let status = served
-        .comes_to("nowhere", "it has given them back", |status| {
+    fixture.apply(&whole("another"));
+    let status = fixture
+        .wait_for_status("nowhere", "the job has released them", |status| {
             status["ipusHeld"] == 0 && status["instances"][0]["givenBack"] == 1
         })
         .await;
     assert_eq!(status["phase"], "Pending");
-    let why = "only 0 of 1 workers of instance 0 started within 4 s (worker 0: Unschedulable: ";
+    let reason_text = "only 0 of 1 workers of instance 0 started within 4 s (worker 0: Unschedulable: ";
     let message = status["lastMessage"].as_str().unwrap();
     assert!(
-        message.starts_with(&format!("partition not ready yet! {why}")),
+        message.starts_with(&format!("partition not ready yet! {reason_text}")),
         "{message}"
     );
     assert!(
-        message.ends_with("is given back; it waits before it asks for another"),
+        message.ends_with("is given back; the next request waits for the back-off"),
         "{message}"
     );
     let reason = status["instances"][0]["reason"].as_str().unwrap_or_default();
     assert!(reason.contains("WorkersUnschedulable"), "{status}");
-    served.is("another", "Running").await;
-    served.has_pods(&["another-worker-0"]).await;
-    // After its pause it stands in the line like everybody else.
-    served
-        .comes_to("nowhere", "it waits for IPUs", |status| {
+    fixture.wait_for_phase("another", "Running").await;
+    fixture.wait_for_pods(&["another-worker-0"]).await;
+    // After its back-off the job is queued like any other.
+    fixture
+        .wait_for_status("nowhere", "the job waits for IPUs", |status| {
             let message = status["lastMessage"].as_str().unwrap_or_default();
             message.contains("cannot fit 4 IPUs: none is free")
         })
         .await;
-    let told = served.kubectl(&["events", "--for=ipujob/nowhere", "--types=Warning"]);
+    let printed = fixture.kubectl(&["events", "--for=ipujob/nowhere", "--types=Warning"]);
     assert!(
-        told.contains("WorkersUnschedulable") && told.contains(why),
-        "{told}"
+        printed.contains("WorkersUnschedulable") && printed.contains(reason_text),
+        "{printed}"
     );
-    assert_eq!(served.job("another").await["status"]["phase"], "Running");
+    assert_eq!(fixture.job("another").await["status"]["phase"], "Running");
 
-    served.kubectl(&["label", "nodes", "--all", "walk-nowhere=there"]);
-    served.delete("another");
-    let status = served.is("nowhere", "Running").await;
+    fixture.kubectl(&["label", "nodes", "--all", "walk-nowhere=there"]);
+    fixture.delete("another");
+    let status = fixture.wait_for_phase("nowhere", "Running").await;
     assert_eq!(
         (&status["restartCount"], &status["firstFailure"]),
         (&json!(0), &Value::Null)
     );
-    served.ends_without_a_trace().await;
+    fixture.delete_all_and_shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_pauses_before_a_restart_ends_at_its_deadline_and_keeps_what_it_had_until_its_time_is_over() {
-    let test =
-        "a_job_pauses_before_a_restart_ends_at_its_deadline_and_keeps_what_it_had_until_its_time_is_over";
-    let Some(served) = ClusterFixture::start(test, "limits").await else {
+async fn a_job_backs_off_before_a_restart_ends_at_its_deadline_and_is_kept_until_its_ttl_expires() {
+    let test = "a_job_backs_off_before_a_restart_ends_at_its_deadline_and_is_kept_until_its_ttl_expires";
+    let Some(fixture) = ClusterFixture::start(test, "limits").await else {
         return;
     };
     let submit = |name: &str, script: &str, fields: Value| {
         let mut job = worker_job(name, script);
         let spec = job["spec"].as_object_mut().unwrap();
         spec.extend(fields.as_object().unwrap().clone());
-        served.apply(&job);
+        fixture.apply(&job);
     };
-    let restarts =
-        |pause: u32, limit: u32| json!({"type": "OnFailure", "backOffSeconds": pause, "backOffLimit": limit});
+    let restarts = |back_off: u32, limit: u32| json!({"type": "OnFailure", "backOffSeconds": back_off, "backOffLimit": limit});
     submit(
         "limited",
-        FOREVER,
+        RUN_UNTIL_SIGTERM,
         json!({"activeDeadlineSeconds": 3, "cleanPodPolicy": "All"}),
     );
     submit(
@@ -126,9 +124,9 @@ async fn a_job_pauses_before_a_restart_ends_at_its_deadline_and_keeps_what_it_ha
     submit("patient", "exit 5", json!({"restartPolicy": restarts(3, 2)}));
     submit("kept", "true", json!({"ttlSecondsAfterFinished": 10}));
 
-    // The pause is told, and its partition is kept for it.
-    let status = served
-        .comes_to("patient", "it pauses", |status| {
+    // The status shows the back-off, and the partition is kept.
+    let status = fixture
+        .wait_for_status("patient", "the job is in back-off", |status| {
             status["phase"] == "Restarting" && status["instances"][0]["retryTime"].is_string()
         })
         .await;
@@ -138,20 +136,17 @@ async fn a_job_pauses_before_a_restart_ends_at_its_deadline_and_keeps_what_it_ha
         "{status}"
     );
 
-    // Its worker can be asked what it did, and its IPUs are its own, until the time is over.
-    let status = served.is("kept", "Completed").await;
+    // Worker and IPUs of the finished job are kept until its TTL expires.
+    let status = fixture.wait_for_phase("kept", "Completed").await;
     assert_eq!(status["ipusHeld"], 1, "{status}");
-    assert!(served.pods().await.contains(&"kept-worker-0".to_owned()));
-    until("the job itself is gone", async || {
-        served.job("kept").await.is_null()
-    })
-    .await;
+    assert!(fixture.pods().await.contains(&"kept-worker-0".to_owned()));
+    wait_until("the job is deleted", async || fixture.job("kept").await.is_null()).await;
     let kept = now().since(time(&status, "/completionTime"));
     assert!(kept.as_secs() >= 10, "{kept:?} after {status}");
-    assert!(!served.pods().await.contains(&"kept-worker-0".to_owned()));
+    assert!(!fixture.pods().await.contains(&"kept-worker-0".to_owned()));
 
     for (name, seconds) in [("limited", 3), ("failing", 8)] {
-        let status = served.is(name, "Failed").await;
+        let status = fixture.wait_for_phase(name, "Failed").await;
         assert_eq!(
             (&status["conclusion"]["code"], &status["exitCode"]),
             (&json!("DeadlineExceeded"), &json!(124)),
@@ -160,24 +155,24 @@ async fn a_job_pauses_before_a_restart_ends_at_its_deadline_and_keeps_what_it_ha
         let message =
             format!("IPUJob limits/{name} failed: the job ran for longer than its {seconds} seconds");
         assert_eq!(status["lastMessage"], message, "{status}");
-        let ran = passed(&status, "/firstRunTime", "/completionTime");
+        let ran = elapsed(&status, "/firstRunTime", "/completionTime");
         assert!(ran.as_secs() >= seconds, "{status}");
     }
-    // Restarts and pauses counted.
-    let failing = served.job("failing").await["status"].take();
+    // The limit includes restarts and back-off.
+    let failing = fixture.job("failing").await["status"].take();
     assert!(failing["restartCount"].as_u64() >= Some(2), "{failing}");
 
-    let status = served.is("patient", "Failed").await;
-    for (from, to, pause) in [
+    let status = fixture.wait_for_phase("patient", "Failed").await;
+    for (from, to, back_off) in [
         ("/attempts/0/time", "/attempts/1/time", 3),
         ("/attempts/1/time", "/attempts/2/time", 6),
     ] {
-        assert!(passed(&status, from, to).as_secs() >= pause, "{status}");
+        assert!(elapsed(&status, from, to).as_secs() >= back_off, "{status}");
     }
 
-    // What the others keep is theirs until somebody deletes them.
-    until("only they hold anything", async || {
-        let held = served.ask("/v1/partitions").await;
+    // The other jobs keep their partitions until they are deleted.
+    wait_until("only these jobs hold partitions", async || {
+        let held = fixture.get_from_proxy("/v1/partitions").await;
         let held = held["partitions"].as_array().unwrap().clone();
         let mut names: Vec<&str> = held
             .iter()
@@ -187,6 +182,6 @@ async fn a_job_pauses_before_a_restart_ends_at_its_deadline_and_keeps_what_it_ha
         names == ["failing", "patient"]
     })
     .await;
-    served.has_pods(&["patient-worker-0"]).await;
-    served.ends_without_a_trace().await;
+    fixture.wait_for_pods(&["patient-worker-0"]).await;
+    fixture.delete_all_and_shut_down().await;
 }

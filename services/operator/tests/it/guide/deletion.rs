@@ -1,60 +1,72 @@
-//! The finalizer (seed 000 §6.1): a deleted job gives its IPUs back, and does not wait for V-IPU.
+//! The finalizer (seed 000 §6.1): a deleted job releases its IPUs, and does not wait for V-IPU.
 
 use serde_json::{Value, json};
 use vipu_sim::{Fault, FaultKind};
 
-use crate::cluster_fixture::{ClusterFixture, FOREVER, List, simulator, worker_job};
-use crate::support::until;
+use crate::cluster_fixture::{ClusterFixture, ControllersFile, RUN_UNTIL_SIGTERM, simulator, worker_job};
+use crate::support::wait_until;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_1_a_running_job_is_deleted_at_once_also_while_vipu_is_down() {
-    let test = "seed_000_6_1_a_running_job_is_deleted_at_once_also_while_vipu_is_down";
+async fn seed_000_6_1_a_running_job_is_deleted_at_once_even_while_vipu_is_down() {
+    let test = "seed_000_6_1_a_running_job_is_deleted_at_once_even_while_vipu_is_down";
     let simulator = simulator("1x8").await;
-    let list = List::of(&[(&simulator, "kubernetes.io/os=linux")]);
-    let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| list.serve(proxy);
-    let Some(served) = ClusterFixture::start_with(test, "seed-000-6-1", change).await else {
+    let list = ControllersFile::new(&[(&simulator, "kubernetes.io/os=linux")]);
+    let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| list.configure(proxy);
+    let Some(fixture) = ClusterFixture::start_with(test, "seed-000-6-1", change).await else {
         return;
     };
-    let made = || {
+    let partitions = || {
         let all = simulator.state().unwrap().partitions;
         all.into_iter().map(|partition| partition.id).collect::<Vec<_>>()
     };
     let all = ["well", "refused", "hanging"];
     for name in all {
-        served.apply(&worker_job(name, FOREVER));
+        fixture.apply(&worker_job(name, RUN_UNTIL_SIGTERM));
     }
     for name in all {
-        served.is(name, "Running").await;
-        let finalizers = &served.job(name).await["metadata"]["finalizers"];
+        fixture.wait_for_phase(name, "Running").await;
+        let finalizers = &fixture.job(name).await["metadata"]["finalizers"];
         assert_eq!(*finalizers, json!(["ipu.finalizers.graphcore.ai"]));
     }
-    assert_eq!(made().len(), 3);
-    served.delete("well");
-    served.has_pods(&["hanging-worker-0", "refused-worker-0"]).await;
-    until("its partition is given back", async || made().len() == 2).await;
+    assert_eq!(partitions().len(), 3);
+    fixture.delete("well");
+    fixture
+        .wait_for_pods(&["hanging-worker-0", "refused-worker-0"])
+        .await;
+    wait_until("its partition is released", async || partitions().len() == 2).await;
 
     simulator.faults().set(vec![Fault::new(FaultKind::Refuse)]);
-    served.delete("refused");
-    served.has_pods(&["hanging-worker-0"]).await;
+    fixture.delete("refused");
+    fixture.wait_for_pods(&["hanging-worker-0"]).await;
     simulator.faults().set(vec![Fault::new(FaultKind::Hang)]);
-    served.delete("hanging");
-    served.has_pods(&[]).await;
-    // One that never had a partition holds nobody up either.
-    served.apply(&worker_job("late", FOREVER));
-    served
-        .comes_to("late", "it waits", |status| status["phase"] == "Pending")
+    fixture.delete("hanging");
+    fixture.wait_for_pods(&[]).await;
+    // The deletion of a job without a partition does not block either.
+    fixture.apply(&worker_job("late", RUN_UNTIL_SIGTERM));
+    fixture
+        .wait_for_status("late", "the job waits", |status| status["phase"] == "Pending")
         .await;
-    served.delete("late");
-    // Nothing of the jobs is left but what the ledger has taken over.
-    let owed = served.ask("/v1/partitions").await;
-    let owed = owed["partitions"].as_array().unwrap();
-    let names = |name: &str| owed.iter().any(|one: &Value| one["owner"]["name"] == name);
-    assert!(names("refused") && names("hanging") && !names("well"), "{owed:?}");
-    assert!(owed.iter().all(|one| one["state"] == "releasing"), "{owed:?}");
-    assert_eq!(made().len(), 2);
+    fixture.delete("late");
+    // Only the releases that the ledger has taken over are left.
+    let pending_releases = fixture.get_from_proxy("/v1/partitions").await;
+    let pending_releases = pending_releases["partitions"].as_array().unwrap();
+    let has_owner = |name: &str| {
+        pending_releases
+            .iter()
+            .any(|one: &Value| one["owner"]["name"] == name)
+    };
+    assert!(
+        has_owner("refused") && has_owner("hanging") && !has_owner("well"),
+        "{pending_releases:?}"
+    );
+    assert!(
+        pending_releases.iter().all(|one| one["state"] == "releasing"),
+        "{pending_releases:?}"
+    );
+    assert_eq!(partitions().len(), 2);
     simulator.faults().clear();
-    until("V-IPU has everything back", async || made().is_empty()).await;
-    served.ends_without_a_trace().await;
+    wait_until("V-IPU has no partition left", async || partitions().is_empty()).await;
+    fixture.delete_all_and_shut_down().await;
     simulator.shutdown().await;
 }
 
@@ -63,17 +75,17 @@ async fn seed_000_6_1_workers_are_on_the_network_of_their_node_and_privileged() 
     let test = "seed_000_6_1_workers_are_on_the_network_of_their_node_and_privileged";
     let change =
         |_: &mut vipu_proxy::Settings, operator: &mut ipu_operator::Settings| operator.host_network = None;
-    let Some(served) = ClusterFixture::start_with(test, "seed-000-6-1-network", change).await else {
+    let Some(fixture) = ClusterFixture::start_with(test, "seed-000-6-1-network", change).await else {
         return;
     };
-    served.apply(&worker_job("network", FOREVER));
-    served.is("network", "Running").await;
-    let pod = served.pod("network-worker-0").await;
+    fixture.apply(&worker_job("network", RUN_UNTIL_SIGTERM));
+    fixture.wait_for_phase("network", "Running").await;
+    let pod = fixture.pod("network-worker-0").await;
     let spec = &pod["spec"];
     assert_eq!(spec["hostNetwork"], true, "{spec}");
     assert_eq!(spec["dnsPolicy"], "ClusterFirstWithHostNet", "{spec}");
     let container = &spec["containers"][0];
     assert_eq!(container["securityContext"]["privileged"], true, "{container}");
     assert_eq!(pod["status"]["podIP"], pod["status"]["hostIP"]);
-    served.ends_without_a_trace().await;
+    fixture.delete_all_and_shut_down().await;
 }

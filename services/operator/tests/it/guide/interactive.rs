@@ -1,15 +1,15 @@
 //! Interactive mode (seed 000 §6.6.1).
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::guide::{load, seed};
+use crate::guide::{load_image, seed};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_6_1_people_work_in_the_launcher_of_an_interactive_job() {
-    let test = "seed_000_6_6_1_people_work_in_the_launcher_of_an_interactive_job";
-    let Some(served) = ClusterFixture::start(test, "seed-000-6-6-1").await else {
+async fn seed_000_6_6_1_a_user_runs_commands_in_the_launcher_of_an_interactive_job() {
+    let test = "seed_000_6_6_1_a_user_runs_commands_in_the_launcher_of_an_interactive_job";
+    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-6-1").await else {
         return;
     };
-    load(served.cluster).await;
+    load_image(fixture.cluster).await;
     let sample = seed(include_str!(
         "../../../../../ipu-k8s/tests/data/seeds/000-interactive.yaml"
     ));
@@ -17,20 +17,20 @@ async fn seed_000_6_6_1_people_work_in_the_launcher_of_an_interactive_job() {
     short["metadata"]["name"] = "short".into();
     short["spec"]["interactive"]["ttl"] = 1.into();
     assert_eq!(
-        served.apply(&sample).trim(),
+        fixture.apply(&sample).trim(),
         "ipujob.graphcore.ai/interactive-sample-job created"
     );
-    served.apply(&short);
-    served.is("interactive-sample-job", "Running").await;
+    fixture.apply(&short);
+    fixture.wait_for_phase("interactive-sample-job", "Running").await;
     let session = |command: &[&str]| {
         let exec = ["exec", "-i", "interactive-sample-job-launcher", "--"];
-        served.kubectl(&[&exec[..], command].concat())
+        fixture.kubectl(&[&exec[..], command].concat())
     };
     assert_eq!(session(&["hostname"]).trim(), "interactive-sample-job-launcher");
     // "<run your mpi programs here>"
     let host = session(&["mpirun", "-np", "1", "hostname"]);
     assert_eq!(host.trim(), "interactive-sample-job-worker-0");
-    // One who works alone finds the partition of two IPUs in the launcher too.
+    // The launcher of a single-worker session has the partition of two IPUs in its environment too.
     let partition = session(&[
         "sh",
         "-c",
@@ -42,8 +42,8 @@ async fn seed_000_6_6_1_people_work_in_the_launcher_of_an_interactive_job() {
     );
     assert!(partition.trim().ends_with(" 0"), "{partition}");
 
-    // `ttl`: how long the session lasts. Nothing of it is kept, whatever the clean-up policy.
-    let status = served.is("short", "Completed").await;
+    // `ttl` is the lifetime of the session. Its Pods are deleted whatever the clean-up policy.
+    let status = fixture.wait_for_phase("short", "Completed").await;
     assert_eq!(
         status["instances"][0]["state"].as_str(),
         Some("SessionOver"),
@@ -53,15 +53,15 @@ async fn seed_000_6_6_1_people_work_in_the_launcher_of_an_interactive_job() {
         "interactive-sample-job-launcher",
         "interactive-sample-job-worker-0",
     ];
-    served.has_pods(&own).await;
-    served
-        .comes_to("short", "the IPUs of the session are given back", |status| {
+    fixture.wait_for_pods(&own).await;
+    fixture
+        .wait_for_status("short", "the IPUs of the session are released", |status| {
             status["ipusHeld"] == 0
         })
         .await;
     assert_eq!(
-        served.job("interactive-sample-job").await["status"]["phase"],
+        fixture.job("interactive-sample-job").await["status"]["phase"],
         "Running"
     );
-    served.ends_without_a_trace().await;
+    fixture.delete_all_and_shut_down().await;
 }

@@ -1,96 +1,123 @@
-//! Whose turn it is, and whose a job is.
+//! Queue order, and jobs that another controller manages.
 
 use serde_json::{Value, json};
 
-use crate::cluster_fixture::{ClusterFixture, FOREVER, worker_job};
-use crate::support::until;
+use crate::cluster_fixture::{ClusterFixture, RUN_UNTIL_SIGTERM, worker_job};
+use crate::support::wait_until;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_jobs_that_wait_the_one_with_the_highest_priority_is_next_also_if_it_got_it_while_waiting() {
-    let test = "of_jobs_that_wait_the_one_with_the_highest_priority_is_next_also_if_it_got_it_while_waiting";
+async fn the_queued_job_with_the_highest_priority_starts_next_even_if_raised_while_queued() {
+    let test = "the_queued_job_with_the_highest_priority_starts_next_even_if_raised_while_queued";
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| proxy.sim = Some("1x1".into());
-    let Some(served) = ClusterFixture::start_with(test, "order", change).await else {
+    let Some(fixture) = ClusterFixture::start_with(test, "order", change).await else {
         return;
     };
-    let line = async || {
-        let all = served.ask("/v1/waiting").await;
+    let queue = async || {
+        let all = fixture.get_from_proxy("/v1/waiting").await;
         let waiting = all["waiting"].as_array().unwrap();
         let name = |one: &Value| one["owner"]["name"].as_str().unwrap().to_owned();
         waiting.iter().map(name).collect::<Vec<_>>()
     };
     let all = [("holder", 0), ("first", 0), ("urgent", 5), ("raised", -1)];
     for (waiting, (name, priority)) in all.into_iter().enumerate() {
-        let mut job = worker_job(name, FOREVER);
-        // All IPUs that there are.
+        let mut job = worker_job(name, RUN_UNTIL_SIGTERM);
+        // All IPUs of the cluster.
         job["spec"]["ipusPerJobInstance"] = "4".into();
         job["spec"]["priority"] = priority.into();
-        served.apply(&job);
+        fixture.apply(&job);
         if waiting == 0 {
-            served.is(name, "Running").await;
+            fixture.wait_for_phase(name, "Running").await;
         }
-        until("it stands in the line", async || line().await.len() == waiting).await;
+        wait_until("the job is queued", async || queue().await.len() == waiting).await;
     }
-    assert_eq!(line().await, ["urgent", "first", "raised"]);
+    assert_eq!(queue().await, ["urgent", "first", "raised"]);
     let higher = json!({"spec": {"priority": 9}}).to_string();
-    served.kubectl(&["patch", "ipujob", "raised", "--type=merge", "-p", &higher]);
+    fixture.kubectl(&["patch", "ipujob", "raised", "--type=merge", "-p", &higher]);
     let order = ["raised", "urgent", "first"];
-    until("it has overtaken the others", async || line().await == order).await;
+    wait_until("the job is first in the queue", async || queue().await == order).await;
     let mut before = "holder";
     for (run, next) in order.into_iter().enumerate() {
-        served.delete(before);
-        served.is(next, "Running").await;
-        assert_eq!(line().await, order[run + 1..]);
-        served.has_pods(&[&*format!("{next}-worker-0")]).await;
+        fixture.delete(before);
+        fixture.wait_for_phase(next, "Running").await;
+        assert_eq!(queue().await, order[run + 1..]);
+        fixture.wait_for_pods(&[&*format!("{next}-worker-0")]).await;
         before = next;
     }
-    served.ends_without_a_trace().await;
+    fixture.delete_all_and_shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_somebody_else_manages_is_left_alone_from_its_submission_to_its_deletion() {
-    let test = "a_job_that_somebody_else_manages_is_left_alone_from_its_submission_to_its_deletion";
-    let Some(served) = ClusterFixture::start_admitting(test, "managed").await else {
+async fn a_queued_job_names_a_finished_job_that_holds_its_ipus_and_how_to_release_them() {
+    let test = "a_queued_job_names_a_finished_job_that_holds_its_ipus_and_how_to_release_them";
+    let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| proxy.sim = Some("pod16".into());
+    let Some(fixture) = ClusterFixture::start_with(test, "finished", change).await else {
+        return;
+    };
+    let mut done = worker_job("done", "exit 0");
+    done["spec"]["ipusPerJobInstance"] = "4".into();
+    fixture.apply(&done);
+    fixture.wait_for_phase("done", "Completed").await;
+    let mut job = worker_job("big", RUN_UNTIL_SIGTERM);
+    job["spec"]["ipusPerJobInstance"] = "16".into();
+    fixture.apply(&job);
+    let blocked = "blocked by finished/done (4 IPUs, finished); a finished job holds its IPUs until it is deleted";
+    let names_blocker = async || {
+        let [_, row] = fixture.table("big");
+        row.iter().any(|cell| cell.contains(blocked) && cell.ends_with("or ttlSecondsAfterFinished"))
+    };
+    wait_until("kubectl get names the finished job", names_blocker).await;
+    fixture.delete("done");
+    fixture.wait_for_phase("big", "Running").await;
+    fixture.delete_all_and_shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_another_manager_is_ignored_from_its_submission_to_its_deletion() {
+    let test = "a_job_of_another_manager_is_ignored_from_its_submission_to_its_deletion";
+    let Some(fixture) = ClusterFixture::start_with_webhooks(test, "managed").await else {
         return;
     };
     let managed = |name: &str, manager: &str| {
-        let mut job = worker_job(name, FOREVER);
+        let mut job = worker_job(name, RUN_UNTIL_SIGTERM);
         job["spec"]["managedBy"] = manager.into();
         job
     };
     let other = "kueue.x-k8s.io/multikueue";
-    served.apply(&managed("theirs", other));
-    served.apply(&managed("ours", "graphcore.ai/ipu-operator"));
+    fixture.apply(&managed("theirs", other));
+    fixture.apply(&managed("ours", "graphcore.ai/ipu-operator"));
     let ours = ["ours-worker-0"];
-    served.is("ours", "Running").await;
-    let finalizers = served.job("ours").await["metadata"]["finalizers"].take();
+    fixture.wait_for_phase("ours", "Running").await;
+    let finalizers = fixture.job("ours").await["metadata"]["finalizers"].take();
     assert_eq!(finalizers, json!(["ipu.finalizers.graphcore.ai"]));
 
     let patch = |name: &str, patch: Value| {
         let patch = patch.to_string();
-        let words = ["patch", "ipujob", name, "--type=merge", "-p", &patch];
-        served
+        let arguments = ["patch", "ipujob", name, "--type=merge", "-p", &patch];
+        fixture
             .cluster
-            .kubectl(&[&["-n", served.namespace], &words[..]].concat())
+            .kubectl(&[&["-n", fixture.namespace], &arguments[..]].concat())
     };
-    // What is changed later is left alone likewise: two instances, and a status that somebody else wrote.
-    served.kubectl(&["scale", "ipujob/theirs", "--replicas=2"]);
+    // Later changes are ignored as well: a second instance, and a status from another client.
+    fixture.kubectl(&["scale", "ipujob/theirs", "--replicas=2"]);
     let status = json!({"phase": "Running", "launcherStatus": "Running", "lastMessage": "elsewhere"});
     let written = json!({ "status": status }).to_string();
     let to_status = ["--subresource=status", "--type=merge", "-p", &written];
-    served.kubectl(&[&["patch", "ipujob", "theirs"], &to_status[..]].concat());
-    // What the operator heard of after all that is done.
+    fixture.kubectl(&[&["patch", "ipujob", "theirs"], &to_status[..]].concat());
+    // The operator observes this change after all the others.
     patch("ours", json!({"spec": {"jobInstances": 2}})).unwrap();
-    served
-        .comes_to("ours", "it is scaled", |status| status["currentReplicas"] == 2)
+    fixture
+        .wait_for_status("ours", "the job is scaled", |status| {
+            status["currentReplicas"] == 2
+        })
         .await;
-    let theirs = served.job("theirs").await;
+    let theirs = fixture.job("theirs").await;
     assert_eq!(
         (&theirs["metadata"]["finalizers"], &theirs["status"]),
         (&Value::Null, &status),
         "{theirs}"
     );
-    served.has_pods(&[ours[0], "ours-worker-1"]).await;
-    let held = served.ask("/v1/partitions").await;
+    fixture.wait_for_pods(&[ours[0], "ours-worker-1"]).await;
+    let held = fixture.get_from_proxy("/v1/partitions").await;
     let held = held["partitions"].as_array().unwrap();
     assert!(
         held.len() == 2 && held.iter().all(|one| one["owner"]["name"] == "ours"),
@@ -100,9 +127,9 @@ async fn a_job_that_somebody_else_manages_is_left_alone_from_its_submission_to_i
     for (name, manager) in [("theirs", Value::Null), ("ours", other.into())] {
         let refused = patch(name, json!({"spec": {"managedBy": manager}}));
         let refused = refused.unwrap_err().to_string();
-        let why = "spec.managedBy cannot change: two would look after the job; make a new job";
-        assert!(refused.contains(why), "{refused}");
+        let message = "spec.managedBy cannot change: two controllers would manage the job; create a new job";
+        assert!(refused.contains(message), "{refused}");
     }
-    served.delete("theirs");
-    served.ends_without_a_trace().await;
+    fixture.delete("theirs");
+    fixture.delete_all_and_shut_down().await;
 }

@@ -1,11 +1,11 @@
-//! Automatic restarts (seed 000 §6.7.2): four policies, and how their jobs end.
+//! Automatic restarts (seed 000 §6.7.2): four policies and their outcomes.
 
 use serde_json::{Value, json};
 
 use crate::cluster_fixture::{ClusterFixture, worker_job};
-use crate::guide::{job_with_launcher, load};
+use crate::guide::{job_with_launcher, load_image};
 
-/// A policy, the code that every attempt ends with, and what becomes of the job.
+/// A restart policy, the exit code of every attempt, and the expected outcome.
 struct Case {
     name: &'static str,
     policy: Value,
@@ -13,18 +13,18 @@ struct Case {
     phase: &'static str,
     restarts: u32,
     /// Part of the last message.
-    says: &'static str,
+    message_part: &'static str,
 }
 
-/// Everything but success under Always, after which there is no end.
+/// All cases except success under `Always`, which never ends.
 fn cases() -> Vec<Case> {
-    let case = |name, policy, ends_with, phase, restarts, says| Case {
+    let case = |name, policy, ends_with, phase, restarts, message_part| Case {
         name,
         policy,
         ends_with,
         phase,
         restarts,
-        says,
+        message_part,
     };
     let of_kind = |kind: &str| json!({"type": kind, "backOffLimit": 1, "backOffSeconds": 0});
     let mut own_codes = of_kind("ExitCode");
@@ -56,62 +56,62 @@ fn cases() -> Vec<Case> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_7_2_four_restart_policies_judge_success_failure_and_exit_codes() {
-    let test = "seed_000_6_7_2_four_restart_policies_judge_success_failure_and_exit_codes";
-    let Some(served) = ClusterFixture::start(test, "seed-000-6-7-2").await else {
+async fn seed_000_6_7_2_four_restart_policies_handle_success_failure_and_exit_codes() {
+    let test = "seed_000_6_7_2_four_restart_policies_handle_success_failure_and_exit_codes";
+    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-7-2").await else {
         return;
     };
     for case in cases() {
         let mut job = worker_job(case.name, &format!("exit {}", case.ends_with));
         job["spec"]["restartPolicy"] = case.policy.clone();
-        served.apply(&job);
+        fixture.apply(&job);
     }
     let mut always = worker_job("always-succeeds", "true");
     always["spec"]["restartPolicy"] = json!({"type": "Always", "backOffLimit": 0, "backOffSeconds": 0});
-    served.apply(&always);
+    fixture.apply(&always);
     for case in cases() {
-        let status = served.is(case.name, case.phase).await;
-        let told = format!("{}: {status}", case.name);
-        assert_eq!(status["restartCount"], case.restarts, "{told}");
-        assert_eq!(status["launcherStatus"], case.phase, "{told}");
-        assert_eq!(status["exitCode"], case.ends_with, "{told}");
+        let status = fixture.wait_for_phase(case.name, case.phase).await;
+        let context = format!("{}: {status}", case.name);
+        assert_eq!(status["restartCount"], case.restarts, "{context}");
+        assert_eq!(status["launcherStatus"], case.phase, "{context}");
+        assert_eq!(status["exitCode"], case.ends_with, "{context}");
         let message = status["lastMessage"].as_str().unwrap_or_default();
-        assert!(message.contains(case.says), "{told}");
+        assert!(message.contains(case.message_part), "{context}");
     }
-    // Success is not what the limit counts.
-    served
-        .comes_to("always-succeeds", "it is restarted again and again", |status| {
+    // The limit does not count successes.
+    fixture
+        .wait_for_status("always-succeeds", "the job restarts repeatedly", |status| {
             status["restartCount"].as_u64() >= Some(2)
         })
         .await;
-    let events = served.kubectl(&["events", "--for=ipujob/always-succeeds"]);
+    let events = fixture.kubectl(&["events", "--for=ipujob/always-succeeds"]);
     assert!(
         events.contains("IPUJobRestarting") && !events.contains("Warning"),
         "{events}"
     );
-    served.ends_without_a_trace().await;
+    fixture.delete_all_and_shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_7_2_a_restart_runs_the_launcher_again_on_a_clean_partition() {
     let test = "seed_000_6_7_2_a_restart_runs_the_launcher_again_on_a_clean_partition";
-    let Some(served) = ClusterFixture::start(test, "seed-000-6-7-2-launcher").await else {
+    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-7-2-launcher").await else {
         return;
     };
-    load(served.cluster).await;
+    load_image(fixture.cluster).await;
     let mut job = job_with_launcher("again", "mpirun hostname; exit 130");
     job["spec"]["restartPolicy"] = json!({"type": "ExitCode", "backOffLimit": 1, "backOffSeconds": 0});
-    served.apply(&job);
-    let status = served.is("again", "Failed").await;
+    fixture.apply(&job);
+    let status = fixture.wait_for_phase("again", "Failed").await;
     assert_eq!(status["restartCount"], 1, "{status}");
     assert_eq!(status["exitCode"], 130, "{status}");
     assert_eq!(status["firstFailure"]["name"], "again-launcher", "{status}");
     assert_eq!(status["attempts"].as_array().map(Vec::len), Some(2), "{status}");
-    assert_eq!(served.kubectl(&["logs", "again-launcher"]), "again-worker-0\n");
-    // The same partition, which was reset for the second attempt.
-    let held = served.ask("/v1/partitions").await;
+    assert_eq!(fixture.kubectl(&["logs", "again-launcher"]), "again-worker-0\n");
+    // The same partition, reset for the second attempt.
+    let held = fixture.get_from_proxy("/v1/partitions").await;
     let held = held["partitions"].as_array().unwrap();
     assert_eq!(held.len(), 1, "{held:?}");
     assert_eq!(held[0]["attempt"], 1, "{held:?}");
-    served.ends_without_a_trace().await;
+    fixture.delete_all_and_shut_down().await;
 }

@@ -1,30 +1,31 @@
-//! The seeds' sample: it is applied, runs, is looked at, and completes.
+//! The seeds' sample job: applied, running, described, completed.
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::guide::{load, seed};
+use crate::guide::{load_image, seed};
 
-/// What the seed's readers see of the running sample.
+/// Output of `kubectl describe` for the running sample, from the seed.
 const DESCRIBED: &str = include_str!("../../data/seed-000-6.6-describe.txt");
 
-/// What the API server or `kubectl` of today no longer prints, and what the original's types wrote where nothing was given.
-const OF_THEIR_TIME: [&str; 5] = ["Manager:", "Operation:", "Time:", "Self Link:", "Resources:"];
+/// Fields that today's API server or `kubectl` no longer prints, and empty fields that the original's types
+/// wrote.
+const OBSOLETE_FIELDS: [&str; 5] = ["Manager:", "Operation:", "Time:", "Self Link:", "Resources:"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_6_the_sample_runs_and_completes() {
     let test = "seed_000_6_6_the_sample_runs_and_completes";
-    let Some(served) = ClusterFixture::start(test, "seed-000-6-6").await else {
+    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-6").await else {
         return;
     };
-    load(served.cluster).await;
+    load_image(fixture.cluster).await;
     let sample = seed(include_str!(
         "../../../../../ipu-k8s/tests/data/seeds/000-training.yaml"
     ));
     assert_eq!(
-        served.apply(&sample).trim(),
+        fixture.apply(&sample).trim(),
         "ipujob.graphcore.ai/ipujob-sample created"
     );
-    served.is("ipujob-sample", "Running").await;
-    let pods = served.kubectl(&["get", "pods", "--no-headers"]);
+    fixture.wait_for_phase("ipujob-sample", "Running").await;
+    let pods = fixture.kubectl(&["get", "pods", "--no-headers"]);
     let pods: Vec<Vec<&str>> = pods
         .lines()
         .map(|line| line.split_whitespace().take(4).collect())
@@ -36,41 +37,41 @@ async fn seed_000_6_6_the_sample_runs_and_completes() {
             ["ipujob-sample-worker-0", "1/1", "Running", "0"]
         ]
     );
-    let [header, row] = served.table("ipujob-sample");
+    let [header, row] = fixture.table("ipujob-sample");
     assert_eq!((&*header[0], &*header[1]), ("NAME", "STATUS"));
     assert_eq!(row[..2], ["ipujob-sample", "Running"]);
 
-    has_what_a_launcher_needs(&served).await;
-    // The launcher's command was started in the worker, whose variables lead to the partition.
-    let said = || served.kubectl(&["logs", "ipujob-sample-launcher"]);
-    crate::support::until("the training has begun", async || !said().is_empty()).await;
-    let said = said();
+    check_launcher_objects(&fixture).await;
+    // The launcher's command runs in the worker, whose variables contain the partition.
+    let log = || fixture.kubectl(&["logs", "ipujob-sample-launcher"]);
+    crate::support::wait_until("the training has started", async || !log().is_empty()).await;
+    let log = log();
     let program = "/public_examples/applications/tensorflow/cnns/training/train.py on p-ipujob-sample-0-";
     assert!(
-        said.starts_with(program) && said.trim().ends_with(" gcd 0"),
-        "{said}"
+        log.starts_with(program) && log.trim().ends_with(" gcd 0"),
+        "{log}"
     );
     let worker = ["exec", "ipujob-sample-worker-0", "--"];
-    served.kubectl(&[&worker[..], &["sh", "-c", "echo 0 >/tmp/end"]].concat());
-    let status = served.is("ipujob-sample", "Completed").await;
+    fixture.kubectl(&[&worker[..], &["sh", "-c", "echo 0 >/tmp/end"]].concat());
+    let status = fixture.wait_for_phase("ipujob-sample", "Completed").await;
     assert_eq!(status["workersStatus"]["active"], 1, "{status}");
-    // It was running until it had completed.
+    // `Running` ended when the job completed.
     let since = |kind: &str| {
         let conditions = status["conditions"].as_array().unwrap().iter();
         let mut of_kind = conditions.filter(|condition| condition["type"] == kind);
         of_kind.next().unwrap()["lastTransitionTime"].clone()
     };
     assert_eq!(since("Running"), since("Completed"), "{status}");
-    let [_, row] = served.table("ipujob-sample");
+    let [_, row] = fixture.table("ipujob-sample");
     assert_eq!(
         row,
         ["ipujob-sample", "Completed", "0", "1", "All instances done"]
     );
-    served.ends_without_a_trace().await;
+    fixture.delete_all_and_shut_down().await;
 }
 
-/// §6.8.1: what there is besides Kubernetes Pods.
-async fn has_what_a_launcher_needs(served: &ClusterFixture) {
+/// §6.8.1: objects besides Pods.
+async fn check_launcher_objects(fixture: &ClusterFixture) {
     let rbac = "rbac.authorization.k8s.io";
     for (group, kind, name) in [
         ("", "ConfigMap", "ipujob-sample-config"),
@@ -78,7 +79,7 @@ async fn has_what_a_launcher_needs(served: &ClusterFixture) {
         (rbac, "Role", "ipujob-sample-launcher"),
         (rbac, "RoleBinding", "ipujob-sample-launcher"),
     ] {
-        let object = served.find(group, "v1", kind, name).await;
+        let object = fixture.find(group, "v1", kind, name).await;
         let owner = &object.unwrap_or_default()["metadata"]["ownerReferences"][0];
         assert_eq!(owner["name"], "ipujob-sample", "{kind} {name}");
     }
@@ -87,27 +88,27 @@ async fn has_what_a_launcher_needs(served: &ClusterFixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_6_kubectl_describes_the_sample_as_documented() {
     let test = "seed_000_6_6_kubectl_describes_the_sample_as_documented";
-    let Some(served) = ClusterFixture::start_admitting(test, "seed-000-6-6-describe").await else {
+    let Some(fixture) = ClusterFixture::start_with_webhooks(test, "seed-000-6-6-describe").await else {
         return;
     };
-    load(served.cluster).await;
-    // What seed 000 shows was printed of the sample of seed 001.
+    load_image(fixture.cluster).await;
+    // The output in seed 000 is of the sample of seed 001.
     let sample = seed(include_str!(
         "../../../../../ipu-k8s/tests/data/seeds/001-training.yaml"
     ));
-    served.apply(&sample);
-    served.is("ipujob-sample", "Running").await;
-    let described = served.kubectl(&["describe", "ipujobs.graphcore.ai", "ipujob-sample"]);
-    let shown = normal(&described.replace(served.namespace, "default"));
+    fixture.apply(&sample);
+    fixture.wait_for_phase("ipujob-sample", "Running").await;
+    let described = fixture.kubectl(&["describe", "ipujobs.graphcore.ai", "ipujob-sample"]);
+    let shown = normalized(&described.replace(fixture.namespace, "default"));
     let mut rest = shown.iter();
-    for line in normal(DESCRIBED) {
+    for line in normalized(DESCRIBED) {
         let label = line.trim_start();
-        if OF_THEIR_TIME.iter().any(|gone| label.starts_with(gone)) {
+        if OBSOLETE_FIELDS.iter().any(|field| label.starts_with(field)) {
             continue;
         }
         assert!(
             rest.any(|shown| *shown == line),
-            "{line:?} is not where the seed shows it:\n{described}"
+            "{line:?} is missing or out of order compared with the seed:\n{described}"
         );
     }
     let events = described.split("\nEvents:").nth(1).unwrap_or_default();
@@ -115,20 +116,20 @@ async fn seed_000_6_6_kubectl_describes_the_sample_as_documented() {
         events.contains("Normal") && events.contains("IPUJobRunning"),
         "{described}"
     );
-    served.ends_without_a_trace().await;
+    fixture.delete_all_and_shut_down().await;
 }
 
-/// The lines of a description with their indentation, and without what is another one each time: names of images, times, numbers
-/// of the API server.
-fn normal(described: &str) -> Vec<String> {
-    let known = |line: &str| {
+/// Normalises the lines of a description: keeps the indentation, and replaces image names, times and
+/// numbers of the API server.
+fn normalized(described: &str) -> Vec<String> {
+    let normalize_line = |line: &str| {
         let indent = line.len() - line.trim_start().len();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        // Newer versions of kubectl find fewer words in `iPUPartitionCreated`.
-        let text = words.join(" ").replace("I PUPartition", "I PU Partition");
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        // Newer versions of kubectl split `iPUPartitionCreated` into fewer words.
+        let text = arguments.join(" ").replace("I PUPartition", "I PU Partition");
         let text = match text.split_once(": ") {
             Some((label, _)) if label.ends_with("Time") || label.ends_with("Timestamp") => {
-                format!("{label}: a moment")
+                format!("{label}: any time")
             }
             Some((label @ ("Generation" | "Image" | "Resource Version" | "UID"), _)) => {
                 format!("{label}: any")
@@ -137,5 +138,5 @@ fn normal(described: &str) -> Vec<String> {
         };
         format!("{}{text}", &line[..indent])
     };
-    described.lines().map(known).collect()
+    described.lines().map(normalize_line).collect()
 }

@@ -3,15 +3,15 @@
 use serde_json::json;
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::guide::{load, seed};
+use crate::guide::{load_image, seed};
 use crate::support::apply;
 
-/// The seeds' volume and claim, of a folder of the node in place of a server of NFS.
-pub(super) fn claim(served: &ClusterFixture) -> tempfile::TempDir {
+/// Creates the seeds' volume and claim with a folder of the node in place of an NFS server.
+pub(super) fn claim(fixture: &ClusterFixture) -> tempfile::TempDir {
     let storage = tempfile::tempdir().unwrap();
-    let namespace = served.namespace;
+    let namespace = fixture.namespace;
     apply(
-        served.cluster,
+        fixture.cluster,
         &json!({
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace},
             "spec": {
@@ -21,7 +21,7 @@ pub(super) fn claim(served: &ClusterFixture) -> tempfile::TempDir {
             },
         }),
     );
-    served.apply(&json!({
+    fixture.apply(&json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "nfs-pvc"},
         "spec": {
             "accessModes": ["ReadWriteMany"], "storageClassName": "",
@@ -34,25 +34,25 @@ pub(super) fn claim(served: &ClusterFixture) -> tempfile::TempDir {
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher() {
     let test = "seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher";
-    let Some(served) = ClusterFixture::start(test, "seed-000-6-7-1").await else {
+    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-7-1").await else {
         return;
     };
-    load(served.cluster).await;
-    let storage = claim(&served);
+    load_image(fixture.cluster).await;
+    let storage = claim(&fixture);
     let mut job = seed(include_str!(
         "../../../../../ipu-k8s/tests/data/seeds/000-nfs.yaml"
     ));
     job["spec"]["workersPerJobInstance"] = "2".into();
     job["spec"]["ipusPerJobInstance"] = "2".into();
-    // Each rank adds to what the launcher wrote, and the launcher reads all of it.
+    // Each rank appends to the launcher's file, and the launcher prints all of it.
     let script = "echo launcher >/mnt/sample/checkpoint && mpirun -np 2 'hostname >>/mnt/sample/checkpoint' && cat /mnt/sample/checkpoint";
     job["spec"]["launcher"]["command"] = json!(["/bin/sh", "-c", script]);
-    served.apply(&job);
-    served.is("ipujob-sample", "Completed").await;
+    fixture.apply(&job);
+    fixture.wait_for_phase("ipujob-sample", "Completed").await;
     let all = "launcher\nipujob-sample-worker-0\nipujob-sample-worker-1\n";
-    assert_eq!(served.kubectl(&["logs", "ipujob-sample-launcher"]), all);
-    served.ends_without_a_trace().await;
-    // It outlives the job.
+    assert_eq!(fixture.kubectl(&["logs", "ipujob-sample-launcher"]), all);
+    fixture.delete_all_and_shut_down().await;
+    // The file outlives the job.
     let kept = std::fs::read_to_string(storage.path().join("checkpoint")).unwrap();
     assert_eq!(kept, all);
 }

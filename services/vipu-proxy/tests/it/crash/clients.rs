@@ -1,4 +1,4 @@
-//! Clients that create, reset and release partitions, and repeat requests that were not answered.
+//! Clients that create, reset and release partitions, and retry requests without a response.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -8,13 +8,13 @@ use ipu_testkit::Random;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::{NAMESPACES, Scene};
+use super::{Harness, NAMESPACES};
 
-/// One pool of connections for everybody.
+/// Returns the HTTP client that all clients share.
 pub(super) fn http() -> &'static reqwest::Client {
     static HTTP: OnceLock<reqwest::Client> = OnceLock::new();
     HTTP.get_or_init(|| {
-        // Fails if another test has installed the same one.
+        // Fails if another test has already installed the same provider.
         rustls::crypto::ring::default_provider().install_default().ok();
         reqwest::Client::new()
     })
@@ -23,19 +23,19 @@ pub(super) fn http() -> &'static reqwest::Client {
 pub(super) struct Client {
     number: u64,
     random: Random,
-    scene: Arc<Scene>,
+    harness: Arc<Harness>,
 }
 
-/// The same for every try.
-pub(super) struct Wanted {
+/// Job with its partition request, which is the same for every retry.
+pub(super) struct Job {
     pub(super) id: String,
     owner: Value,
     size: u32,
-    /// Raised for each reset, and when the partition was lost.
+    /// Attempt, which increases with each reset and after the loss of the partition.
     attempt: u32,
 }
 
-impl Wanted {
+impl Job {
     fn owner_text(&self) -> String {
         self.owner.to_string()
     }
@@ -45,47 +45,48 @@ impl Wanted {
     }
 }
 
-/// Ids for which the owners of several clients ask.
+/// Number of ids that the owners of several clients request.
 const SHARED_IDS: u32 = 3;
 
-/// Time that most requests take at most, and some.
-const DEADLINES: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(2)];
+/// Request timeouts: of most requests, and of some.
+const REQUEST_TIMEOUTS: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(2)];
 
 impl Client {
-    pub(super) fn new(number: u64, seed: u64, scene: &Arc<Scene>) -> Self {
+    pub(super) fn new(number: u64, seed: u64, harness: &Arc<Harness>) -> Self {
         Self {
             number,
             random: Random::new(seed),
-            scene: Arc::clone(scene),
+            harness: Arc::clone(harness),
         }
     }
 
-    /// Lives until all operations are done. Answers what it still holds: some clients keep their last partition.
-    pub(super) async fn live(mut self) -> Option<Wanted> {
-        let mut jobs = 0;
+    /// Runs until all operations are done. Returns the partition that it still holds, because some clients
+    /// keep their last one.
+    pub(super) async fn run(mut self) -> Option<Job> {
+        let mut count = 0;
         loop {
-            let mut wanted = self.next_job(jobs);
-            jobs += 1;
-            self.until_active(&mut wanted).await;
+            let mut job = self.next_job(count);
+            count += 1;
+            self.until_active(&mut job).await;
             while self.random.chance(30) && self.has_work() {
-                wanted.attempt += 1;
-                self.scene.watch.drops(&wanted.id);
-                self.until_active(&mut wanted).await;
+                job.attempt += 1;
+                self.harness.monitor.record_release(&job.id);
+                self.until_active(&mut job).await;
             }
-            if !self.has_work() && self.keeps() {
-                return Some(wanted);
+            if !self.has_work() && self.keeps_partition() {
+                return Some(job);
             }
-            self.scene.watch.drops(&wanted.id);
-            give_back(&self.scene, &wanted).await;
-            if !self.count() {
+            self.harness.monitor.record_release(&job.id);
+            release(&self.harness, &job).await;
+            if !self.count_operation() {
                 return None;
             }
         }
     }
 
-    fn next_job(&mut self, number: u32) -> Wanted {
-        // Those that keep what they have must not take the room of the others for ever.
-        let size = if self.keeps() {
+    fn next_job(&mut self, number: u32) -> Job {
+        // Clients that keep their partition must not occupy the capacity of the others permanently.
+        let size = if self.keeps_partition() {
             1
         } else {
             1 << self.random.below(4)
@@ -96,8 +97,8 @@ impl Client {
         );
         let uid = format!("job{number}");
         let key = ipu_core::JobKey::new(&namespace, &name, &uid).unwrap();
-        let shared = !self.keeps() && self.random.chance(20);
-        Wanted {
+        let shared = !self.keeps_partition() && self.random.chance(20);
+        Job {
             id: if shared {
                 format!("shared{}", self.random.below(SHARED_IDS))
             } else {
@@ -109,86 +110,89 @@ impl Client {
         }
     }
 
-    /// Few enough that the room and the quota of the others stay large enough for each.
-    fn keeps(&self) -> bool {
+    /// Returns whether the client keeps its last partition. Few do, so that capacity and quota suffice for
+    /// the others.
+    fn keeps_partition(&self) -> bool {
         self.number.is_multiple_of(16)
     }
 
     fn has_work(&self) -> bool {
-        self.scene.left.load(Ordering::SeqCst) > 0
+        self.harness.remaining.load(Ordering::SeqCst) > 0
     }
 
-    /// Counts an operation. Answers whether there are more.
-    fn count(&self) -> bool {
-        let less = |left: u64| left.checked_sub(1);
-        let left = self
-            .scene
-            .left
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
-        left.is_ok_and(|left| left > 1)
+    /// Counts an operation; returns whether there are more.
+    fn count_operation(&self) -> bool {
+        let decrement = |remaining: u64| remaining.checked_sub(1);
+        let remaining = self
+            .harness
+            .remaining
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrement);
+        remaining.is_ok_and(|remaining| remaining > 1)
     }
 
-    /// Asks for the partition until it is there, fresh for the attempt.
-    async fn until_active(&mut self, wanted: &mut Wanted) {
+    /// Requests the partition until it is active for the attempt.
+    async fn until_active(&mut self, job: &mut Job) {
         loop {
-            let deadline = DEADLINES[usize::from(self.random.chance(30))];
-            match put(&self.scene, wanted, deadline).await {
+            let deadline = REQUEST_TIMEOUTS[usize::from(self.random.chance(30))];
+            match put(&self.harness, job, deadline).await {
                 Some((StatusCode::OK, document)) => {
                     assert_eq!(document["state"], "active", "{document}");
-                    assert_eq!(document["attempt"], wanted.attempt, "{document}");
-                    assert_eq!(document["owner"], wanted.owner, "{document}");
-                    self.scene.watch.has(&wanted.id, &wanted.owner_text(), &document);
+                    assert_eq!(document["attempt"], job.attempt, "{document}");
+                    assert_eq!(document["owner"], job.owner, "{document}");
+                    self.harness
+                        .monitor
+                        .record_grant(&job.id, &job.owner_text(), &document);
                     break;
                 }
-                // Its controller has lost it.
-                Some((_, document)) if document["code"] == "PartitionFailed" => wanted.attempt += 1,
-                Some((status, document)) if !may_be_repeated(status) => panic!("{status}: {document}"),
-                _ => self.pause().await,
+                // The controller has lost the partition.
+                Some((_, document)) if document["code"] == "PartitionFailed" => job.attempt += 1,
+                Some((status, document)) if !is_retryable(status) => panic!("{status}: {document}"),
+                _ => self.back_off().await,
             }
         }
-        self.count();
+        self.count_operation();
     }
 
-    async fn pause(&mut self) {
+    async fn back_off(&mut self) {
         tokio::time::sleep(Duration::from_millis(u64::from(20 + self.random.below(100)))).await;
     }
 }
 
-/// Asks once for a partition.
-pub(super) async fn put(scene: &Scene, wanted: &Wanted, deadline: Duration) -> Option<(StatusCode, Value)> {
-    let path = format!("/v1/partitions/{}?wait=1s", wanted.id);
-    let body = json!({"owner": wanted.owner, "attempt": wanted.attempt, "size": wanted.size});
-    call(scene, Method::PUT, &path, deadline, Some(&body)).await
+/// Sends one request for the partition of `job`.
+pub(super) async fn put(harness: &Harness, job: &Job, deadline: Duration) -> Option<(StatusCode, Value)> {
+    let path = format!("/v1/partitions/{}?wait=1s", job.id);
+    let body = json!({"owner": job.owner, "attempt": job.attempt, "size": job.size});
+    call(harness, Method::PUT, &path, deadline, Some(&body)).await
 }
 
-/// Makes a partition again that its controller has lost.
-pub(super) async fn renew(scene: &Scene, wanted: &mut Wanted) {
-    wanted.attempt += 1;
-    scene.watch.drops(&wanted.id);
-    put(scene, wanted, DEADLINES[0]).await;
+/// Recreates a partition that its controller has lost.
+pub(super) async fn renew(harness: &Harness, job: &mut Job) {
+    job.attempt += 1;
+    harness.monitor.record_release(&job.id);
+    put(harness, job, REQUEST_TIMEOUTS[0]).await;
 }
 
-/// Releases a partition until it is gone. Another owner may have its id then.
-pub(super) async fn give_back(scene: &Scene, wanted: &Wanted) {
-    let path = format!("/v1/partitions/{}?wait=1s&uid={}", wanted.id, wanted.uid());
+/// Releases the partition of `job` until it is deleted. Another owner may have its id by then.
+pub(super) async fn release(harness: &Harness, job: &Job) {
+    let path = format!("/v1/partitions/{}?wait=1s&uid={}", job.id, job.uid());
     loop {
-        match call(scene, Method::DELETE, &path, DEADLINES[0], None).await {
+        match call(harness, Method::DELETE, &path, REQUEST_TIMEOUTS[0], None).await {
             Some((StatusCode::OK, _)) => return,
             Some((_, document)) if document["code"] == "NotTheOwner" => return,
-            Some((status, document)) if !may_be_repeated(status) => panic!("{status}: {document}"),
+            Some((status, document)) if !is_retryable(status) => panic!("{status}: {document}"),
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
 
-/// Not done yet, or not now; a partition in error does not occur here, and everything else is a bug.
-fn may_be_repeated(status: StatusCode) -> bool {
+/// Returns whether the client retries after `status`. Every other error status is a bug.
+fn is_retryable(status: StatusCode) -> bool {
     status == StatusCode::ACCEPTED || status == StatusCode::CONFLICT || status.is_server_error()
 }
 
-/// One call, which expires when the client gives up; none if there is no answer.
+/// Sends one request, which expires at the client timeout; returns none without a response.
 async fn call(
-    scene: &Scene,
+    harness: &Harness,
     method: Method,
     path: &str,
     deadline: Duration,
@@ -196,12 +200,15 @@ async fn call(
 ) -> Option<(StatusCode, Value)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let not_after = (now + deadline).as_millis();
-    let url = format!("http://{}{path}&notAfter={not_after}", scene.front.address);
+    let url = format!(
+        "http://{}{path}&notAfter={not_after}",
+        harness.client_relay.address
+    );
     let mut request = http().request(method, url).timeout(deadline);
     if let Some(body) = body {
         request = request.json(body);
     }
-    let answer = request.send().await.ok()?;
-    let status = answer.status();
-    Some((status, answer.json().await.ok()?))
+    let response = request.send().await.ok()?;
+    let status = response.status();
+    Some((status, response.json().await.ok()?))
 }

@@ -1,5 +1,5 @@
-//! What is seen from outside while everything goes on: at no moment is an IPU in two partitions, a client without what it
-//! was given, or a namespace beyond its quota.
+//! Invariants that hold at any time: no IPU is in two partitions, every granted partition exists, and no
+//! namespace exceeds its quota.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,15 +9,16 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{NAMESPACES, QUOTA, Scene};
+use super::{Harness, NAMESPACES, QUOTA};
 
-/// Time after which a controller that came back empty has been noticed, and no grant rests on an earlier list.
-const NOTICED: Duration = Duration::from_secs(15);
+/// Time after which the proxy has detected the loss of a controller state, and grants no partition from an
+/// earlier list.
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A partition that a client holds by its own word.
+/// Partition that a client holds.
 #[derive(Clone)]
 struct Hold {
-    /// Rises with each grant.
+    /// Grant number, which increases with each grant.
     number: u64,
     owner: String,
     controller: String,
@@ -25,19 +26,20 @@ struct Hold {
     since: Instant,
 }
 
-/// Partitions that clients hold by their own word.
+/// Partitions that clients hold, and the state losses of controllers.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct InvariantMonitor {
     held: Mutex<BTreeMap<String, Hold>>,
     grants: AtomicU64,
-    times_emptied: AtomicU64,
-    /// The time at which a controller last came back empty, by its name.
-    emptied: Mutex<BTreeMap<String, Instant>>,
+    state_losses: AtomicU64,
+    /// Time of the last state loss of a controller, by name.
+    lost_state: Mutex<BTreeMap<String, Instant>>,
 }
 
-impl Watch {
-    /// The proxy has granted the partition `id` to `owner`: neither the id nor an IPU is another client's.
-    pub(super) fn has(&self, id: &str, owner: &str, document: &Value) {
+impl InvariantMonitor {
+    /// Records the grant of the partition `id` to `owner`; asserts that no other client has the id or an IPU
+    /// of it.
+    pub(super) fn record_grant(&self, id: &str, owner: &str, document: &Value) {
         let controller = document["controller"]["name"].as_str().unwrap_or_default();
         let ipus = document["ipus"].as_array().into_iter().flatten();
         let hold = Hold {
@@ -61,28 +63,28 @@ impl Watch {
         held.insert(id.to_owned(), hold);
     }
 
-    /// A client is about to release `id`, or to have it reset.
-    pub(super) fn drops(&self, id: &str) {
+    /// Records that a client is about to release or reset `id`.
+    pub(super) fn record_release(&self, id: &str) {
         self.held().remove(id);
     }
 
-    /// The controller `name` has come back empty.
-    pub(super) fn emptied(&self, name: String) {
-        let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
-        emptied.insert(name, Instant::now());
-        self.times_emptied.fetch_add(1, Ordering::SeqCst);
+    /// Records that the controller `name` has restarted without its state.
+    pub(super) fn record_state_loss(&self, name: String) {
+        let mut lost_state = self.lost_state.lock().unwrap_or_else(PoisonError::into_inner);
+        lost_state.insert(name, Instant::now());
+        self.state_losses.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The number of times that a controller has come back empty.
-    pub(super) fn times_emptied(&self) -> u64 {
-        self.times_emptied.load(Ordering::SeqCst)
+    /// Returns the number of state losses of controllers.
+    pub(super) fn state_losses(&self) -> u64 {
+        self.state_losses.load(Ordering::SeqCst)
     }
 
-    /// Whether the controller may have lost the partition of `hold`.
+    /// Returns whether the controller may have lost the partition of `hold`.
     fn may_be_lost(&self, hold: &Hold) -> bool {
-        let emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = emptied.get(&hold.controller);
-        at.is_some_and(|at| hold.since < *at + NOTICED)
+        let lost_state = self.lost_state.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = lost_state.get(&hold.controller);
+        at.is_some_and(|at| hold.since < *at + DETECTION_TIMEOUT)
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<String, Hold>> {
@@ -90,14 +92,14 @@ impl Watch {
     }
 }
 
-/// Looks again and again until all operations are done. Answers how often.
-pub(super) async fn look(scene: Arc<Scene>) -> u64 {
-    let mut looks = 0;
-    while scene.left.load(Ordering::SeqCst) > 0 {
-        let before = scene.watch.held().clone();
-        let mut there = BTreeSet::new();
+/// Checks the invariants until all operations are done; returns the number of checks.
+pub(super) async fn run(harness: Arc<Harness>) -> u64 {
+    let mut checks = 0;
+    while harness.remaining.load(Ordering::SeqCst) > 0 {
+        let before = harness.monitor.held().clone();
+        let mut existing = BTreeSet::new();
         let mut all_answered = true;
-        for simulator in &scene.simulators {
+        for simulator in &harness.simulators {
             let Some(listed) = simulator.partitions().await else {
                 all_answered = false;
                 continue;
@@ -113,27 +115,27 @@ pub(super) async fn look(scene: Arc<Scene>) -> u64 {
                     );
                 }
                 let id = partition.id.clone();
-                assert!(there.insert(partition.id), "{id} is at two controllers");
+                assert!(existing.insert(partition.id), "{id} is at two controllers");
             }
         }
-        let after = scene.watch.held().clone();
+        let after = harness.monitor.held().clone();
         if all_answered {
             for (id, hold) in before {
-                let all_the_time = after.get(&id).is_some_and(|now| now.number == hold.number);
+                let is_unchanged = after.get(&id).is_some_and(|now| now.number == hold.number);
                 assert!(
-                    !all_the_time || there.contains(&id) || scene.watch.may_be_lost(&hold),
+                    !is_unchanged || existing.contains(&id) || harness.monitor.may_be_lost(&hold),
                     "a client holds {id}, and no controller has it"
                 );
             }
         }
-        if let Some(stats) = scene.proxy.stats().await {
+        if let Some(stats) = harness.proxy.stats().await {
             for number in 0..NAMESPACES {
                 let used = stats[format!("ns{number}")]["used"].as_u64().unwrap_or(0);
                 assert!(used <= u64::from(QUOTA), "ns{number} holds {used} IPUs: {stats}");
             }
         }
-        looks += 1;
+        checks += 1;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    looks
+    checks
 }

@@ -1,4 +1,4 @@
-//! The processes that are killed and come up again at the same address, with what they had on disk.
+//! Processes that are killed and restart at the same address, with their state on disk.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-/// Tells a copy of this test program to be a simulator.
+/// Environment variable that runs a copy of this test program as a simulator.
 const SIMULATOR: &str = "VIPU_PROXY_CRASH_SIMULATOR";
 const TOPOLOGY: &str = "pod16";
 
-/// A process that has told its address.
+/// Starts a process and waits until it prints its address.
 async fn spawn(mut command: Command, marker: &str) -> (Child, SocketAddr) {
     let mut child = command
         .stdout(Stdio::piped())
@@ -25,26 +25,26 @@ async fn spawn(mut command: Command, marker: &str) -> (Child, SocketAddr) {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     loop {
         let line = lines.next_line().await.unwrap();
-        let line = line.unwrap_or_else(|| panic!("the process ended before it said {marker:?}"));
+        let line = line.unwrap_or_else(|| panic!("the process ended before it printed {marker:?}"));
         if let Some((_, address)) = line.rsplit_once(marker) {
-            // Its output is read to the end, so that it never waits for somebody to do so.
+            // The output is read to the end, so that the process never blocks on a full pipe.
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return (child, address.trim().parse().unwrap());
         }
     }
 }
 
-/// A simulated V-IPU controller in a process of its own.
+/// Simulated V-IPU controller in a separate process.
 pub(super) struct Simulator {
     pub(super) address: SocketAddr,
     state: PathBuf,
     child: Mutex<Child>,
 }
 
-/// A partition as a controller lists it.
-pub(super) struct Listed {
+/// Partition in the list of a controller.
+pub(super) struct ListedPartition {
     pub(super) id: String,
-    /// Its IPUs, each as it is written.
+    /// IPUs of the partition, each as JSON.
     pub(super) ipus: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl Simulator {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args([
-                "crash::processes::a_simulator_in_a_process_of_its_own_answers",
+                "crash::processes::a_simulator_in_a_separate_process_responds",
                 "--exact",
                 "--nocapture",
             ])
@@ -70,31 +70,31 @@ impl Simulator {
         spawn(command, "simulator at ").await
     }
 
-    /// Kills it as it stands, and starts it again.
+    /// Kills the process and restarts it.
     pub(super) async fn crash(&self) {
         let mut child = self.child.lock().await;
         child.kill().await.unwrap();
         (*child, _) = Self::spawn(self.address, &self.state).await;
     }
 
-    /// Kills it, and starts it again without its state: its partitions are gone.
-    pub(super) async fn empty(&self) {
+    /// Kills the process and restarts it without its state, so that its partitions are lost.
+    pub(super) async fn crash_without_state(&self) {
         let mut child = self.child.lock().await;
         child.kill().await.unwrap();
         std::fs::remove_file(&self.state).ok();
         (*child, _) = Self::spawn(self.address, &self.state).await;
     }
 
-    /// What it has; none if it does not answer.
-    pub(super) async fn partitions(&self) -> Option<Vec<Listed>> {
+    /// Returns the partitions of the controller, or none if it does not respond.
+    pub(super) async fn partitions(&self) -> Option<Vec<ListedPartition>> {
         let document = get(&format!("http://{}/v1/partitions", self.address)).await?;
         let listed = document["partitions"].as_array().cloned().unwrap_or_default();
-        Some(listed.iter().map(Listed::of).collect())
+        Some(listed.iter().map(ListedPartition::from_document).collect())
     }
 }
 
-impl Listed {
-    fn of(document: &Value) -> Self {
+impl ListedPartition {
+    fn from_document(document: &Value) -> Self {
         let ipus = document["spec"]["ipus"]
             .as_array()
             .unwrap_or_else(|| panic!("no IPUs: {document}"));
@@ -108,7 +108,7 @@ impl Listed {
     }
 }
 
-/// The proxy, with its ledger in a file.
+/// Proxy with its ledger in a file.
 pub(super) struct Proxy {
     pub(super) address: SocketAddr,
     arguments: Vec<String>,
@@ -147,20 +147,20 @@ impl Proxy {
         spawn(command, " on ").await
     }
 
-    /// Kills it as it stands, and starts it again.
+    /// Kills the process and restarts it.
     pub(super) async fn crash(&self) {
         let mut child = self.child.lock().await;
         child.kill().await.unwrap();
         (*child, _) = Self::spawn(self.address, &self.arguments).await;
     }
 
-    /// What the ledger has; none if the proxy does not answer.
+    /// Returns the partitions of the ledger, or none if the proxy does not respond.
     pub(super) async fn partitions(&self) -> Option<Vec<Value>> {
         let document = get(&format!("http://{}/v1/partitions", self.address)).await?;
         document["partitions"].as_array().cloned()
     }
 
-    /// How many IPUs each namespace holds; none if the proxy does not answer.
+    /// Returns the IPUs that each namespace holds, or none if the proxy does not respond.
     pub(super) async fn stats(&self) -> Option<Value> {
         get(&format!("http://{}/stats", self.address)).await
     }
@@ -168,24 +168,24 @@ impl Proxy {
 
 async fn get(url: &str) -> Option<Value> {
     let request = super::clients::http().get(url).timeout(Duration::from_secs(5));
-    let answer = request.send().await.ok()?;
-    if !answer.status().is_success() {
+    let response = request.send().await.ok()?;
+    if !response.status().is_success() {
         return None;
     }
-    answer.json().await.ok()
+    response.json().await.ok()
 }
 
-/// The harness itself: without its variable it starts a copy of this program, with it it is the copy.
+/// Tests the simulator process. With [`SIMULATOR`] set, it is the simulator process itself.
 #[tokio::test]
-async fn a_simulator_in_a_process_of_its_own_answers() {
-    let Ok(told) = std::env::var(SIMULATOR) else {
+async fn a_simulator_in_a_separate_process_responds() {
+    let Ok(arguments) = std::env::var(SIMULATOR) else {
         let scratch = tempfile::tempdir().unwrap();
         let simulator = Simulator::start(&scratch.path().join("pod.json")).await;
         simulator.crash().await;
         assert!(simulator.partitions().await.unwrap().is_empty());
         return;
     };
-    let (address, state) = told.split_once(';').unwrap();
+    let (address, state) = arguments.split_once(';').unwrap();
     let simulator = vipu_sim::Simulator::builder(TOPOLOGY.parse().unwrap())
         .listen(address.parse().unwrap())
         .state_file(state)

@@ -1,4 +1,4 @@
-//! A relay between two parties that drops replies and delivers requests late: after the client has given up.
+//! Relay between a client and a server that drops replies and delays requests beyond the client timeout.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use ipu_testkit::Random;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Longest time for which a request is kept back, in milliseconds.
-const LATE_MAX_MS: u32 = 5_000;
+/// Maximum delay of a request in milliseconds.
+const MAX_DELAY_MS: u32 = 5_000;
 
-/// Percentages of the pieces of bytes that are not delivered as they come.
+/// Fault probabilities of each chunk of bytes, in percent.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Faults {
-    /// Replies that are lost with their connection.
+    /// Probability of a lost reply, which closes the connection.
     pub(super) lost: u32,
-    /// Requests that arrive late, also if their client has closed its connection.
+    /// Probability of a delayed request, which arrives even if its client has closed the connection.
     pub(super) late: u32,
 }
 
@@ -26,15 +26,15 @@ pub(super) struct Faults {
 struct Counts {
     lost: AtomicU64,
     late: AtomicU64,
-    kept_back: AtomicU64,
+    delayed: AtomicU64,
 }
 
-struct Dice {
+struct FaultInjector {
     faults: Faults,
     random: Mutex<Random>,
 }
 
-impl Dice {
+impl FaultInjector {
     fn is_lost(&self) -> bool {
         self.random().chance(self.faults.lost)
     }
@@ -42,7 +42,7 @@ impl Dice {
     fn delay(&self) -> Option<Duration> {
         let mut random = self.random();
         let late = random.chance(self.faults.late);
-        late.then(|| Duration::from_millis(u64::from(random.below(LATE_MAX_MS))))
+        late.then(|| Duration::from_millis(u64::from(random.below(MAX_DELAY_MS))))
     }
 
     fn random(&self) -> std::sync::MutexGuard<'_, Random> {
@@ -56,59 +56,59 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// A relay to `target` with these faults.
+    /// Starts a relay to `target` with these faults.
     pub(super) async fn start(target: SocketAddr, faults: Faults, seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let counts = Arc::new(Counts::default());
         let random = Mutex::new(Random::new(seed));
-        let dice = Arc::new(Dice { faults, random });
+        let injector = Arc::new(FaultInjector { faults, random });
         let counter = Arc::clone(&counts);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(relay(client, target, Arc::clone(&dice), Arc::clone(&counter)));
+                tokio::spawn(relay(client, target, Arc::clone(&injector), Arc::clone(&counter)));
             }
         });
         Self { address, counts }
     }
 
-    /// The number of replies that were lost.
+    /// Returns the number of lost replies.
     pub(super) fn lost(&self) -> u64 {
         self.counts.lost.load(Ordering::SeqCst)
     }
 
-    /// The number of requests that were delivered late.
+    /// Returns the number of requests that were delivered late.
     pub(super) fn late(&self) -> u64 {
         self.counts.late.load(Ordering::SeqCst)
     }
 
-    /// Whether a request is still to be delivered.
-    pub(super) fn keeps_back(&self) -> bool {
-        self.counts.kept_back.load(Ordering::SeqCst) > 0
+    /// Returns whether a delayed request is still pending.
+    pub(super) fn has_delayed_requests(&self) -> bool {
+        self.counts.delayed.load(Ordering::SeqCst) > 0
     }
 }
 
-/// Carries bytes both ways until one side ends, or a reply is lost.
-async fn relay(client: TcpStream, target: SocketAddr, dice: Arc<Dice>, counts: Arc<Counts>) {
+/// Copies bytes in both directions until one side closes or a reply is dropped.
+async fn relay(client: TcpStream, target: SocketAddr, injector: Arc<FaultInjector>, counts: Arc<Counts>) {
     let Ok(server) = TcpStream::connect(target).await else {
         return;
     };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let (draws, late) = (Arc::clone(&dice), Arc::clone(&counts));
-    // It ends with the connection of the client, or when the server is gone.
+    let (requests, counter) = (Arc::clone(&injector), Arc::clone(&counts));
+    // The task ends with either connection.
     tokio::spawn(async move {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
-            let delay = draws.delay();
+            let delay = requests.delay();
             if let Some(delay) = delay {
-                late.kept_back.fetch_add(1, Ordering::SeqCst);
+                counter.delayed.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(delay).await;
             }
             let written = to_server.write_all(&buffer[..length]).await;
             if delay.is_some() {
-                late.late.fetch_add(1, Ordering::SeqCst);
-                late.kept_back.fetch_sub(1, Ordering::SeqCst);
+                counter.late.fetch_add(1, Ordering::SeqCst);
+                counter.delayed.fetch_sub(1, Ordering::SeqCst);
             }
             if written.is_err() {
                 break;
@@ -118,7 +118,7 @@ async fn relay(client: TcpStream, target: SocketAddr, dice: Arc<Dice>, counts: A
     });
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
-        if dice.is_lost() {
+        if injector.is_lost() {
             counts.lost.fetch_add(1, Ordering::SeqCst);
             break;
         }

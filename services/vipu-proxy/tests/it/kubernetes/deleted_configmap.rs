@@ -1,4 +1,5 @@
-//! The ledger's ConfigMap is deleted: under running proxies, and between an uninstall and the next installation.
+//! Deletion of the ledger ConfigMap: under running proxies, and between an uninstall and the next
+//! installation.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use vipu_sim::Simulator;
 
 use super::installation::{Installation, Proxy, TRACKER, until};
 
-/// As little of the resource as an API server wants to know.
-const RESOURCE: &str = "
+/// Minimal CRD of IPUJobs.
+const CRD: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: ipujobs.graphcore.ai}
@@ -26,7 +27,7 @@ spec:
       schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
 
-/// Something that holds a partition.
+/// Owner of a partition with its request.
 struct Holder {
     id: String,
     body: Value,
@@ -44,7 +45,7 @@ impl Holder {
         }
     }
 
-    /// An IPUJob at the API server whose status says that it was granted its partition for this attempt.
+    /// Creates an IPUJob whose status shows a granted partition for this attempt.
     fn ipu_job(installation: &Installation<'_>, name: &str, attempt: u32) -> Self {
         let namespace = &installation.namespace;
         let job = json!({
@@ -74,7 +75,7 @@ impl Holder {
         .await;
     }
 
-    async fn until_is(&self, proxy: &Proxy, state: &str) -> Value {
+    async fn until_state(&self, proxy: &Proxy, state: &str) -> Value {
         let path = format!("/v1/partitions/{}", self.id);
         until(async || match proxy.call(Method::GET, &path, None).await {
             (StatusCode::OK, document) if document["state"] == state => Ok(document),
@@ -84,20 +85,21 @@ impl Holder {
     }
 }
 
-/// What is at the controller: ids with IPUs and state.
-fn there(simulator: &Simulator) -> BTreeMap<String, (Vec<(u32, u8)>, String)> {
-    let all = simulator.state().unwrap().partitions.into_iter();
-    all.map(|partition| (partition.id, (partition.ipus, partition.state)))
+/// Returns the partitions of the controller: ids with IPUs and state.
+fn partitions_of(simulator: &Simulator) -> BTreeMap<String, (Vec<(u32, u8)>, String)> {
+    let partitions = simulator.state().unwrap().partitions.into_iter();
+    partitions
+        .map(|partition| (partition.id, (partition.ipus, partition.state)))
         .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_live_jobs_hold_is_adopted_after_the_ledger_was_deleted_and_nothing_is_held_twice() {
-    let name = "what_live_jobs_hold_is_adopted_after_the_ledger_was_deleted_and_nothing_is_held_twice";
+async fn partitions_of_live_jobs_are_adopted_after_the_ledger_was_deleted_and_no_ipu_is_held_twice() {
+    let name = "partitions_of_live_jobs_are_adopted_after_the_ledger_was_deleted_and_no_ipu_is_held_twice";
     let Some(cluster) = private(name) else { return };
     let simulator = Simulator::builder(Topology::pod16()).start().await.unwrap();
     let installation = Installation::new(&cluster, "lost", &[&simulator]);
-    installation.apply(RESOURCE);
+    installation.apply(CRD);
     let established = [
         "wait",
         "--for=condition=Established",
@@ -107,55 +109,55 @@ async fn what_live_jobs_hold_is_adopted_after_the_ledger_was_deleted_and_nothing
     installation.kubectl(&established);
     let first = Holder::ipu_job(&installation, "first", 0);
     let restarted = Holder::ipu_job(&installation, "restarted", 2);
-    // Nobody can tell whether this one lives, nor what it was granted.
+    // The API server knows neither the liveness nor the grant of this owner.
     let other = Holder::new("SlurmJob", "default", "other", "17", 0);
     let mut one = installation.proxy(&[]).await;
     let mut two = installation.proxy(&[]).await;
     for holder in [&first, &restarted, &other] {
         holder.until_active(&one).await;
     }
-    let before = there(&simulator);
+    let before = partitions_of(&simulator);
     assert_eq!(before.len(), 3);
 
     installation.kubectl(&["delete", "configmap", TRACKER]);
-    // Four IPUs are left; whoever asks in this very moment gets those or none.
+    // Four IPUs are free; a request at this moment gets those or none.
     let next = Holder::new("SlurmJob", "default", "next", "18", 0);
     next.until_active(&two).await;
     let late = Holder::new("SlurmJob", "default", "late", "19", 0);
     let path = format!("/v1/partitions/{}", late.id);
-    let (status, waits) = one.call(Method::PUT, &path, Some(&late.body)).await;
+    let (status, queued) = one.call(Method::PUT, &path, Some(&late.body)).await;
     assert_eq!(
-        (status, &waits["state"]),
+        (status, &queued["state"]),
         (StatusCode::ACCEPTED, &json!("waiting")),
-        "{waits}"
+        "{queued}"
     );
     for (holder, attempt) in [(&first, 0), (&restarted, 2)] {
-        let adopted = holder.until_is(&one, "active").await;
+        let adopted = holder.until_state(&one, "active").await;
         assert_eq!(adopted["attempt"], attempt, "{adopted}");
     }
-    other.until_is(&two, "quarantined").await;
+    other.until_state(&two, "quarantined").await;
 
-    // The same with nobody there, as between an uninstall and an installation.
+    // The same without a running proxy, as between an uninstall and an installation.
     one.crash().await;
     two.crash().await;
     installation.kubectl(&["delete", "configmap", TRACKER]);
     let proxy = installation.proxy(&[]).await;
-    first.until_is(&proxy, "active").await;
-    restarted.until_is(&proxy, "active").await;
-    other.until_is(&proxy, "quarantined").await;
-    next.until_is(&proxy, "quarantined").await;
+    first.until_state(&proxy, "active").await;
+    restarted.until_state(&proxy, "active").await;
+    other.until_state(&proxy, "quarantined").await;
+    next.until_state(&proxy, "quarantined").await;
 
-    // All that was held was left alone, and those who ask again as ever have nothing reset under them.
+    // All held partitions are unchanged, and repeated requests reset none of them.
     first.until_active(&proxy).await;
     restarted.until_active(&proxy).await;
-    let after = there(&simulator);
+    let after = partitions_of(&simulator);
     assert_eq!(after.len(), 4);
     for (id, partition) in before {
         assert_eq!(after.get(&id), Some(&partition), "{id}");
     }
 
-    // Whoever ends makes room, and an IPUJob that is deleted is given back.
+    // The proxy releases the partition of a deleted IPUJob, so that a queued request starts.
     installation.kubectl(&["delete", "ipujob", "first"]);
     late.until_active(&proxy).await;
-    assert!(!there(&simulator).contains_key(&first.id));
+    assert!(!partitions_of(&simulator).contains_key(&first.id));
 }

@@ -1,6 +1,7 @@
-//! Two proxies on one ledger, of which one after the other is killed under many clients: nothing is lost, held twice or left.
+//! Two proxies on one ledger are killed at random under many clients: nothing is lost, held twice or leaked.
 //!
-//! `VIPU_PROXY_COMPETING_JOBS=2000 cargo test --release -p vipu-proxy --test it competing -- --nocapture` is the soak.
+//! `VIPU_PROXY_COMPETING_JOBS=2000 cargo test --release -p vipu-proxy --test it failover -- --nocapture` is
+//! the soak.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,30 +15,30 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use vipu_sim::Simulator;
 
-use super::installation::{Installation, Proxy, ask, until};
+use super::installation::{Installation, Proxy, send, until};
 
-/// How many jobs there are by default, and how many for each kill. What a killed proxy had begun is left alone for half a
-/// minute, so that most of the time is spent on a few kills.
+/// Default number of jobs, and jobs per kill. The operations of a killed proxy settle for half a minute, so
+/// that a few kills take most of the time.
 const JOBS: u64 = 32;
-const JOBS_FOR_A_KILL: u64 = 8;
+const JOBS_PER_KILL: u64 = 8;
 const CLIENTS: u64 = 12;
 
-/// What clients, killer and watch share.
-struct Scene {
+/// State that clients, killer and monitor share.
+struct Harness {
     simulators: Vec<Simulator>,
-    /// Where the two proxies are just now.
+    /// Current addresses of the two proxies.
     urls: RwLock<[String; 2]>,
     token: String,
-    left: AtomicU64,
-    /// What clients hold by their own word; the number changes whenever they are given it anew.
+    remaining: AtomicU64,
+    /// Partitions that clients hold, with the number of their grant.
     held: Mutex<BTreeMap<String, u64>>,
     grants: AtomicU64,
 }
 
-impl Scene {
-    fn url(&self, which: u32) -> String {
+impl Harness {
+    fn url(&self, index: u32) -> String {
         let urls = self.urls.read().unwrap_or_else(PoisonError::into_inner);
-        urls[which as usize].clone()
+        urls[index as usize].clone()
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
@@ -45,35 +46,35 @@ impl Scene {
     }
 
     fn has_jobs(&self) -> bool {
-        self.left.load(Ordering::SeqCst) > 0
+        self.remaining.load(Ordering::SeqCst) > 0
     }
 }
 
 struct Client {
     number: u64,
     random: Random,
-    scene: Arc<Scene>,
+    harness: Arc<Harness>,
 }
 
 impl Client {
-    /// Runs one job after the other until there are none. Answers their ids.
-    async fn live(mut self) -> Vec<String> {
+    /// Runs one job after the other until there are none; returns their ids.
+    async fn run(mut self) -> Vec<String> {
         let mut ids = Vec::new();
-        let less = |left: u64| left.checked_sub(1);
-        let next = |scene: &Scene| {
-            scene
-                .left
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+        let decrement = |remaining: u64| remaining.checked_sub(1);
+        let next = |harness: &Harness| {
+            harness
+                .remaining
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrement)
                 .is_ok()
         };
-        while next(&self.scene) {
+        while next(&self.harness) {
             let id = format!("client{}-job{}", self.number, ids.len());
             let size = 1 << self.random.below(4);
             for attempt in 0..=self.random.below(3) {
-                self.scene.held().remove(&id);
+                self.harness.held().remove(&id);
                 self.until_active(&id, size, attempt).await;
             }
-            self.scene.held().remove(&id);
+            self.harness.held().remove(&id);
             self.until_gone(&id).await;
             ids.push(id);
         }
@@ -87,8 +88,8 @@ impl Client {
         let document = self.until_ok(Method::PUT, &path, Some(&body)).await;
         assert_eq!(document["state"], "active", "{document}");
         assert_eq!(document["attempt"], attempt, "{document}");
-        let grant = self.scene.grants.fetch_add(1, Ordering::SeqCst);
-        self.scene.held().insert(id.to_owned(), grant);
+        let grant = self.harness.grants.fetch_add(1, Ordering::SeqCst);
+        self.harness.held().insert(id.to_owned(), grant);
     }
 
     async fn until_gone(&mut self, id: &str) {
@@ -96,14 +97,14 @@ impl Client {
             .await;
     }
 
-    /// Asks one of the proxies, and another time perhaps the other one, until it is done.
+    /// Sends the request to a random proxy until it succeeds.
     async fn until_ok(&mut self, method: Method, path: &str, body: Option<&Value>) -> Value {
         loop {
-            let url = self.scene.url(self.random.below(2));
-            let answer = ask(&url, method.clone(), path, Some(&self.scene.token), body).await;
-            match answer {
+            let url = self.harness.url(self.random.below(2));
+            let response = send(&url, method.clone(), path, Some(&self.harness.token), body).await;
+            match response {
                 Some((StatusCode::OK, document)) => return document,
-                // Not done yet, not now, or no answer; everything else is a bug.
+                // Pending, a temporary refusal, or no response; every other status is a bug.
                 Some((status, document)) => assert!(
                     status == StatusCode::ACCEPTED
                         || status == StatusCode::CONFLICT
@@ -118,36 +119,37 @@ impl Client {
     }
 }
 
-/// Kills one proxy or the other up to `most` times as long as there are jobs, and starts it again. Answers both, and how often.
+/// Kills and restarts a random proxy up to `max_kills` times while there are jobs; returns both proxies and
+/// the number of kills.
 async fn kill(
-    scene: Arc<Scene>,
+    harness: Arc<Harness>,
     installation: &Installation<'_>,
     mut proxies: [Proxy; 2],
     mut random: Random,
-    most: u64,
+    max_kills: u64,
 ) -> ([Proxy; 2], u64) {
     let mut kills = 0;
-    while scene.has_jobs() && kills < most {
+    while harness.has_jobs() && kills < max_kills {
         let pause = 200 + random.below(1_500);
         tokio::time::sleep(Duration::from_millis(u64::from(pause))).await;
-        let which = random.below(2) as usize;
-        proxies[which].crash().await;
-        proxies[which] = installation.proxy(&[]).await;
-        let mut urls = scene.urls.write().unwrap_or_else(PoisonError::into_inner);
-        urls[which].clone_from(&proxies[which].url);
+        let index = random.below(2) as usize;
+        proxies[index].crash().await;
+        proxies[index] = installation.proxy(&[]).await;
+        let mut urls = harness.urls.write().unwrap_or_else(PoisonError::into_inner);
+        urls[index].clone_from(&proxies[index].url);
         kills += 1;
     }
     (proxies, kills)
 }
 
-/// Looks at the controllers as long as there are jobs: whoever has a partition by his own word has it there, ready, and at
-/// one controller only. Answers how often.
-async fn watch(scene: Arc<Scene>) -> u32 {
-    let mut looks = 0;
-    while scene.has_jobs() {
-        let before = scene.held().clone();
-        let mut there = BTreeMap::new();
-        for simulator in &scene.simulators {
+/// Checks the controllers while there are jobs: every granted partition is active at exactly one controller.
+/// Returns the number of checks.
+async fn monitor(harness: Arc<Harness>) -> u32 {
+    let mut checks = 0;
+    while harness.has_jobs() {
+        let before = harness.held().clone();
+        let mut existing = BTreeMap::new();
+        for simulator in &harness.simulators {
             let mut taken = BTreeSet::new();
             for partition in simulator.state().unwrap().partitions {
                 for ipu in &partition.ipus {
@@ -157,29 +159,29 @@ async fn watch(scene: Arc<Scene>) -> u32 {
                         partition.id
                     );
                 }
-                let twice = there.insert(partition.id.clone(), partition.state);
-                assert_eq!(twice, None, "{} is at two controllers", partition.id);
+                let previous = existing.insert(partition.id.clone(), partition.state);
+                assert_eq!(previous, None, "{} is at two controllers", partition.id);
             }
         }
-        let after = scene.held().clone();
+        let after = harness.held().clone();
         for (id, grant) in before {
             if after.get(&id) == Some(&grant) {
-                let state = there.get(&id).map(String::as_str);
+                let state = existing.get(&id).map(String::as_str);
                 assert_eq!(state, Some("ACTIVE"), "a client has {id}");
             }
         }
-        looks += 1;
+        checks += 1;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    looks
+    checks
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_proxies_of_which_one_or_the_other_is_killed_lose_nothing_and_hold_nothing_twice() {
-    let name = "two_proxies_of_which_one_or_the_other_is_killed_lose_nothing_and_hold_nothing_twice";
+async fn two_proxies_that_are_killed_at_random_lose_nothing_and_hold_nothing_twice() {
+    let name = "two_proxies_that_are_killed_at_random_lose_nothing_and_hold_nothing_twice";
     let Some(cluster) = shared(name) else { return };
     let jobs = std::env::var("VIPU_PROXY_COMPETING_JOBS").map_or(JOBS, |text| text.parse().unwrap());
-    let began = Instant::now();
+    let started = Instant::now();
     let mut random = Random::new(5);
     let mut simulators = Vec::new();
     for _ in 0..2 {
@@ -188,53 +190,53 @@ async fn two_proxies_of_which_one_or_the_other_is_killed_lose_nothing_and_hold_n
     }
     let installation = Installation::new(cluster, "competing", &[&simulators[0], &simulators[1]]);
     let proxies = [installation.proxy(&[]).await, installation.proxy(&[]).await];
-    let scene = Arc::new(Scene {
+    let harness = Arc::new(Harness {
         simulators,
         urls: RwLock::new([proxies[0].url.clone(), proxies[1].url.clone()]),
         token: installation.token.clone(),
-        left: AtomicU64::new(jobs),
+        remaining: AtomicU64::new(jobs),
         held: Mutex::default(),
         grants: AtomicU64::new(0),
     });
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
-            let (random, scene) = (Random::new(random.next()), Arc::clone(&scene));
+            let (random, harness) = (Random::new(random.next()), Arc::clone(&harness));
             tokio::spawn(
                 Client {
                     number,
                     random,
-                    scene,
+                    harness,
                 }
-                .live(),
+                .run(),
             )
         })
         .collect();
-    let watching = tokio::spawn(watch(Arc::clone(&scene)));
+    let monitoring = tokio::spawn(monitor(Arc::clone(&harness)));
     let (proxies, kills) = kill(
-        Arc::clone(&scene),
+        Arc::clone(&harness),
         &installation,
         proxies,
         random,
-        jobs / JOBS_FOR_A_KILL,
+        jobs / JOBS_PER_KILL,
     )
     .await;
     let mut done = Vec::new();
     for client in clients {
         done.extend(client.await.unwrap());
     }
-    let looks = watching.await.unwrap();
+    let checks = monitoring.await.unwrap();
     done.sort();
     assert_eq!(done.len() as u64, jobs);
 
-    // Nothing is left, in the eyes of either.
+    // Neither proxy has a partition left.
     for proxy in &proxies {
         assert_eq!(proxy.get("/v1/partitions").await["partitions"], json!([]));
     }
     assert_eq!(installation.tracker()["data"], Value::Null);
-    for simulator in &scene.simulators {
+    for simulator in &harness.simulators {
         assert!(simulator.state().unwrap().partitions.is_empty());
     }
-    // Every job held its partition once, however often anybody died.
+    // Every job held its partition once, in spite of the kills.
     let used = until(async || {
         let records = proxies[1].get("/v1/usage?since=0").await["records"].clone();
         let ids = |record: &Value| record["id"].as_str().unwrap().to_owned();
@@ -247,9 +249,9 @@ async fn two_proxies_of_which_one_or_the_other_is_killed_lose_nothing_and_hold_n
     .await;
     assert_eq!(used, done);
     println!(
-        "{jobs} jobs with {} grants of {CLIENTS} clients at two proxies, {kills} kills, {looks} looks, {} s",
-        scene.grants.load(Ordering::SeqCst),
-        began.elapsed().as_secs()
+        "{jobs} jobs with {} grants of {CLIENTS} clients at two proxies, {kills} kills, {checks} checks, {} s",
+        harness.grants.load(Ordering::SeqCst),
+        started.elapsed().as_secs()
     );
-    assert!(kills > 0 && looks > 0);
+    assert!(kills > 0 && checks > 0);
 }

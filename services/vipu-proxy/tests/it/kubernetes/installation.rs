@@ -1,4 +1,4 @@
-//! A namespace with what the guide says, proxies in it, and how they are asked.
+//! A namespace with the shipped resources, proxies in it, and requests to them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,28 +15,28 @@ use vipu_sim::Simulator;
 
 use crate::binary::http;
 
-/// What a proxy may do, as it is shipped and as the guide shows it.
+/// Shipped role of the proxy, as in the guide.
 const ACCESS: &str = include_str!("../../../../../deploy/kubernetes/proxy-access.yaml");
 
-/// The ledger's ConfigMap.
+/// ConfigMap of the ledger.
 pub(super) const TRACKER: &str = "ipu-partitions-tracker";
 
-/// The service account that may change something.
+/// Service account with write access.
 const CALLER: &str = "caller";
 
-/// After this something is broken; far more than a slow machine needs.
+/// Timeout of every condition, far longer than on a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What is there before a proxy is started.
+/// Resources that exist before a proxy starts.
 pub(super) struct Installation<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) namespace: String,
     kubeconfig: PathBuf,
-    /// A token of [`CALLER`] for the proxy.
+    /// Token of [`CALLER`] for the proxy.
     pub(super) token: String,
 }
 
-/// A running proxy; it is killed when this is dropped.
+/// Running proxy, which is killed on drop.
 pub(super) struct Proxy {
     child: Child,
     pub(super) url: String,
@@ -44,7 +44,8 @@ pub(super) struct Proxy {
 }
 
 impl<'a> Installation<'a> {
-    /// The namespace `namespace` with what is shipped for it under names of its own, a list of these controllers and a caller.
+    /// Creates the namespace with the shipped resources under unique names, a list of these controllers and a
+    /// caller.
     pub(super) fn new(cluster: &'a Cluster, namespace: &str, controllers: &[&Simulator]) -> Self {
         cluster.kubectl(&["create", "namespace", namespace]).unwrap();
         let mut installation = Self {
@@ -63,10 +64,10 @@ impl<'a> Installation<'a> {
         installation
     }
 
-    /// `kubectl` in the namespace.
-    pub(super) fn kubectl(&self, words: &[&str]) -> String {
-        let words = [&["--namespace", self.namespace.as_str()], words].concat();
-        self.cluster.kubectl(&words).unwrap()
+    /// Runs `kubectl` in the namespace.
+    pub(super) fn kubectl(&self, arguments: &[&str]) -> String {
+        let arguments = [&["--namespace", self.namespace.as_str()], arguments].concat();
+        self.cluster.kubectl(&arguments).unwrap()
     }
 
     pub(super) fn apply(&self, text: &str) {
@@ -75,28 +76,29 @@ impl<'a> Installation<'a> {
         self.kubectl(&["apply", "-f", file.to_str().unwrap()]);
     }
 
-    /// The service account of proxies.
-    pub(super) fn proxies(&self) -> String {
+    /// Service account of the proxies.
+    pub(super) fn proxy_account(&self) -> String {
         format!("{}-vipu-proxy", self.namespace)
     }
 
-    /// The ConfigMap with the list of controllers.
+    /// ConfigMap of the list of controllers.
     pub(super) fn controllers(&self) -> String {
         format!("{}-vipu-controllers", self.namespace)
     }
 
-    /// Makes a service account.
+    /// Creates a service account.
     pub(super) fn account(&self, name: &str) {
         self.kubectl(&["create", "serviceaccount", name]);
     }
 
-    /// A token of the service account `name`, for the API server unless the options say otherwise.
+    /// Creates a token of the service account `name`, for the API server unless `options` name another
+    /// audience.
     pub(super) fn token_for(&self, name: &str, options: &[&str]) -> String {
-        let words = [&["create", "token", name], options].concat();
-        self.kubectl(&words).trim().to_owned()
+        let arguments = [&["create", "token", name], options].concat();
+        self.kubectl(&arguments).trim().to_owned()
     }
 
-    /// What the proxy has in its Kubernetes Pod: the token of its service account and the authority to trust.
+    /// Writes a kubeconfig with the credentials of a Pod: the service account token and the CA.
     fn write_kubeconfig(&self) {
         let authority = self.kubeconfig.with_extension("ca.crt");
         fs::write(&authority, self.cluster.ca_pem()).unwrap();
@@ -106,12 +108,12 @@ impl<'a> Installation<'a> {
             "current-context": "pod",
             "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
             "clusters": [{"name": "pod", "cluster": {"server": self.cluster.url(), "certificate-authority": authority}}],
-            "users": [{"name": "pod", "user": {"token": self.token_for(&self.proxies(), &[])}}],
+            "users": [{"name": "pod", "user": {"token": self.token_for(&self.proxy_account(), &[])}}],
         });
         fs::write(&self.kubeconfig, config.to_string()).unwrap();
     }
 
-    /// Makes these the list of controllers.
+    /// Replaces the list of controllers.
     pub(super) fn edit_list(&self, controllers: &[&Simulator]) {
         let patch = json!({"data": {"controllers.yaml": list(controllers)}}).to_string();
         self.kubectl(&[
@@ -124,12 +126,12 @@ impl<'a> Installation<'a> {
         ]);
     }
 
-    /// The ledger's ConfigMap as it is.
+    /// Returns the ConfigMap of the ledger.
     pub(super) fn tracker(&self) -> Value {
         serde_json::from_str(&self.kubectl(&["get", "configmap", TRACKER, "-o", "json"])).unwrap()
     }
 
-    /// A proxy that has just begun to serve. Its log lies beside those of the API server.
+    /// Starts a proxy and waits until it serves. Its log is in the directory of the API server logs.
     pub(super) async fn proxy(&self, more: &[&str]) -> Proxy {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -172,14 +174,14 @@ impl<'a> Installation<'a> {
 }
 
 impl Proxy {
-    /// Ends it as a crash does.
+    /// Kills the proxy.
     pub(super) async fn crash(&mut self) {
         self.child.kill().await.unwrap();
     }
 
-    /// One call as the caller that may change something.
+    /// Sends a request with the token of [`CALLER`].
     pub(super) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> (StatusCode, Value) {
-        settled(&self.url, method, path, Some(&self.token), body).await
+        send_until_available(&self.url, method, path, Some(&self.token), body).await
     }
 
     pub(super) async fn get(&self, path: &str) -> Value {
@@ -188,11 +190,11 @@ impl Proxy {
         document
     }
 
-    /// Asks for the partition `id` of `size` IPUs until it is there.
+    /// Requests the partition `id` of `size` IPUs until it is active.
     pub(super) async fn until_active(&self, id: &str, size: u32) -> Value {
         let path = format!("/v1/partitions/{id}?wait=30s");
         until(
-            async || match self.call(Method::PUT, &path, Some(&wanted(id, size))).await {
+            async || match self.call(Method::PUT, &path, Some(&request_body(id, size))).await {
                 (StatusCode::OK, document) => Ok(document),
                 (status, document) => Err(format!("{status}: {document}")),
             },
@@ -200,7 +202,7 @@ impl Proxy {
         .await
     }
 
-    /// Gives the partition `id` back until it is gone.
+    /// Deletes the partition `id` until the release is complete.
     pub(super) async fn until_gone(&self, id: &str) {
         let path = format!("/v1/partitions/{id}?wait=30s");
         until(async || match self.call(Method::DELETE, &path, None).await {
@@ -211,8 +213,8 @@ impl Proxy {
     }
 }
 
-/// A call to the proxy at `url`; none if there is no answer.
-pub(super) async fn ask(
+/// Sends a request to the proxy at `url`; returns none without a response.
+pub(super) async fn send(
     url: &str,
     method: Method,
     path: &str,
@@ -226,39 +228,41 @@ pub(super) async fn ask(
     if let Some(body) = body {
         request = request.json(body);
     }
-    let answer = request.timeout(Duration::from_secs(60)).send().await.ok()?;
-    let status = answer.status();
-    Some((status, answer.json().await.ok()?))
+    let response = request.timeout(Duration::from_secs(60)).send().await.ok()?;
+    let status = response.status();
+    Some((status, response.json().await.ok()?))
 }
 
-/// The same, repeated as long as the API server is too busy to be asked.
-pub(super) async fn settled(
+/// Repeats a request while the API server is unavailable.
+pub(super) async fn send_until_available(
     url: &str,
     method: Method,
     path: &str,
     token: Option<&str>,
     body: Option<&Value>,
 ) -> (StatusCode, Value) {
-    until(async || match ask(url, method.clone(), path, token, body).await {
-        Some((StatusCode::SERVICE_UNAVAILABLE, problem)) => Err(problem.to_string()),
-        Some(answer) => Ok(answer),
-        None => Err(format!("{method} {path} is not answered")),
-    })
+    until(
+        async || match send(url, method.clone(), path, token, body).await {
+            Some((StatusCode::SERVICE_UNAVAILABLE, problem)) => Err(problem.to_string()),
+            Some(response) => Ok(response),
+            None => Err(format!("{method} {path} gets no response")),
+        },
+    )
     .await
 }
 
-/// The body of a request for the partition `id`, of an owner whom no API server knows.
-pub(super) fn wanted(id: &str, size: u32) -> Value {
+/// Returns a request body for the partition `id`, of an owner without an object at the API server.
+pub(super) fn request_body(id: &str, size: u32) -> Value {
     json!({"owner": {"kind": "Job", "namespace": "default", "name": id, "uid": format!("uid-{id}")}, "size": size})
 }
 
-/// What `look` finds at last; its last complaint if it never finds it.
-pub(super) async fn until<T>(look: impl AsyncFn() -> Result<T, String>) -> T {
+/// Repeats `check` until it succeeds; panics with its last error after [`TIMEOUT`].
+pub(super) async fn until<T>(check: impl AsyncFn() -> Result<T, String>) -> T {
     let end = Instant::now() + TIMEOUT;
     loop {
-        match look().await {
-            Ok(found) => return found,
-            Err(complaint) => assert!(Instant::now() < end, "{complaint}"),
+        match check().await {
+            Ok(result) => return result,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -1,4 +1,4 @@
-//! It serves from the ConfigMap, dies and goes on.
+//! The proxy serves from the ConfigMap and recovers from a crash.
 
 use ipu_core::Topology;
 use ipu_test_cluster::shared;
@@ -9,8 +9,8 @@ use vipu_sim::Simulator;
 use super::installation::{Installation, TRACKER};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_proxy_serves_from_its_configmap_with_the_shipped_role_alone_and_goes_on_after_sigkill() {
-    let name = "the_proxy_serves_from_its_configmap_with_the_shipped_role_alone_and_goes_on_after_sigkill";
+async fn the_proxy_serves_from_its_configmap_with_the_shipped_role_and_recovers_from_sigkill() {
+    let name = "the_proxy_serves_from_its_configmap_with_the_shipped_role_and_recovers_from_sigkill";
     let Some(cluster) = shared(name) else { return };
     let simulator = Simulator::builder(Topology::pod16()).start().await.unwrap();
     let installation = Installation::new(cluster, "serving", &[&simulator]);
@@ -37,9 +37,9 @@ async fn the_proxy_serves_from_its_configmap_with_the_shipped_role_alone_and_goe
     let four_used = json!({"used": 4, "available": 12});
     let stats = json!({"default": four_used, "total": four_used});
     assert_eq!(proxy.get("/stats").await, stats);
-    // The same again is no other attempt: nothing is made or reset.
-    let again = proxy.until_active("training", 4).await;
-    assert_eq!(again["attempt"], 0, "{again}");
+    // A repeated request has the same attempt, so that nothing is created or reset.
+    let repeated = proxy.until_active("training", 4).await;
+    assert_eq!(repeated["attempt"], 0, "{repeated}");
     assert_eq!(simulator.state().unwrap().partitions.len(), 1);
     proxy.until_gone("training").await;
     assert_eq!(installation.tracker()["data"], Value::Null);
@@ -49,28 +49,30 @@ async fn the_proxy_serves_from_its_configmap_with_the_shipped_role_alone_and_goe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_shipped_role_allows_nothing_but_what_the_proxy_does() {
-    let name = "the_shipped_role_allows_nothing_but_what_the_proxy_does";
+async fn the_shipped_role_allows_only_the_calls_of_the_proxy() {
+    let name = "the_shipped_role_allows_only_the_calls_of_the_proxy";
     let Some(cluster) = shared(name) else { return };
     let installation = Installation::new(cluster, "least", &[]);
-    let may = |verb: &str, what: &str| {
-        let account = format!("system:serviceaccount:least:{}", installation.proxies());
-        let words = [
+    let can = |verb: &str, resource: &str| {
+        let account = format!("system:serviceaccount:least:{}", installation.proxy_account());
+        let arguments = [
             "auth",
             "can-i",
             verb,
-            what,
+            resource,
             "--as",
             &account,
             "--namespace",
             "least",
         ];
-        // It fails to say no.
-        cluster.kubectl(&words).is_ok_and(|answer| answer.trim() == "yes")
+        // kubectl exits with an error for "no".
+        cluster
+            .kubectl(&arguments)
+            .is_ok_and(|output| output.trim() == "yes")
     };
     let controllers = format!("configmap/{}", installation.controllers());
-    assert!(may("patch", &format!("configmap/{TRACKER}")) && may("get", &controllers));
-    for (verb, what) in [
+    assert!(can("patch", &format!("configmap/{TRACKER}")) && can("get", &controllers));
+    for (verb, resource) in [
         ("delete", "configmap/ipu-partitions-tracker"),
         ("get", "configmap/another"),
         ("patch", &*controllers),
@@ -80,6 +82,6 @@ async fn the_shipped_role_allows_nothing_but_what_the_proxy_does() {
         ("delete", "ipujobs.graphcore.ai"),
         ("create", "serviceaccounts"),
     ] {
-        assert!(!may(verb, what), "it may {verb} {what}");
+        assert!(!can(verb, resource), "the role allows {verb} {resource}");
     }
 }

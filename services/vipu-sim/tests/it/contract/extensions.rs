@@ -1,4 +1,4 @@
-//! What the simulator and our transports do beyond what the suite asks of every controller.
+//! Behaviour of the simulator and our transports beyond the conformance suite.
 
 use ipu_core::Topology;
 use ipu_vipu_client::wire::user_service_client::UserServiceClient;
@@ -7,39 +7,47 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 use vipu_sim::Simulator;
 
-use super::{Bench, Transport, endpoint, id, over_both_transports, plain_http, request};
+use super::{Fixture, Transport, endpoint, id, over_both_transports, plain_http, request};
 
 over_both_transports![
-    the_version_is_the_one_that_was_set,
-    a_listing_tells_cluster_and_allocation,
+    the_version_is_the_configured_one,
+    a_listing_has_cluster_and_allocation,
     devices_are_the_single_ipus_and_the_whole_gcd,
     attributes_have_all_keys,
-    an_error_names_the_controller_that_is_not_there,
+    an_error_names_the_unreachable_controller,
 ];
 
-async fn the_version_is_the_one_that_was_set(transport: Transport) {
-    let bench = Bench::start(transport, Simulator::builder(Topology::pod4()).version("1.17.0")).await;
-    assert_eq!(bench.controller.version().await, Ok("1.17.0".to_owned()));
+async fn the_version_is_the_configured_one(transport: Transport) {
+    let fixture = Fixture::start(transport, Simulator::builder(Topology::pod4()).version("1.17.0")).await;
+    assert_eq!(fixture.controller.version().await, Ok("1.17.0".to_owned()));
 }
 
-async fn a_listing_tells_cluster_and_allocation(transport: Transport) {
-    let bench = Bench::quick(transport, Topology::pod16()).await;
-    bench.controller.create_partition(request("p1", 4)).await.unwrap();
-    let listed = bench.controller.list_partitions(None).await.unwrap();
-    assert!(listed[0].cluster.is_some() && listed[0].spec.allocation.is_some());
+async fn a_listing_has_cluster_and_allocation(transport: Transport) {
+    let fixture = Fixture::without_delay(transport, Topology::pod16()).await;
+    fixture
+        .controller
+        .create_partition(request("p1", 4))
+        .await
+        .unwrap();
+    let partitions = fixture.controller.list_partitions(None).await.unwrap();
+    assert!(partitions[0].cluster.is_some() && partitions[0].spec.allocation.is_some());
 }
 
 async fn devices_are_the_single_ipus_and_the_whole_gcd(transport: Transport) {
-    let bench = Bench::quick(transport, Topology::pod16()).await;
-    bench.controller.create_partition(request("p1", 4)).await.unwrap();
-    let config = bench.controller.ipuof_config(&id("p1"), None).await.unwrap();
+    let fixture = Fixture::without_delay(transport, Topology::pod16()).await;
+    fixture
+        .controller
+        .create_partition(request("p1", 4))
+        .await
+        .unwrap();
+    let config = fixture.controller.ipuof_config(&id("p1"), None).await.unwrap();
     assert_eq!(config.gcds[0].devices.len(), 4 + 1);
     assert!(!config.server_version.is_empty());
 }
 
 async fn attributes_have_all_keys(transport: Transport) {
-    let bench = Bench::quick(transport, Topology::pod16()).await;
-    let all = bench.controller.ipu_attributes(&[]).await.unwrap();
+    let fixture = Fixture::without_delay(transport, Topology::pod16()).await;
+    let all = fixture.controller.ipu_attributes(&[]).await.unwrap();
     for attributes in all.iter().flat_map(|agent| agent.ipus.values()) {
         for key in ["cluster", "linkDomain", "ipu", "health", "allocation"] {
             assert!(attributes.contains_key(key), "{key} {attributes:?}");
@@ -47,11 +55,11 @@ async fn attributes_have_all_keys(transport: Transport) {
     }
 }
 
-async fn an_error_names_the_controller_that_is_not_there(transport: Transport) {
-    let bench = Bench::quick(transport, Topology::pod4()).await;
-    let endpoint = endpoint(&bench.simulator);
-    bench.simulator.shutdown().await;
-    // One that was never connected.
+async fn an_error_names_the_unreachable_controller(transport: Transport) {
+    let fixture = Fixture::without_delay(transport, Topology::pod4()).await;
+    let endpoint = endpoint(&fixture.simulator);
+    fixture.simulator.shutdown().await;
+    // A new controller that was never connected.
     let controller = transport.connect(&endpoint, &ipu_vipu_client::ConnectOptions::default());
     let error = controller.version().await.unwrap_err();
     assert_eq!(
@@ -62,16 +70,16 @@ async fn an_error_names_the_controller_that_is_not_there(transport: Transport) {
     assert!(error.to_string().contains(endpoint.name().as_str()), "{error}");
 }
 
-/// Our own types cannot ask for such sizes: the bare messages can.
+/// Our own types cannot express such sizes; the raw messages can.
 #[tokio::test]
-async fn sizes_that_are_no_powers_of_two_are_refused() {
-    let bench = Bench::quick(Transport::Grpc, Topology::pod16()).await;
-    let address = format!("http://{}", bench.simulator.addr());
+async fn sizes_other_than_powers_of_two_are_refused() {
+    let fixture = Fixture::without_delay(Transport::Grpc, Topology::pod16()).await;
+    let address = format!("http://{}", fixture.simulator.addr());
     let channel = Endpoint::from_shared(address.clone()).unwrap().connect_lazy();
     let mut client = UserServiceClient::new(channel);
     let rest = plain_http();
     for size in [0, 3, 6, 12] {
-        let wanted = wire::CreatePartitionRequest {
+        let request = wire::CreatePartitionRequest {
             requirements: Some(wire::PartitionRequirements {
                 id: "p1".into(),
                 size,
@@ -79,17 +87,17 @@ async fn sizes_that_are_no_powers_of_two_are_refused() {
             }),
             ..wire::CreatePartitionRequest::default()
         };
-        let answer = rest
+        let response = rest
             .post(format!("{address}/v1/partitions"))
-            .json(&wanted)
+            .json(&request)
             .send()
             .await
             .unwrap();
-        assert_eq!(answer.status().as_u16(), 400, "{size}");
-        let error: serde_json::Value = answer.json().await.unwrap();
+        assert_eq!(response.status().as_u16(), 400, "{size}");
+        let error: serde_json::Value = response.json().await.unwrap();
         assert_eq!(error["code"], 3, "{error}");
-        let status = client.create_partition(wanted).await.unwrap_err();
+        let status = client.create_partition(request).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{size}");
     }
-    assert_eq!(bench.controller.list_partitions(None).await, Ok(Vec::new()));
+    assert_eq!(fixture.controller.list_partitions(None).await, Ok(Vec::new()));
 }

@@ -1,4 +1,4 @@
-//! Who is let in: certificates on both sides, user id and access key.
+//! Authentication: mutual TLS, user id and access key.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use tempfile::TempDir;
 use vipu_sim::{ClientCertificates, Simulator, TlsFiles};
 
-use super::{Bench, Transport, endpoint, id, over_both_transports};
+use super::{Fixture, Transport, endpoint, id, over_both_transports};
 
 over_both_transports![
-    a_user_with_a_certificate_and_a_key_is_let_in,
+    a_user_with_a_certificate_and_a_key_is_admitted,
     a_wrong_or_missing_key_is_denied,
     a_client_without_a_certificate_is_denied,
     a_client_with_a_foreign_certificate_is_denied,
-    a_controller_with_a_foreign_certificate_is_not_talked_to,
-    a_controller_with_another_name_is_not_talked_to,
-    a_secure_controller_cannot_be_reached_in_the_clear,
-    options_that_cannot_work_are_refused_at_once,
+    a_client_rejects_a_controller_with_a_foreign_certificate,
+    a_client_rejects_a_controller_with_another_name,
+    a_secure_controller_rejects_plaintext_connections,
+    invalid_options_are_refused_before_connecting,
 ];
 
-/// Somebody who issues certificates.
+/// A certificate authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -33,7 +33,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// A certificate for `names`, and its key.
+    /// Issues a certificate for `names` with its key.
     fn issue(&self, names: &[&str]) -> (String, String) {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let params = CertificateParams::new(names).unwrap();
@@ -46,15 +46,15 @@ impl Authority {
         self.0.pem()
     }
 
-    /// TLS that trusts this authority and shows a certificate of it.
+    /// Returns TLS options that trust this authority and present one of its certificates.
     fn client(&self) -> TlsOptions {
         let (certificate, key) = self.issue(&["client"]);
         TlsOptions::new(self.pem()).with_identity(certificate, key)
     }
 }
 
-/// A Pod whose controller has a certificate for `names` and knows alice.
-async fn secure(transport: Transport, authority: &Authority, names: &[&str]) -> (Bench, TempDir) {
+/// Starts a controller with a certificate for `names` and the user alice.
+async fn secure(transport: Transport, authority: &Authority, names: &[&str]) -> (Fixture, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let put = |name: &str, text: String| {
         let path = directory.path().join(name);
@@ -69,7 +69,7 @@ async fn secure(transport: Transport, authority: &Authority, names: &[&str]) -> 
     };
     let users = BTreeMap::from([("alice".to_owned(), "wonder_land".to_owned())]);
     let builder = Simulator::builder(Topology::pod4()).secure(files, users);
-    (Bench::start(transport, builder).await, directory)
+    (Fixture::start(transport, builder).await, directory)
 }
 
 fn alice() -> Credentials {
@@ -80,26 +80,26 @@ fn options(tls: TlsOptions) -> ConnectOptions {
     ConnectOptions::default().with_tls(tls).with_credentials(alice())
 }
 
-async fn refusal(bench: &Bench, options: &ConnectOptions) -> VipuError {
-    match bench.again(options).version().await {
-        Ok(version) => panic!("let in, and told {version}"),
+async fn connection_error(fixture: &Fixture, options: &ConnectOptions) -> VipuError {
+    match fixture.reconnect(options).version().await {
+        Ok(version) => panic!("the controller admitted the client and returned version {version}"),
         Err(error) => error,
     }
 }
 
 #[track_caller]
-fn is_denied(error: &VipuError) {
+fn assert_denied(error: &VipuError) {
     let found = (error.label(), error.retry(), error.may_have_happened());
     assert_eq!(found, ("denied", Retry::AfterChange, false), "{error}");
 }
 
-async fn a_user_with_a_certificate_and_a_key_is_let_in(transport: Transport) {
+async fn a_user_with_a_certificate_and_a_key_is_admitted(transport: Transport) {
     let authority = Authority::new();
     for (names, expected) in [(["127.0.0.1"], None), (["vipu.example"], Some("vipu.example"))] {
-        let (bench, _files) = secure(transport, &authority, &names).await;
+        let (fixture, _files) = secure(transport, &authority, &names).await;
         let mut tls = authority.client();
         tls.server_name = expected.map(ToOwned::to_owned);
-        let controller = bench.again(&options(tls));
+        let controller = fixture.reconnect(&options(tls));
         let request = super::request("p1", 4);
         assert_eq!(controller.create_partition(request).await, Ok(id("p1")));
         assert_eq!(controller.list_partitions(None).await.unwrap().len(), 1);
@@ -109,58 +109,58 @@ async fn a_user_with_a_certificate_and_a_key_is_let_in(transport: Transport) {
 
 async fn a_wrong_or_missing_key_is_denied(transport: Transport) {
     let authority = Authority::new();
-    let (bench, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
+    let (fixture, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
     let tls = ConnectOptions::default().with_tls(authority.client());
-    is_denied(&refusal(&bench, &tls).await);
+    assert_denied(&connection_error(&fixture, &tls).await);
     for (user, key) in [("alice", "wrong"), ("bob", "wonder_land"), ("", "")] {
         let options = tls.clone().with_credentials(Credentials::new(user, key));
-        let error = refusal(&bench, &options).await;
-        is_denied(&error);
+        let error = connection_error(&fixture, &options).await;
+        assert_denied(&error);
         assert!(!error.to_string().contains("wonder_land"));
     }
 }
 
 async fn a_client_without_a_certificate_is_denied(transport: Transport) {
     let authority = Authority::new();
-    let (bench, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
-    let stranger = TlsOptions::new(authority.pem());
-    is_denied(&refusal(&bench, &options(stranger)).await);
+    let (fixture, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
+    let unauthenticated = TlsOptions::new(authority.pem());
+    assert_denied(&connection_error(&fixture, &options(unauthenticated)).await);
 }
 
 async fn a_client_with_a_foreign_certificate_is_denied(transport: Transport) {
     let (authority, other) = (Authority::new(), Authority::new());
-    let (bench, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
+    let (fixture, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
     let (certificate, key) = other.issue(&["client"]);
-    let stranger = TlsOptions::new(authority.pem()).with_identity(certificate, key);
-    is_denied(&refusal(&bench, &options(stranger)).await);
+    let unauthenticated = TlsOptions::new(authority.pem()).with_identity(certificate, key);
+    assert_denied(&connection_error(&fixture, &options(unauthenticated)).await);
 }
 
-async fn a_controller_with_a_foreign_certificate_is_not_talked_to(transport: Transport) {
+async fn a_client_rejects_a_controller_with_a_foreign_certificate(transport: Transport) {
     let (authority, other) = (Authority::new(), Authority::new());
-    let (bench, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
-    is_denied(&refusal(&bench, &options(other.client())).await);
+    let (fixture, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
+    assert_denied(&connection_error(&fixture, &options(other.client())).await);
 }
 
-async fn a_controller_with_another_name_is_not_talked_to(transport: Transport) {
+async fn a_client_rejects_a_controller_with_another_name(transport: Transport) {
     let authority = Authority::new();
-    let (bench, _files) = secure(transport, &authority, &["vipu.example"]).await;
-    is_denied(&refusal(&bench, &options(authority.client())).await);
+    let (fixture, _files) = secure(transport, &authority, &["vipu.example"]).await;
+    assert_denied(&connection_error(&fixture, &options(authority.client())).await);
     let wrong = authority.client().with_server_name("other.example");
-    is_denied(&refusal(&bench, &options(wrong)).await);
+    assert_denied(&connection_error(&fixture, &options(wrong)).await);
 }
 
-async fn a_secure_controller_cannot_be_reached_in_the_clear(transport: Transport) {
+async fn a_secure_controller_rejects_plaintext_connections(transport: Transport) {
     let authority = Authority::new();
-    let (bench, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
-    let error = bench.controller.version().await.unwrap_err();
+    let (fixture, _files) = secure(transport, &authority, &["127.0.0.1"]).await;
+    let error = fixture.controller.version().await.unwrap_err();
     assert_eq!(error.label(), "unreachable", "{error}");
 }
 
-async fn options_that_cannot_work_are_refused_at_once(transport: Transport) {
-    let bench = Bench::quick(transport, Topology::pod4()).await;
+async fn invalid_options_are_refused_before_connecting(transport: Transport) {
+    let fixture = Fixture::without_delay(transport, Topology::pod4()).await;
     let (authority, other) = (Authority::new(), Authority::new());
     let connect = |options: &ConnectOptions| {
-        let endpoint = endpoint(&bench.simulator);
+        let endpoint = endpoint(&fixture.simulator);
         match transport {
             Transport::Grpc => GrpcController::connect(&endpoint, options).map(drop),
             Transport::Rest => RestController::connect(&endpoint, options).map(drop),
@@ -171,10 +171,10 @@ async fn options_that_cannot_work_are_refused_at_once(transport: Transport) {
     let trust = || TlsOptions::new(authority.pem());
 
     let tls = |tls| connect(&ConnectOptions::default().with_tls(tls)).unwrap_err();
-    let nothing = tls(TlsOptions::new(""));
+    let empty = tls(TlsOptions::new(""));
     assert!(
-        matches!(nothing, ConnectError::Certificate { what: "CA", .. }),
-        "{nothing}"
+        matches!(empty, ConnectError::Certificate { what: "CA", .. }),
+        "{empty}"
     );
     let swapped = tls(trust().with_identity(key.clone(), certificate.clone()));
     assert!(

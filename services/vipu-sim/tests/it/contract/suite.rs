@@ -1,4 +1,4 @@
-//! The conformance suite of controllers, over both transports.
+//! The controller conformance suite, over both transports.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use vipu_sim::{Fault, FaultKind, Method, Simulator};
 
 use super::{Transport, endpoint, set_delay, set_health};
 
-/// A simulator behind a transport, with everything that the suite can ask of a bench.
-struct Bench {
+/// A simulator behind a transport, with every capability that the suite requires of a bench.
+struct SuiteFixture {
     controller: Arc<dyn VipuController>,
-    /// None while it is stopped.
+    /// `None` while the simulator is stopped.
     simulator: Mutex<Option<Simulator>>,
     address: SocketAddr,
     topology: Topology,
@@ -27,15 +27,17 @@ struct Bench {
     files: Option<TempDir>,
 }
 
-impl Bench {
+impl SuiteFixture {
     async fn start(transport: Transport, setup: Setup) -> Self {
         let mut builder = Simulator::builder(setup.topology.clone()).delay(setup.operation);
         let mut files = None;
         if setup.memory == Persistence::Durable {
             let directory = tempfile::tempdir().unwrap();
-            // Not where outgoing connections come from: one of them could take the port during the restart.
-            let home = SocketAddr::from(([127, 0, 0, 2], 0));
-            builder = builder.state_file(directory.path().join("pod.json")).listen(home);
+            // Not the address of outgoing connections: one of them could take the port during the restart.
+            let address = SocketAddr::from(([127, 0, 0, 2], 0));
+            builder = builder
+                .state_file(directory.path().join("pod.json"))
+                .listen(address);
             files = Some(directory);
         }
         let simulator = builder.start().await.unwrap();
@@ -50,21 +52,21 @@ impl Bench {
         }
     }
 
-    async fn add(&self, fault: Fault) {
+    async fn add_fault(&self, fault: Fault) {
         if let Some(simulator) = &*self.simulator.lock().await {
             simulator.faults().add(fault);
         }
     }
 
-    async fn end(&self) {
+    async fn stop_simulator(&self) {
         if let Some(simulator) = self.simulator.lock().await.take() {
             simulator.shutdown().await;
         }
     }
 }
 
-fn method(kind: CallKind) -> Option<Method> {
-    match kind {
+fn method_for(call: CallKind) -> Option<Method> {
+    match call {
         CallKind::Create => Some(Method::CreatePartition),
         CallKind::Reset => Some(Method::ResetPartition),
         CallKind::Remove => Some(Method::RemovePartition),
@@ -74,7 +76,7 @@ fn method(kind: CallKind) -> Option<Method> {
     }
 }
 
-fn kind(fault: CallFault) -> Option<FaultKind> {
+fn kind_for(fault: CallFault) -> Option<FaultKind> {
     match fault {
         CallFault::LostRequest => Some(FaultKind::Refuse),
         CallFault::LostReply => Some(FaultKind::DropReply),
@@ -87,15 +89,15 @@ fn kind(fault: CallFault) -> Option<FaultKind> {
     }
 }
 
-/// The bench of one transport.
-macro_rules! bench {
+/// Defines the bench of one transport.
+macro_rules! suite_bench {
     ($name:ident, $transport:expr) => {
-        struct $name(Bench);
+        struct $name(SuiteFixture);
 
         #[async_trait]
         impl ControllerBench for $name {
             async fn start(setup: Setup) -> Self {
-                Self(Bench::start($transport, setup).await)
+                Self(SuiteFixture::start($transport, setup).await)
             }
 
             fn controller(&self) -> Arc<dyn VipuController> {
@@ -103,10 +105,10 @@ macro_rules! bench {
             }
 
             async fn inject(&self, call: CallKind, fault: CallFault) -> FaultSupport {
-                let (Some(method), Some(kind)) = (method(call), kind(fault)) else {
+                let (Some(method), Some(kind)) = (method_for(call), kind_for(fault)) else {
                     return FaultSupport::Unsupported;
                 };
-                self.0.add(Fault::new(kind).of(method).times(1)).await;
+                self.0.add_fault(Fault::new(kind).of(method).times(1)).await;
                 FaultSupport::Done
             }
 
@@ -128,18 +130,18 @@ macro_rules! bench {
                 let Some(files) = &self.0.files else {
                     return FaultSupport::Unsupported;
                 };
-                self.0.end().await;
+                self.0.stop_simulator().await;
                 let builder = Simulator::builder(self.0.topology.clone()).listen(self.0.address);
-                let again = builder
+                let restarted = builder
                     .state_file(files.path().join("pod.json"))
                     .start()
                     .await;
-                *self.0.simulator.lock().await = Some(again.unwrap());
+                *self.0.simulator.lock().await = Some(restarted.unwrap());
                 FaultSupport::Done
             }
 
             async fn stop(&self) -> FaultSupport {
-                self.0.end().await;
+                self.0.stop_simulator().await;
                 FaultSupport::Done
             }
 
@@ -150,25 +152,21 @@ macro_rules! bench {
     };
 }
 
-bench!(Grpc, Transport::Grpc);
-bench!(Rest, Transport::Rest);
+suite_bench!(Grpc, Transport::Grpc);
+suite_bench!(Rest, Transport::Rest);
 
-/// The simulator delivers nothing twice; everything else of the suite runs.
-fn all_but_one_ran(report: &SuiteReport) {
-    let skipped: Vec<_> = report.skipped.iter().map(|one| one.case).collect();
-    assert_eq!(
-        skipped,
-        ["a_call_that_is_delivered_twice_is_done_once"],
-        "{report}"
-    );
+/// Asserts that every case ran except duplicate delivery, which the simulator does not support.
+fn assert_only_duplicate_delivery_was_skipped(report: &SuiteReport) {
+    let skipped: Vec<_> = report.skipped.iter().map(|skipped| skipped.case).collect();
+    assert_eq!(skipped, ["a_call_delivered_twice_takes_effect_once"], "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_simulator_over_grpc_is_a_controller() {
-    all_but_one_ran(&controller_suite::<Grpc>().await);
+async fn the_simulator_passes_the_suite_over_grpc() {
+    assert_only_duplicate_delivery_was_skipped(&controller_suite::<Grpc>().await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_simulator_over_rest_is_a_controller() {
-    all_but_one_ran(&controller_suite::<Rest>().await);
+async fn the_simulator_passes_the_suite_over_rest() {
+    assert_only_duplicate_delivery_was_skipped(&controller_suite::<Rest>().await);
 }

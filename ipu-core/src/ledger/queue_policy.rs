@@ -1,0 +1,41 @@
+//! Policy of the queue: overtaking, limits and quotas.
+
+use core::time::Duration;
+
+use crate::ledger::capacity::SelectionOrder;
+use crate::ledger::namespaces::NamespaceRules;
+use crate::ledger::quota::Quotas;
+
+/// Policy of the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueuePolicy {
+    /// Number of later requests that may overtake an entry before it holds them back. 16 lets small jobs
+    /// backfill while a large one waits, and bounds its wait by 16 admissions plus the run time of those
+    /// ahead.
+    pub overtake_limit: u32,
+    /// Maximum number of queued entries; further requests are rejected. 10,000 entries are about 5 MB of
+    /// records.
+    pub length_limit: usize,
+    /// Time after which a controller that refused is tried again, even if its listing has not changed.
+    pub retry_rejected_after: Duration,
+    /// Order in which controllers are tried.
+    pub order: SelectionOrder,
+    /// Quotas in force.
+    pub quotas: Quotas,
+    /// Limits of namespaces in force.
+    pub namespaces: NamespaceRules,
+}
+
+impl Default for QueuePolicy {
+    fn default() -> Self {
+        Self {
+            overtake_limit: 16,
+            length_limit: 10_000,
+            retry_rejected_after: Duration::from_secs(30),
+            order: SelectionOrder::Serial,
+            quotas: Quotas::new(),
+            namespaces: NamespaceRules::default(),
+        }
+    }
+}
