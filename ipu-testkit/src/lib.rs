@@ -4,13 +4,14 @@
 //! broken rule and, where there is one, the smallest failing case. The checks, in the order in which a system
 //! is built:
 //!
-//! 1. [`check_policy`] compares every decision of a [`PlacementPolicy`](ipu_core::PlacementPolicy) with brute force
-//!    ([`ReferenceInventory`]); [`score_policy`] measures the policy on a [`Trace`] of jobs.
-//! 2. [`check_planner`] runs a function like [`plan`](ipu_core::plan()) through random job histories ([`JobWorld`]);
-//!    [`rules_reached`] returns the rule verdicts that a test covers.
-//! 3. [`ledger_store_suite`] tests a [`LedgerStore`](ipu_ledger::LedgerStore), with several processes and crashes.
-//! 4. [`controller_suite`] tests a [`VipuController`](ipu_vipu_client::VipuController), with concurrent calls and
-//!    lost replies.
+//! 1. [`check_policy`] compares every decision of a [`PlacementPolicy`](ipu_core::PlacementPolicy) with brute
+//!    force ([`ReferenceInventory`]); [`score_policy`] measures the policy on a [`Trace`] of jobs.
+//! 2. [`check_planner`] runs a function like [`plan`](ipu_core::plan()) through random job histories
+//!    ([`JobWorld`]); [`rules_reached`] returns the rule verdicts that a test covers.
+//! 3. [`ledger_store_suite`] tests a [`LedgerStore`](ipu_ledger::LedgerStore), with several processes and
+//!    crashes.
+//! 4. [`controller_suite`] tests a [`VipuController`](ipu_vipu_client::VipuController), with concurrent calls
+//!    and lost replies.
 //! 5. [`simulate_many`] runs whole schedulers with crashes and fault injection, and checks their guarantees.
 //!
 //! [`strategies`] contains the `proptest` strategies of these checks; [`FakeController`] is a controller with

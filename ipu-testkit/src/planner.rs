@@ -115,8 +115,8 @@ impl PlannerOptions {
 ///
 /// # Panics
 ///
-/// If a property is violated: with the property, the smallest case found as a request for `ipuctl decide`, and,
-/// where possible, as a script for `ipu-core/testdata/plan`.
+/// If a property is violated: with the property, the smallest case found as a request for `ipuctl decide`,
+/// and, where possible, as a script for `ipu-core/testdata/plan`.
 pub fn check_planner(planner: impl Fn(&JobSpec, &Observation) -> Plan) -> PlannerReport {
     match try_check_planner(planner, PlannerOptions::from_env()) {
         Ok(report) => report,

@@ -70,8 +70,8 @@ const MAX_SHRINKS: u32 = 200;
 ///
 /// # Panics
 ///
-/// If a property is violated: with the property, the smallest case found, and a test to paste that reproduces it.
-/// See [`PolicyFailure`].
+/// If a property is violated: with the property, the smallest case found, and a test to paste that reproduces
+/// it. See [`PolicyFailure`].
 #[track_caller]
 pub fn check_policy<P: PlacementPolicy + Default>() -> PolicyReport {
     let code = format!("{}::default()", short_name(type_name::<P>()));

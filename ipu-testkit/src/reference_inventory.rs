@@ -10,8 +10,8 @@ use ipu_core::{
 
 /// Topology, holders and cordons, one IPU at a time.
 ///
-/// Every query tries all possibilities, so its result is right by construction, but slow: use it on topologies of
-/// a few hundred IPUs.
+/// Every query tries all possibilities, so its result is right by construction, but slow: use it on
+/// topologies of a few hundred IPUs.
 ///
 /// ```
 /// use ipu_core::{Block, IpuCount, PlacementRequest, Topology};

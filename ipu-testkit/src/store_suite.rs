@@ -81,8 +81,8 @@ fn cases<S: LedgerStore>() -> [Case<S>; 22] {
 /// # }
 /// ```
 ///
-/// Call it from `#[tokio::test]`; with `flavor = "multi_thread"` the writers of a case run on several threads. Do
-/// not pause the clock: a paused clock advances while a store waits for its disk or network.
+/// Call it from `#[tokio::test]`; with `flavor = "multi_thread"` the writers of a case run on several
+/// threads. Do not pause the clock: a paused clock advances while a store waits for its disk or network.
 ///
 /// # Panics
 ///

@@ -55,7 +55,7 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
     }
     Ok(vec![Generated {
         path: PathBuf::from("docs/rules.md"),
-        text: render(&rules)?,
+        text: crate::wrap::wrap(&render(&rules)?),
     }])
 }
 

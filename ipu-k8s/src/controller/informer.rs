@@ -139,7 +139,10 @@ impl Cache {
         };
         let waiting = documents.filter_map(|document| document.waiting.as_ref());
         let blockers = waiting.flat_map(|waiting| &waiting.blockers);
-        blockers.filter(is_finished).map(|blocker| blocker.id.clone()).collect()
+        blockers
+            .filter(is_finished)
+            .map(|blocker| blocker.id.clone())
+            .collect()
     }
 
     /// Records that the operator wrote this version of the job.

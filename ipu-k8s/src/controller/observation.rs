@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{
-    InstanceFacts, JobSpec, JobStatus, MissingProcess, Observation, PartitionFacts, PartitionId, ProcessPhase, Reason,
-    Timestamp,
+    InstanceFacts, JobSpec, JobStatus, MissingProcess, Observation, PartitionFacts, PartitionId,
+    ProcessPhase, Reason, Timestamp,
 };
 use ipu_proxy_client::{HoldState, PartitionDocument};
 

@@ -77,12 +77,18 @@ mod tests {
     #[test]
     fn a_queued_request_names_its_blockers_and_finished_jobs_first() {
         assert_eq!(message(&[], &[]), "0 IPUs are free");
-        assert_eq!(message(&[("a", 1)], &[]), "0 IPUs are free; blocked by team/a (1 IPU)");
+        assert_eq!(
+            message(&[("a", 1)], &[]),
+            "0 IPUs are free; blocked by team/a (1 IPU)"
+        );
         let four = message(&[("a", 4), ("b", 4), ("c", 4), ("d", 4)], &["c"]);
         assert!(
             four.contains("blocked by team/c (4 IPUs, finished), team/a (4 IPUs), team/b (4 IPUs) and 1 more; a finished"),
             "{four}"
         );
-        assert!(four.ends_with("set cleanPodPolicy: All or ttlSecondsAfterFinished"), "{four}");
+        assert!(
+            four.ends_with("set cleanPodPolicy: All or ttlSecondsAfterFinished"),
+            "{four}"
+        );
     }
 }

@@ -32,7 +32,8 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Far longer than all owners need in sequence.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The promise of `ipu-ledger`: "no partition is handed to two owners, whatever dies when", and "none is lost".
+/// The promise of `ipu-ledger`: "no partition is handed to two owners, whatever dies when", and "none is
+/// lost".
 async fn owners_on_a_ledger_never_double_book_or_leak(harness: Harness) -> CaseOutcome {
     let topology = Topology::pod16();
     let fixture = harness.start(Setup::quick(topology.clone())).await;

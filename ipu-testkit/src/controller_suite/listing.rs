@@ -116,8 +116,9 @@ async fn partitions_are_listed_by_allocation_and_never_span_two(harness: Harness
     check_error(rule, fixture.create("p4", 8).await, &["no_capacity"]).map(drop)
 }
 
-/// `ipuof_config` returns the IPUoF configuration of one GCD, or of all: one entry per requested GCD, in order
-/// (`IpuofConfig`), with the attribute `GCD Id` (which PopTorch reads) and devices ordered by id (`GcdConfig`).
+/// `ipuof_config` returns the IPUoF configuration of one GCD, or of all: one entry per requested GCD, in
+/// order (`IpuofConfig`), with the attribute `GCD Id` (which PopTorch reads) and devices ordered by id
+/// (`GcdConfig`).
 async fn the_ipuof_configuration_covers_each_gcd_and_all(harness: Harness) -> CaseOutcome {
     let fixture = harness.start(Setup::quick(Topology::pod16())).await;
     let mut wanted = request("p1", 8);

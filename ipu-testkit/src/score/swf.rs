@@ -88,11 +88,12 @@ pub struct SwfError {
 impl Trace {
     /// Parses a file in the Standard Workload Format. Comments may contain invalid UTF-8.
     ///
-    /// - A job's size is its allocated processors, else the requested ones, by [`SwfOptions::processors_per_ipu`].
-    /// - Submit and run time may have fractions; they are rounded to milliseconds. Wait times, requested times and
-    ///   dependencies are ignored: the replay decides when a job starts.
-    /// - A job without a submit time, run time or size, too large, or cancelled before it started is counted in
-    ///   [`skipped`](Self::skipped), as are partial records of interrupted jobs.
+    /// - A job's size is its allocated processors, else the requested ones, by
+    ///   [`SwfOptions::processors_per_ipu`].
+    /// - Submit and run time may have fractions; they are rounded to milliseconds. Wait times, requested
+    ///   times and dependencies are ignored: the replay decides when a job starts.
+    /// - A job without a submit time, run time or size, too large, or cancelled before it started is counted
+    ///   in [`skipped`](Self::skipped), as are partial records of interrupted jobs.
     /// - Jobs are sorted by submit time.
     ///
     /// ```

@@ -264,8 +264,8 @@ impl Processes {
         })
     }
 
-    /// Exempts the processes whose partition is not `is_known`, by job, partition and controller: no record of
-    /// their IPUs with an owner is left.
+    /// Exempts the processes whose partition is not `is_known`, by job, partition and controller: no record
+    /// of their IPUs with an owner is left.
     pub(super) fn exempt(&mut self, is_known: impl Fn(usize, &PartitionId, &ControllerName) -> bool) {
         for ((job, ..), process) in &mut self.0 {
             if !is_known(*job, &process.partition, &process.controller) {

@@ -184,8 +184,8 @@ fn violated_invariant(options: &SimOptions) -> &'static str {
     }
 }
 
-/// Returns drivers that do not check plans, with a planner whose observations and plans `observe` and `change`
-/// modify.
+/// Returns drivers that do not check plans, with a planner whose observations and plans `observe` and
+/// `change` modify.
 fn unchecked_planner(
     observe: impl Fn(&mut Observation) + Send + Sync + 'static,
     change: impl Fn(&JobSpec, &mut Plan) + Send + Sync + 'static,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ipu_core::CordonId;
-use ipu_proxy_client::{BlockerDocument, ClientError, CordonRequest, ProxyClient};
+use ipu_proxy_client::{BlockerDocument, ClientError, CordonDocument, CordonRequest, ProxyClient};
 use serde::Serialize;
 
 use super::failure;
@@ -189,7 +189,13 @@ pub(super) async fn drain(
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let cordon = cordon_request(arguments.cordon, proxy).await?;
+    let mut cordon = cordon_request(arguments.cordon, proxy).await?;
+    // As `kubectl drain` does, it accepts hardware that is cordoned already, for the reason given then.
+    let cordons = proxy.cordons().await.map_err(failure)?.cordons;
+    let is_same = |existing: &&CordonDocument| existing.id.as_str() == cordon.id;
+    if let Some(existing) = cordons.iter().find(is_same) {
+        cordon.reason.clone_from(&existing.reason);
+    }
     let timeout = arguments.wait_for.map_or(Duration::MAX, Duration::from_secs);
     let mut on_wait = |holders: &[BlockerDocument]| {
         output.status(Some(&format!("In use: {}", holder_names(holders))));

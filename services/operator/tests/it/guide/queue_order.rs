@@ -60,10 +60,12 @@ async fn a_queued_job_names_a_finished_job_that_holds_its_ipus_and_how_to_releas
     let mut job = worker_job("big", RUN_UNTIL_SIGTERM);
     job["spec"]["ipusPerJobInstance"] = "16".into();
     fixture.apply(&job);
-    let blocked = "blocked by finished/done (4 IPUs, finished); a finished job holds its IPUs until it is deleted";
+    let blocked =
+        "blocked by finished/done (4 IPUs, finished); a finished job holds its IPUs until it is deleted";
     let names_blocker = async || {
         let [_, row] = fixture.table("big");
-        row.iter().any(|cell| cell.contains(blocked) && cell.ends_with("or ttlSecondsAfterFinished"))
+        row.iter()
+            .any(|cell| cell.contains(blocked) && cell.ends_with("or ttlSecondsAfterFinished"))
     };
     wait_until("kubectl get names the finished job", names_blocker).await;
     fixture.delete("done");
