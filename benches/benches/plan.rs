@@ -10,7 +10,7 @@ use ipu_testkit::{JobWorld, ProcessRole};
 /// Reconciles until the job is stable.
 fn settle(mut world: JobWorld) -> JobWorld {
     for _ in 0..20 {
-        let plan = plan(&world.job, &world.seen);
+        let plan = plan(&world.job, &world.observation);
         world.reconcile(&plan).expect("a plan that shares nothing");
         world.progress();
     }
@@ -19,7 +19,7 @@ fn settle(mut world: JobWorld) -> JobWorld {
 
 fn running(options: &str) -> JobWorld {
     let world = settle(JobWorld::new(options.split(' ')).expect("a job"));
-    assert_eq!(world.seen.status.phase, JobPhase::Running, "{options}");
+    assert_eq!(world.observation.status.phase, JobPhase::Running, "{options}");
     world
 }
 
@@ -28,9 +28,9 @@ fn restarting() -> JobWorld {
     let mut world = running("workers=4 restart=OnFailure");
     world.after(Duration::from_secs(60));
     world.exits(0, ProcessRole::Worker(2), 1);
-    let plan = plan(&world.job, &world.seen);
+    let plan = plan(&world.job, &world.observation);
     world.reconcile(&plan).expect("a plan that shares nothing");
-    assert_eq!(world.seen.status.phase, JobPhase::Restarting);
+    assert_eq!(world.observation.status.phase, JobPhase::Restarting);
     world
 }
 
@@ -40,7 +40,7 @@ fn finished() -> JobWorld {
         world.exits(0, ProcessRole::Worker(worker), 0);
     }
     let world = settle(world);
-    assert_eq!(world.seen.status.phase, JobPhase::Completed);
+    assert_eq!(world.observation.status.phase, JobPhase::Completed);
     world
 }
 
@@ -55,7 +55,7 @@ fn benchmark_states(criterion: &mut Criterion) {
         ("finished", finished()),
     ] {
         group.bench_function(state, |bencher| {
-            bencher.iter(|| plan(black_box(&world.job), black_box(&world.seen)));
+            bencher.iter(|| plan(black_box(&world.job), black_box(&world.observation)));
         });
     }
     group.finish();

@@ -31,7 +31,7 @@ fn request(name: &str, size: u32, runtime: Option<Duration>) -> Request {
 /// Returns an IPU-POD64 without partitions.
 fn empty_pod() -> ControllersSnapshot {
     let capacity = InventoryCapacity::new(Inventory::new(&Topology::pod64()));
-    ControllersSnapshot::of(vec![ControllerView {
+    ControllersSnapshot::new(vec![ControllerView {
         name: ControllerName::new("c").expect("a name"),
         service: ServiceState::Open,
         listing: Ok(Arc::new(Listing::new([], Box::new(capacity)))),

@@ -58,7 +58,7 @@ impl Installed {
         };
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options::new(ClusterLifetime::WithThisProcess)
-            .extent(ClusterProfile::Controllers)
+            .profile(ClusterProfile::Controllers)
             .audit(Audit::Writes);
         let cluster =
             Cluster::start_with(&tools, &folder.path().join("cluster"), options).expect("a cluster");

@@ -54,7 +54,7 @@ pub fn rest_reply(bytes: &[u8]) {
         if selected.is_some_and(|selected| selected != index) {
             continue;
         }
-        let reply = call.read_http(ENDPOINT, status, body);
+        let reply = call.decode_http(ENDPOINT, status, body);
         if let Err(VipuError::NotFound { .. }) = reply {
             // An intermediary's page must not count as a controller response.
             assert!(!(200..300).contains(&status) && body.contains(&b'{'));
@@ -77,7 +77,7 @@ pub fn grpc_reply(bytes: &[u8]) {
     };
     let calls = calls();
     let (_, call) = &calls[usize::from(*selector) % calls.len()];
-    check_reply(call, call.read_grpc(message));
+    check_reply(call, call.decode_grpc(message));
     // The same bytes as an error message, with every code.
     let text = crate::error_messages::text(message);
     for code in -1..=17 {

@@ -45,7 +45,7 @@ pub fn ledger_entries(bytes: &[u8]) {
 
 /// Runs every ledger query once.
 fn query(entries: &[Entry]) {
-    let state = LedgerState::of(entries.iter().cloned());
+    let state = LedgerState::from_entries(entries.iter().cloned());
     let (controllers, policy) = (ControllersSnapshot::default(), QueuePolicy::default());
     let now = entries.iter().map(|entry| entry.since).max().unwrap_or_default();
     let queue = state.queue();
@@ -57,7 +57,7 @@ fn query(entries: &[Entry]) {
         let settle = Duration::from_secs(30);
         let window = CallWindow { now, settle };
         for action in state.diff(&controllers, &Owners::default(), Duration::ZERO, now) {
-            let _ = state.act(&action, &controllers, &Owners::default(), window);
+            let _ = state.changes_for(&action, &controllers, &Owners::default(), window);
         }
         for entry in entries {
             let Some(owner) = entry.owner.clone() else {

@@ -39,7 +39,7 @@ pub fn manifest(bytes: &[u8]) {
 }
 
 fn check_job(manifest: &Manifest, input: usize) {
-    let faulty = !manifest.faults().is_empty();
+    let faulty = !manifest.violations().is_empty();
     match manifest.parse(&Limits::default()) {
         Ok(parsed) => {
             assert!(!faulty, "a job with faults was accepted");

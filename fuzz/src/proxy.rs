@@ -77,7 +77,7 @@ async fn send(gateway: &Gateway, method: &str, path: &str, body: &str) {
         return;
     };
     let route = request.uri().path().to_owned();
-    let response = gateway.answer(request).await;
+    let response = gateway.respond(request).await;
     // An event stream does not end.
     if route == "/v1/events" && response.status().is_success() {
         return;

@@ -62,7 +62,7 @@ pub fn sim_grpc(bytes: &[u8]) {
         let (message, tail) = tail.split_at(usize::from(*length).min(tail.len()));
         remaining = tail;
         let (_, call) = &calls[usize::from(*selector) % calls.len()];
-        let (path, _) = call.to_grpc();
+        let (path, _) = call.encode_grpc();
         let response = grpc(&controller, path, message);
         let status = response
             .headers()
@@ -210,16 +210,16 @@ fn check_controller(controller: &InProcess) {
             continue;
         }
         let before = controller.state();
-        let http_request = call.to_http().expect("the call has a path");
+        let http_request = call.encode_http().expect("the call has a path");
         let request = Request::builder()
             .method(http_request.method.as_str())
             .uri(http_request.path);
         let response = send(controller, request.body(Bytes::new()).expect("a valid path"));
         let response = response.expect("no fault is active");
-        let over_rest = call.read_http("pod", response.status().as_u16(), response.body());
-        let (path, message) = call.to_grpc();
+        let over_rest = call.decode_http("pod", response.status().as_u16(), response.body());
+        let (path, message) = call.encode_grpc();
         let over_grpc = grpc(controller, path, &message);
-        let over_grpc = call.read_grpc(over_grpc.body().get(5..).unwrap_or_default());
+        let over_grpc = call.decode_grpc(over_grpc.body().get(5..).unwrap_or_default());
         assert!(over_rest.is_ok(), "{call:?}: {over_rest:?}");
         // An operation may complete in between, because the simulator follows the clock.
         if controller.state() == before {

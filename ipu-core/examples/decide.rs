@@ -1,5 +1,5 @@
-//! Takes one job from its text to its end, pass by pass, with a world that does at once whatever it is told.
-#![expect(clippy::print_stdout, reason = "a program for people to look at")]
+//! Runs one job from its JSON text to its end, one reconciliation at a time. Every effect succeeds at once.
+#![expect(clippy::print_stdout, reason = "an example prints its progress")]
 
 use std::error::Error;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use ipu_core::{
 const JOB: &str = r#"{"metadata": {"name": "mnist", "uid": "1"},
     "spec": {"ipusPerJobInstance": "4", "cleanPodPolicy": "All"}}"#;
 
-/// What the world does: partitions are ready at once, workers end well at once, what is given back is gone.
+/// Simulates the environment: partitions are ready at once, workers succeed at once, and releases remove
+/// partitions.
 fn apply(facts: &mut InstanceFacts, effect: &Effect, now: Timestamp) -> Result<(), Box<dyn Error>> {
     match effect {
         Effect::EnsurePartition { attempt, .. } => {

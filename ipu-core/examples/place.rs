@@ -1,5 +1,5 @@
-//! Places partitions on a Pod until the next does not fit, and says what would have to end.
-#![expect(clippy::print_stdout, reason = "a program for people to look at")]
+//! Places partitions on an IPU-POD until the next does not fit, and prints its blockers.
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 

@@ -79,7 +79,7 @@ fn queue_key(entry: &Entry) -> QueueKey {
 impl LedgerState {
     /// Creates the state of these entries, without cordons.
     #[must_use]
-    pub fn of(entries: impl IntoIterator<Item = Entry>) -> Self {
+    pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut state = Self::default();
         for entry in entries {
             state.put(Arc::new(entry));
@@ -105,7 +105,7 @@ impl LedgerState {
     }
 
     /// Iterates over all entries by id, as shared references that the caller can keep without a copy.
-    pub fn shared(&self) -> impl Iterator<Item = &Arc<Entry>> {
+    pub fn entries_shared(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.values()
     }
 
@@ -181,7 +181,7 @@ impl LedgerState {
     /// returns for it; none if `id` is not queued. Entries ahead of it get no explanation, which makes this
     /// cheaper.
     #[must_use]
-    pub fn judge(
+    pub fn evaluate(
         &self,
         id: &PartitionId,
         snapshot: &ControllersSnapshot,

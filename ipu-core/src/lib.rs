@@ -86,7 +86,7 @@ pub use ledger::capacity_snapshot::PlacementConflict;
 pub use ledger::change::{Change, ChangeKey, FormatError, check_format};
 pub use ledger::claims::{Claim, OwnerLiveness, Owners};
 pub use ledger::cordon::{Cordon, CordonEffect, CordonTarget};
-pub use ledger::diff::{Action, lost};
+pub use ledger::diff::{Action, lost_partition_error};
 pub use ledger::dry_run::DryRun;
 pub use ledger::entry::{
     ControllerRejection, Entry, EntryState, OnNoCapacity, Operation, PlacedBy, PlacementConstraint, Request,

@@ -236,7 +236,7 @@ mod tests {
         let mut inventory = Inventory::new(topology);
         for at in ipus(singles) {
             let holder = PartitionId::new(alloc::format!("p{}", at.ipu)).unwrap();
-            inventory.occupy(holder, Block::of_ipus([at]).unwrap()).unwrap();
+            inventory.occupy(holder, Block::from_ipus([at]).unwrap()).unwrap();
         }
         inventory
     }
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_pinned_partition_gets_its_ipus_or_the_rule_that_they_break() {
         let inventory = inventory_with_held(&Topology::pod16(), [9]);
-        let pin = |range: core::ops::Range<u8>| Pinned::to(ipus(range)).unwrap();
+        let pin = |range: core::ops::Range<u8>| Pinned::new(ipus(range)).unwrap();
         assert_fits(&inventory, 4, &pin(4..8), 4);
         for (range, rule) in [
             (8..12, "IPU 9 of link domain 0 is held by p9"),
@@ -334,7 +334,7 @@ mod tests {
                 "{reason}"
             );
         }
-        assert!(Pinned::to(ipus([1, 1])).is_err());
+        assert!(Pinned::new(ipus([1, 1])).is_err());
     }
 
     #[test]
@@ -401,7 +401,7 @@ mod tests {
             place(&inventory, &request, &FirstFit),
             Placement::Fits(Block::within(0, 16, count(8)).unwrap())
         );
-        let outside = Pinned::to(ipus(0..8)).unwrap();
+        let outside = Pinned::new(ipus(0..8)).unwrap();
         let placed = place(&inventory, &request, &outside);
         assert!(matches!(
             placed,

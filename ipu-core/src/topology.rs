@@ -158,7 +158,7 @@ impl Topology {
 
     /// Returns the cluster of a link domain, and its number there.
     #[must_use]
-    pub fn home(&self, link_domain: u32) -> Option<(&Cluster, u32)> {
+    pub fn cluster_of(&self, link_domain: u32) -> Option<(&Cluster, u32)> {
         let (cluster, number) = self.parts.homes.get(link_domain as usize)?;
         Some((self.parts.clusters.get(*cluster)?, *number))
     }
@@ -185,7 +185,7 @@ impl Topology {
     /// Converts an address to the controller's numbering: the cluster, and the place in it.
     #[must_use]
     pub fn place(&self, address: IpuAddress) -> Option<(&ClusterId, IpuPlace)> {
-        let (cluster, number) = self.home(address.link_domain)?;
+        let (cluster, number) = self.cluster_of(address.link_domain)?;
         let place = IpuPlace {
             link_domain: number,
             ipu: u32::from(address.ipu),
@@ -202,7 +202,7 @@ impl Topology {
     /// Returns the agent of the machine with the IPU at `address`.
     #[must_use]
     pub fn agent_at(&self, address: IpuAddress) -> Option<&AgentId> {
-        let (cluster, number) = self.home(address.link_domain)?;
+        let (cluster, number) = self.cluster_of(address.link_domain)?;
         let domain = cluster.link_domains.get(number as usize)?;
         domain.machines.get(usize::from(address.ipu / 4))?.as_ref()
     }

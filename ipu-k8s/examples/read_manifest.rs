@@ -1,7 +1,8 @@
-//! Says what is in a manifest of IPUJobs, or everything that is wrong with it.
+//! Prints the jobs of a manifest, or all its violations.
 //!
-//! `cargo run -p ipu-k8s --example read_manifest -- FILE`; without a file it reads one of the documented examples.
-#![expect(clippy::print_stdout, reason = "a program for people to look at")]
+//! `cargo run -p ipu-k8s --example read_manifest -- FILE`; without a file it reads one of the documented
+//! examples.
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 

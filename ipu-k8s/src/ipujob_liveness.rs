@@ -78,7 +78,7 @@ impl IpuJobLiveness {
 
     /// Returns whether this checks the owner: it is an IPUJob.
     #[must_use]
-    pub fn judges(owner: &Owner) -> bool {
+    pub fn supports(owner: &Owner) -> bool {
         owner.kind == KIND
     }
 
@@ -172,9 +172,9 @@ impl IpuJobLiveness {
 
 #[async_trait]
 impl Liveness for IpuJobLiveness {
-    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         match &entry.owner {
-            Some(owner) if Self::judges(owner) => self.liveness(&owner.job).await,
+            Some(owner) if Self::supports(owner) => self.liveness(&owner.job).await,
             _ => OwnerLiveness::Unknown,
         }
     }

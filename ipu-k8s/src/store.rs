@@ -85,7 +85,7 @@ pub struct ConfigMapOptions {
 impl ConfigMapOptions {
     /// Selects the ConfigMap `ipu-partitions-tracker` of `namespace`.
     #[must_use]
-    pub fn of(namespace: impl Into<String>) -> Self {
+    pub fn in_namespace(namespace: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
             name: DEFAULT_NAME.into(),
@@ -422,7 +422,7 @@ impl LedgerStore for ConfigMapStore {
 
     /// Processes need no mutual exclusion: of two concurrent writers one gets a conflict. A heavy writer
     /// waits for etcd's compaction, and the requests that wait here share the next write.
-    async fn turn(&self) -> Result<WriteLock, StoreError> {
+    async fn lock(&self) -> Result<WriteLock, StoreError> {
         let wait = self.write_budget.wait();
         if !wait.is_zero() {
             tracing::debug!(

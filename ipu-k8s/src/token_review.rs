@@ -80,7 +80,7 @@ fn is_name(text: &str) -> bool {
 #[non_exhaustive]
 pub enum Callers {
     /// Every user that the API server authenticates.
-    Anybody,
+    AnyAuthenticated,
     /// Only these service accounts.
     Accounts(BTreeSet<ServiceAccount>),
 }
@@ -266,7 +266,7 @@ fn evaluate(status: TokenReviewStatus, options: &TokenReviewOptions) -> Result<T
     let name = user.username.unwrap_or_default();
     let account = name.strip_prefix(ACCOUNT_PREFIX).and(name.parse().ok());
     let allowed = match &options.callers {
-        Callers::Anybody => !name.is_empty(),
+        Callers::AnyAuthenticated => !name.is_empty(),
         Callers::Accounts(accounts) => account.as_ref().is_some_and(|account| accounts.contains(account)),
     };
     if !allowed {

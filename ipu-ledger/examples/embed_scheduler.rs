@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     options.settle = Duration::ZERO;
     options.liveness = Some(Arc::new(life_of));
     let partitions = Ledger::new(pool, SqliteStore::open(directory.join("ledger.db"))?, options);
-    for action in partitions.repair(&life_of).await?.done {
+    for action in partitions.repair(&life_of).await?.actions {
         println!("repaired: {} {}", action.label(), action.id());
     }
     let mut jobs = tokio::task::JoinSet::new();

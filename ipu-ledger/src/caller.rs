@@ -23,7 +23,7 @@ impl Caller {
 
     /// Returns whether the client has disconnected.
     #[must_use]
-    pub fn is_gone(&self) -> bool {
+    pub fn is_disconnected(&self) -> bool {
         self.0.has_changed().is_err()
     }
 
@@ -51,7 +51,7 @@ impl Expiry {
     /// [`TransitionError::TooLate`].
     pub(crate) fn check_caller(&self, id: &PartitionId, now: Timestamp) -> Result<(), TransitionError> {
         match &self.caller {
-            Some(caller) if caller.is_gone() => Err(too_late(id, now)),
+            Some(caller) if caller.is_disconnected() => Err(too_late(id, now)),
             _ => Ok(()),
         }
     }

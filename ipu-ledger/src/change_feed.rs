@@ -84,10 +84,10 @@ impl ChangeFeed {
 /// Returns the difference of two states: first removed entries, then new or changed ones, by id.
 pub(crate) fn difference(older: &LedgerState, newer: &LedgerState) -> Vec<EntryTransition> {
     let removed = older
-        .shared()
+        .entries_shared()
         .filter(|entry| newer.get(&entry.id).is_none())
         .map(|entry| (Some(Arc::clone(entry)), None));
-    let put = newer.shared().filter_map(|entry| {
+    let put = newer.entries_shared().filter_map(|entry| {
         let before = older.get_shared(&entry.id);
         let same = before.is_some_and(|before| Arc::ptr_eq(before, entry) || before == entry);
         (!same).then(|| (before.cloned(), Some(Arc::clone(entry))))

@@ -44,7 +44,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             let message = format!("controller {name} is no longer configured");
             return Some(Reason::new("UnknownController", message));
         };
-        if member.health.failures_in_a_row > 0 {
+        if member.health.consecutive_failures > 0 {
             return Some(unavailable(name, member.health.last_error.as_ref()));
         }
         let message = format!("controller {name} has not confirmed that the partition is {participle}");
@@ -54,7 +54,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// Returns the IPUs of the partition of `entry`: the recorded ones, or those of the controller's latest
     /// listing. Empty if neither contains them.
     #[must_use]
-    pub fn known_places(&self, entry: &Entry) -> Vec<IpuPlace> {
+    pub fn cached_places(&self, entry: &Entry) -> Vec<IpuPlace> {
         if !entry.places.is_empty() || !entry.state.holds() {
             return entry.places.clone();
         }
@@ -72,13 +72,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// Returns the IPUs of the partition of `entry`, and queries its controller if they are unknown. Empty if
     /// the controller does not list them within [`list_timeout`](crate::LedgerOptions::list_timeout).
     pub async fn places(&self, entry: &Entry) -> Vec<IpuPlace> {
-        let places = self.known_places(entry);
+        let places = self.cached_places(entry);
         let Some(name) = entry.controller.as_ref().filter(|_| places.is_empty()) else {
             return places;
         };
         if matches!(entry.state, EntryState::Active) {
             self.driver.listings.refresh(name, &self.driver.options).await;
         }
-        self.known_places(entry)
+        self.cached_places(entry)
     }
 }

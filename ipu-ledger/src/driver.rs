@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ipu_core::{
     CallWindow, Change, ControllerName, ControllersSnapshot, Entry, EntryState, LedgerState, Location,
-    Operation, PartitionState, QueuePolicy, Timestamp, Transition, TransitionError, lost,
+    Operation, PartitionState, QueuePolicy, Timestamp, Transition, TransitionError, lost_partition_error,
 };
 use ipu_vipu_client::{ControllerPool, PartitionStatus, VipuController, VipuError};
 use tokio::time::Instant;
@@ -135,8 +135,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     pub(crate) fn polls(&self, timeout: Duration) -> PollBackoff {
         PollBackoff {
             until: Instant::now() + timeout,
-            pause: self.options.first_poll,
-            longest: self.options.longest_poll,
+            pause: self.options.min_poll_interval,
+            longest: self.options.max_poll_interval,
         }
     }
 
@@ -235,7 +235,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     at.name
                 )],
             },
-            Err(VipuError::NotFound { .. }) => vec![lost(&at.name)],
+            Err(VipuError::NotFound { .. }) => vec![lost_partition_error(&at.name)],
             // The recorded state stands: no other owner can have the partition.
             Err(error) => {
                 tracing::debug!(id = %entry.id, %error, "the status query failed; using the recorded state");

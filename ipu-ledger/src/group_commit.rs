@@ -81,7 +81,7 @@ impl Cached {
         let now = self.feed.now();
         let ended = self.uncommitted.iter().filter_map(|(id, before)| {
             let after = self.state.get(id);
-            UsageRecord::of(before.as_deref()?, after, now)
+            UsageRecord::from_transition(before.as_deref()?, after, now)
         });
         ended.collect()
     }
@@ -108,7 +108,7 @@ impl Cached {
 
     /// Adopts a snapshot that another process stored, loaded after caller number `arrival` had arrived.
     fn adopt(&mut self, snapshot: Snapshot, arrival: u64) {
-        self.replace(LedgerState::of(snapshot.entries).with_cordons(snapshot.cordons));
+        self.replace(LedgerState::from_entries(snapshot.entries).with_cordons(snapshot.cordons));
         self.revision = Some(snapshot.revision);
         self.as_of = arrival;
     }
@@ -125,7 +125,7 @@ impl Cached {
             self.feed.publish(difference(&self.state, &state));
         }
         *locked(&self.entries) = state
-            .shared()
+            .entries_shared()
             .map(|entry| (entry.id.clone(), Arc::clone(entry)))
             .collect();
         self.state = state;
@@ -342,7 +342,7 @@ impl<S: LedgerStore> Committer<S> {
     }
 
     async fn commit(&self, cached: &mut Cached, batch: &mut Batch<'_>) -> Result<(), StoreError> {
-        let _turn = self.store.turn().await?;
+        let _turn = self.store.lock().await?;
         let mut loaded = cached.revision.is_none() || cached.contention > 0;
         if loaded {
             cached.contention = cached.contention.saturating_sub(1);

@@ -199,14 +199,14 @@ impl fmt::Debug for LeaseLiveness {
 
 #[async_trait]
 impl Liveness for LeaseLiveness {
-    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         self.judge(entry)
     }
 }
 
 #[async_trait]
 impl Liveness for Arc<LeaseLiveness> {
-    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         self.judge(entry)
     }
 }

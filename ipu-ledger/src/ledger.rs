@@ -191,11 +191,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                         }
                     }
                 }
-                Admission::Leaving(entry) => {
+                Admission::Releasing(entry) => {
                     self.driver.remove(entry, IntentOrigin::Found, timeout).await?;
                     return Ok(EnsureOutcome::Pending(Pending::Releasing));
                 }
-                Admission::Stay(waiting) => EnsureOutcome::Waiting(waiting),
+                Admission::Queued(waiting) => EnsureOutcome::Waiting(waiting),
                 Admission::Rejected(waiting) => EnsureOutcome::Refused(waiting),
                 _ => return Ok(EnsureOutcome::Pending(Pending::Creating)),
             });
@@ -268,7 +268,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             .await?;
         let mut dead = Vec::new();
         for entry in queue.into_iter().filter(|entry| entry.id != *except) {
-            if liveness.life_of(&entry).await == OwnerLiveness::Dead {
+            if liveness.liveness_of(&entry).await == OwnerLiveness::Dead {
                 tracing::info!(id = %entry.id, "removing the request of a dead owner from the queue");
                 dead.push(entry);
             }
@@ -333,7 +333,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     }
 
     async fn queue_reason(&self, id: &PartitionId) -> Result<Reason, LedgerError> {
-        Ok(match self.judge(id).await? {
+        Ok(match self.queue_decision(id).await? {
             Some(QueueDecision::Wait(waiting)) => waiting.reason,
             _ => QueueStatus::next_in_queue(1).reason,
         })
@@ -387,11 +387,11 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// # Errors
     ///
     /// Errors of the store.
-    pub async fn judge(&self, id: &PartitionId) -> Result<Option<QueueDecision>, LedgerError> {
+    pub async fn queue_decision(&self, id: &PartitionId) -> Result<Option<QueueDecision>, LedgerError> {
         let options = &self.driver.options;
         let snapshot = self.driver.snapshot(Instant::now()).await;
         let rules = self.driver.rules();
-        let judge = |state: &LedgerState| state.judge(id, &snapshot, &rules, options.now());
+        let judge = |state: &LedgerState| state.evaluate(id, &snapshot, &rules, options.now());
         Ok(self.driver.commit.read(judge).await?)
     }
 

@@ -82,7 +82,7 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
                 service,
             }
         });
-        let mut snapshot = ControllersSnapshot::of(join(views).await);
+        let mut snapshot = ControllersSnapshot::new(join(views).await);
         snapshot.aliases = self.pool.aliases();
         snapshot
     }

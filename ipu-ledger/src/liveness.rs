@@ -9,7 +9,7 @@ use ipu_core::{Claim, Entry, OwnerLiveness};
 #[async_trait]
 pub trait Liveness: Send + Sync {
     /// Returns whether the owner of `entry` is alive.
-    async fn life_of(&self, entry: &Entry) -> OwnerLiveness;
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness;
 
     /// Returns the partitions of live owners according to their own records, not the ledger's, with the
     /// attempt that uses them now and, if recorded, their controller. Claims rebuild a lost ledger. The
@@ -22,7 +22,7 @@ pub trait Liveness: Send + Sync {
 /// A plain function suffices where no other system is queried.
 #[async_trait]
 impl<F: Fn(&Entry) -> OwnerLiveness + Send + Sync> Liveness for F {
-    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         self(entry)
     }
 }

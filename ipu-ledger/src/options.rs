@@ -32,9 +32,9 @@ pub struct LedgerOptions {
     /// kept until then. Zero only for a controller that shares the lifetime of the calling process.
     pub settle: Duration,
     /// The first pause between two status polls; the first poll is immediate.
-    pub first_poll: Duration,
+    pub min_poll_interval: Duration,
     /// Maximum pause between two status polls.
-    pub longest_poll: Duration,
+    pub max_poll_interval: Duration,
     /// Maximum time that one request or release polls before it returns with the operation in progress.
     pub timeout: Duration,
     /// Interval of the queue scans for all requests that wait in this process: other processes may have
@@ -64,8 +64,8 @@ impl Default for LedgerOptions {
             call_deadline: Duration::from_secs(10),
             list_timeout: Duration::from_secs(1),
             settle: Duration::from_secs(30),
-            first_poll: Duration::from_millis(5),
-            longest_poll: Duration::from_millis(500),
+            min_poll_interval: Duration::from_millis(5),
+            max_poll_interval: Duration::from_millis(500),
             timeout: Duration::from_secs(5),
             queue_poll_interval: Duration::from_millis(250),
             listing_age: Duration::from_millis(250),

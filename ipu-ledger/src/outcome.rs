@@ -80,12 +80,16 @@ pub enum Pending {
 #[non_exhaustive]
 pub enum Released {
     /// The controller no longer knows the partition.
-    Gone,
+    #[serde(rename = "gone")]
+    Removed,
     /// There was no partition to release.
-    Nothing,
+    #[serde(rename = "nothing")]
+    NotFound,
     /// The request was only queued, and was removed from the queue.
-    LeftLine,
+    #[serde(rename = "leftLine")]
+    Dequeued,
     /// The release is recorded; a later call or a repair finishes it.
+    #[serde(rename = "later")]
     InProgress {
         /// The reason for the delay.
         detail: String,
@@ -98,13 +102,16 @@ pub enum Released {
 #[non_exhaustive]
 pub struct RepairReport {
     /// The actions that were taken.
-    pub done: Vec<Action>,
+    #[serde(rename = "done")]
+    pub actions: Vec<Action>,
     /// Operations that must be resumed later, each with its reason.
-    pub later: Vec<(PartitionId, String)>,
+    #[serde(rename = "later")]
+    pub deferred: Vec<(PartitionId, String)>,
     /// Partitions that their controllers do not list and whose IPUs belong to another partition now.
     pub conflicts: Vec<PlacementConflict>,
     /// Controllers that did not reply; their partitions were kept.
-    pub silent: Vec<(ControllerName, String)>,
+    #[serde(rename = "silent")]
+    pub unavailable: Vec<(ControllerName, String)>,
     /// Number of partitions in quarantine after the repair.
     pub quarantined: u32,
 }
@@ -113,6 +120,6 @@ impl RepairReport {
     /// Returns whether no work is left for a later repair.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.later.is_empty() && self.silent.is_empty()
+        self.deferred.is_empty() && self.unavailable.is_empty()
     }
 }

@@ -96,8 +96,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                     .remove(*entry, intent, self.driver.options.timeout)
                     .await
             }
-            (Release::LeftLine, _) => Ok(Released::LeftLine),
-            _ => Ok(Released::Nothing),
+            (Release::Dequeued, _) => Ok(Released::Dequeued),
+            _ => Ok(Released::NotFound),
         }
     }
 

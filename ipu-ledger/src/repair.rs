@@ -51,7 +51,9 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
     let mut report = RepairReport::default();
     for view in &snapshot.controllers {
         if let Err(reason) = &view.listing {
-            report.silent.push((view.name.clone(), reason.message.clone()));
+            report
+                .unavailable
+                .push((view.name.clone(), reason.message.clone()));
         }
     }
     // Concurrent actions share their writes, and one that waits for its controller does not delay the
@@ -73,11 +75,11 @@ pub(crate) async fn repair<C: VipuController + ?Sized + 'static, S: LedgerStore>
         let Some((action, later)) = done else { continue };
         match later {
             Ok(None) => {}
-            Ok(Some(reason)) => report.later.push((action.id().clone(), reason)),
+            Ok(Some(reason)) => report.deferred.push((action.id().clone(), reason)),
             Err(error @ LedgerError::Store(_)) => return Err(error),
-            Err(error) => report.later.push((action.id().clone(), error.to_string())),
+            Err(error) => report.deferred.push((action.id().clone(), error.to_string())),
         }
-        report.done.push(action);
+        report.actions.push(action);
     }
     drop(applied);
     let (quarantined, conflicts) = driver
@@ -104,7 +106,7 @@ async fn owners<'a>(entries: impl Iterator<Item = &'a Entry> + Send, alive: &dyn
     for entry in entries.filter(|entry| entry.owner.is_some()) {
         owners
             .liveness
-            .insert(entry.id.clone(), alive.life_of(entry).await);
+            .insert(entry.id.clone(), alive.liveness_of(entry).await);
     }
     let claims = alive.claims().await.into_iter();
     owners.claims = claims
@@ -196,7 +198,7 @@ async fn apply_action<C: VipuController + ?Sized + 'static, S: LedgerStore>(
         if !is_unchanged(&decided, state.get(&id), expected.as_ref()) {
             return ((None, false), Vec::new());
         }
-        let changes = state.act(&decided, &snapshot, &owners, window);
+        let changes = state.changes_for(&decided, &snapshot, &owners, window);
         let changed = changes.iter().rev().find_map(|change| match change {
             Change::Put(entry) if entry.id == id => Some(Some(Entry::clone(entry))),
             Change::Remove(removed) if *removed == id => Some(None),
@@ -218,7 +220,7 @@ async fn apply_action<C: VipuController + ?Sized + 'static, S: LedgerStore>(
     } else {
         IntentOrigin::Found
     };
-    let timeout = driver.options.longest_poll;
+    let timeout = driver.options.max_poll_interval;
     match entry.state {
         EntryState::Intent { .. } => Ok(unfinished(driver.drive_intent(entry, intent, 0, timeout).await?)),
         EntryState::Releasing { .. } => {

@@ -110,7 +110,7 @@ pub(crate) const fn is_recorded_by(outcome: &EnsureOutcome) -> bool {
 /// Returns the request that would continue `entry`, for adapters without their own records.
 #[must_use]
 pub fn request_of(entry: &Entry) -> Option<Request> {
-    let mut request = Request::named(entry.id.clone(), entry.owner.clone()?, entry.spec.clone());
+    let mut request = Request::with_id(entry.id.clone(), entry.owner.clone()?, entry.spec.clone());
     request.instance = entry.instance;
     request.attempt = entry.attempt;
     request.priority = entry.priority;
@@ -119,6 +119,6 @@ pub fn request_of(entry: &Entry) -> Option<Request> {
     request.preemptible = entry.preemptible;
     request.holder.clone_from(&entry.holder);
     request.pin = entry.pin.clone();
-    request.line = OnNoCapacity::Queue;
+    request.on_no_capacity = OnNoCapacity::Queue;
     Some(request)
 }

@@ -90,7 +90,7 @@ pub enum StoreError {
     },
     /// The location is not suitable for a ledger.
     #[error("the ledger cannot be kept in {path}: {rule}")]
-    Place {
+    InvalidLocation {
         /// The rejected path.
         path: String,
         /// The violated rule, and its fix.
@@ -141,7 +141,7 @@ pub trait LedgerStore: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError::Unavailable`].
-    async fn turn(&self) -> Result<WriteLock, StoreError> {
+    async fn lock(&self) -> Result<WriteLock, StoreError> {
         Ok(WriteLock::default())
     }
 }

@@ -47,7 +47,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// # Errors
     ///
     /// As for [`ensure_active`](Self::ensure_active).
-    pub async fn active_after(
+    pub async fn wait_active_after(
         &self,
         request: Request,
         first: EnsureOutcome,
@@ -68,7 +68,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ) -> Result<Grant, LedgerError> {
         let options = &self.driver.options;
         let mut reported: Option<QueueStatus> = None;
-        let mut pause = options.first_poll;
+        let mut pause = options.min_poll_interval;
         let mut origin = RequestOrigin::New;
         let mut outcome = first;
         loop {
@@ -88,7 +88,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                         on_wait(&waiting);
                         reported = Some(waiting);
                     }
-                    pause = options.first_poll;
+                    pause = options.min_poll_interval;
                     self.wait_for_turn(&request.id, &mut freed, &mut reported, on_wait)
                         .await?;
                 }
@@ -100,7 +100,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 }
                 EnsureOutcome::Pending(_) => {
                     tokio::time::sleep(pause).await;
-                    pause = pause.saturating_mul(2).min(options.longest_poll);
+                    pause = pause.saturating_mul(2).min(options.max_poll_interval);
                 }
             }
             freed = self.driver.commit.capacity_freed();

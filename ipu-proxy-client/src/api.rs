@@ -23,6 +23,6 @@ pub use partition::{
     WaitingList,
 };
 pub use problem::ProblemDocument;
-pub use repair::{RepairAction, RepairDocument, RepairLater, SilentController};
+pub use repair::{RepairAction, RepairDocument, UnavailableController, UnfinishedRepair};
 pub use request::{Heartbeat, LeaseDocument, PutPartition, ResetPartition};
 pub use usage::{RecordDocument, RecordList};

@@ -46,9 +46,9 @@ pub const MAX_WAIT: Duration = Duration::from_secs(60);
 pub enum OnNoCapacity {
     /// Queue the request. The proxy responds when the partition is active, at the latest after this time (at
     /// most [`MAX_WAIT`]); zero responds immediately.
-    Join(Duration),
+    Queue(Duration),
     /// Reject the request: a problem with the code `DoesNotFit`.
-    Refuse,
+    Reject,
 }
 
 /// Options of a deletion.
@@ -161,8 +161,8 @@ impl ProxyClient {
         let partition: PartitionDocument = self
             .0
             .call(match on_no_capacity {
-                OnNoCapacity::Join(wait) => put.waiting(wait),
-                OnNoCapacity::Refuse => put.query("nowait", "true"),
+                OnNoCapacity::Queue(wait) => put.waiting(wait),
+                OnNoCapacity::Reject => put.query("nowait", "true"),
             })
             .await?;
         match mismatch(id, request, &partition) {

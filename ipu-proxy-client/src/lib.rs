@@ -50,8 +50,8 @@ pub use api::{
     ControllerStatus, CordonDocument, CordonList, CordonRequest, CordonedDocument, DeletedDocument,
     DryRunRequest, DryRunResponse, Fit, Heartbeat, HoldState, LeaseDocument, OwnerDocument,
     PartitionDocument, PartitionList, Planned, ProblemDocument, PutPartition, RecordDocument, RecordList,
-    RepairAction, RepairDocument, RepairLater, ResetPartition, SilentController, Stats, Uncordoned, Usage,
-    WaitingDocument, WaitingList,
+    RepairAction, RepairDocument, ResetPartition, Stats, UnavailableController, Uncordoned, UnfinishedRepair,
+    Usage, WaitingDocument, WaitingList,
 };
 #[cfg(feature = "tls")]
 pub use client::{ClientCertificate, TlsFiles};

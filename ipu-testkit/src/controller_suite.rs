@@ -40,7 +40,7 @@ pub struct Setup {
     /// Deadline of each call of a transport. An implementation without deadlines ignores it.
     pub deadline: Duration,
     /// Whether the case calls [`ControllerBench::restart`].
-    pub memory: Persistence,
+    pub persistence: Persistence,
 }
 
 /// Persistence of partitions across a restart.
@@ -60,7 +60,7 @@ impl Setup {
             topology,
             operation,
             deadline: TIMEOUT,
-            memory: Persistence::Volatile,
+            persistence: Persistence::Volatile,
         }
     }
 

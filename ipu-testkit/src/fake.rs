@@ -88,7 +88,7 @@ impl FakeController {
     }
 
     /// Sets the time to create, reset or remove a partition; 20 ms by default.
-    pub fn operation(&self, takes: Duration) {
+    pub fn set_operation_time(&self, takes: Duration) {
         self.state().operation = takes;
     }
 
@@ -99,12 +99,12 @@ impl FakeController {
     }
 
     /// Stops answering calls. Calls in flight continue.
-    pub fn go_down(&self) {
+    pub fn start_outage(&self) {
         self.state().down = true;
     }
 
     /// Starts answering calls again. Returns whether the controller was down.
-    pub fn come_up(&self) -> bool {
+    pub fn end_outage(&self) -> bool {
         std::mem::take(&mut self.state().down)
     }
 
@@ -160,7 +160,7 @@ impl FakeController {
     /// # Panics
     ///
     /// If it does not fit, or the id is taken or invalid.
-    pub fn make_foreign(&self, id: &str, size: u32) {
+    pub fn create_foreign(&self, id: &str, size: u32) {
         let request = CreatePartition {
             id: id.parse().expect("a valid partition id"),
             spec: PartitionSpec::of_size(size.try_into().expect("a valid partition size")),
@@ -214,7 +214,7 @@ impl FakeController {
     /// # Panics
     ///
     /// If the partition does not exist, or was used before without a reset since.
-    pub fn use_it(&self, id: &PartitionId) {
+    pub fn mark_in_use(&self, id: &PartitionId) {
         let mut state = self.state();
         let created = state
             .created
@@ -226,7 +226,7 @@ impl FakeController {
     }
 
     /// Marks `id` as no longer in use: its workers have ended.
-    pub fn leave(&self, id: &PartitionId) {
+    pub fn mark_unused(&self, id: &PartitionId) {
         if let Some(created) = self.state().created.get_mut(id) {
             created.in_use = false;
         }

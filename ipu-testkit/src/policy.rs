@@ -9,7 +9,7 @@ use proptest::strategy::{BoxedStrategy, Strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use crate::reference_inventory::ReferenceInventory;
-use crate::strategies::{PlacementCase, situations};
+use crate::strategies::{PlacementCase, placement_cases};
 
 mod checks;
 mod history;
@@ -128,7 +128,7 @@ impl PolicyCheck {
             may_decline: false,
             cheaper: None,
             code: None,
-            placement_cases: situations().boxed(),
+            placement_cases: placement_cases().boxed(),
             histories: histories().boxed(),
         }
     }
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn a_check_with_an_unreached_class_fails() {
         let mut check = PolicyCheck::new();
-        check.placement_cases = situations()
+        check.placement_cases = placement_cases()
             .prop_map(|mut case| {
                 case.request.allocation = None;
                 case

@@ -345,7 +345,7 @@ impl ReferenceInventory {
     pub fn inventory(&self) -> Inventory {
         let mut inventory = Inventory::new(&self.topology);
         for (holder, ipus) in self.holders() {
-            let block = Block::of_ipus(ipus).expect("the IPUs of a holder are distinct");
+            let block = Block::from_ipus(ipus).expect("the IPUs of a holder are distinct");
             inventory
                 .occupy(holder, block)
                 .expect("the reference holds no IPU twice");

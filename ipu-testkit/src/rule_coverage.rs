@@ -302,7 +302,7 @@ impl<'a> PlanView<'a> {
     fn new_failed_component(&self) -> Option<FailedComponent> {
         let now = self.plan.status.first_failure.as_ref();
         let new = now.filter(|_| now != self.observation.status.first_failure.as_ref());
-        new.map(|failure| failure.culprit)
+        new.map(|failure| failure.component)
     }
 
     /// Returns the number of ended processes of the failed attempt.

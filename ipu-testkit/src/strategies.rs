@@ -10,7 +10,7 @@ mod ledger;
 mod observation;
 mod topology;
 
-pub use inventory::{InventoryChange, Operation, PlacementCase, operations, situations};
+pub use inventory::{InventoryChange, Operation, PlacementCase, operations, placement_cases};
 pub(crate) use inventory::{Scope, request_scopes, tractable_size};
 pub use job::{any_manifests, job_dsl, jobs, plausible_manifests, raw_jobs};
 pub use ledger::{LedgerCase, LedgerController, ledgers};

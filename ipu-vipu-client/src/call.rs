@@ -75,7 +75,7 @@ impl VipuCall {
     ///
     /// [`VipuError::Refused`] for a value without a form as a URL or in JSON.
     #[cfg(feature = "rest")]
-    pub fn to_http(&self) -> Result<HttpCall, VipuError> {
+    pub fn encode_http(&self) -> Result<HttpCall, VipuError> {
         use crate::rest::request as rest;
         let request = match self {
             Self::Version => rest::version(),
@@ -100,7 +100,7 @@ impl VipuCall {
     ///
     /// The controller's error, or [`VipuError::BadReply`] if the reply is invalid.
     #[cfg(feature = "rest")]
-    pub fn read_http(&self, endpoint: &str, status: u16, body: &[u8]) -> Result<VipuReply, VipuError> {
+    pub fn decode_http(&self, endpoint: &str, status: u16, body: &[u8]) -> Result<VipuReply, VipuError> {
         let status = http::StatusCode::from_u16(status).map_err(|_| VipuError::BadReply {
             detail: format!("{status} is no HTTP status"),
         })?;
@@ -114,7 +114,7 @@ impl VipuCall {
     /// Returns the name of the gRPC method with its service, and the encoded request message.
     #[cfg(feature = "grpc")]
     #[must_use]
-    pub fn to_grpc(&self) -> (&'static str, Vec<u8>) {
+    pub fn encode_grpc(&self) -> (&'static str, Vec<u8>) {
         use prost::Message as _;
         match self {
             Self::Version => (
@@ -158,7 +158,7 @@ impl VipuCall {
     ///
     /// [`VipuError::BadReply`] if the message is invalid.
     #[cfg(feature = "grpc")]
-    pub fn read_grpc(&self, message: &[u8]) -> Result<VipuReply, VipuError> {
+    pub fn decode_grpc(&self, message: &[u8]) -> Result<VipuReply, VipuError> {
         self.read(Grpc { message })
     }
 
@@ -256,22 +256,22 @@ mod tests {
     #[test]
     fn a_call_is_encoded_and_its_reply_decoded_without_a_connection() {
         let call = VipuCall::IpuofConfig(id(), Some(1));
-        let http_call = call.to_http().unwrap();
+        let http_call = call.encode_http().unwrap();
         assert_eq!(
             (http_call.method.as_str(), http_call.path.as_str()),
             ("GET", "/v1/partitions/p1/ipuof-config?gcdId=1")
         );
-        let error = call.read_http("pod1:8090", 404, br#"{"code":5,"message":"no"}"#);
+        let error = call.decode_http("pod1:8090", 404, br#"{"code":5,"message":"no"}"#);
         assert_eq!(error, Err(VipuError::NotFound { id: id() }));
-        let reply = VipuCall::Version.read_http("pod1:8090", 200, br#"{"version":"1.18"}"#);
+        let reply = VipuCall::Version.decode_http("pod1:8090", 200, br#"{"version":"1.18"}"#);
         assert_eq!(reply, Ok(VipuReply::Version("1.18".into())));
-        assert!(VipuCall::Version.read_http("pod1:8090", 1, b"").is_err());
+        assert!(VipuCall::Version.decode_http("pod1:8090", 1, b"").is_err());
     }
 
     #[cfg(feature = "grpc")]
     #[test]
     fn a_call_has_its_grpc_method_and_message() {
-        let (method, message) = VipuCall::RemovePartition(id(), Removal::Forced).to_grpc();
+        let (method, message) = VipuCall::RemovePartition(id(), Removal::Forced).encode_grpc();
         assert_eq!(method, "virmgrpc.UserService/RemovePartition");
         assert_eq!(message, b"\x0a\x02p1\x10\x01");
         assert_eq!(
@@ -280,10 +280,10 @@ mod tests {
                 spec: ipu_core::PartitionSpec::of_size(ipu_core::IpuCount::ONE),
                 ipus: Vec::new(),
             })
-            .read_grpc(b""),
+            .decode_grpc(b""),
             Ok(VipuReply::CreatePartition(id()))
         );
-        assert!(VipuCall::Version.read_grpc(b"\xff").is_err());
+        assert!(VipuCall::Version.decode_grpc(b"\xff").is_err());
         assert_eq!(
             VipuCall::PartitionStatus(id()).error("pod1:8090", 5, "").label(),
             "not_found"

@@ -92,7 +92,7 @@ pub enum VipuError {
     },
     /// A partition did not reach the expected state in time; the controller continues.
     #[error("partition {id} is still {} after {waited:?}", state.as_ref().map_or("in an unknown state", PartitionState::label))]
-    Slow {
+    WaitTimeout {
         /// The partition.
         id: PartitionId,
         /// The last observed state; `None` if the controller did not reply.
@@ -114,23 +114,24 @@ impl VipuError {
             Self::NoCapacity { .. } | Self::Denied { .. } | Self::PartitionFailed { .. } => {
                 Retry::AfterChange
             }
-            Self::Timeout { .. } | Self::Unreachable { .. } | Self::Failed { .. } | Self::Slow { .. } => {
-                Retry::Soon
-            }
+            Self::Timeout { .. }
+            | Self::Unreachable { .. }
+            | Self::Failed { .. }
+            | Self::WaitTimeout { .. } => Retry::Soon,
         }
     }
 
     /// Returns whether the operation may have been done although the call failed. Then query the status
     /// before further decisions.
     #[must_use]
-    pub const fn may_have_happened(&self) -> bool {
+    pub const fn may_have_executed(&self) -> bool {
         matches!(
             self,
             Self::Timeout { .. }
                 | Self::Unreachable { .. }
                 | Self::Failed { .. }
                 | Self::BadReply { .. }
-                | Self::Slow { .. }
+                | Self::WaitTimeout { .. }
         )
     }
 
@@ -149,7 +150,7 @@ impl VipuError {
             | Self::NoCapacity { .. }
             | Self::Refused { .. }
             | Self::PartitionFailed { .. }
-            | Self::Slow { .. } => false,
+            | Self::WaitTimeout { .. } => false,
         }
     }
 
@@ -167,7 +168,7 @@ impl VipuError {
             Self::Failed { .. } => "failed",
             Self::BadReply { .. } => "bad_reply",
             Self::PartitionFailed { .. } => "partition_failed",
-            Self::Slow { .. } => "slow",
+            Self::WaitTimeout { .. } => "slow",
         }
     }
 }

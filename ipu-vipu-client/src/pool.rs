@@ -53,7 +53,7 @@ pub struct Member<C: ?Sized> {
     /// The results of the last calls.
     pub health: CircuitBreaker,
     /// Whether the controller may get new partitions.
-    pub listing: MemberState,
+    pub state: MemberState,
     /// The controller of which this is a second name, if known: see [`ControllerPool::set_same_as`].
     pub same_as: Option<ControllerName>,
 }
@@ -65,7 +65,7 @@ impl<C: ?Sized> Clone for Member<C> {
             endpoint: self.endpoint.clone(),
             controller: Arc::clone(&self.controller),
             health: self.health.clone(),
-            listing: self.listing,
+            state: self.state,
             same_as: self.same_as.clone(),
         }
     }
@@ -91,7 +91,7 @@ pub struct CircuitBreaker {
     /// The error of the last failure.
     pub last_error: Option<VipuError>,
     /// The number of failures since the last reply.
-    pub failures_in_a_row: u32,
+    pub consecutive_failures: u32,
 }
 
 impl CircuitBreaker {
@@ -99,7 +99,7 @@ impl CircuitBreaker {
     /// call may try it again.
     #[must_use]
     pub fn unavailable_until(&self) -> Option<Instant> {
-        let excess = self.failures_in_a_row.checked_sub(FAILURE_THRESHOLD)?;
+        let excess = self.consecutive_failures.checked_sub(FAILURE_THRESHOLD)?;
         let pause = INITIAL_PAUSE
             .saturating_mul(2_u32.saturating_pow(excess))
             .min(MAX_PAUSE);
@@ -116,12 +116,12 @@ impl CircuitBreaker {
         match error {
             None => {
                 self.last_success = Some(now);
-                self.failures_in_a_row = 0;
+                self.consecutive_failures = 0;
             }
             Some(error) => {
                 self.last_failure = Some(now);
                 self.last_error = Some(error.clone());
-                self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
+                self.consecutive_failures = self.consecutive_failures.saturating_add(1);
             }
         }
     }
@@ -146,7 +146,7 @@ impl<C: ?Sized> ControllerPool<C> {
                     endpoint: None,
                     controller,
                     health: CircuitBreaker::default(),
-                    listing: MemberState::Listed,
+                    state: MemberState::Listed,
                     same_as: None,
                 });
             }
@@ -200,14 +200,14 @@ impl<C: ?Sized> ControllerPool<C> {
                     None => Arc::new(connect(endpoint)?),
                 },
                 health: existing.map(|member| member.health.clone()).unwrap_or_default(),
-                listing: MemberState::Listed,
+                state: MemberState::Listed,
                 same_as: existing.and_then(|member| member.same_as.clone()),
             });
         }
         for member in members.drain(..) {
             if list.iter().all(|listed| listed.name != member.name) {
                 list.push(Member {
-                    listing: MemberState::Draining,
+                    state: MemberState::Draining,
                     ..member
                 });
             }
@@ -238,7 +238,7 @@ impl<C: ?Sized> ControllerPool<C> {
                 endpoint: Some(endpoint.clone()),
                 controller,
                 health: CircuitBreaker::default(),
-                listing: MemberState::Draining,
+                state: MemberState::Draining,
                 same_as: None,
             });
         }
@@ -275,7 +275,7 @@ impl<C: ?Sized> ControllerPool<C> {
     /// more.
     pub fn forget(&self, name: &ControllerName) {
         self.write()
-            .retain(|member| member.name != *name || member.listing == MemberState::Listed);
+            .retain(|member| member.name != *name || member.state == MemberState::Listed);
     }
 
     /// Returns the controllers that may get new partitions, in the order of the list.
@@ -292,7 +292,7 @@ impl<C: ?Sized> ControllerPool<C> {
 
     fn with_state(&self, listing: MemberState) -> Vec<Member<C>> {
         let members = self.read();
-        let selected = members.iter().filter(|member| member.listing == listing);
+        let selected = members.iter().filter(|member| member.state == listing);
         selected.cloned().collect()
     }
 

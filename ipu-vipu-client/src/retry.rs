@@ -35,7 +35,7 @@ pub struct RetryOptions {
     /// Upper bound of the pause before the second attempt; 100 ms unless set. It doubles after every attempt.
     pub first_pause: Duration,
     /// Maximum pause; 5 s unless set.
-    pub longest_pause: Duration,
+    pub max_pause: Duration,
     /// A source of random numbers for full jitter: each pause is a random part of its upper bound, so that
     /// clients that failed together do not retry together.
     pub random: Arc<dyn Fn() -> u64 + Send + Sync>,
@@ -46,7 +46,7 @@ impl Default for RetryOptions {
         Self {
             attempts: DEFAULT_ATTEMPTS,
             first_pause: DEFAULT_FIRST_PAUSE,
-            longest_pause: DEFAULT_MAX_PAUSE,
+            max_pause: DEFAULT_MAX_PAUSE,
             // The standard library seeds its hash maps from the system, which is sufficient for jitter.
             random: Arc::new(|| RandomState::new().build_hasher().finish()),
         }
@@ -58,7 +58,7 @@ impl fmt::Debug for RetryOptions {
         f.debug_struct("RetryOptions")
             .field("attempts", &self.attempts)
             .field("first_pause", &self.first_pause)
-            .field("longest_pause", &self.longest_pause)
+            .field("longest_pause", &self.max_pause)
             .finish_non_exhaustive()
     }
 }
@@ -73,9 +73,9 @@ impl RetryOptions {
             Retry::Never | Retry::AfterChange => return None,
             Retry::Soon => self.first_pause.saturating_mul(2_u32.saturating_pow(attempt - 1)),
             // Not before the controller's delay; if the delay exceeds the maximum, no retry.
-            Retry::After(delay) => return (delay <= self.longest_pause).then_some(delay),
+            Retry::After(delay) => return (delay <= self.max_pause).then_some(delay),
         };
-        let longest = longest.min(self.longest_pause);
+        let longest = longest.min(self.max_pause);
         let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
         Some(Duration::from_nanos(random % nanos.saturating_add(1)))
     }

@@ -22,7 +22,7 @@ pub struct WaitOptions {
     /// The first pause. 5 ms is imperceptible, and a few round trips to a nearby controller.
     pub first_pause: Duration,
     /// Maximum pause: the 500 ms with which the one public third-party client polls a real controller.
-    pub longest_pause: Duration,
+    pub max_pause: Duration,
 }
 
 impl Default for WaitOptions {
@@ -30,7 +30,7 @@ impl Default for WaitOptions {
         Self {
             deadline: Duration::from_secs(120),
             first_pause: Duration::from_millis(5),
-            longest_pause: Duration::from_millis(500),
+            max_pause: Duration::from_millis(500),
         }
     }
 }
@@ -38,7 +38,7 @@ impl Default for WaitOptions {
 impl WaitOptions {
     /// Creates options with the default pauses and the total `deadline`.
     #[must_use]
-    pub fn at_most(deadline: Duration) -> Self {
+    pub fn with_deadline(deadline: Duration) -> Self {
         Self {
             deadline,
             ..Self::default()
@@ -97,11 +97,11 @@ impl PollLoop {
     /// Pauses up to the deadline: the last poll is at the deadline itself.
     async fn pause(&mut self) {
         tokio::time::sleep(self.pause.min(self.remaining())).await;
-        self.pause = self.pause.saturating_mul(2).min(self.wait.longest_pause);
+        self.pause = self.pause.saturating_mul(2).min(self.wait.max_pause);
     }
 
     fn timeout_error(&self, id: &PartitionId, state: Option<PartitionState>) -> VipuError {
-        VipuError::Slow {
+        VipuError::WaitTimeout {
             id: id.clone(),
             state,
             waited: self.started.elapsed(),
@@ -311,7 +311,7 @@ impl CreateLoop {
             Err(error) => error,
         };
         let exists = matches!(error, VipuError::AlreadyExists { .. });
-        if self.uncertain.is_none() && error.may_have_happened() {
+        if self.uncertain.is_none() && error.may_have_executed() {
             self.uncertain = Some(error.clone());
         }
         let adopt = exists && self.existing == Existing::Adopt;

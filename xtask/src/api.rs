@@ -115,7 +115,10 @@ fn render_operation(name: &str, operation: &Value) -> Result<String, Box<dyn Err
         .map(|code| format!("`{code}`"))
         .collect();
     if !codes.is_empty() {
-        write!(text, "\nProblems: {}.\n", codes.join(", "))?;
+        text.push_str("\nProblems:\n\n");
+        for codes in codes.chunks(5) {
+            writeln!(text, "- {}", codes.join(", "))?;
+        }
     }
     text.push('\n');
     Ok(text)

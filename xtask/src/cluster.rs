@@ -40,7 +40,7 @@ pub(crate) fn up(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     let tools = Tools::build(&Tool::of(profile))?;
     let directory = directory(name)?;
     stop(&directory)?;
-    let cluster = Cluster::start_with(&tools, &directory, options.extent(profile))?;
+    let cluster = Cluster::start_with(&tools, &directory, options.profile(profile))?;
     let state = ClusterState::read(cluster.directory())?.ok_or("the cluster has no state file")?;
     let kubectl = tools.path(Tool::Kubectl);
     print_line(&format!("a Kubernetes API server is at {}", state.url));

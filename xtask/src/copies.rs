@@ -1,6 +1,7 @@
 //! Code blocks of hand-written documents that are copies of files: the block after `<!-- copy of PATH -->`.
 //!
-//! The documents stay readable outside of the book, and `cargo xtask gen --check` fails when a copy differs from its file.
+//! The documents stay readable outside of the book, and `cargo xtask gen --check` fails when a copy differs
+//! from its file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +63,8 @@ fn refresh(text: &str, read: impl Fn(&str) -> Result<String>) -> Result<String> 
     Ok(fresh)
 }
 
-/// Returns the language of a code block with the content of a file. Rust examples are not compiled by the book.
+/// Returns the language of a code block with the content of a file. Rust examples are not compiled by the
+/// book.
 fn language_of(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((_, "rs")) => "rust,ignore",

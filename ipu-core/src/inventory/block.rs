@@ -89,7 +89,7 @@ impl Block {
     /// # Errors
     ///
     /// [`BlockError::Ipus`] if there are none, one is repeated, or a number is over 63.
-    pub fn of_ipus(ipus: impl IntoIterator<Item = IpuAddress>) -> Result<Self, BlockError> {
+    pub fn from_ipus(ipus: impl IntoIterator<Item = IpuAddress>) -> Result<Self, BlockError> {
         let mut ipus: Vec<IpuAddress> = ipus.into_iter().collect();
         ipus.sort_unstable();
         let twice = ipus.windows(2).any(|pair| pair.first() == pair.last());
@@ -132,7 +132,7 @@ impl Block {
     /// # Errors
     ///
     /// [`BlockError::UnknownIpu`] for an IPU that the cluster does not have, otherwise as [`Block::of_ipus`].
-    pub fn of_places(
+    pub fn from_places(
         topology: &Topology,
         cluster: &ClusterId,
         places: &[IpuPlace],
@@ -149,7 +149,7 @@ impl Block {
                 }
             }
         }
-        Self::of_ipus(ipus)
+        Self::from_ipus(ipus)
     }
 
     /// Returns the block in the controller's numbering: its cluster, and its IPUs in ascending order; none if
@@ -266,7 +266,7 @@ impl TryFrom<Raw> for Block {
                 Self::within(link_domain, first, count)
             }
             Raw::Whole { link_domains } => Self::whole(link_domains),
-            Raw::Scattered { ipus } => Self::of_ipus(ipus),
+            Raw::Scattered { ipus } => Self::from_ipus(ipus),
         }
     }
 }

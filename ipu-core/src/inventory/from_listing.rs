@@ -30,7 +30,7 @@ pub enum ListingConflict {
     Conflict(#[source] InventoryError),
     /// Its IPUs are not listed, and no free block is left to reserve for it.
     #[error("the controller does not list its IPUs, and no free block of {ipus} IPUs is left to reserve")]
-    NoRoom {
+    NoFreeBlock {
         /// Its number of IPUs.
         ipus: u32,
     },
@@ -83,7 +83,7 @@ impl Inventory {
             let block = view.first_fit(partition.spec.size);
             let entered = block.map(|block| inventory.enter(partition, block, is_ours(&partition.id)));
             if !matches!(entered, Some(Ok(()))) {
-                let conflict = ListingConflict::NoRoom {
+                let conflict = ListingConflict::NoFreeBlock {
                     ipus: partition.spec.size.get(),
                 };
                 observed.conflicts.push((partition.id.clone(), conflict));
@@ -113,7 +113,7 @@ fn listed_block(topology: &Topology, partition: &Partition) -> Result<Option<Blo
     let Some(cluster) = cluster_of(topology, partition) else {
         return Ok(None);
     };
-    Block::of_places(topology, cluster, &partition.ipus)
+    Block::from_places(topology, cluster, &partition.ipus)
         .map(Some)
         .map_err(ListingConflict::Ipus)
 }

@@ -65,12 +65,12 @@ impl LedgerState {
             return Ok(transition);
         }
         if self.queue.len() >= policy.length_limit {
-            return Err(TransitionError::LineFull {
+            return Err(TransitionError::QueueFull {
                 limit: policy.length_limit,
             });
         }
         self.check_queued(&entry, request, &policy.namespaces)?;
-        Ok(self.admit(entry, request.line, snapshot, policy, window))
+        Ok(self.admit(entry, request.on_no_capacity, snapshot, policy, window))
     }
 
     /// Admits a request of the owner for an id that has an entry.
@@ -97,10 +97,10 @@ impl LedgerState {
                 entry.update_request(request);
                 match take_over_found(&entry, request, snapshot, window)? {
                     Some(transition) => transition,
-                    None => self.admit(entry, request.line, snapshot, policy, window),
+                    None => self.admit(entry, request.on_no_capacity, snapshot, policy, window),
                 }
             }
-            EntryState::Releasing { .. } => Transition::unchanged(Admission::Leaving(recorded.clone())),
+            EntryState::Releasing { .. } => Transition::unchanged(Admission::Releasing(recorded.clone())),
             EntryState::Intent { .. } => put_if_changed(recorded, entry, Admission::Drive),
             EntryState::Active | EntryState::Failed { .. } if !is_newer => {
                 put_if_changed(recorded, entry, Admission::Held)
@@ -117,7 +117,7 @@ impl LedgerState {
                 entry.instance = request.instance;
                 let Some(controller) = recorded.controller.clone() else {
                     // Only a damaged ledger has a holder without a controller.
-                    return Ok(self.admit(entry, request.line, snapshot, policy, window));
+                    return Ok(self.admit(entry, request.on_no_capacity, snapshot, policy, window));
                 };
                 let entry = entry.with_intent(&controller, Operation::Reset, window);
                 Transition::put(&entry, Admission::Drive(entry.clone()))
@@ -165,9 +165,9 @@ impl LedgerState {
             }
             QueueDecision::Wait(status) => match (self.get(&entry.id), on_no_capacity) {
                 (None, OnNoCapacity::Reject) => Transition::unchanged(Admission::Rejected(status)),
-                (Some(recorded), _) if *recorded == entry => Transition::unchanged(Admission::Stay(status)),
+                (Some(recorded), _) if *recorded == entry => Transition::unchanged(Admission::Queued(status)),
                 (Some(_), _) | (None, OnNoCapacity::Queue) => {
-                    Transition::put(&entry, Admission::Stay(status))
+                    Transition::put(&entry, Admission::Queued(status))
                 }
             },
         }

@@ -308,7 +308,7 @@ pub struct ControllersSnapshot {
 impl ControllersSnapshot {
     /// Creates a snapshot of these controllers, without aliases.
     #[must_use]
-    pub const fn of(controllers: Vec<ControllerView>) -> Self {
+    pub const fn new(controllers: Vec<ControllerView>) -> Self {
         Self {
             controllers,
             aliases: BTreeSet::new(),

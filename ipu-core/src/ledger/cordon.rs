@@ -53,7 +53,8 @@ pub struct Cordon {
     /// Name of the controller.
     pub controller: ControllerName,
     /// The cordoned hardware.
-    pub what: CordonTarget,
+    #[serde(rename = "what")]
+    pub target: CordonTarget,
     /// Owner of the cordon, and the only one that may remove it.
     pub owner: CordonOwner,
     /// Reason, shown to users.
@@ -82,7 +83,7 @@ impl Cordon {
         Self {
             id,
             controller,
-            what,
+            target: what,
             owner,
             reason: reason.into(),
             since: Timestamp::from_millis(0),
@@ -140,7 +141,7 @@ impl LedgerState {
     ) -> Result<Transition<CordonEffect>, TransitionError> {
         cordon.since = now;
         let rejected = |why: String| TransitionError::CannotCordon {
-            what: Box::new(cordon.what.clone()),
+            what: Box::new(cordon.target.clone()),
             controller: cordon.controller.clone(),
             why,
         };
@@ -172,7 +173,7 @@ impl LedgerState {
                 let mut capacity = listing.capacity().fork();
                 let unplaced = self.reserve_recorded(snapshot, &view.name, &mut *capacity);
                 let mut holders = capacity
-                    .cordon(&cordon.owner, &cordon.what)
+                    .cordon(&cordon.owner, &cordon.target)
                     .map_err(|reason| rejected(reason.message))?;
                 // Their partitions may appear there.
                 holders.extend(unplaced);
@@ -228,7 +229,7 @@ impl LedgerState {
         for cordon in self.cordons().filter(is_here) {
             // Hardware that does not exist subtracts nothing. Capacity that cannot cordon a part of itself is
             // closed then.
-            let _ = capacity.cordon(&cordon.owner, &cordon.what);
+            let _ = capacity.cordon(&cordon.owner, &cordon.target);
         }
     }
 
@@ -265,7 +266,7 @@ impl LedgerState {
         Blocker {
             owner: entry.and_then(|entry| entry.owner.clone()),
             size: entry.map(|entry| entry.spec.size).or_else(listed),
-            until: entry.and_then(|entry| entry.until(now)),
+            until: entry.and_then(|entry| entry.declared_end(now)),
             id,
         }
     }

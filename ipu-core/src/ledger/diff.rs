@@ -271,7 +271,7 @@ impl LedgerState {
     /// Returns the changes of `action`; none if the entry has changed since the diff. Finish and release are
     /// driven like those that an owner requests.
     #[must_use]
-    pub fn act(
+    pub fn changes_for(
         &self,
         action: &Action,
         snapshot: &ControllersSnapshot,
@@ -314,7 +314,7 @@ impl LedgerState {
             | (Action::Drop { .. }, EntryState::Waiting { .. }) => entry.released(None, window).changes,
             (Action::Forget { .. }, EntryState::Quarantined) => Vec::from([Change::Remove(entry.id.clone())]),
             (Action::Lost { controller, .. }, EntryState::Active) => {
-                let errors = Vec::from([lost(controller)]);
+                let errors = Vec::from([lost_partition_error(controller)]);
                 put(entry.with_state(EntryState::Failed { errors }, now))
             }
             (
@@ -398,7 +398,7 @@ impl Entry {
         let state = match self.controller.as_ref().and_then(listing) {
             Some((controller, listing)) if !listing.partitions().contains_key(&self.id) => {
                 EntryState::Failed {
-                    errors: Vec::from([lost(controller)]),
+                    errors: Vec::from([lost_partition_error(controller)]),
                 }
             }
             // It was not usable before its owner was reported dead, and still is not.
@@ -413,7 +413,7 @@ impl Entry {
 
 /// Returns the error of a partition that its controller no longer lists.
 #[must_use]
-pub fn lost(controller: &ControllerName) -> String {
+pub fn lost_partition_error(controller: &ControllerName) -> String {
     alloc::format!("controller {controller} no longer lists the partition")
 }
 

@@ -23,7 +23,8 @@ pub struct DryRun {
     /// The controller that would have capacity; none if none has.
     pub controller: Option<ControllerName>,
     /// Reasons that it would not fit, by controller.
-    pub why: Vec<(ControllerName, Reason)>,
+    #[serde(rename = "why")]
+    pub reasons: Vec<(ControllerName, Reason)>,
 }
 
 impl LedgerState {
@@ -47,7 +48,7 @@ impl LedgerState {
             let mut result = DryRun {
                 size: *size,
                 controller: None,
-                why: Vec::new(),
+                reasons: Vec::new(),
             };
             let id = PartitionId::hypothetical(index);
             for capacity in &mut capacities {
@@ -55,16 +56,16 @@ impl LedgerState {
                     .closed_reason()
                     .filter(|_| !capacity.opens_without(ended))
                 {
-                    result.why.push((capacity.name.clone(), reason));
+                    result.reasons.push((capacity.name.clone(), reason));
                     continue;
                 }
                 match capacity.current.reserve(&id, &PartitionSpec::of_size(*size), &[]) {
                     Ok(_) => {
                         result.controller = Some(capacity.name.clone());
-                        result.why.clear();
+                        result.reasons.clear();
                         break;
                     }
-                    Err(reason) => result.why.push((capacity.name.clone(), reason)),
+                    Err(reason) => result.reasons.push((capacity.name.clone(), reason)),
                 }
             }
             results.push(result);

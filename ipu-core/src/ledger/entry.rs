@@ -88,8 +88,8 @@ pub struct Request {
     #[serde(default)]
     pub holder: String,
     /// Handling of the request if it does not fit.
-    #[serde(default)]
-    pub line: OnNoCapacity,
+    #[serde(rename = "line", default)]
+    pub on_no_capacity: OnNoCapacity,
     /// Required placement.
     #[serde(default)]
     pub pin: PlacementConstraint,
@@ -110,7 +110,7 @@ impl Request {
     #[must_use]
     pub fn of_instance(owner: Owner, instance: u32, spec: PartitionSpec) -> Self {
         let id = owner.job.partition_id(instance);
-        let mut request = Self::named(id, owner, spec);
+        let mut request = Self::with_id(id, owner, spec);
         request.instance = instance;
         request
     }
@@ -118,7 +118,7 @@ impl Request {
     /// Creates a request for a partition under an id that the client chooses. Such a partition cannot be
     /// adopted if the ledger is lost, because its id does not identify an owner.
     #[must_use]
-    pub const fn named(id: PartitionId, owner: Owner, spec: PartitionSpec) -> Self {
+    pub const fn with_id(id: PartitionId, owner: Owner, spec: PartitionSpec) -> Self {
         Self {
             id,
             owner,
@@ -130,7 +130,7 @@ impl Request {
             account: None,
             preemptible: false,
             holder: String::new(),
-            line: OnNoCapacity::Queue,
+            on_no_capacity: OnNoCapacity::Queue,
             pin: PlacementConstraint {
                 controller: None,
                 ipus: Vec::new(),
@@ -453,7 +453,7 @@ impl Entry {
 
     /// Returns the end of the hold that the owner has declared, unless it has passed.
     #[must_use]
-    pub fn until(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn declared_end(&self, now: Timestamp) -> Option<Timestamp> {
         let end = self.held_since?.plus(self.max_runtime?);
         (end > now).then_some(end)
     }

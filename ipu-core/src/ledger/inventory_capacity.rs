@@ -59,7 +59,7 @@ impl Capacity for InventoryCapacity {
             &FirstFit
         } else {
             let ipus = addresses(topology, spec, places)?;
-            pinned = Pinned::to(ipus).map_err(|error| Reason::new("UnknownIpus", format!("{error}")))?;
+            pinned = Pinned::new(ipus).map_err(|error| Reason::new("UnknownIpus", format!("{error}")))?;
             &pinned
         };
         let block = match place(&self.0, &request, policy) {

@@ -470,7 +470,7 @@ impl<'a> QueueScan<'a> {
         Blocker {
             owner: entry.and_then(|entry| entry.owner.clone()),
             size,
-            until: entry.and_then(|entry| entry.until(self.now)),
+            until: entry.and_then(|entry| entry.declared_end(self.now)),
             id,
         }
     }
@@ -542,7 +542,7 @@ impl<'a> QueueScan<'a> {
         }
         let held = self.state.entries().filter(|holder| holder.state.holds());
         let held = held.filter_map(|holder| {
-            let end = holder.until(self.now)?;
+            let end = holder.declared_end(self.now)?;
             Some((end, holder.controller.clone()?, holder.id.clone()))
         });
         let starting = self.starting.iter().filter_map(|(ahead, controller)| {

@@ -70,7 +70,7 @@ pub enum TransitionError {
     },
     /// The queue is full.
     #[error("the queue is full with {limit} requests")]
-    LineFull {
+    QueueFull {
         /// Maximum length of the queue.
         limit: usize,
     },
@@ -130,7 +130,7 @@ pub enum TransitionError {
     /// Another cordon has the id, or the cordon has another owner.
     #[error(
         "cordon {} belongs to {}, for {} at controller {}: {}",
-        recorded.id, recorded.owner, recorded.what, recorded.controller, recorded.reason
+        recorded.id, recorded.owner, recorded.target, recorded.controller, recorded.reason
     )]
     OtherCordon {
         /// The recorded cordon.

@@ -57,11 +57,11 @@ pub enum Admission {
     /// The caller must call the controller, or poll the progress of an earlier call.
     Drive(Entry),
     /// The request waits in the queue.
-    Stay(QueueStatus),
+    Queued(QueueStatus),
     /// The request does not fit and was not to be queued; nothing is recorded.
     Rejected(QueueStatus),
     /// The partition is being released; the owner repeats the request once it is removed.
-    Leaving(Entry),
+    Releasing(Entry),
 }
 
 /// The outcome of a release.
@@ -69,9 +69,9 @@ pub enum Admission {
 #[non_exhaustive]
 pub enum Release {
     /// There was nothing to release.
-    Nothing,
+    NotHeld,
     /// The request updated the queue.
-    LeftLine,
+    Dequeued,
     /// The caller must ask the controller to remove the partition.
     Drive(Box<Entry>),
 }
@@ -347,7 +347,7 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`TransitionError::Moved`] if the intent is no longer the one of the call.
-    pub fn refused(
+    pub fn drop_refused(
         &self,
         id: &PartitionId,
         fence: Timestamp,
@@ -366,7 +366,7 @@ impl LedgerState {
     /// # Errors
     ///
     /// [`TransitionError::Moved`] if the intent is no longer the one of the call.
-    pub fn taken_by_other(
+    pub fn drop_foreign(
         &self,
         id: &PartitionId,
         fence: Timestamp,
@@ -395,7 +395,7 @@ impl LedgerState {
         window: CallWindow,
     ) -> Result<Transition<Release>, TransitionError> {
         let Some(entry) = self.get(id) else {
-            return Ok(Transition::unchanged(Release::Nothing));
+            return Ok(Transition::unchanged(Release::NotHeld));
         };
         check_owner(entry, owner, entry.instance)?;
         if let (Some(attempt), false) = (attempt, matches!(entry.state, EntryState::Releasing { .. })) {
@@ -548,7 +548,7 @@ impl Entry {
     /// Returns the transition that releases this entry.
     pub(crate) fn released(&self, answered: Option<Timestamp>, window: CallWindow) -> Transition<Release> {
         match &self.state {
-            EntryState::Waiting { .. } => return Transition::remove(&self.id, Release::LeftLine),
+            EntryState::Waiting { .. } => return Transition::remove(&self.id, Release::Dequeued),
             EntryState::Releasing { .. } => {
                 return Transition::unchanged(Release::Drive(Box::new(self.clone())));
             }

@@ -69,7 +69,7 @@ impl UsageRecord {
     /// Builds the record of the hold that ends when `before` becomes `after` at `now`; none if none ends. A
     /// request that the controller refused held nothing.
     #[must_use]
-    pub fn of(before: &Entry, after: Option<&Entry>, now: Timestamp) -> Option<Self> {
+    pub fn from_transition(before: &Entry, after: Option<&Entry>, now: Timestamp) -> Option<Self> {
         let held_since = before.held_since?;
         if after.is_some_and(|after| after.held_since == Some(held_since) && after.ticket == before.ticket) {
             return None;

@@ -17,8 +17,8 @@ impl Pinned {
     /// # Errors
     ///
     /// [`BlockError::Ipus`] if there are none, or one is repeated.
-    pub fn to(ipus: impl IntoIterator<Item = IpuAddress>) -> Result<Self, BlockError> {
-        Block::of_ipus(ipus).map(|block| Self { block })
+    pub fn new(ipus: impl IntoIterator<Item = IpuAddress>) -> Result<Self, BlockError> {
+        Block::from_ipus(ipus).map(|block| Self { block })
     }
 }
 

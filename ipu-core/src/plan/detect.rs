@@ -107,7 +107,7 @@ impl<'a> PlanContext<'a> {
         first_failure::decide(candidates, self.observation.timestamp_resolution).map(|first| {
             Finding::Failed(FirstFailure {
                 instance: instance.index,
-                culprit: first.component,
+                component: first.component,
                 attempt: instance.status.attempt,
                 exit: first.exit,
                 at: first.at,
@@ -270,7 +270,7 @@ fn partition_failure(instance: &Instance<'_>, now: Timestamp) -> FirstFailure {
     };
     FirstFailure {
         instance: instance.index,
-        culprit: FailedComponent::Partition,
+        component: FailedComponent::Partition,
         attempt: instance.status.attempt,
         exit: None,
         at: now,

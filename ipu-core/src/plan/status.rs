@@ -180,7 +180,7 @@ pub struct FirstFailure {
     pub instance: u32,
     /// The component of the instance that failed.
     #[serde(flatten)]
-    pub culprit: FailedComponent,
+    pub component: FailedComponent,
     /// The attempt that failed.
     pub attempt: u32,
     /// The exit of the process; none for a lost process without exit code and for a partition.
@@ -226,7 +226,7 @@ impl fmt::Display for FirstFailure {
         write!(
             f,
             "{} of instance {} failed: {}",
-            self.culprit, self.instance, self.cause
+            self.component, self.instance, self.cause
         )
     }
 }

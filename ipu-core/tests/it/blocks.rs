@@ -21,11 +21,11 @@ fn blocks_have_a_readable_text_form() {
         (Block::within(3, 8, count(1)).unwrap(), "IPU 8 of link domain 3"),
         (Block::whole([2, 1]).unwrap(), "link domains 1, 2"),
         (
-            Block::of_ipus([at(9), at(1)]).unwrap(),
+            Block::from_ipus([at(9), at(1)]).unwrap(),
             "IPUs 1, 9 of link domain 3",
         ),
         (
-            Block::of_ipus([
+            Block::from_ipus([
                 at(1),
                 IpuAddress {
                     link_domain: 0,
@@ -53,9 +53,9 @@ fn an_invalid_block_is_rejected_with_the_rule() {
     );
     assert!(Block::within(0, 0, count(128)).is_err());
     assert!(Block::whole([1, 2, 3]).is_err() && Block::whole([1, 1]).is_err() && Block::whole([1]).is_err());
-    assert!(Block::of_ipus([]).is_err());
+    assert!(Block::from_ipus([]).is_err());
     assert!(
-        Block::of_ipus([IpuAddress {
+        Block::from_ipus([IpuAddress {
             link_domain: 0,
             ipu: 64
         }])
@@ -78,12 +78,12 @@ fn a_block_converts_to_and_from_controller_places() {
         ("cl2", 128, 1, 63)
     );
     assert_eq!(
-        Block::of_places(&topology, &cluster, &places),
+        Block::from_places(&topology, &cluster, &places),
         Block::whole([1, 2])
     );
     assert_eq!(Block::whole([0, 1]).unwrap().places(&topology), None);
     let (first, _) = Block::within(0, 0, count(1)).unwrap().places(&topology).unwrap();
-    let error = Block::of_places(&topology, &first, &places)
+    let error = Block::from_places(&topology, &first, &places)
         .unwrap_err()
         .to_string();
     assert_eq!(error, "cluster cl1 has no IPU 0 in a link domain 1");
@@ -101,7 +101,7 @@ proptest! {
         prop_assert_eq!(block.first(), ipus[0]);
         let len = ipus.len();
         ipus.rotate_left(rotation % len);
-        prop_assert_eq!(Block::of_ipus(ipus), Ok(block));
+        prop_assert_eq!(Block::from_ipus(ipus), Ok(block));
     }
 
     #[test]

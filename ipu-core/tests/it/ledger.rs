@@ -77,7 +77,7 @@ impl LedgerHarness {
             ipus: Vec::new(),
             state: PartitionState::Active,
         });
-        ControllersSnapshot::of(vec![ControllerView {
+        ControllersSnapshot::new(vec![ControllerView {
             name: controller(),
             service: ServiceState::Open,
             listing: Ok(Arc::new(Listing::new(
@@ -161,7 +161,7 @@ impl LedgerHarness {
 
     fn expect_queued(&mut self, request: &Request) -> QueueStatus {
         match self.submit(request) {
-            Admission::Stay(status) => status,
+            Admission::Queued(status) => status,
             other => panic!("{other:?}"),
         }
     }
@@ -180,7 +180,7 @@ fn pinned(topology: &Topology, entry: &Entry) -> Option<Pinned> {
         .places
         .iter()
         .map(|place| topology.address(cluster, *place).unwrap());
-    Pinned::to(ipus).ok()
+    Pinned::new(ipus).ok()
 }
 
 /// Size, priority and a flag of each job, and the steps: the job index, and whether it releases (if it holds)
@@ -576,7 +576,7 @@ fn a_full_queue_rejects_and_a_rejected_request_leaves_no_entry() {
     harness.policy.length_limit = 1;
     harness.submit(&request("ns", "holder", 16));
     let mut rejected = request("ns", "impatient", 4);
-    rejected.line = OnNoCapacity::Reject;
+    rejected.on_no_capacity = OnNoCapacity::Reject;
     assert!(matches!(
         harness.request(&rejected).unwrap(),
         Admission::Rejected(_)
@@ -585,7 +585,7 @@ fn a_full_queue_rejects_and_a_rejected_request_leaves_no_entry() {
     harness.expect_queued(&request("ns", "first", 4));
     assert_eq!(
         harness.request(&request("ns", "second", 4)),
-        Err(TransitionError::LineFull { limit: 1 })
+        Err(TransitionError::QueueFull { limit: 1 })
     );
     let decisions = harness
         .state

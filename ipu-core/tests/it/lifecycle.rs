@@ -9,9 +9,9 @@ use ipu_testkit::JobWorld;
 
 /// Returns the plan for the current observation, after `check_plan`.
 fn checked_plan(world: &JobWorld) -> Plan {
-    let plan = plan(&world.job, &world.seen);
-    let broken = check_plan(&world.job, &world.seen, &plan);
-    assert_eq!(broken, [], "{:#?}\n{plan:#?}", world.seen);
+    let plan = plan(&world.job, &world.observation);
+    let broken = check_plan(&world.job, &world.observation, &plan);
+    assert_eq!(broken, [], "{:#?}\n{plan:#?}", world.observation);
     plan
 }
 

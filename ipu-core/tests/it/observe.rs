@@ -103,7 +103,7 @@ fn conflicting_partitions_are_reported_and_still_reserve_ipus() {
     );
     assert!(matches!(
         observed.conflicts[3].1,
-        ListingConflict::NoRoom { ipus: 16 }
+        ListingConflict::NoFreeBlock { ipus: 16 }
     ));
     assert_eq!(observed.inventory.free(), 16 - 4 - 2 - 2 - 2);
 }

@@ -7,7 +7,7 @@ use ipu_core::{
     BestFit, Block, FirstFit, IpuAddress, IpuCount, Pinned, Placement, PlacementPolicy, PlacementRequest,
     place,
 };
-use ipu_testkit::strategies::{PlacementCase, situations};
+use ipu_testkit::strategies::{PlacementCase, placement_cases};
 use ipu_testkit::{PolicyCheck, ReferenceInventory};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -90,7 +90,7 @@ proptest! {
 
     #[test]
     fn pinned_fits_if_and_only_if_the_pinned_ipus_are_a_free_legal_block(
-        PlacementCase { reference, inventory, request, .. } in situations(), at in any::<Index>(), aligned in prop::bool::weighted(0.8),
+        PlacementCase { reference, inventory, request, .. } in placement_cases(), at in any::<Index>(), aligned in prop::bool::weighted(0.8),
     ) {
         let (size, scope) = (request.size.get(), request.allocation.as_ref());
         let from = at.index(reference.topology().link_domains() as usize) as u32;
@@ -101,14 +101,14 @@ proptest! {
             let first = at.index(65 - size as usize) as u8;
             span(from, if aligned { first & !(size as u8 - 1) } else { first }, size as u8).collect()
         };
-        let placed = place(&inventory, &request, &Pinned::to(pinned.iter().rev().copied()).unwrap());
-        let pinned = Block::of_ipus(pinned).unwrap();
+        let placed = place(&inventory, &request, &Pinned::new(pinned.iter().rev().copied()).unwrap());
+        let pinned = Block::from_ipus(pinned).unwrap();
         let legal = reference.free_blocks(request.size, scope).contains(&pinned);
         prop_assert_eq!(block(placed), legal.then_some(pinned));
     }
 
     #[test]
-    fn whole_link_domain_placements_in_one_allocation_match_the_fit_count(PlacementCase { reference, inventory, request, .. } in situations()) {
+    fn whole_link_domain_placements_in_one_allocation_match_the_fit_count(PlacementCase { reference, inventory, request, .. } in placement_cases()) {
         let scope = request.allocation.as_ref();
         // The exhaustive search is limited to few link domains. `PolicyCheck` covers sizes up to 64 IPUs.
         prop_assume!(scope.is_some() && reference.topology().link_domains() <= 8);

@@ -230,7 +230,7 @@ impl Reconciler {
             // The pod may exist all the same.
             Err(error @ PortError::Unavailable(_)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                self.cache.unconfirmed(builder.spec.key(), name, process);
+                self.cache.mark_unconfirmed(builder.spec.key(), name, process);
                 Err(error)
             }
             Err(error) => Err(error),

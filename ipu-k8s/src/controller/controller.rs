@@ -74,15 +74,15 @@ pub trait Observer: Send + Sync {
     /// Called when the initial lists of jobs and pods are complete and reconciling starts.
     fn ready(&self) {}
     /// Called when a reconcile of a job starts.
-    fn began(&self, job: &str) {
+    fn reconcile_started(&self, job: &str) {
         let _ = job;
     }
     /// Called when a reconcile of a job ends.
-    fn ended(&self, job: &str, outcome: Result<(), &PortError>) {
+    fn reconcile_finished(&self, job: &str, outcome: Result<(), &PortError>) {
         let _ = (job, outcome);
     }
     /// Called for every job that a list or a watch delivers, with the object.
-    fn watch_connected(&self, job: &Value) {
+    fn job_applied(&self, job: &Value) {
         let _ = job;
     }
     /// Called when a job was deleted. `job` has at least its namespace, name and uid.
@@ -90,15 +90,15 @@ pub trait Observer: Send + Sync {
         let _ = job;
     }
     /// Called when the watch of these objects delivers an event.
-    fn hears(&self, objects: &'static str) {
+    fn watch_connected(&self, objects: &'static str) {
         let _ = objects;
     }
     /// Called when the watch of these objects breaks or cannot be established. It is retried within a minute.
-    fn interrupted(&self, objects: &'static str) {
+    fn watch_failed(&self, objects: &'static str) {
         let _ = objects;
     }
     /// Called when the number of jobs that wait for a free reconcile slot changes.
-    fn waiting(&self, jobs: usize) {
+    fn queue_depth_changed(&self, jobs: usize) {
         let _ = jobs;
     }
 }
@@ -133,14 +133,14 @@ impl Shared {
         match event {
             // The watcher emits `Init` before it sends its first request.
             Ok(Event::Init) => {}
-            Ok(_) => self.observer.hears(objects),
+            Ok(_) => self.observer.watch_connected(objects),
             Err(error) => {
                 tracing::warn!(%error, "the watch of {objects} failed");
                 if matches!(error, watcher::Error::WatchFailed(_)) {
                     // The watch was established, and an idle watch has no other sign of that.
-                    self.observer.hears(objects);
+                    self.observer.watch_connected(objects);
                 }
-                self.observer.interrupted(objects);
+                self.observer.watch_failed(objects);
             }
         }
     }
@@ -200,7 +200,7 @@ pub async fn run(
                 requeue
             }
         };
-        let waiting = |jobs| options.observer.waiting(jobs);
+        let waiting = |jobs| options.observer.queue_depth_changed(jobs);
         run_work_queue(
             queue.take_until(stop),
             MAX_CONCURRENT_RECONCILES,
@@ -252,7 +252,7 @@ impl Drop for FlushOnDrop {
 /// Reconciles a job once. Returns the longest delay until the next reconcile, if one is due.
 async fn reconcile_one(job: &DynamicObject, shared: &Shared) -> Option<Duration> {
     let name = name_of(&reference(job));
-    shared.observer.began(&name);
+    shared.observer.reconcile_started(&name);
     let _guard = shared.reconciler.event_queue.reconcile_guard();
     let work = async { shared.reconciler.reconcile(&expand(job)).await };
     // An aborted reconcile leaves the same state as a crash, which the next reconcile handles. Shared state
@@ -269,7 +269,9 @@ async fn reconcile_one(job: &DynamicObject, shared: &Shared) -> Option<Duration>
             "the operator panicked: {message}"
         )))
     });
-    shared.observer.ended(&name, outcome.as_ref().map(|_| ()));
+    shared
+        .observer
+        .reconcile_finished(&name, outcome.as_ref().map(|_| ()));
     let requeue = match outcome {
         Ok(requeue) => requeue,
         Err(error) => return Some(backoff(job, &error, shared)),
@@ -357,7 +359,7 @@ async fn watch_partitions(proxy: ProxyClient, cache: Arc<Cache>, queue: Unbounde
     let mut owners: HashMap<PartitionId, (JobKey, u32)> = HashMap::new();
     loop {
         match events.try_next().await {
-            Ok(Some(event)) => match event.told {
+            Ok(Some(event)) => match event.kind {
                 EventKind::Snapshot(list) => {
                     let all = list.partitions.iter().filter_map(ipujob_owner).collect();
                     let before = std::mem::replace(&mut owners, all);
@@ -391,7 +393,7 @@ async fn watch_partitions(proxy: ProxyClient, cache: Arc<Cache>, queue: Unbounde
             Ok(None) => return,
             Err(error) => {
                 tracing::warn!(%error, "the event stream of the proxy failed");
-                cache.disconnected();
+                cache.mark_disconnected();
                 tokio::time::sleep(PROXY_RETRY_INTERVAL).await;
                 // Without a last event id, the proxy sends a snapshot. A resumed stream has changes only, and
                 // the holds would be unknown.
@@ -433,11 +435,11 @@ mod tests {
     }
 
     impl Observer for ReconcileCounts {
-        fn began(&self, _: &str) {
+        fn reconcile_started(&self, _: &str) {
             self.began.fetch_add(1, Ordering::SeqCst);
         }
 
-        fn ended(&self, _: &str, outcome: Result<(), &PortError>) {
+        fn reconcile_finished(&self, _: &str, outcome: Result<(), &PortError>) {
             let error = outcome.expect_err("the clock panics").to_string();
             self.failed.lock().expect("the lock is not poisoned").push(error);
         }

@@ -63,7 +63,7 @@ impl Reconciler {
         observed: &ObservedJob,
     ) -> FailureEvidence {
         let mut evidence = FailureEvidence::default();
-        let failed = |pod: &&KubePod| pod.count() == PodOutcome::Failed;
+        let failed = |pod: &&KubePod| pod.outcome_category() == PodOutcome::Failed;
         let uids: Vec<&str> = observed
             .pods
             .iter()
@@ -144,7 +144,7 @@ fn is_judged(pod: &KubePod, status: &JobStatus) -> bool {
 /// Returns the delay before the failures among `pods`, all pods of an instance, are judged. Returns `None` if
 /// they are judged now, or if there are none. `since` are the times of their first observation.
 fn settle_delay(pods: &[&KubePod], since: &[Timestamp], spec: &JobSpec, now: Timestamp) -> Option<Duration> {
-    let of = |what: PodOutcome| pods.iter().filter(move |pod| pod.count() == what);
+    let of = |what: PodOutcome| pods.iter().filter(move |pod| pod.outcome_category() == what);
     let has_launcher = !matches!(spec.shape(), JobKind::Workers);
     let mut launchers = pods.iter().filter(|pod| pod.worker.is_none()).peekable();
     // Without a launcher that may have started something, the workers are independent.
@@ -153,7 +153,7 @@ fn settle_delay(pods: &[&KubePod], since: &[Timestamp], spec: &JobSpec, now: Tim
     // have been.
     let is_reported = launchers.any(|pod| {
         let killed = Exit::Signal(9).code();
-        pod.count() == PodOutcome::Succeeded
+        pod.outcome_category() == PodOutcome::Succeeded
             || reported_rank(pod).is_some_and(|failure| failure.exit.code() != killed)
     });
     // The pod is being deleted.

@@ -106,7 +106,7 @@ impl Cache {
 
     /// Returns whether this exact version of the job needs no reconcile by itself.
     #[must_use]
-    pub fn is_settled(&self, job: &JobKey, version: u64) -> bool {
+    pub fn is_up_to_date(&self, job: &JobKey, version: u64) -> bool {
         self.lock().up_to_date.get(job) == Some(&version)
     }
 

@@ -94,7 +94,7 @@ async fn handle_events(
                     shared.cache.record_finished(&key, is_finished);
                     names().insert(key);
                 }
-                shared.observer.watch_connected(&object);
+                shared.observer.job_applied(&object);
                 if !is_settled(&shared.cache, &job) {
                     let _ = queue.unbounded_send(reference(&job));
                 }
@@ -122,7 +122,7 @@ fn is_settled(cache: &Cache, job: &DynamicObject) -> bool {
     let version = metadata.resource_version.as_deref().unwrap_or_default();
     key(job)
         .zip(version.parse().ok())
-        .is_some_and(|(key, version)| cache.is_settled(&key, version))
+        .is_some_and(|(key, version)| cache.is_up_to_date(&key, version))
 }
 
 /// Clears all cached state of a deleted job.
@@ -226,11 +226,11 @@ mod tests {
             self.0.lock().expect("the lock is not poisoned").push(uid);
         }
 
-        fn hears(&self, _: &'static str) {
+        fn watch_connected(&self, _: &'static str) {
             self.1.lock().expect("the lock is not poisoned").push("connected");
         }
 
-        fn interrupted(&self, objects: &'static str) {
+        fn watch_failed(&self, objects: &'static str) {
             self.1.lock().expect("the lock is not poisoned").push(objects);
         }
     }

@@ -114,7 +114,7 @@ fn entitled(spec: &JobSpec, observed: &ObservedJob, plan: &Plan) -> BTreeSet<u32
         return BTreeSet::new();
     }
     for launcher in observed.pods.iter().filter(|pod| pod.worker.is_none()) {
-        if !launcher.deleted && launcher.count() == PodOutcome::Active {
+        if !launcher.deleted && launcher.outcome_category() == PodOutcome::Active {
             attempts.insert(launcher.instance, launcher.attempt);
         }
     }
@@ -144,7 +144,7 @@ fn entitled(spec: &JobSpec, observed: &ObservedJob, plan: &Plan) -> BTreeSet<u32
 
 /// Returns whether a pod exists, belongs to the job, and keeps its name for now.
 fn is_active(pod: &KubePod) -> bool {
-    pod.owned && !pod.deleted && !pod.terminating && pod.count() == PodOutcome::Active
+    pod.owned && !pod.deleted && !pod.terminating && pod.outcome_category() == PodOutcome::Active
 }
 
 fn starts_launcher(plan: &Plan, instance: u32) -> bool {

@@ -56,7 +56,8 @@ pub(super) fn read(log: &str) -> Option<RankFailure> {
     lines.iter().enumerate().rev().find_map(parse)
 }
 
-/// `mpirun noticed that process rank 3 with PID 0 on node train-worker-3 exited on signal 11 (Segmentation fault).`
+/// `mpirun noticed that process rank 3 with PID 0 on node train-worker-3 exited on signal 11 (Segmentation
+/// fault).`
 fn signalled(line: &str) -> Option<RankFailure> {
     let (_, rest) = line.split_once(" noticed that process rank ")?;
     let (rank, rest) = rest.split_once(" with PID ")?;

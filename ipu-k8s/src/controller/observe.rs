@@ -55,7 +55,7 @@ impl Reconciler {
     ) -> Result<ObservedJob, PortError> {
         let spec = builder.spec;
         let key = spec.key();
-        let remembered: JobStatus = status.remembered();
+        let remembered: JobStatus = status.to_job_status();
         let mut observed = ObservedJob {
             pods: self.cache.pods(key),
             evicted: Vec::new(),

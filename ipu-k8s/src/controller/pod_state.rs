@@ -226,7 +226,7 @@ impl KubePod {
 
     /// Returns whether it counts as active, succeeded or failed.
     #[must_use]
-    pub fn count(&self) -> PodOutcome {
+    pub fn outcome_category(&self) -> PodOutcome {
         match &self.state {
             PodState::Known(ProcessPhase::Exited { exit, .. }) if exit.is_success() => PodOutcome::Succeeded,
             PodState::Known(ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. }) => PodOutcome::Failed,
@@ -246,7 +246,7 @@ impl KubePod {
     /// Records that its deletion was requested.
     pub(super) fn mark_terminating(&mut self) {
         self.terminating = true;
-        if self.count() == PodOutcome::Active {
+        if self.outcome_category() == PodOutcome::Active {
             self.state = PodState::Known(ProcessPhase::Stopping);
         }
     }

@@ -139,7 +139,7 @@ impl Partitions for ProxyClient {
     }
 
     async fn ensure(&self, id: &PartitionId, wanted: &PutPartition) -> Result<PartitionDocument, PortError> {
-        self.put(id, wanted, OnNoCapacity::Join(PARTITION_WAIT_TIMEOUT))
+        self.put(id, wanted, OnNoCapacity::Queue(PARTITION_WAIT_TIMEOUT))
             .await
             .map_err(|error| port_error(&error))
     }

@@ -8,8 +8,8 @@ use ipu_proxy_client::{BlockerDocument, PartitionDocument};
 /// Number of blockers that a message names.
 const MAX_NAMES: usize = 3;
 
-/// Returns the reason of a queued request. Its message names the blockers, finished jobs first, with the ways to
-/// release the IPUs of a finished job.
+/// Returns the reason of a queued request. Its message names the blockers, finished jobs first, with the ways
+/// to release the IPUs of a finished job.
 pub(super) fn queue_reason(document: &PartitionDocument, finished: &BTreeSet<PartitionId>) -> Reason {
     let Some(waiting) = &document.waiting else {
         let next = || Reason::new("NextInLine", "the request is the next in the queue");

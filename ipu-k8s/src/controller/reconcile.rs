@@ -199,7 +199,7 @@ impl Reconciler {
                 Ok(observed) => observed,
                 Err(error) => return self.report_blocked(key, &object, status, error).await,
             };
-            let observation = observed.observation(&spec, status.remembered());
+            let observation = observed.observation(&spec, status.to_job_status());
             let plan = plan(&spec, &observation);
             if let Some(first) = check_plan(&spec, &observation, &plan).first() {
                 let error = PortError::Refused {

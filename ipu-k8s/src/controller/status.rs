@@ -172,7 +172,7 @@ fn is_settled(
     }
     let next_plan = ipu_core::plan(
         builder.spec,
-        &observed.observation(builder.spec, after.remembered()),
+        &observed.observation(builder.spec, after.to_job_status()),
     );
     next_plan.effects.is_empty()
         && next_plan.requeue_after == plan.requeue_after

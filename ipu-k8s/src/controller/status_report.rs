@@ -25,7 +25,7 @@ pub(super) fn report(
     started: Timestamp,
 ) -> IpuJobStatus {
     let mut after = before.clone();
-    after.remember(&plan.status);
+    after.record(&plan.status);
     after.start_time.get_or_insert(Time(started));
     after.observed_generation = object["metadata"]["generation"].as_i64();
     after.selector = Some(selector(builder.spec.key().name.as_str()));
@@ -51,7 +51,7 @@ fn count(pods: &[KubePod]) -> WorkersStatus {
     let of = |outcome: PodOutcome| {
         let counted = pods
             .iter()
-            .filter(|pod| pod.worker.is_some() && pod.count() == outcome)
+            .filter(|pod| pod.worker.is_some() && pod.outcome_category() == outcome)
             .count();
         u32::try_from(counted).unwrap_or(u32::MAX)
     };

@@ -139,7 +139,7 @@ impl Manifest {
 
     /// Returns the unknown fields, and the values of a wrong kind.
     #[must_use]
-    pub fn faults(&self) -> &[Violation] {
+    pub fn violations(&self) -> &[Violation] {
         &self.faults
     }
 }

@@ -316,7 +316,7 @@ impl IpuJobStatus {
 
     /// Returns the recorded state for the next reconcile: the inverse of [`IpuJobStatus::remember`].
     #[must_use]
-    pub fn remembered(&self) -> JobStatus {
+    pub fn to_job_status(&self) -> JobStatus {
         JobStatus {
             phase: self.phase.unwrap_or_default(),
             instances: self.instances.iter().map(InstanceReport::remembered).collect(),
@@ -335,7 +335,7 @@ impl IpuJobStatus {
     }
 
     /// Records the state that a plan returns, and keeps all other fields.
-    pub fn remember(&mut self, status: &JobStatus) {
+    pub fn record(&mut self, status: &JobStatus) {
         self.phase = Some(status.phase);
         self.launcher_status = Some(format!("{:?}", status.phase));
         let before = std::mem::take(&mut self.instances);
@@ -354,7 +354,7 @@ impl IpuJobStatus {
         let failure = status.first_failure.as_ref().map(|failure| {
             let known = self.first_failure.take();
             let known = known.filter(|known| known.remembered() == *failure);
-            known.unwrap_or_else(|| FailureReport::of(failure))
+            known.unwrap_or_else(|| FailureReport::from_failure(failure))
         });
         self.first_failure = failure;
         self.conclusion.clone_from(&status.conclusion);
@@ -429,7 +429,7 @@ const PREPARING: &str = "Preparing";
 impl FailureReport {
     /// Creates a report of a failure of the core; the name and the node are filled in later.
     #[must_use]
-    pub fn of(failure: &FirstFailure) -> Self {
+    pub fn from_failure(failure: &FirstFailure) -> Self {
         let mut report = Self {
             instance: failure.instance,
             attempt: failure.attempt,
@@ -438,7 +438,7 @@ impl FailureReport {
             log: failure.last_lines.clone(),
             ..Self::default()
         };
-        report.kind = match failure.culprit {
+        report.kind = match failure.component {
             FailedComponent::Worker { worker } => {
                 report.worker = Some(worker);
                 "Worker"
@@ -461,7 +461,7 @@ impl FailureReport {
     fn remembered(&self) -> FirstFailure {
         FirstFailure {
             instance: self.instance,
-            culprit: match (self.worker, self.kind.as_str()) {
+            component: match (self.worker, self.kind.as_str()) {
                 (Some(worker), _) => FailedComponent::Worker { worker },
                 (None, "Launcher") => FailedComponent::Launcher,
                 (None, _) => FailedComponent::Partition,

@@ -77,7 +77,7 @@ pub(crate) async fn store(cluster: &Cluster, name: &str) -> ConfigMapStore {
 }
 
 pub(crate) fn options(name: &str) -> ConfigMapOptions {
-    let mut options = ConfigMapOptions::of("default");
+    let mut options = ConfigMapOptions::in_namespace("default");
     options.name = name.into();
     // Avoids timeouts on a busy machine.
     options.timeout = Duration::from_secs(120);

@@ -134,7 +134,7 @@ fn a_file_without_an_ipujob_is_rejected_with_its_contents() {
 fn another_version_or_spelling_of_the_kind_is_named() {
     let text = HEAD.replace("v1alpha1", "v1").replace("IPUJob", "IpuJob");
     let manifest = only(&format!("{text}spec: {{ipusPerJobInstance: 1}}\n"), &[]);
-    let faults: Vec<_> = manifest.faults().iter().map(ToString::to_string).collect();
+    let faults: Vec<_> = manifest.violations().iter().map(ToString::to_string).collect();
     assert_eq!(
         faults,
         [
@@ -203,7 +203,7 @@ proptest! {
         let text = format!("{HEAD}spec: {{ipusPerJobInstance: 4, launcher: {{env: [{{name: A}}]}}, interactive: {{ttl: 1}}, workers: {{}}}}\n");
         for document in read_manifests(&text, &[edit]).unwrap() {
             if let Document::IpuJob(manifest) = document {
-                prop_assert!(manifest.faults().iter().all(|fault| !fault.fix.contains("defect")), "{:?}", manifest.faults());
+                prop_assert!(manifest.violations().iter().all(|fault| !fault.fix.contains("defect")), "{:?}", manifest.violations());
             }
         }
     }

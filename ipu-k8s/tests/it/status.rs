@@ -13,16 +13,16 @@ proptest! {
     #[test]
     fn a_recorded_status_is_restored(first in statuses(), second in statuses()) {
         let mut status = IpuJobStatus::default();
-        status.remember(&first);
-        prop_assert_eq!(through_json(&status).remembered(), first);
-        status.remember(&second);
-        prop_assert_eq!(through_json(&status).remembered(), second);
+        status.record(&first);
+        prop_assert_eq!(through_json(&status).to_job_status(), first);
+        status.record(&second);
+        prop_assert_eq!(through_json(&status).to_job_status(), second);
     }
 }
 
 #[test]
 fn an_empty_status_remembers_nothing() {
-    assert_eq!(IpuJobStatus::default().remembered(), JobStatus::default());
+    assert_eq!(IpuJobStatus::default().to_job_status(), JobStatus::default());
     let read: IpuJobStatus = serde_json::from_str("{}").unwrap();
     assert_eq!(read, IpuJobStatus::default());
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipu_core::{
     ControllerRejection, Entry, EntryState, Location, Operation, PartitionState, PlacedBy, Timestamp,
-    TransitionError, lost,
+    TransitionError, lost_partition_error,
 };
 use ipu_vipu_client::{CreatePartition, VipuController, VipuError};
 
@@ -85,7 +85,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         if intent == IntentOrigin::Fresh {
             self.inflight.begin(&entry.id);
         }
-        let mut polls = self.polls(timeout.max(self.options.longest_poll));
+        let mut polls = self.polls(timeout.max(self.options.max_poll_interval));
         let mut work = CreateAttempt {
             entry,
             intent,
@@ -188,7 +188,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             }
             CallOutcome::Unconfirmed(error) => {
                 tracing::warn!(id = %work.entry.id, %error, "a call was not answered; querying the status");
-                let answered = if error.may_have_happened() {
+                let answered = if error.may_have_executed() {
                     Answered::No
                 } else {
                     Answered::Yes
@@ -219,7 +219,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     ) -> LedgerError {
         self.record_calls(&entry, fence, Answered::Yes, Accepted::No);
         let (id, window) = (entry.id.clone(), self.window());
-        if let Err(error) = self.apply(move |state| state.refused(&id, fence, window)).await {
+        if let Err(error) = self
+            .apply(move |state| state.drop_refused(&id, fence, window))
+            .await
+        {
             return error;
         }
         self.inflight.forget(&entry.id);
@@ -267,7 +270,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             Err(error @ (VipuError::NoCapacity { .. } | VipuError::Denied { .. })) => {
                 CallOutcome::NoCapacity(error)
             }
-            Err(error) if error.may_have_happened() => CallOutcome::Unconfirmed(error),
+            Err(error) if error.may_have_executed() => CallOutcome::Unconfirmed(error),
             // The IPUs that the ledger selected may be wrong, not the request.
             Err(error) if entry.placed == PlacedBy::Ledger && entry.pin.ipus.is_empty() => {
                 CallOutcome::NoCapacity(error)
@@ -340,7 +343,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         match listed.into_iter().find(|partition| partition.id == entry.id) {
             Some(partition) if !entry.matches(&partition.spec) => {
                 let id = entry.id.clone();
-                self.apply(move |state| state.taken_by_other(&id, fence)).await?;
+                self.apply(move |state| state.drop_foreign(&id, fence)).await?;
                 self.inflight.forget(&entry.id);
                 Err(LedgerError::Illegal(TransitionError::Foreign {
                     id: entry.id.clone(),
@@ -384,7 +387,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 Ok(CreateOutcome::NoCapacity)
             }
             Err(LedgerError::Illegal(TransitionError::Unsettled { .. })) => {
-                self.inflight.back_off(&entry.id, self.options.longest_poll);
+                self.inflight.back_off(&entry.id, self.options.max_poll_interval);
                 Ok(CreateOutcome::Done(unanswered(at, error)))
             }
             Err(error) => Err(error),
@@ -409,7 +412,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     _ => EnsureOutcome::Pending(Pending::Releasing),
                 },
                 Err(VipuError::NotFound { .. }) => {
-                    return self.mark_failed(&entry, vec![lost(&at.name)]).await;
+                    return self
+                        .mark_failed(&entry, vec![lost_partition_error(&at.name)])
+                        .await;
                 }
                 Err(error) => unanswered(at, &error),
             };

@@ -23,7 +23,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         match self.try_remove(entry, intent, timeout).await {
             // A release is final: an entry with this id was created after another driver had finished the
             // release.
-            Err(LedgerError::Illegal(TransitionError::Moved { .. })) => Ok(Released::Gone),
+            Err(LedgerError::Illegal(TransitionError::Moved { .. })) => Ok(Released::Removed),
             other => other,
         }
     }
@@ -105,7 +105,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             answered: result
                 .as_ref()
                 .err()
-                .is_none_or(|error| !error.may_have_happened()),
+                .is_none_or(|error| !error.may_have_executed()),
         };
         self.inflight.record(&entry.id, calls);
         result
@@ -129,7 +129,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         match self.apply(remove).await {
             Ok(()) => {
                 self.inflight.forget(&entry.id);
-                Ok(Released::Gone)
+                Ok(Released::Removed)
             }
             Err(LedgerError::Illegal(illegal @ TransitionError::Unsettled { until, .. })) => {
                 if self.window().is_beyond(until) {

@@ -133,7 +133,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 Ok(TakenOver::Requeued)
             }
             Err(LedgerError::Illegal(unsettled @ TransitionError::Unsettled { .. })) => {
-                self.inflight.back_off(&entry.id, self.options.longest_poll);
+                self.inflight.back_off(&entry.id, self.options.max_poll_interval);
                 Ok(TakenOver::Blocked(EnsureOutcome::Pending(Pending::Unanswered {
                     controller: at.name.clone(),
                     detail: format!("the partition does not fit any more, and {unsettled}"),

@@ -204,7 +204,7 @@ impl LedgerStore for SqliteStore {
         .await
     }
 
-    async fn turn(&self) -> Result<WriteLock, StoreError> {
+    async fn lock(&self) -> Result<WriteLock, StoreError> {
         let shared = Arc::clone(&self.shared);
         // The lock is mostly free, and then no other thread is needed.
         match rustix::fs::flock(&shared.lock_file, FlockOperation::NonBlockingLockExclusive) {
@@ -367,7 +367,7 @@ fn private_file(path: &Path) -> Result<File, StoreError> {
         .truncate(false)
         .mode(0o600)
         .open(path)
-        .map_err(|error| StoreError::Place {
+        .map_err(|error| StoreError::InvalidLocation {
             path: path.display().to_string(),
             rule: error.to_string(),
         })

@@ -30,7 +30,7 @@ fn listed_twice(controller: &FakeController, store: MemoryStore) -> TestLedger {
 
 /// A request with an explicit id.
 fn named(id: &str, size: u32) -> Request {
-    Request::named(
+    Request::with_id(
         id.parse().unwrap(),
         owner(id),
         PartitionSpec::of_size(size.try_into().unwrap()),
@@ -110,7 +110,7 @@ async fn the_ipus_of_a_controller_with_two_names_count_once_and_the_second_name_
     );
     // Repair finds both names and releases nothing of the holder.
     let report = ledger.repair(&all_live).await.unwrap();
-    assert_eq!((report.silent, report.quarantined), (vec![], 0));
+    assert_eq!((report.unavailable, report.quarantined), (vec![], 0));
     assert_eq!(state_of(&ledger, "half").await, "active");
     let half = request("half", 8);
     ledger.release(&half.id, &half.owner, None).await.unwrap();
@@ -263,9 +263,9 @@ async fn two_controllers_with_a_partition_of_one_id_stay_distinct() {
     let ledger: TestLedger = Ledger::new(pool, MemoryStore::new(), options);
     let half = named("half", 8);
     ledger.ensure_active(half.clone(), &mut |_| {}).await.unwrap();
-    other.make_foreign("half", 8);
+    other.create_foreign("half", 8);
     assert_eq!(one.ipus(&half.id), other.ipus(&half.id));
-    other.make_foreign("slurm_1", 2);
+    other.create_foreign("slurm_1", 2);
     advance(1).await;
     assert_eq!(ledger.aliases().await.unwrap().len(), 0);
     ledger

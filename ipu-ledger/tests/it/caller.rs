@@ -51,7 +51,7 @@ async fn a_request_whose_client_disconnects_before_it_is_recorded_has_no_effect(
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_client_disconnects_stops_waiting_for_the_partition_lock() {
     let fixture = Fixture::new(&Topology::pod16(), 1);
-    fixture.controller.operation(Duration::from_secs(20));
+    fixture.controller.set_operation_time(Duration::from_secs(20));
     let ledger = fixture.ledger();
     let (guard, caller) = Caller::new();
     let caller_expiry = expiry(&caller);

@@ -139,8 +139,8 @@ impl LedgerStore for FaultyStore {
         }
     }
 
-    async fn turn(&self) -> Result<WriteLock, StoreError> {
-        self.store.turn().await
+    async fn lock(&self) -> Result<WriteLock, StoreError> {
+        self.store.lock().await
     }
 }
 

@@ -34,7 +34,7 @@ async fn a_create_call_names_ipus_if_the_controller_would_select_cordoned_ones()
         assert!(fixture.controller.ipus(&id(job)).iter().all(|ipu| ipu.ipu >= 4));
     }
     let mut fourth = request("d", 4);
-    fourth.line = OnNoCapacity::Reject;
+    fourth.on_no_capacity = OnNoCapacity::Reject;
     let EnsureOutcome::Refused(waiting) = ledger.ensure(fourth).await.unwrap() else {
         panic!("the other IPUs are cordoned");
     };
@@ -117,7 +117,7 @@ async fn a_cordon_at_an_unavailable_controller_reports_all_holders_recorded_ther
         ledger.ensure_active(request(job, 4), &mut |_| {}).await.unwrap();
     }
     ledger.ensure(request("queued", 16)).await.unwrap();
-    fixture.controller.go_down();
+    fixture.controller.start_outage();
     advance(1).await;
     let cordoned = ledger.cordon(cordon(&topology, 0)).await.unwrap();
     let holders: Vec<_> = cordoned

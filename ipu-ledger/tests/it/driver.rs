@@ -81,7 +81,7 @@ async fn a_duplicated_create_call_that_finds_its_own_capacity_taken_has_created_
         .await
         .unwrap();
     assert_eq!(grant.controller, name("first"));
-    controllers.first.use_it(&id("a"));
+    controllers.first.mark_in_use(&id("a"));
     assert_eq!(controllers.second.ids(), []);
 }
 
@@ -99,7 +99,7 @@ async fn a_slow_driver_does_not_create_a_partition_that_was_placed_at_another_co
     tokio::time::sleep(Duration::from_millis(100)).await;
     // Another client takes the capacity while the call is in flight, and another driver takes the intent
     // over.
-    controllers.first.make_foreign("slurm_1", 4);
+    controllers.first.create_foreign("slurm_1", 4);
     controllers
         .first
         .inject(CallKind::Status, Fault::Slow(Duration::from_secs(2)));
@@ -138,7 +138,7 @@ async fn a_release_waits_for_a_create_call_that_may_still_be_in_flight() {
     advance(60).await;
     assert_eq!(
         ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
-        Released::Gone
+        Released::Removed
     );
     assert_eq!(fixture.controller.ids(), []);
 }
@@ -198,10 +198,10 @@ async fn a_release_is_durable_while_the_controller_is_down() {
     let fixture = fixture();
     let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    fixture.controller.go_down();
+    fixture.controller.start_outage();
     let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     assert!(matches!(released, Released::InProgress { .. }));
-    fixture.controller.come_up();
+    fixture.controller.end_outage();
     advance(60).await;
     let report = fixture.ledger().repair(&crate::setup::unknown).await.unwrap();
     assert!(report.is_settled(), "{report:?}");
@@ -214,7 +214,7 @@ async fn a_partition_in_error_is_reported_and_reset_for_the_next_attempt_only() 
     let fixture = fixture();
     let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    fixture.controller.use_it(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
     fixture.controller.break_partition(&id("a"));
     let facts = ledger.observe(&id("a")).await.unwrap();
     let errors = vec![String::from("link down")];
@@ -239,7 +239,7 @@ async fn a_partition_in_error_is_reported_and_reset_for_the_next_attempt_only() 
             .attempt,
         1
     );
-    fixture.controller.use_it(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
 
     next.attempt = 0;
     let stale = ledger.ensure(next).await.unwrap_err();
@@ -286,7 +286,7 @@ async fn a_new_ledger_returns_existing_partitions_to_their_owners_after_a_reset(
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
-    fixture.controller.use_it(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
     let mut fresh = Fixture::new(&Topology::pod16(), 2);
     fresh.controller = fixture.controller.clone();
     fresh
@@ -294,13 +294,13 @@ async fn a_new_ledger_returns_existing_partitions_to_their_owners_after_a_reset(
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
-    fixture.controller.use_it(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_id_that_a_foreign_partition_uses_is_an_error() {
     let fixture = fixture();
-    fixture.controller.make_foreign(id("a").as_str(), 2);
+    fixture.controller.create_foreign(id("a").as_str(), 2);
     let error = fixture.ledger().ensure(request("a", 4)).await.unwrap_err();
     assert!(
         matches!(
@@ -401,7 +401,7 @@ async fn a_dead_request_in_the_queue_does_not_block_it() {
 async fn a_rejected_request_that_does_not_wait_is_not_recorded() {
     let fixture = fixture();
     let mut large = request("a", 32);
-    large.line = OnNoCapacity::Reject;
+    large.on_no_capacity = OnNoCapacity::Reject;
     let error = fixture
         .ledger()
         .ensure_active(large, &mut |_| {})
@@ -417,7 +417,7 @@ async fn a_rejected_request_that_does_not_wait_is_not_recorded() {
 #[tokio::test(start_paused = true)]
 async fn a_queued_request_is_removed_without_a_controller() {
     let fixture = fixture();
-    fixture.controller.go_down();
+    fixture.controller.start_outage();
     let ledger = fixture.ledger();
     let EnsureOutcome::Waiting(waiting) = ledger.ensure(request("a", 4)).await.unwrap() else {
         panic!("no controller replies");
@@ -425,7 +425,7 @@ async fn a_queued_request_is_removed_without_a_controller() {
     assert_eq!(waiting.reason.code, "ControllerUnavailable");
     assert_eq!(
         ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
-        Released::LeftLine
+        Released::Dequeued
     );
 }
 
@@ -448,7 +448,7 @@ async fn an_explicit_reset_makes_the_partition_fresh_again() {
     let fixture = fixture();
     let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    fixture.controller.use_it(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
     assert_eq!(
         ledger.reset(&id("a"), &owner("a"), 0).await.unwrap(),
         EnsureOutcome::Pending(Pending::Resetting)
@@ -458,5 +458,5 @@ async fn an_explicit_reset_makes_the_partition_fresh_again() {
         EntryState::Intent { .. }
     ));
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    fixture.controller.use_it(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
 }

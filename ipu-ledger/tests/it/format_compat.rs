@@ -78,8 +78,8 @@ impl LedgerStore for AnyStore {
         self.0.commit(basis, changes).await
     }
 
-    async fn turn(&self) -> Result<WriteLock, StoreError> {
-        self.0.turn().await
+    async fn lock(&self) -> Result<WriteLock, StoreError> {
+        self.0.lock().await
     }
 }
 
@@ -110,8 +110,8 @@ impl LedgerStore for PreviousStore {
         self.0.commit(basis, changes).await
     }
 
-    async fn turn(&self) -> Result<WriteLock, StoreError> {
-        self.0.turn().await
+    async fn lock(&self) -> Result<WriteLock, StoreError> {
+        self.0.lock().await
     }
 }
 
@@ -154,7 +154,7 @@ fn start(build: Build, controller: &FakeController, topology: &Topology, store: 
     let mut options = LedgerOptions::default();
     options.topologies.insert(name.clone(), topology.clone());
     options.queue_poll_interval = Duration::from_millis(50);
-    options.longest_poll = Duration::from_millis(20);
+    options.max_poll_interval = Duration::from_millis(20);
     // A call of this controller ends with its caller.
     options.settle = Duration::ZERO;
     Ledger::new(
@@ -178,7 +178,7 @@ fn request(number: usize) -> Request {
 pub(crate) async fn exchange_builds_under_load(open: impl AsyncFn() -> AnyStore) {
     let topology = Topology::pod64();
     let controller = FakeController::new(&topology, 1);
-    controller.operation(Duration::from_millis(2));
+    controller.set_operation_time(Duration::from_millis(2));
     let first = start(Build::Previous, &controller, &topology, open().await);
     let current = Arc::new(RwLock::new(first));
     let done = Arc::new(AtomicUsize::new(0));
@@ -231,17 +231,17 @@ async fn run(
         .await
         .unwrap();
     // Panics if another job holds the partition, or held it without a reset.
-    controller.use_it(&request.id);
+    controller.mark_in_use(&request.id);
     tokio::task::yield_now().await;
-    controller.leave(&request.id);
+    controller.mark_unused(&request.id);
     if number.is_multiple_of(3) {
         request.attempt = 1;
         current()
             .ensure_active(request.clone(), &mut |_| {})
             .await
             .unwrap();
-        controller.use_it(&request.id);
-        controller.leave(&request.id);
+        controller.mark_in_use(&request.id);
+        controller.mark_unused(&request.id);
     }
     while let Released::InProgress { .. } = current()
         .release(&request.id, &request.owner, None)

@@ -149,7 +149,7 @@ async fn only_the_owner_renews_a_lease_and_only_of_a_held_partition() {
         .unwrap();
     let plain = ledger.get(&id("plain")).await.unwrap().unwrap();
     assert_eq!(judge(&fixture).judge(&plain), OwnerLiveness::Unknown);
-    fixture.controller.go_down();
+    fixture.controller.start_outage();
     ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     for name in ["a", "unknown"] {
         let error = ledger

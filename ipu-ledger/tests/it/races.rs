@@ -23,8 +23,8 @@ fn disturbed(fixture: &Fixture) -> Vec<String> {
 async fn used_once(fixture: &Fixture) -> (TestLedger, Request) {
     let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    fixture.controller.use_it(&id("a"));
-    fixture.controller.leave(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
+    fixture.controller.mark_unused(&id("a"));
     let mut next = request("a", 4);
     next.attempt = 1;
     (ledger, next)
@@ -43,7 +43,7 @@ async fn a_repair_does_not_reset_a_partition_that_its_owner_reset_first() {
         other.repair(&unknown).await.unwrap()
     });
     ledger.ensure_active(next, &mut |_| {}).await.unwrap();
-    fixture.controller.use_it(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
     repair.await.unwrap();
     advance(10).await;
     assert_eq!(disturbed(&fixture), Vec::<String>::new());
@@ -57,7 +57,7 @@ async fn an_unanswered_reset_that_arrives_late_does_not_disturb_workers() {
         .controller
         .script([Some(Fault::Late(Duration::from_secs(15)))]);
     ledger.ensure_active(next, &mut |_| {}).await.unwrap();
-    fixture.controller.use_it(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
     advance(40).await;
     assert_eq!(disturbed(&fixture), Vec::<String>::new());
 }
@@ -115,7 +115,7 @@ struct ReturningOwner(TestLedger);
 
 #[async_trait]
 impl Liveness for ReturningOwner {
-    async fn life_of(&self, _: &Entry) -> OwnerLiveness {
+    async fn liveness_of(&self, _: &Entry) -> OwnerLiveness {
         let mut next = request("a", 4);
         next.attempt = 1;
         next.holder = "another process".into();
@@ -143,14 +143,14 @@ async fn every_attempt_gets_its_own_reset_even_while_the_clock_stands_still() {
     for attempt in 0..4 {
         request.attempt = attempt;
         ledger.ensure_active(request.clone(), &mut |_| {}).await.unwrap();
-        fixture.controller.use_it(&id("a"));
-        fixture.controller.leave(&id("a"));
+        fixture.controller.mark_in_use(&id("a"));
+        fixture.controller.mark_unused(&id("a"));
     }
     for _ in 0..2 {
         ledger.release(&id("a"), &owner("a"), None).await.unwrap();
         ledger.ensure_active(request.clone(), &mut |_| {}).await.unwrap();
-        fixture.controller.use_it(&id("a"));
-        fixture.controller.leave(&id("a"));
+        fixture.controller.mark_in_use(&id("a"));
+        fixture.controller.mark_unused(&id("a"));
     }
 }
 
@@ -178,7 +178,7 @@ async fn a_release_does_not_wait_for_a_clock_that_was_set_back() {
     }
     assert_eq!(
         ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
-        Released::Nothing
+        Released::NotFound
     );
     assert_eq!(fixture.controller.ids(), []);
 }

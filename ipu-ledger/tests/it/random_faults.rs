@@ -129,7 +129,7 @@ async fn simulate(seed: u64) {
                 job.granted = false;
             }
             if !job.granted || matches!(choice, 6 | 7) {
-                fixture.controller.leave(id);
+                fixture.controller.mark_unused(id);
             }
             let ledger = ledgers[random.below(2) as usize].clone();
             let crash = (random.below(4) == 0).then(|| Duration::from_millis(u64::from(random.below(40))));
@@ -158,7 +158,7 @@ async fn simulate(seed: u64) {
                 ActionResult::Granted
                     if is_only_action && !job.granted && job.request.attempt == *attempt =>
                 {
-                    fixture.controller.use_it(id);
+                    fixture.controller.mark_in_use(id);
                     job.granted = true;
                 }
                 ActionResult::Granted if is_only_action => {}
@@ -197,11 +197,11 @@ async fn simulate(seed: u64) {
             };
             jobs.values()
                 .filter(|job| job.dead)
-                .for_each(|job| fixture.controller.leave(&job.request.id));
+                .for_each(|job| fixture.controller.mark_unused(&job.request.id));
             ledgers[0].repair(&judge).await.unwrap();
         }
         for job in jobs.values().filter(|job| !job.granted) {
-            fixture.controller.leave(&job.request.id);
+            fixture.controller.mark_unused(&job.request.id);
         }
         if random.below(5) == 0 {
             advance(u64::from(random.below(40))).await;
@@ -226,7 +226,7 @@ impl Fixture {
     async fn restore(&mut self, copy: &[Entry], faults: u32) {
         self.controller.set_fault_rate(0);
         for id in self.controller.ids() {
-            self.controller.leave(&id);
+            self.controller.mark_unused(&id);
         }
         advance(60).await;
         self.store = MemoryStore::new();
@@ -245,7 +245,7 @@ impl Fixture {
 async fn finish(fixture: &Fixture, history: LedgerHistory, seed: u64) {
     fixture.controller.set_fault_rate(0);
     for id in fixture.controller.ids() {
-        fixture.controller.leave(&id);
+        fixture.controller.mark_unused(&id);
     }
     let ledger = fixture.ledger();
     for _ in 0..3 {

@@ -35,7 +35,7 @@ async fn nothing_is_released_on_unknown_liveness() {
     ledger.ensure(request("b", 4)).await.unwrap();
     let report = ledger.repair(&unknown).await.unwrap();
     assert!(
-        report.done.iter().all(|action| action.label() == "note"),
+        report.actions.iter().all(|action| action.label() == "note"),
         "{report:?}"
     );
     assert_eq!(
@@ -51,7 +51,7 @@ async fn repair_removes_queued_requests_and_partitions_of_dead_owners() {
     ledger.ensure_active(request("a", 16), &mut |_| {}).await.unwrap();
     ledger.ensure(request("b", 4)).await.unwrap();
     let report = ledger.repair(&all_dead).await.unwrap();
-    let mut labels: Vec<_> = report.done.iter().map(ipu_core::Action::label).collect();
+    let mut labels: Vec<_> = report.actions.iter().map(ipu_core::Action::label).collect();
     labels.sort_unstable();
     assert_eq!(labels, ["drop", "release"]);
     assert_eq!(fixture.controller.ids(), []);
@@ -89,10 +89,10 @@ async fn an_orphan_that_its_controller_has_lost_is_not_reclaimed_as_active() {
 #[tokio::test(start_paused = true)]
 async fn foreign_partitions_are_never_touched() {
     let fixture = fixture();
-    fixture.controller.make_foreign("slurm_10675", 8);
+    fixture.controller.create_foreign("slurm_10675", 8);
     let ledger = fixture.ledger();
     let report = ledger.repair(&all_dead).await.unwrap();
-    assert_eq!(report.done, []);
+    assert_eq!(report.actions, []);
     assert_eq!(fixture.controller.ids().len(), 1);
     let waiting = match ledger.ensure(request("a", 16)).await.unwrap() {
         ipu_ledger::EnsureOutcome::Waiting(waiting) => waiting,
@@ -127,7 +127,7 @@ async fn a_partition_without_an_owner_is_quarantined_and_removed_only_on_request
     );
     assert_eq!(
         ledger.release_quarantined(&id("a")).await.unwrap(),
-        Released::Gone
+        Released::Removed
     );
     assert_eq!(fixture.controller.ids(), []);
 }
@@ -143,7 +143,7 @@ async fn a_quarantined_partition_can_be_released_by_the_owner_of_its_id() {
     ledger.repair(&unknown).await.unwrap();
     assert_eq!(
         ledger.release(&id("a"), &owner("a"), None).await.unwrap(),
-        Released::Gone
+        Released::Removed
     );
     assert_eq!(old.controller.ids(), []);
 }
@@ -155,12 +155,12 @@ async fn a_quarantined_partition_is_reset_for_the_owner_that_requests_it() {
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
-    old.controller.use_it(&id("a"));
+    old.controller.mark_in_use(&id("a"));
     let fixture = with_lost_ledger(&old);
     let ledger = fixture.ledger();
     ledger.repair(&unknown).await.unwrap();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    fixture.controller.use_it(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,7 +185,7 @@ struct Claims(Vec<Request>);
 
 #[async_trait]
 impl Liveness for Claims {
-    async fn life_of(&self, _: &Entry) -> OwnerLiveness {
+    async fn liveness_of(&self, _: &Entry) -> OwnerLiveness {
         OwnerLiveness::Live
     }
 
@@ -237,7 +237,7 @@ async fn operations_of_a_restored_ledger_do_not_disturb_the_workers_of_a_newer_a
         let mut newer = request("a", 4);
         newer.attempt = 1;
         ledger.ensure_active(newer.clone(), &mut |_| {}).await.unwrap();
-        fixture.controller.use_it(&id("a"));
+        fixture.controller.mark_in_use(&id("a"));
 
         let now = fixture.store.load(None).await.unwrap().unwrap().revision;
         let restored = [Change::Put(Arc::new(old))];
@@ -255,9 +255,9 @@ async fn a_release_is_resumed_although_its_owner_still_claims_that_attempt() {
     let fixture = fixture();
     let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    fixture.controller.go_down();
+    fixture.controller.start_outage();
     ledger.release(&id("a"), &owner("a"), None).await.unwrap();
-    fixture.controller.come_up();
+    fixture.controller.end_outage();
     // Wait until unanswered calls are settled.
     advance(61).await;
     ledger.repair(&Claims(vec![request("a", 4)])).await.unwrap();
@@ -269,9 +269,9 @@ async fn partitions_of_an_unavailable_controller_are_kept() {
     let fixture = fixture();
     let ledger = fixture.ledger();
     ledger.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
-    fixture.controller.go_down();
+    fixture.controller.start_outage();
     let report = ledger.repair(&all_live).await.unwrap();
-    assert_eq!((report.done, report.silent.len()), (Vec::new(), 1));
+    assert_eq!((report.actions, report.unavailable.len()), (Vec::new(), 1));
     assert_eq!(state_of(&ledger, "a").await, "active");
 }
 
@@ -295,7 +295,7 @@ async fn an_intent_whose_driver_died_is_finished_by_repair() {
     advance(61).await;
     ledger.repair(&all_live).await.unwrap();
     assert_eq!(state_of(&ledger, "a").await, "active");
-    fixture.controller.use_it(&id("a"));
+    fixture.controller.mark_in_use(&id("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,7 +324,7 @@ async fn several_controllers_are_tried_in_order_and_each_keeps_its_partitions() 
         waiting.reason.message.contains("one: ") && waiting.reason.message.contains("two: "),
         "{waiting:?}"
     );
-    one.go_down();
+    one.start_outage();
     ledger.release(&id("b"), &owner("b"), None).await.unwrap();
     ledger.ensure_active(request("c", 4), &mut |_| {}).await.unwrap();
     assert_eq!(two.ids(), [id("c")]);

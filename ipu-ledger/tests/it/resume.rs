@@ -19,7 +19,7 @@ async fn release_until_removed(ledger: &TestLedger, name: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_was_released_since_is_not_created_again() {
     let fixture = Fixture::new(&Topology::pod16(), 1);
-    fixture.controller.operation(SLOW_CALL);
+    fixture.controller.set_operation_time(SLOW_CALL);
     let (one, other) = (fixture.ledger(), fixture.ledger());
     one.ensure(request("mine", 4)).await.unwrap();
     let stale = one.get(&id("mine")).await.unwrap().unwrap();
@@ -40,7 +40,7 @@ async fn a_partition_that_was_released_since_is_not_created_again() {
 #[tokio::test(start_paused = true)]
 async fn a_stale_resume_does_not_release_a_partition_that_was_requested_again() {
     let fixture = Fixture::new(&Topology::pod16(), 1);
-    fixture.controller.operation(SLOW_CALL);
+    fixture.controller.set_operation_time(SLOW_CALL);
     let (one, other) = (fixture.ledger(), fixture.ledger());
     one.ensure_active(request("mine", 4), &mut |_| {}).await.unwrap();
     one.release(&id("mine"), &owner("mine"), None).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_stale_resume_does_not_release_a_partition_that_was_requested_again() 
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_an_error_once_another_process_releases_its_request() {
     let fixture = Fixture::new(&Topology::pod16(), 1);
-    fixture.controller.operation(SLOW_CALL);
+    fixture.controller.set_operation_time(SLOW_CALL);
     let (one, other) = (fixture.ledger(), fixture.ledger());
     one.ensure_active(request("first", 16), &mut |_| {})
         .await

@@ -47,7 +47,7 @@ async fn request_and_release<S: LedgerStore>(store: S) {
     assert_eq!(waiting.reason.code, "NotEnoughFree");
     assert_eq!(waiting.blockers[0].owner, Some(owner("big")));
     let mut refuse = request("other", 4);
-    refuse.line = OnNoCapacity::Reject;
+    refuse.on_no_capacity = OnNoCapacity::Reject;
     assert!(matches!(
         ledger.ensure(refuse).await.unwrap(),
         EnsureOutcome::Refused(_)
@@ -56,11 +56,11 @@ async fn request_and_release<S: LedgerStore>(store: S) {
     let big = request("big", 16);
     assert_eq!(
         ledger.release(&big.id, &big.owner, None).await.unwrap(),
-        Released::Gone
+        Released::Removed
     );
     assert_eq!(
         ledger.release(&big.id, &big.owner, None).await.unwrap(),
-        Released::Nothing
+        Released::NotFound
     );
     let small = ledger
         .ensure_active(request("small", 4), &mut |_| {})

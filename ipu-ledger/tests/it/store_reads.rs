@@ -84,7 +84,7 @@ async fn a_read_returns_earlier_writes_of_other_processes() {
         assert_eq!(state_of(&other, &job).await, "active");
         assert_eq!(
             one.release(&id(&job), &owner(&job), None).await.unwrap(),
-            Released::Gone
+            Released::Removed
         );
         assert_eq!(state_of(&other, &job).await, "gone");
     }
@@ -140,7 +140,9 @@ async fn a_wait_does_not_request_a_released_partition_again() {
         .release(&id("second"), &owner("second"), None)
         .await
         .unwrap();
-    let outcome = one.active_after(request("second", 16), first, &mut |_| {}).await;
+    let outcome = one
+        .wait_active_after(request("second", 16), first, &mut |_| {})
+        .await;
     outcome.unwrap_err();
     assert_eq!(state_of(&one, "second").await, "gone");
 }

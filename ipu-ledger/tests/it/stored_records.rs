@@ -1,4 +1,5 @@
-//! Records of format 1, written by the build before the names of the code changed, in every state and with every field.
+//! Records of format 1, written by the build before the names of the code changed, in every state and with
+//! every field.
 
 use ipu_ledger::{LedgerStore, SqliteStore, decode, decode_cordon, encode, encode_cordon};
 

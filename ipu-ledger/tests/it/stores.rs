@@ -255,7 +255,7 @@ async fn the_actions_of_a_repair_share_their_writes() {
     commits.store(0, Ordering::Relaxed);
     // The IPUs of each entry are recorded with its intent: nothing is left to note.
     let report = ledger.repair(&all_live).await.unwrap();
-    assert_eq!((report.done.len(), commits.load(Ordering::Relaxed)), (0, 0));
+    assert_eq!((report.actions.len(), commits.load(Ordering::Relaxed)), (0, 0));
     let entries = ledger.list().await.unwrap();
     assert!(entries.iter().all(|entry| entry.places.len() == 1), "{entries:?}");
     // All are released, in three steps each.
@@ -333,7 +333,7 @@ async fn a_full_store_refuses_new_requests_but_no_concurrent_releases() {
         }
     }
     for release in released.join_all().await {
-        assert_eq!(release.unwrap(), ipu_ledger::Released::Gone);
+        assert_eq!(release.unwrap(), ipu_ledger::Released::Removed);
     }
     let refused = new.join_all().await.into_iter().filter(Result::is_err);
     for error in refused.map(Result::unwrap_err) {

@@ -92,7 +92,7 @@ async fn fence_renewal(
 #[tokio::test(start_paused = true)]
 async fn a_create_call_starts_within_its_fence_after_a_suspension() {
     let fixture = Fixture::new(&Topology::pod16(), 1);
-    fixture.controller.operation(Duration::from_secs(90));
+    fixture.controller.set_operation_time(Duration::from_secs(90));
     let moved = fence_renewal(&fixture, "create", async |ledger| {
         ledger.ensure(request("a", 4)).await.unwrap();
     });
@@ -108,7 +108,7 @@ async fn a_remove_call_starts_within_its_fence_after_a_suspension() {
         .ensure_active(request("a", 4), &mut |_| {})
         .await
         .unwrap();
-    fixture.controller.operation(Duration::from_secs(90));
+    fixture.controller.set_operation_time(Duration::from_secs(90));
     let moved = fence_renewal(&fixture, "remove", async |ledger| {
         let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
         assert!(matches!(released, Released::InProgress { .. }), "{released:?}");
@@ -120,7 +120,7 @@ async fn a_remove_call_starts_within_its_fence_after_a_suspension() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_another_process_resumed_is_kept_although_its_controller_is_no_longer_listed() {
     let fixture = Fixture::new(&Topology::pod16(), 1);
-    fixture.controller.operation(Duration::from_secs(90));
+    fixture.controller.set_operation_time(Duration::from_secs(90));
     let ledger = suspended_ledger(&fixture);
     let other = async {
         advance(35).await;
@@ -159,7 +159,7 @@ impl LedgerStore for LateWriterStore {
         Ok(revision)
     }
 
-    async fn turn(&self) -> Result<WriteLock, StoreError> {
+    async fn lock(&self) -> Result<WriteLock, StoreError> {
         if self.write_locks.fetch_add(1, Ordering::Relaxed) == 1 {
             advance(PAUSE).await;
         }
@@ -175,7 +175,7 @@ async fn a_process_that_was_suspended_before_its_write_moves_no_fence_back() {
     first.ensure(request("a", 4)).await.unwrap();
     let stale = first.get(&id("a")).await.unwrap().unwrap();
     let fence = fence_of(&stale.state);
-    fixture.controller.operation(Duration::from_secs(90));
+    fixture.controller.set_operation_time(Duration::from_secs(90));
 
     let store = LateWriterStore {
         store: fixture.store.clone(),

@@ -109,7 +109,7 @@ async fn a_request_that_fits_nowhere_else_names_the_unavailable_controller() {
     advance(1).await;
     controllers.first_is_slow_by(HANG, 100);
     let mut refuse = request("a", 4);
-    refuse.line = OnNoCapacity::Reject;
+    refuse.on_no_capacity = OnNoCapacity::Reject;
     let (took, answer) = timed(controllers.ledger.ensure(refuse)).await;
     let EnsureOutcome::Refused(waiting) = answer.unwrap() else {
         panic!("there is no capacity");
@@ -146,7 +146,7 @@ async fn a_slow_controller_is_unavailable_at_first_and_then_used_with_its_latest
         .unwrap();
     // Repair uses the full deadline, and gets the current listing.
     let report = controllers.ledger.repair(&all_live).await.unwrap();
-    assert!(report.silent.is_empty(), "{report:?}");
+    assert!(report.unavailable.is_empty(), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,8 +188,8 @@ async fn a_hanging_controller_with_many_releases_does_not_delay_repair() {
     let (took, report) = timed(controllers.ledger.repair(&all_dead)).await;
     let report = report.unwrap();
     assert!(took < Duration::from_secs(30), "{took:?}");
-    assert_eq!(report.later.len(), jobs.len(), "{report:?}");
-    assert!(report.later[0].1.contains("controller first"), "{report:?}");
+    assert_eq!(report.deferred.len(), jobs.len(), "{report:?}");
+    assert!(report.deferred[0].1.contains("controller first"), "{report:?}");
     // The release is recorded.
     assert_eq!(state_of(&controllers.ledger, "job0").await, "releasing");
 }

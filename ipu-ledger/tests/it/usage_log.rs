@@ -61,7 +61,7 @@ async fn a_hold_is_recorded_once_with_owner_size_and_duration() {
 async fn a_driver_with_an_old_state_does_not_record_an_earlier_end_again() {
     let mut fixture = Fixture::new(&Topology::pod16(), 1);
     recording(&mut fixture);
-    fixture.controller.operation(Duration::from_secs(60));
+    fixture.controller.set_operation_time(Duration::from_secs(60));
     let (one, other) = (fixture.ledger(), fixture.ledger());
     one.ensure_active(request("a", 4), &mut |_| {}).await.unwrap();
     let later = one.release(&id("a"), &owner("a"), None).await.unwrap();
@@ -91,7 +91,7 @@ async fn every_hold_of_a_job_has_a_record_and_a_queued_request_has_none() {
         ledger.ensure_active(request("a", 16), &mut |_| {}).await.unwrap();
         let _ = ledger.ensure(request("b", 4)).await.unwrap();
         let released = ledger.release(&id("b"), &owner("b"), None).await.unwrap();
-        assert_eq!(released, Released::LeftLine);
+        assert_eq!(released, Released::Dequeued);
         advance(1).await;
         ledger.release(&id("a"), &owner("a"), None).await.unwrap();
     }
@@ -143,7 +143,7 @@ async fn a_hold_is_kept_until_its_record_is_written() {
     assert!(ledger.release(&id("a"), &owner("a"), None).await.is_err());
     assert!(ledger.get(&id("a")).await.unwrap().is_some());
     let released = ledger.release(&id("a"), &owner("a"), None).await.unwrap();
-    assert_eq!(released, Released::Gone);
+    assert_eq!(released, Released::Removed);
     assert_eq!(ledger.usage_since(EPOCH).await.unwrap().len(), 1);
 }
 

@@ -63,7 +63,7 @@ pub struct CordonDocument {
 
 impl From<&Cordon> for CordonDocument {
     fn from(cordon: &Cordon) -> Self {
-        let (machine, ipu) = match &cordon.what {
+        let (machine, ipu) = match &cordon.target {
             CordonTarget::Machine(agent) => (Some(agent.clone()), None),
             CordonTarget::Ipu(agent, ipu) => (Some(agent.clone()), Some(*ipu)),
             _ => (None, None),

@@ -36,7 +36,7 @@ impl ChangeDocument {
 
     /// Creates the change to a deleted partition.
     #[must_use]
-    pub const fn gone(at: Timestamp, id: PartitionId) -> Self {
+    pub const fn deleted(at: Timestamp, id: PartitionId) -> Self {
         Self {
             at,
             id,

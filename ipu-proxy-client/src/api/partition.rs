@@ -271,7 +271,7 @@ pub struct DeletedDocument {
 impl DeletedDocument {
     /// Creates the response for a partition that was removed.
     #[must_use]
-    pub const fn gone(id: PartitionId) -> Self {
+    pub const fn deleted(id: PartitionId) -> Self {
         Self {
             id,
             state: HoldState::Gone,

@@ -10,9 +10,11 @@ pub struct RepairDocument {
     /// Actions of the repair.
     pub done: Vec<RepairAction>,
     /// Unfinished operations; the proxy retries them.
-    pub later: Vec<RepairLater>,
+    #[serde(rename = "later")]
+    pub unfinished: Vec<UnfinishedRepair>,
     /// Unavailable controllers; their partitions were kept.
-    pub silent: Vec<SilentController>,
+    #[serde(rename = "silent")]
+    pub unavailable: Vec<UnavailableController>,
     /// Number of quarantined partitions: they exist without a known owner.
     pub quarantined: u32,
 }
@@ -21,7 +23,7 @@ impl RepairDocument {
     /// Returns whether no operation is left unfinished.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
-        self.later.is_empty() && self.silent.is_empty()
+        self.unfinished.is_empty() && self.unavailable.is_empty()
     }
 }
 
@@ -48,35 +50,40 @@ impl From<&Action> for RepairAction {
 /// An unfinished operation on a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct RepairLater {
+pub struct UnfinishedRepair {
     /// Partition id.
     pub id: PartitionId,
     /// Reason that the operation is unfinished.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
 }
 
-impl RepairLater {
+impl UnfinishedRepair {
     /// Creates the document.
     #[must_use]
     pub const fn new(id: PartitionId, why: String) -> Self {
-        Self { id, why }
+        Self { id, reason: why }
     }
 }
 
 /// An unavailable controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct SilentController {
+pub struct UnavailableController {
     /// Name of the controller.
     pub controller: ControllerName,
     /// Error of the last call.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
 }
 
-impl SilentController {
+impl UnavailableController {
     /// Creates the document.
     #[must_use]
     pub const fn new(controller: ControllerName, why: String) -> Self {
-        Self { controller, why }
+        Self {
+            controller,
+            reason: why,
+        }
     }
 }

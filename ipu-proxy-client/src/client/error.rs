@@ -124,7 +124,7 @@ pub enum ClientError {
     },
     /// The awaited state was not reached before the timeout of the caller.
     #[error("timed out after {} s: {what}", waited.as_secs())]
-    Late {
+    TimedOut {
         /// Last observed state.
         what: String,
         /// Timeout.
@@ -156,7 +156,7 @@ impl ClientError {
 
     /// Returns whether the request may have been executed in spite of the error.
     #[must_use]
-    pub fn may_have_happened(&self) -> bool {
+    pub fn may_have_executed(&self) -> bool {
         match self {
             Self::Refused { problem, .. } => {
                 problem.status >= 500 && problem.code != super::retry::OVERLOADED
@@ -167,7 +167,7 @@ impl ClientError {
             | Self::Token { .. }
             | Self::Request { .. }
             | Self::PartitionFailed { .. }
-            | Self::Late { .. } => false,
+            | Self::TimedOut { .. } => false,
         }
     }
 }

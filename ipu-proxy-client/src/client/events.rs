@@ -34,7 +34,7 @@ pub struct Event {
     /// Id from which a stream can resume, also with a new client.
     pub id: Option<String>,
     /// Content of the event.
-    pub told: EventKind,
+    pub kind: EventKind,
 }
 
 /// Content of an event.
@@ -137,7 +137,10 @@ impl Reader {
                     self.last_id.clone_from(&raw.id);
                 }
                 if let Some(told) = kind {
-                    return Ok(Event { id: raw.id, told });
+                    return Ok(Event {
+                        id: raw.id,
+                        kind: told,
+                    });
                 }
             }
             if self.connection.is_none() {

@@ -55,7 +55,7 @@ impl PollLoop {
     async fn pause(&mut self, polled: Instant, what: impl FnOnce() -> String) -> Result<(), ClientError> {
         let remaining = self.remaining();
         if remaining.is_zero() {
-            return Err(ClientError::Late {
+            return Err(ClientError::TimedOut {
                 what: what(),
                 waited: self.timeout,
             });
@@ -120,7 +120,7 @@ impl ProxyClient {
             let polled = Instant::now();
             let response = match request {
                 PollRequest::Put(request) => {
-                    self.put(id, request, OnNoCapacity::Join(wait.min(polls.remaining())))
+                    self.put(id, request, OnNoCapacity::Queue(wait.min(polls.remaining())))
                         .await
                 }
                 PollRequest::Get => self.partition(id).await,

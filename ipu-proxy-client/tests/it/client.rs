@@ -107,7 +107,7 @@ async fn an_idempotent_request_is_retried_after_a_lost_connection_and_a_reset_is
         .await
         .unwrap_err();
     assert!(matches!(error, ClientError::ConnectionLost { .. }), "{error}");
-    assert!(error.may_have_happened());
+    assert!(error.may_have_executed());
     assert_eq!(server.requests().len(), 1);
 }
 
@@ -123,7 +123,7 @@ async fn an_unexecuted_request_is_retried_unless_the_requested_pause_is_too_long
         .await
         .unwrap_err();
     assert_eq!(error.code(), Some("NotFound"), "{error}");
-    assert!(!error.may_have_happened());
+    assert!(!error.may_have_executed());
     assert_eq!(server.requests().len(), 2);
 
     let full = problem("503 Service Unavailable", "LineFull", 30);
@@ -174,7 +174,7 @@ async fn an_unreachable_proxy_a_timeout_and_an_invalid_response_are_distinguishe
     let server = ScriptedServer::start(&[]).await;
     let error = server.client(options).stats().await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
-    assert!(error.may_have_happened());
+    assert!(error.may_have_executed());
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -182,7 +182,7 @@ async fn an_unreachable_proxy_a_timeout_and_an_invalid_response_are_distinguishe
     let client = ProxyClient::new(&url, without_pauses()).unwrap();
     let error = client.stats().await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
-    assert!(!error.may_have_happened());
+    assert!(!error.may_have_executed());
 
     let server = ScriptedServer::start(&[ok("<html>")]).await;
     let error = server.client(without_pauses()).stats().await.unwrap_err();
@@ -199,7 +199,7 @@ async fn a_request_has_its_wait_and_the_fields_that_are_set() {
             .await;
     let request = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
     let client = server.client(without_pauses());
-    let on_no_capacity = OnNoCapacity::Join(Duration::from_secs(90));
+    let on_no_capacity = OnNoCapacity::Queue(Duration::from_secs(90));
     // The future is `Send`.
     let put = tokio::spawn(async move { client.put(&id(), &request, on_no_capacity).await });
     let error = put.await.unwrap().unwrap_err();
@@ -228,7 +228,7 @@ async fn the_partition_of_another_owner_is_an_invalid_response() {
     let request = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
     let put = async |response: String| {
         let server = ScriptedServer::start(&[response]).await;
-        let on_no_capacity = OnNoCapacity::Join(Duration::ZERO);
+        let on_no_capacity = OnNoCapacity::Queue(Duration::ZERO);
         server
             .client(without_pauses())
             .put(&id(), &request, on_no_capacity)
@@ -260,7 +260,7 @@ async fn a_client_with_a_wrong_clock_uses_the_clock_of_the_proxy() {
     let too_late = problem("409 Conflict", "TooLate", 0).replace("retry-after", date);
     let server = ScriptedServer::start(&[too_late, partition("1", 0, 4)]).await;
     let request = PutPartition::new(OwnerDocument::new("Job", "default", "mnist", "1"), 4);
-    let on_no_capacity = OnNoCapacity::Join(Duration::ZERO);
+    let on_no_capacity = OnNoCapacity::Queue(Duration::ZERO);
     server
         .client(without_pauses())
         .put(&id(), &request, on_no_capacity)

@@ -192,9 +192,9 @@ pub(super) fn check_error<T: std::fmt::Debug>(
 pub(super) fn check_ambiguous<T: std::fmt::Debug>(rule: &str, answer: Result<T, VipuError>) -> CaseOutcome {
     let expected = "an error that is retryable soon and may have taken effect";
     match answer {
-        Err(error) if error.retry() == Retry::Soon && error.may_have_happened() => Ok(()),
+        Err(error) if error.retry() == Retry::Soon && error.may_have_executed() => Ok(()),
         Err(error) => {
-            let (retry, done) = (error.retry(), error.may_have_happened());
+            let (retry, done) = (error.retry(), error.may_have_executed());
             let actual = format!(
                 "{} ({error}): {retry:?}, may have taken effect: {done}",
                 error.label()
@@ -230,9 +230,9 @@ pub(super) const fn place(link_domain: u32, ipu: u32) -> IpuPlace {
 
 /// Returns options for short waits, so that the limit matters only on a failure.
 pub(super) fn wait_options() -> WaitOptions {
-    let mut wait = WaitOptions::at_most(Duration::from_secs(20));
+    let mut wait = WaitOptions::with_deadline(Duration::from_secs(20));
     wait.first_pause = Duration::from_millis(1);
-    wait.longest_pause = Duration::from_millis(50);
+    wait.max_pause = Duration::from_millis(50);
     wait
 }
 
@@ -241,6 +241,6 @@ pub(super) fn retry_options(attempts: u32) -> RetryOptions {
     let mut options = RetryOptions::default();
     options.attempts = attempts;
     options.first_pause = Duration::from_micros(1);
-    options.longest_pause = Duration::from_millis(1);
+    options.max_pause = Duration::from_millis(1);
     options
 }

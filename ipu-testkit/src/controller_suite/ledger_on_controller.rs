@@ -109,8 +109,8 @@ fn options(topology: Topology) -> LedgerOptions {
     // Tokio's clock, so that paused time advances it.
     options.clock = Arc::new(move || Timestamp::from_millis(1_000_000).plus(start.elapsed()));
     options.settle = SETTLE;
-    options.first_poll = Duration::from_millis(1);
-    options.longest_poll = Duration::from_millis(50);
+    options.min_poll_interval = Duration::from_millis(1);
+    options.max_poll_interval = Duration::from_millis(50);
     options.queue_poll_interval = Duration::from_millis(25);
     options.topologies.insert(name(), topology);
     options

@@ -217,7 +217,7 @@ async fn check_timeout(harness: Harness, fault: CallFault) -> CaseOutcome {
 /// The controller stores partitions, not a connection or a process.
 async fn a_restarted_controller_keeps_its_partitions(harness: Harness) -> CaseOutcome {
     let setup = Setup {
-        memory: Persistence::Durable,
+        persistence: Persistence::Durable,
         ..Setup::quick(Topology::pod16())
     };
     let fixture = harness.start(setup).await;

@@ -279,7 +279,7 @@ impl SharedState {
             PlacementRequest::of_size(request.spec.size).in_allocation(request.spec.allocation.clone());
         let pinned;
         let policy: &dyn PlacementPolicy = if !request.ipus.is_empty() {
-            pinned = Pinned::to(self.addresses_of(request)?).map_err(|error| refused(error.to_string()))?;
+            pinned = Pinned::new(self.addresses_of(request)?).map_err(|error| refused(error.to_string()))?;
             &pinned
         } else if self.choice == BlockChoice::Lowest {
             &FirstFit

@@ -68,14 +68,14 @@ impl JobEvent {
     ///
     /// A message about an invalid change of the job.
     pub fn inject(&self, world: &mut JobWorld) -> Result<EventEffect, String> {
-        let at = world.seen.now;
+        let at = world.observation.now;
         match self {
             Self::Progress => world.progress(),
             Self::Ready => world.partitions_progress(),
             Self::After(seconds) => world.after(Duration::from_secs(*seconds)),
             Self::Capacity(capacity) => world.capacity = *capacity,
             Self::Change(fields) => world.change(fields.iter().map(String::as_str))?,
-            Self::Delete => world.seen.deleted = true,
+            Self::Delete => world.observation.deleted = true,
             Self::PartitionFails(instance) => {
                 let partition = &mut world.instance(*instance).partition;
                 let attempt = match partition {
@@ -86,7 +86,7 @@ impl JobEvent {
                 *partition = PartitionFacts::Failed { attempt, errors };
             }
             Self::PartitionDeleted(instance) => world.instance(*instance).partition = PartitionFacts::Absent,
-            Self::Process(instance, role, ProcessEnd::Vanishes) => world.forget(*instance, *role),
+            Self::Process(instance, role, ProcessEnd::Vanishes) => world.delete_process(*instance, *role),
             Self::Process(instance, role, ProcessEnd::Disrupted) => world.disrupt(*instance, *role),
             Self::Process(instance, role, end) => {
                 let process = world.process(*instance, *role);

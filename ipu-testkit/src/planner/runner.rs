@@ -35,7 +35,7 @@ const MAX_STABLE_RECONCILIATIONS: u32 = 40;
 
 /// Step of a history.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(super) enum EventStep {
     Reconcile,
     /// Reconciliation that applies its first effects and crashes before it records the status.
     CrashAfter(usize),
@@ -76,7 +76,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
             |(fields, observation)| {
                 self.report.borrow_mut().observations += 1;
                 let mut world = world(fields);
-                world.seen = observation;
+                world.observation = observation;
                 self.plan(&world).map(drop)
             },
         )?;
@@ -94,7 +94,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
 
     /// Returns a checked plan.
     fn plan(&self, world: &JobWorld) -> Checked<Plan> {
-        let (job, observation) = (&world.job, &world.seen);
+        let (job, observation) = (&world.job, &world.observation);
         let call = || catch_unwind(AssertUnwindSafe(|| (self.planner)(job, observation)));
         let plan = call().map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
@@ -127,9 +127,9 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
     fn run_from_state(&self, fields: Vec<String>, observation: Observation) -> Checked<()> {
         let mut world = world(fields);
         change(&mut world, "suspend=no");
-        world.seen = observation;
+        world.observation = observation;
         self.check_fixed_point(&world)?;
-        if !world.seen.deleted {
+        if !world.observation.deleted {
             self.quiesce(&mut world)?;
             self.check_cleanup_policy(&mut world)?;
         }
@@ -137,7 +137,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
     }
 
     /// Runs the history of a new job; a failure contains its script.
-    fn run_new_job(&self, fields: Vec<String>, events: &[Step]) -> Checked<()> {
+    fn run_new_job(&self, fields: Vec<String>, events: &[EventStep]) -> Checked<()> {
         let mut script = vec![format!("job {}", fields.join(" "))];
         self.run_steps(world(fields), events, &mut script)
             .map_err(|mut failure| {
@@ -146,19 +146,19 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
             })
     }
 
-    fn run_steps(&self, mut world: JobWorld, events: &[Step], script: &mut Vec<String>) -> Checked<()> {
+    fn run_steps(&self, mut world: JobWorld, events: &[EventStep], script: &mut Vec<String>) -> Checked<()> {
         for event in events {
             script.push(event.to_string());
             match event {
-                Step::Reconcile => drop(self.reconcile(&mut world)?),
-                Step::CrashAfter(applied) => {
+                EventStep::Reconcile => drop(self.reconcile(&mut world)?),
+                EventStep::CrashAfter(applied) => {
                     let plan = self.plan(&world)?;
                     for effect in plan.effects.iter().take(*applied) {
                         let done = world.apply(effect);
                         done.map_err(|violation| shared_device(&world, &violation))?;
                     }
                 }
-                Step::Job(event) => inject_next(&mut world, event),
+                EventStep::Job(event) => inject_next(&mut world, event),
             }
         }
         self.check_fixed_point(&world)
@@ -187,9 +187,9 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
         let mut world = world.clone();
         let mut last = None;
         for _ in 0..MAX_STABLE_RECONCILIATIONS {
-            let before = world.seen.clone();
+            let before = world.observation.clone();
             let plan = self.reconcile(&mut world)?;
-            if world.finalized || (before == world.seen && last.as_ref() == Some(&plan)) {
+            if world.finalized || (before == world.observation && last.as_ref() == Some(&plan)) {
                 return Ok(());
             }
             last = Some(plan);
@@ -202,10 +202,10 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
     fn quiesce(&self, world: &mut JobWorld) -> Checked<JobPhase> {
         let mut quiet = 0;
         for pass in 1..=MAX_RECONCILIATIONS {
-            let before = world.seen.clone();
+            let before = world.observation.clone();
             let plan = self.reconcile(world)?;
             world.progress();
-            let changed = before != world.seen;
+            let changed = before != world.observation;
             // A deadline of a running job is not awaited: the job is quiescent.
             let rests = plan.status.phase == JobPhase::Running || plan.status.phase.is_finished();
             if world.finalized || (quiet == 3 && rests && plan.effects.is_empty()) {
@@ -223,7 +223,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
                 None => {}
             }
         }
-        let message = world.seen.status.message.clone();
+        let message = world.observation.status.message.clone();
         Err(failure(world, PlannerProperty::Quiesces, message))
     }
 
@@ -235,8 +235,8 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
                 detail.into(),
             ))
         };
-        let finished = world.seen.status.phase.is_finished();
-        for facts in &world.seen.instances {
+        let finished = world.observation.status.phase.is_finished();
+        for facts in &world.observation.instances {
             let nothing = facts.partition == PartitionFacts::Absent
                 && facts.workers.is_empty()
                 && facts.launcher.is_none();
@@ -253,14 +253,17 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
                 return violation(world, "policy Workers leaves a worker");
             }
         }
-        if finished && world.seen.status.exit_code.is_none() {
+        if finished && world.observation.status.exit_code.is_none() {
             return violation(world, "the job has finished without an exit code");
         }
         let Some(ttl) = world.job.ttl_after_finished().filter(|_| finished) else {
             return Ok(());
         };
         // A random state may have a finish time in the future.
-        world.seen.now = world.seen.now.max(world.seen.status.finished.unwrap_or_default());
+        world.observation.now = world
+            .observation
+            .now
+            .max(world.observation.status.finished.unwrap_or_default());
         world.after(ttl + Duration::from_secs(1));
         self.quiesce(world)?;
         if world.is_empty() {
@@ -271,7 +274,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
     }
 
     fn check_finalization(&self, world: &mut JobWorld) -> Checked<()> {
-        world.seen.deleted = true;
+        world.observation.deleted = true;
         let settled = self.quiesce(world);
         match settled {
             Ok(_) if world.finalized && world.is_empty() => Ok(()),
@@ -332,7 +335,7 @@ fn failure(world: &JobWorld, property: PlannerProperty, detail: String) -> Box<P
         broken: Vec::new(),
         detail,
         job: world.text().to_vec(),
-        observation: world.seen.clone(),
+        observation: world.observation.clone(),
         script: None,
     })
 }
@@ -374,21 +377,21 @@ fn succeed_all(world: &mut JobWorld) -> Vec<String> {
 }
 
 /// Returns one event, or several in direct sequence.
-fn events() -> impl Strategy<Value = Vec<Step>> {
+fn events() -> impl Strategy<Value = Vec<EventStep>> {
     let one = |event| vec![event];
-    let together = vec(job_events().prop_map(Step::Job), 2..4);
+    let together = vec(job_events().prop_map(EventStep::Job), 2..4);
     prop_oneof![
-        12 => Just(one(Step::Reconcile)),
-        3 => (0_usize..6).prop_map(Step::CrashAfter).prop_map(one),
-        18 => job_events().prop_map(Step::Job).prop_map(one),
-        4 => Just([const { [Step::Reconcile, Step::Job(JobEvent::Progress)] }; 3].concat()),
+        12 => Just(one(EventStep::Reconcile)),
+        3 => (0_usize..6).prop_map(EventStep::CrashAfter).prop_map(one),
+        18 => job_events().prop_map(EventStep::Job).prop_map(one),
+        4 => Just([const { [EventStep::Reconcile, EventStep::Job(JobEvent::Progress)] }; 3].concat()),
         2 => together,
         2 => cascade(),
     ]
 }
 
 /// Returns failures of the processes of an instance, one after the other.
-fn cascade() -> impl Strategy<Value = Vec<Step>> {
+fn cascade() -> impl Strategy<Value = Vec<EventStep>> {
     let codes = vec(select(vec![1_u8, 3, 130, 143]), 3);
     (0_u32..3, vec(0_u64..2, 3), codes).prop_map(|(instance, pauses, codes)| {
         let role = [
@@ -404,11 +407,11 @@ fn cascade() -> impl Strategy<Value = Vec<Step>> {
                 let ends = JobEvent::Process(instance, role, ProcessEnd::Ends(Exit::Code(code)));
                 [JobEvent::After(pause), ends]
             });
-        failures.map(Step::Job).collect()
+        failures.map(EventStep::Job).collect()
     })
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for EventStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reconcile => f.write_str("pass"),

@@ -32,7 +32,7 @@ pub struct JobWorld {
     /// Current job spec.
     pub job: JobSpec,
     /// Current observation, including the status of the last reconciliation.
-    pub seen: Observation,
+    pub observation: Observation,
     /// Whether capacity for another partition is available.
     pub capacity: CapacityState,
     /// Whether the job was finalized.
@@ -95,7 +95,7 @@ impl JobWorld {
         let fields: Vec<String> = fields.into_iter().map(Into::into).collect();
         Ok(Self {
             job: job_from_dsl(fields.iter().map(String::as_str))?,
-            seen: Observation::for_new_job(Timestamp::from_millis(0)),
+            observation: Observation::for_new_job(Timestamp::from_millis(0)),
             capacity: CapacityState::Free,
             finalized: false,
             fields,
@@ -128,18 +128,18 @@ impl JobWorld {
     /// The first rejected effect; earlier ones are applied, and the status is not recorded.
     pub fn reconcile(&mut self, plan: &Plan) -> Result<(), SafetyViolation> {
         plan.effects.iter().try_for_each(|effect| self.apply(effect))?;
-        self.seen.status = plan.status.clone();
+        self.observation.status = plan.status.clone();
         Ok(())
     }
 
     /// Advances time.
     pub fn after(&mut self, time: Duration) {
-        self.seen.now = self.seen.now.plus(time);
+        self.observation.now = self.observation.now.plus(time);
     }
 
     /// Returns the facts about instance `index`; it is reported from now on, even without resources.
     pub fn instance(&mut self, index: u32) -> &mut InstanceFacts {
-        let instances = &mut self.seen.instances;
+        let instances = &mut self.observation.instances;
         let at = instances.partition_point(|facts| facts.index < index);
         if instances.get(at).is_none_or(|facts| facts.index != index) {
             instances.insert(at, InstanceFacts::empty(index));
@@ -157,7 +157,7 @@ impl JobWorld {
     }
 
     /// Removes a process without a trace.
-    pub fn forget(&mut self, instance: u32, role: ProcessRole) {
+    pub fn delete_process(&mut self, instance: u32, role: ProcessRole) {
         let facts = self.instance(instance);
         match role {
             ProcessRole::Launcher => facts.launcher = None,
@@ -175,12 +175,12 @@ impl JobWorld {
             attempt: process.attempt,
         });
         self.instance(instance).missing.extend(missing);
-        self.forget(instance, role);
+        self.delete_process(instance, role);
     }
 
     /// Ends a process by itself, if it is starting or running.
     pub fn exits(&mut self, instance: u32, role: ProcessRole, code: u8) {
-        let at = self.seen.now;
+        let at = self.observation.now;
         if let Some(process) = self.process(instance, role)
             && matches!(
                 process.phase,
@@ -272,7 +272,7 @@ impl JobWorld {
         attempt: u32,
         effect: &Effect,
     ) -> Result<(), SafetyViolation> {
-        let since = self.seen.now;
+        let since = self.observation.now;
         let facts = self.instance(instance);
         let fresh = matches!(facts.partition, PartitionFacts::Active { attempt: made_for, .. } if made_for == attempt);
         if !fresh {
@@ -305,14 +305,14 @@ impl JobWorld {
     fn stop(&mut self, instance: u32, role: ProcessRole) {
         match self.process(instance, role) {
             Some(process) if process.phase.is_alive() => process.phase = ProcessPhase::Stopping,
-            _ => self.forget(instance, role),
+            _ => self.delete_process(instance, role),
         }
     }
 
     /// Completes partition operations in progress; processes do not change.
     pub fn partitions_progress(&mut self) {
-        let since = self.seen.now;
-        for facts in &mut self.seen.instances {
+        let since = self.observation.now;
+        for facts in &mut self.observation.instances {
             match &facts.partition {
                 PartitionFacts::Pending { attempt } => {
                     facts.partition = PartitionFacts::Active {
@@ -330,9 +330,9 @@ impl JobWorld {
     /// Completes operations in progress: partitions become active or are deleted, processes run or are
     /// deleted.
     pub fn progress(&mut self) {
-        let since = self.seen.now;
+        let since = self.observation.now;
         self.partitions_progress();
-        for facts in &mut self.seen.instances {
+        for facts in &mut self.observation.instances {
             for process in facts.workers.iter_mut().chain(&mut facts.launcher) {
                 if matches!(process.phase, ProcessPhase::Starting { .. }) {
                     process.phase = ProcessPhase::Running { since };
@@ -350,7 +350,7 @@ impl JobWorld {
     /// Returns whether nothing exists of the job.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let mut instances = self.seen.instances.iter();
+        let mut instances = self.observation.instances.iter();
         instances.all(|facts| {
             // Missing processes do not exist.
             let left = InstanceFacts {

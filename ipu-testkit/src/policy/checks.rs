@@ -280,7 +280,7 @@ fn broken_rule(
     let cluster = |at: &IpuAddress| {
         reference
             .topology()
-            .home(at.link_domain)
+            .cluster_of(at.link_domain)
             .map(|(cluster, _)| &cluster.id)
     };
     let first = ipus.first()?;
@@ -337,7 +337,7 @@ pub(super) fn changes_ascending(reference: &ReferenceInventory) -> Vec<Inventory
     let mut held: Vec<_> = reference.holders().into_iter().collect();
     held.sort_by_key(|(_, ipus)| ipus.first().copied());
     let held = held.into_iter().map(|(holder, ipus)| {
-        let block = Block::of_ipus(ipus).expect("the IPUs of a holder are distinct");
+        let block = Block::from_ipus(ipus).expect("the IPUs of a holder are distinct");
         InventoryChange::Occupy(holder, block)
     });
     let mut changes: Vec<InventoryChange> = held.collect();

@@ -169,7 +169,7 @@ impl Case {
         let changes = self.changes.iter().filter_map(|change| {
             Some(match change {
                 InventoryChange::Occupy(holder, block) => {
-                    let block = Block::of_ipus(map(&mut block.addresses())).ok()?;
+                    let block = Block::from_ipus(map(&mut block.addresses())).ok()?;
                     InventoryChange::Occupy(holder.clone(), block)
                 }
                 InventoryChange::Vacate(holder) => InventoryChange::Vacate(holder.clone()),

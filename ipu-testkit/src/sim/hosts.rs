@@ -173,7 +173,7 @@ pub(super) async fn repair(world: &Arc<SimWorld>, ledger: &SimLedger, name: &str
 }
 
 pub(super) fn record_repair(world: &SimWorld, name: &str, report: &RepairReport) {
-    for action in &report.done {
+    for action in &report.actions {
         *world.state().report.repairs.entry(action.label()).or_default() += 1;
         world.log(name, format_args!("repairs: {} {}", action.label(), action.id()));
     }

@@ -185,8 +185,8 @@ impl SimWorld {
                 ))),
             }
         });
-        let world = ipu_core::ControllersSnapshot::of(views.collect());
-        let state = LedgerState::of(by_primary(entries).values().map(|entry| Entry::clone(entry)))
+        let world = ipu_core::ControllersSnapshot::new(views.collect());
+        let state = LedgerState::from_entries(by_primary(entries).values().map(|entry| Entry::clone(entry)))
             .with_cordons(self.store.cordons());
         state.evaluate_queue(&world, self.profile.queue_policy(), self.now())
     }

@@ -24,7 +24,7 @@ impl Alive {
 
 #[async_trait]
 impl Liveness for Alive {
-    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         let Some(world) = self.0.upgrade() else {
             return OwnerLiveness::Unknown;
         };

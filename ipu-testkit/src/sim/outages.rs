@@ -19,14 +19,14 @@ fn any_controller(world: &SimWorld) -> usize {
 
 pub(super) fn go_down(world: &SimWorld) {
     let (name, controller) = &world.controllers[any_controller(world)];
-    controller.go_down();
+    controller.start_outage();
     world.count_event("controller down");
     world.log("world", format_args!("controller {name} goes down"));
 }
 
 pub(super) fn come_up(world: &SimWorld) {
     for (name, controller) in &world.controllers {
-        if controller.come_up() {
+        if controller.end_outage() {
             world.log("world", format_args!("controller {name} comes up"));
         }
     }
@@ -71,7 +71,7 @@ fn empty(world: &SimWorld, name: &ControllerName) {
         .collect();
     let lost: Vec<PartitionId> = held.into_iter().map(|held| held.id).collect();
     controller.lose_partitions();
-    controller.come_up();
+    controller.end_outage();
     let entries = world.store.entries();
     // After a ledger loss, the controller had the only record of some partitions, and the owners of others
     // are unknown.

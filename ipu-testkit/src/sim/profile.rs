@@ -112,14 +112,14 @@ impl Profile {
         for (number, topology) in self.topologies.iter().enumerate() {
             let controller = FakeController::new(topology, self.seed.wrapping_add(number as u64));
             controller.set_fault_rate(self.call_faults);
-            controller.operation(Duration::from_millis(u64::from(5 + random.below(2_000))));
+            controller.set_operation_time(Duration::from_millis(u64::from(5 + random.below(2_000))));
             controller.choose(self.choice);
             if self.seed.is_multiple_of(2) {
                 controller.check_capacity_first();
             }
             controller.finish_dropped_calls(if self.call_faults > 0 { 50 } else { 0 });
             if random.chance(15) {
-                controller.make_foreign("slurm_10675", 2);
+                controller.create_foreign("slurm_10675", 2);
             }
             controllers.push((name_of(number), controller));
         }

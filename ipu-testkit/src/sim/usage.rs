@@ -140,8 +140,10 @@ mod tests {
         holds.observe(&entries(&[]), 61_000);
         assert_eq!(holds.len(), 1);
 
-        let ended = |at| UsageRecord::of(&used, None, Timestamp::from_millis(at)).expect("the hold ends");
-        assert_eq!(UsageRecord::of(&refused, None, fence), None);
+        let ended = |at| {
+            UsageRecord::from_transition(&used, None, Timestamp::from_millis(at)).expect("the hold ends")
+        };
+        assert_eq!(UsageRecord::from_transition(&refused, None, fence), None);
         let found = |records: &[UsageRecord]| holds.compare(records).err().map(|broken| broken.message);
         assert_eq!(found(&[ended(61_000)]), None);
         assert_eq!(found(&[ended(61_050)]), None);

@@ -48,7 +48,7 @@ pub(super) async fn drivers_sharing_a_store_never_double_book_or_leak<S: LedgerS
 ) -> CaseResult {
     let topology = Topology::pod16();
     let controller = FakeController::new(&topology, 1);
-    controller.operation(Duration::from_millis(1));
+    controller.set_operation_time(Duration::from_millis(1));
     let mut random = Random::new(1);
     controller.script((0..FAULTS).map(|_| {
         *random.pick(&[
@@ -104,7 +104,7 @@ pub(super) async fn a_stale_driver_cannot_release_a_newer_attempt<S: LedgerStore
     let rule = "a newer attempt gets the partition again";
     let granted = check_ok(rule, new.ensure_active(request, &mut |_| {}).await)?;
     check_eq(rule, &granted.attempt, &1)?;
-    controller.use_it(&id);
+    controller.mark_in_use(&id);
     let rule = "a release by a driver with an older attempt than the partition's is rejected";
     match old.release(&id, &owner, Some(0)).await {
         Err(LedgerError::Illegal(TransitionError::StaleAttempt {
@@ -121,12 +121,12 @@ pub(super) async fn a_stale_driver_cannot_release_a_newer_attempt<S: LedgerStore
         }
     }
     check_eq(rule, &controller.disturbed(), &Vec::new())?;
-    controller.leave(&id);
+    controller.mark_unused(&id);
     let rule = "a driver with the newest attempt releases the partition";
     check_eq(
         rule,
         &check_ok(rule, new.release(&id, &owner, Some(1)).await)?,
-        &Released::Gone,
+        &Released::Removed,
     )
 }
 
@@ -163,7 +163,7 @@ pub(super) async fn cordons_of_another_process_prevent_placement<S: LedgerStore>
         check_eq(rule, &on.iter().any(|ipu| cordoned.contains(ipu)), &false)?;
     }
     let mut last = request_of(3, 4);
-    last.line = OnNoCapacity::Reject;
+    last.on_no_capacity = OnNoCapacity::Reject;
     match check_ok(rule, scheduler.ensure(last.clone()).await)? {
         EnsureOutcome::Refused(waiting) => check_eq(rule, &&*waiting.reason.code, &"Excluded")?,
         other => {
@@ -182,8 +182,8 @@ pub(super) async fn cordons_of_another_process_prevent_placement<S: LedgerStore>
 fn options(topology: &Topology) -> LedgerOptions {
     let mut options = LedgerOptions::default();
     options.topologies.insert(name(), topology.clone());
-    options.first_poll = Duration::from_millis(1);
-    options.longest_poll = Duration::from_millis(5);
+    options.min_poll_interval = Duration::from_millis(1);
+    options.max_poll_interval = Duration::from_millis(5);
     options.queue_poll_interval = Duration::from_millis(5);
     options.timeout = Duration::from_millis(50);
     // A call of this controller ends with its caller, and each job has one caller at a time.
@@ -226,9 +226,9 @@ async fn run_job<S: LedgerStore>(
         let polls = crash_after(&mut random);
         let granted = poll_at_most(ledger.ensure_active(request.clone(), &mut |_| {}), polls).await;
         if let Some(Ok(_)) = granted {
-            controller.use_it(&id);
+            controller.mark_in_use(&id);
             tokio::task::yield_now().await;
-            controller.leave(&id);
+            controller.mark_unused(&id);
             rounds += 1;
         }
         if let Some(Err(error)) = granted {
@@ -273,7 +273,7 @@ async fn release_until_gone<S: LedgerStore>(
 ) -> CaseResult {
     for _ in 0..MAX_TRIES {
         match random.pick(ledgers).release(id, owner, None).await {
-            Ok(Released::Gone | Released::Nothing | Released::LeftLine) => return Ok(()),
+            Ok(Released::Removed | Released::NotFound | Released::Dequeued) => return Ok(()),
             Ok(_) => {}
             Err(error) => expected(error)?,
         }
@@ -391,7 +391,7 @@ impl<S: LedgerStore> LedgerStore for Unreliable<S> {
         Ok(revision)
     }
 
-    async fn turn(&self) -> Result<WriteLock, StoreError> {
-        self.store.turn().await
+    async fn lock(&self) -> Result<WriteLock, StoreError> {
+        self.store.lock().await
     }
 }

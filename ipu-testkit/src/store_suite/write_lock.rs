@@ -18,7 +18,7 @@ const MAX_CANCELLED_POLLS: u32 = 3;
 
 /// Acquires the write lock, without a time limit.
 pub(super) async fn acquire(store: &impl LedgerStore) -> CaseResult<WriteLock> {
-    store.turn().await.map_err(|error| {
+    store.lock().await.map_err(|error| {
         broken(
             "every waiter acquires the write lock",
             "the write lock",
@@ -78,7 +78,7 @@ pub(super) async fn a_cancelled_wait_leaves_no_write_lock<S: LedgerStore>(
     for polls in 0..MAX_CANCELLED_POLLS {
         let held = acquire(&store).await?;
         // Waits until the lock is free, unless the store needs none: then it returns at once.
-        let wait = poll_at_most(impatient.turn(), polls);
+        let wait = poll_at_most(impatient.lock(), polls);
         drop(tokio::select! {
             biased;
             lock = wait => lock,

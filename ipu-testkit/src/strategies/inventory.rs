@@ -157,7 +157,7 @@ impl Operation {
                 InventoryChange::Occupy(holder_id(*holder), block)
             }
             Self::OccupyAny { indexes, holder } => {
-                let block = Block::of_ipus(pick(indexes)).expect("distinct IPUs are a block");
+                let block = Block::from_ipus(pick(indexes)).expect("distinct IPUs are a block");
                 InventoryChange::Occupy(holder_id(*holder), block)
             }
             Self::Fill { order, spared } => return fill(reference, &all, *order, &pick(spared)),
@@ -231,7 +231,7 @@ pub struct PlacementCase {
 
 /// Returns placement cases, mostly on small topologies so that brute force is possible: a request of more
 /// than 64 IPUs has at most a few hundred choices.
-pub fn situations() -> impl Strategy<Value = PlacementCase> {
+pub fn placement_cases() -> impl Strategy<Value = PlacementCase> {
     prop_oneof![
         10 => placement_cases_on(topologies().boxed(), 24, prop_oneof![4 => 0_u32..=6, 1 => 0_u32..=10].boxed()),
         2 => placement_cases_on(wide_topologies().boxed(), 3, (6_u32..=10).boxed()),

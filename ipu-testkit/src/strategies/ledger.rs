@@ -75,7 +75,7 @@ impl LedgerController {
                 .filter_map(|cluster| {
                     let ipus = places.iter();
                     let ipus: Option<Vec<_>> = ipus.map(|ipu| topology.address(&cluster.id, *ipu)).collect();
-                    Pinned::to(ipus?).ok()
+                    Pinned::new(ipus?).ok()
                 })
                 .collect();
             let policy: &dyn PlacementPolicy = match chosen.last() {
@@ -120,7 +120,7 @@ impl LedgerCase {
     /// Returns the controllers as the ledger observes them.
     #[must_use]
     pub fn world(&self) -> ControllersSnapshot {
-        ControllersSnapshot::of(self.controllers.iter().map(LedgerController::view).collect())
+        ControllersSnapshot::new(self.controllers.iter().map(LedgerController::view).collect())
     }
 
     /// Returns the window of a call that is made now.
@@ -246,7 +246,7 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
                 let mut request = Request::of_instance(owner, 0, PartitionSpec::of_size(size));
                 request.priority = priority;
                 request.max_runtime = runtime.map(Duration::from_secs);
-                request.line = if wait {
+                request.on_no_capacity = if wait {
                     OnNoCapacity::Queue
                 } else {
                     OnNoCapacity::Reject
@@ -404,7 +404,7 @@ impl LedgerCase {
         let world = self.world();
         let grace = Duration::from_secs(60);
         for action in self.state.diff(&world, &owners, grace, self.now) {
-            let changes = self.state.act(&action, &world, &owners, self.window());
+            let changes = self.state.changes_for(&action, &world, &owners, self.window());
             self.commit(&changes);
         }
     }

@@ -59,7 +59,7 @@ pub fn statuses() -> impl Strategy<Value = JobStatus> {
     ]);
     let failure = timestamps().prop_map(|at| FirstFailure {
         instance: 0,
-        culprit: FailedComponent::Worker { worker: 1 },
+        component: FailedComponent::Worker { worker: 1 },
         attempt: 0,
         exit: Some(Exit::Code(3)),
         at,

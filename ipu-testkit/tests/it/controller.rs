@@ -24,7 +24,7 @@ mod least {
     impl ControllerBench for Mine {
         async fn start(setup: Setup) -> Self {
             let controller = FakeController::new(&setup.topology, 1);
-            controller.operation(setup.operation);
+            controller.set_operation_time(setup.operation);
             Self(controller)
         }
 
@@ -66,7 +66,7 @@ fn inject(controller: &FakeController, kind: CallKind, fault: CallFault) -> Faul
 impl ControllerBench for Fake {
     async fn start(setup: Setup) -> Self {
         let controller = FakeController::new(&setup.topology, 1);
-        controller.operation(setup.operation);
+        controller.set_operation_time(setup.operation);
         Self(controller)
     }
 
@@ -79,7 +79,7 @@ impl ControllerBench for Fake {
     }
 
     async fn set_operation_time(&self, operation: Duration) -> FaultSupport {
-        self.0.operation(operation);
+        self.0.set_operation_time(operation);
         FaultSupport::Done
     }
 
@@ -89,13 +89,13 @@ impl ControllerBench for Fake {
     }
 
     async fn restart(&self) -> FaultSupport {
-        self.0.go_down();
-        self.0.come_up();
+        self.0.start_outage();
+        self.0.end_outage();
         FaultSupport::Done
     }
 
     async fn stop(&self) -> FaultSupport {
-        self.0.go_down();
+        self.0.start_outage();
         FaultSupport::Done
     }
 }

@@ -29,7 +29,7 @@ async fn with(fault: Fault) -> (FakeController, Result<PartitionId, VipuError>) 
 async fn a_broken_or_failed_call_has_no_effect() {
     for fault in [Fault::Broken, Fault::Failed] {
         let (controller, answer) = with(fault).await;
-        assert!(answer.unwrap_err().may_have_happened());
+        assert!(answer.unwrap_err().may_have_executed());
         assert_eq!(controller.ids(), []);
     }
 }
@@ -65,7 +65,7 @@ async fn a_reset_under_workers_is_recorded() {
     let controller = FakeController::new(&Topology::pod16(), 1);
     controller.create_partition(create(4)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    controller.use_it(&id());
+    controller.mark_in_use(&id());
     let before = controller.generation(&id());
     controller.reset_partition(&id()).await.unwrap();
     assert_eq!(controller.disturbed(), ["reset p"]);
@@ -77,7 +77,7 @@ async fn a_reset_under_workers_is_recorded() {
 async fn a_second_use_without_a_reset_panics() {
     let controller = FakeController::new(&Topology::pod16(), 1);
     controller.create_partition(create(4)).await.unwrap();
-    controller.use_it(&id());
-    controller.leave(&id());
-    controller.use_it(&id());
+    controller.mark_in_use(&id());
+    controller.mark_unused(&id());
+    controller.mark_in_use(&id());
 }

@@ -131,7 +131,7 @@ fn the_job_model_rejects_effects_that_share_a_device() {
     let mut world = JobWorld::new(["workers=1"]).unwrap();
     world.capacity = CapacityState::Full;
     for _ in 0..3 {
-        world.reconcile(&plan(&world.job, &world.seen)).unwrap();
+        world.reconcile(&plan(&world.job, &world.observation)).unwrap();
         world.progress();
     }
     assert!(
@@ -142,11 +142,11 @@ fn the_job_model_rejects_effects_that_share_a_device() {
     assert_eq!(ends.inject(&mut world), Ok(EventEffect::Found));
     world.capacity = CapacityState::Free;
     for _ in 0..3 {
-        world.reconcile(&plan(&world.job, &world.seen)).unwrap();
+        world.reconcile(&plan(&world.job, &world.observation)).unwrap();
         world.progress();
     }
     assert!(world.process(0, ProcessRole::Worker(0)).is_some());
-    let before = world.seen.clone();
+    let before = world.observation.clone();
     let release = ipu_core::Effect::ReleasePartition {
         instance: 0,
         attempt: 0,
@@ -157,5 +157,5 @@ fn the_job_model_rejects_effects_that_share_a_device() {
         rejected.contains("processes of the instance are alive"),
         "{rejected}"
     );
-    assert_eq!(world.seen, before);
+    assert_eq!(world.observation, before);
 }

@@ -267,7 +267,7 @@ impl LedgerStore for StoreMutant {
     async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
         let changes = self.remaining(changes);
         let _turn = match self.fault {
-            Fault::CommitWaitsForLock => Some(self.turn().await?),
+            Fault::CommitWaitsForLock => Some(self.lock().await?),
             _ => None,
         };
         let mut dropped = Dropped {
@@ -289,7 +289,7 @@ impl LedgerStore for StoreMutant {
         Ok(revision)
     }
 
-    async fn turn(&self) -> Result<WriteLock, StoreError> {
+    async fn lock(&self) -> Result<WriteLock, StoreError> {
         let turn = Arc::clone(&self.common.turns).acquire_owned().await.unwrap();
         match self.fault {
             Fault::LockNeverReleased => {

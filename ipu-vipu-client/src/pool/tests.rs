@@ -52,7 +52,7 @@ async fn a_controller_on_both_lists_keeps_connection_and_health_and_takes_its_ne
     replace(&pool, "b,a:k=w");
     let member = pool.member(&name("a:8090")).unwrap();
     assert_eq!(member.controller.as_str(), "connected as a:8090:k=v");
-    assert_eq!(member.health.failures_in_a_row, 1);
+    assert_eq!(member.health.consecutive_failures, 1);
     assert_eq!(member.endpoint.unwrap().label().unwrap().value(), "w");
     assert_eq!(names(pool.members()), ["b:8090", "a:8090"]);
 }
@@ -107,7 +107,7 @@ async fn a_controller_is_unavailable_after_three_failures_and_retried_later() {
     }
     pool.record(&a, &Ok(()));
     let health = pool.member(&a).unwrap().health;
-    assert_eq!(health.failures_in_a_row, 0);
+    assert_eq!(health.consecutive_failures, 0);
     assert_eq!(health.last_error, lost().err());
 }
 
@@ -122,7 +122,7 @@ async fn a_refusal_does_not_count_as_a_failure() {
         pool.record(&a, &full);
     }
     let health = pool.member(&a).unwrap().health;
-    assert_eq!((health.failures_in_a_row, health.last_failure), (0, None));
+    assert_eq!((health.consecutive_failures, health.last_failure), (0, None));
     assert!(health.last_success.is_some());
 }
 

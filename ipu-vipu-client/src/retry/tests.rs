@@ -215,7 +215,7 @@ async fn an_uncertain_creation_stays_uncertain_if_the_status_query_fails() {
         .returning(|_| Err(VipuError::Denied { detail: "no".into() }));
     let controller = RetryLayer::new(controller, RetryOptions::default());
     let error = controller.create_partition(request()).await.unwrap_err();
-    assert!(error.may_have_happened(), "{error}");
+    assert!(error.may_have_executed(), "{error}");
 }
 
 #[tokio::test]

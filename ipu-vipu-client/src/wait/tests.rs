@@ -70,7 +70,7 @@ fn with_status(statuses: Statuses) -> MockVipuController {
 
 async fn activate(statuses: Statuses) -> (Result<PartitionState, &'static str>, Duration) {
     let started = Instant::now();
-    let wait = WaitOptions::at_most(Duration::from_secs(10));
+    let wait = WaitOptions::with_deadline(Duration::from_secs(10));
     let result = wait_active(&with_status(statuses), &id(), &wait).await;
     (
         result.map(|status| status.state).map_err(|error| error.label()),
@@ -132,7 +132,7 @@ async fn a_partition_that_disappears_ends_the_wait() {
 async fn a_wait_ends_at_the_deadline_with_the_last_state() {
     let controller = with_status(vec![in_state(PartitionState::Resetting)]);
     let started = Instant::now();
-    let wait = WaitOptions::at_most(Duration::from_millis(1700));
+    let wait = WaitOptions::with_deadline(Duration::from_millis(1700));
     let error = wait_active(&controller, &id(), &wait).await.unwrap_err();
     assert_eq!(error.to_string(), "partition p1 is still RESETTING after 1.7s");
     assert_eq!(started.elapsed(), Duration::from_millis(1700));
@@ -154,7 +154,7 @@ fn removing(removals: Vec<Result<(), VipuError>>, statuses: Statuses, times: usi
 }
 
 async fn remove(controller: &MockVipuController) -> Result<(), &'static str> {
-    let wait = WaitOptions::at_most(Duration::from_secs(10));
+    let wait = WaitOptions::with_deadline(Duration::from_secs(10));
     ensure_absent(controller, &id(), Removal::Forced, &wait)
         .await
         .map_err(|error| error.label())

@@ -185,7 +185,7 @@ pub(crate) fn ledger_failure(error: LedgerError) -> Failure {
         }
         LedgerError::Illegal(TransitionError::OtherSpec { .. }) => Code::Data,
         LedgerError::Illegal(
-            TransitionError::LineFull { .. } | TransitionError::NamespaceQueueFull { .. },
+            TransitionError::QueueFull { .. } | TransitionError::NamespaceQueueFull { .. },
         ) => Code::NoCapacity,
         LedgerError::Illegal(TransitionError::StaleAttempt { .. }) => Code::Bug,
         LedgerError::Store(_) => Code::Host,

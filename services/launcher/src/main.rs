@@ -1,4 +1,5 @@
-//! The binary `ipu-launcher`: waits for the workers of a job, and runs commands in them through the API server.
+//! The binary `ipu-launcher`: waits for the workers of a job, and runs commands in them through the API
+//! server.
 
 mod cli;
 mod exec;

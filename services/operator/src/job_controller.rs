@@ -178,12 +178,12 @@ impl Observer for MetricsObserver {
         self.health.mark_ready(&readiness_condition(&self.scope));
     }
 
-    fn began(&self, job: &str) {
+    fn reconcile_started(&self, job: &str) {
         let running = self.health.begin_work(job);
         self.running().insert(job.to_owned(), (running, Instant::now()));
     }
 
-    fn ended(&self, job: &str, outcome: Result<(), &PortError>) {
+    fn reconcile_finished(&self, job: &str, outcome: Result<(), &PortError>) {
         let Some((_, since)) = self.running().remove(job) else {
             return;
         };
@@ -195,21 +195,21 @@ impl Observer for MetricsObserver {
         self.metrics.jobs().record_reconcile(outcome, since.elapsed());
     }
 
-    fn hears(&self, objects: &'static str) {
+    fn watch_connected(&self, objects: &'static str) {
         self.health.watch_ok(&self.watch(objects));
     }
 
-    fn interrupted(&self, objects: &'static str) {
+    fn watch_failed(&self, objects: &'static str) {
         self.health.watch_failed(&self.watch(objects));
         self.metrics.jobs().record_interruption(objects);
     }
 
-    fn waiting(&self, jobs: usize) {
+    fn queue_depth_changed(&self, jobs: usize) {
         let before = self.waiting.swap(jobs, Ordering::Relaxed);
         self.metrics.jobs().update_queued(before, jobs);
     }
 
-    fn watch_connected(&self, job: &serde_json::Value) {
+    fn job_applied(&self, job: &serde_json::Value) {
         self.metrics.jobs().observe_job(job);
     }
 

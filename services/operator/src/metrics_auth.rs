@@ -54,7 +54,7 @@ pub(crate) struct MetricsAuthorizer {
 
 impl MetricsAuthorizer {
     pub(crate) fn new(config: Config, client: Client) -> Result<Self, AuthError> {
-        let mut options = TokenReviewOptions::new("", Callers::Anybody);
+        let mut options = TokenReviewOptions::new("", Callers::AnyAuthenticated);
         // Tokens of Prometheus have the API server as their audience.
         options.audiences.clear();
         options.cache = CACHE_TTL;

@@ -315,7 +315,7 @@ fn metrics_tls(config: &Config, webhooks: &PendingTls) -> Result<PendingTls, Ope
     let names = BTreeSet::from(["ipu-operator".to_owned()]);
     let bundle = CertBundle::create(&names, now.as_secs(), METRICS_CERTIFICATE_VALIDITY)
         .map_err(|error| certificate_error(&error))?;
-    let tls = Tls::of_pem(&TlsPem::new(bundle.certificate, bundle.key))
+    let tls = Tls::from_pem(&TlsPem::new(bundle.certificate, bundle.key))
         .map_err(|error| certificate_error(&error))?;
     Ok(watch::channel(Some(tls)).1)
 }
@@ -324,9 +324,9 @@ fn tls_from_directory(directory: &Path, name: &'static str) -> Result<Tls, Opera
     let files = TlsFiles {
         certificate: directory.join("tls.crt"),
         key: directory.join("tls.key"),
-        clients: ClientCertificates::NotAsked,
+        clients: ClientCertificates::Disabled,
     };
-    Tls::of(files).map_err(|source| OperatorError::Certificates { name, source })
+    Tls::from_files(files).map_err(|source| OperatorError::Certificates { name, source })
 }
 
 /// Serves once a certificate is available.

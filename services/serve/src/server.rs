@@ -57,39 +57,39 @@ pub struct ServeOptions {
     pub tls: Option<Tls>,
     /// Maximum number of open connections; further ones wait to be accepted. The default, 1024, is the
     /// default limit of open files of a process on most systems.
-    pub connections: usize,
+    pub max_connections: usize,
     /// Limits of connections on which no request has identified its client. None by default: the handler then
     /// need not call [`Peer::identify`].
     pub unidentified: Option<UnidentifiedLimits>,
     /// Timeout of a TLS handshake.
-    pub handshake: Duration,
+    pub handshake_timeout: Duration,
     /// Timeout of the head of the first request, measured from the end of the handshake.
-    pub first_request: Duration,
+    pub first_request_timeout: Duration,
     /// Timeout of the headers of a request, measured from the start of the connection or the end of the
     /// previous request. It closes idle HTTP/1.1 connections. An HTTP/2 connection closes when its peer does
     /// not answer a ping after that time.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// Timeout of a write to a peer that reads nothing. Time without a pending write does not count.
-    pub stall: Duration,
+    pub write_timeout: Duration,
     /// Timeout of a response from its start until its last byte is sent; then its connection is closed. For
     /// an [`UnboundedBody`] it is the timeout of each frame.
-    pub answer: Duration,
+    pub response_timeout: Duration,
     /// Time that open requests have to finish after the stop signal.
-    pub grace: Duration,
+    pub shutdown_grace: Duration,
 }
 
 impl Default for ServeOptions {
     fn default() -> Self {
         Self {
             tls: None,
-            connections: 1024,
+            max_connections: 1024,
             unidentified: None,
-            handshake: Duration::from_secs(10),
-            first_request: Duration::from_secs(10),
-            idle: Duration::from_secs(10),
-            stall: Duration::from_secs(300),
-            answer: Duration::from_secs(300),
-            grace: Duration::from_secs(5),
+            handshake_timeout: Duration::from_secs(10),
+            first_request_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(300),
+            response_timeout: Duration::from_secs(300),
+            shutdown_grace: Duration::from_secs(5),
         }
     }
 }
@@ -98,14 +98,14 @@ impl std::fmt::Debug for ServeOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServeOptions")
             .field("tls", &self.tls.is_some())
-            .field("connections", &self.connections)
+            .field("connections", &self.max_connections)
             .field("unidentified", &self.unidentified)
-            .field("handshake", &self.handshake)
-            .field("first_request", &self.first_request)
-            .field("idle", &self.idle)
-            .field("stall", &self.stall)
-            .field("answer", &self.answer)
-            .field("grace", &self.grace)
+            .field("handshake", &self.handshake_timeout)
+            .field("first_request", &self.first_request_timeout)
+            .field("idle", &self.idle_timeout)
+            .field("stall", &self.write_timeout)
+            .field("answer", &self.response_timeout)
+            .field("grace", &self.shutdown_grace)
             .finish()
     }
 }
@@ -119,7 +119,7 @@ pub async fn serve<H: Handler>(
     mut stop: watch::Receiver<()>,
 ) {
     let graceful = GracefulShutdown::new();
-    let permits = Arc::new(Semaphore::new(options.connections));
+    let permits = Arc::new(Semaphore::new(options.max_connections));
     let unidentified = options
         .unidentified
         .map(|limits| Arc::new(UnidentifiedClients::new(limits)));
@@ -164,7 +164,7 @@ pub async fn serve<H: Handler>(
         }
     }
     drop(listener);
-    if tokio::time::timeout(options.grace, graceful.shutdown())
+    if tokio::time::timeout(options.shutdown_grace, graceful.shutdown())
         .await
         .is_err()
     {
@@ -208,7 +208,7 @@ async fn handle_connection<H: Handler>(
         return serve_connection(stream, peer, handler, options, watcher).await;
     };
     let address = peer.address();
-    match tokio::time::timeout(options.handshake, tls.acceptor().accept(stream)).await {
+    match tokio::time::timeout(options.handshake_timeout, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => {
             let certificates = stream.get_ref().1.peer_certificates();
             let peer = match certificates.and_then(<[_]>::first) {
@@ -255,7 +255,7 @@ async fn serve_connection<S, H: Handler>(
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(options.idle);
+        .header_read_timeout(options.idle_timeout);
     builder
         .http2()
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
@@ -263,13 +263,13 @@ async fn serve_connection<S, H: Handler>(
         .initial_connection_window_size(MAX_UNREAD_BYTES)
         .initial_stream_window_size(MAX_UNREAD_BYTES)
         .timer(TokioTimer::new())
-        .keep_alive_interval(options.idle);
-    let stream = WriteTimeout::new(stream, options.stall);
+        .keep_alive_interval(options.idle_timeout);
+    let stream = WriteTimeout::new(stream, options.write_timeout);
     let connection = builder
         .serve_connection(TokioIo::new(stream), service)
         .into_owned();
     let request_timeout = async {
-        let request = tokio::time::timeout(options.first_request, first_request.notified());
+        let request = tokio::time::timeout(options.first_request_timeout, first_request.notified());
         if request.await.is_ok() {
             std::future::pending::<()>().await;
         }
@@ -278,7 +278,7 @@ async fn serve_connection<S, H: Handler>(
         ended = watcher.watch(connection) => if let Err(error) = ended {
             debug!(error = %Chain(&*error), "connection ended");
         },
-        () = pending.until_overdue(options.answer) => debug!("connection closed: a response was not sent in time"),
+        () = pending.until_overdue(options.response_timeout) => debug!("connection closed: a response was not sent in time"),
         () = request_timeout => debug!("connection closed: no request arrived in time"),
     }
 }

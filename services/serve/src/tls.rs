@@ -20,7 +20,7 @@ use crate::server::Chain;
 #[non_exhaustive]
 pub enum ClientCertificates {
     /// The server requests no client certificate.
-    NotAsked,
+    Disabled,
     /// A client can send a certificate; the PEM file has the trusted issuers.
     Optional(PathBuf),
     /// The server refuses clients without a certificate; the PEM file has the trusted issuers.
@@ -31,7 +31,7 @@ impl ClientCertificates {
     /// Returns the file of the trusted issuers.
     fn issuers(&self) -> Option<&Path> {
         match self {
-            Self::NotAsked => None,
+            Self::Disabled => None,
             Self::Optional(path) | Self::Required(path) => Some(path),
         }
     }
@@ -176,7 +176,7 @@ impl Tls {
     /// # Errors
     ///
     /// [`TlsError`] names the unusable file.
-    pub fn of(files: TlsFiles) -> Result<Self, TlsError> {
+    pub fn from_files(files: TlsFiles) -> Result<Self, TlsError> {
         let content = Content::read(&files)?;
         let current = LoadedPem {
             acceptor: acceptor(&files, &content)?,
@@ -194,12 +194,12 @@ impl Tls {
     /// # Errors
     ///
     /// [`TlsError`] if certificate and key are unusable.
-    pub fn of_pem(pem: &TlsPem) -> Result<Self, TlsError> {
+    pub fn from_pem(pem: &TlsPem) -> Result<Self, TlsError> {
         // Errors name these instead of a file.
         let files = TlsFiles {
             certificate: "the certificate in memory".into(),
             key: "the key in memory".into(),
-            clients: ClientCertificates::NotAsked,
+            clients: ClientCertificates::Disabled,
         };
         let content = pem.content();
         let current = LoadedPem {
@@ -295,7 +295,7 @@ fn acceptor(files: &TlsFiles, content: &Content) -> Result<TlsAcceptor, TlsError
         .with_safe_default_protocol_versions()
         .map_err(certificate)?;
     let builder = match (&files.clients, &content.clients) {
-        (ClientCertificates::NotAsked, _) | (_, None) => builder.with_no_client_auth(),
+        (ClientCertificates::Disabled, _) | (_, None) => builder.with_no_client_auth(),
         (clients, Some(issuers)) => builder.with_client_cert_verifier(verifier(clients, issuers)?),
     };
     let mut config = builder

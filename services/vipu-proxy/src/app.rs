@@ -10,8 +10,8 @@ use ipu_core::{
 };
 use ipu_ledger::{Caller, EnsureOutcome, Expiry, Ledger, LedgerError, Liveness, Released};
 use ipu_proxy_client::{
-    DeletedDocument, HoldState, PartitionDocument, RepairAction, RepairDocument, RepairLater,
-    SilentController,
+    DeletedDocument, HoldState, PartitionDocument, RepairAction, RepairDocument, UnavailableController,
+    UnfinishedRepair,
 };
 use ipu_vipu_client::{ControllerEndpoint, VipuController, parse_controllers};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
@@ -155,7 +155,7 @@ impl App {
         wait: Duration,
     ) -> Result<PartitionDocument, Problem> {
         let (app, id) = (Arc::clone(self), request.id.clone());
-        let (on_no_capacity, original) = (request.line, request.clone());
+        let (on_no_capacity, original) = (request.on_no_capacity, request.clone());
         // A request for the partition of another owner fails here, without waiting for the lock of the
         // partition.
         let is_of_another = |entry: &Arc<Entry>| entry.owner.as_ref() != Some(&original.owner);
@@ -176,7 +176,7 @@ impl App {
             let mut ignore = |_: &QueueStatus| {};
             // A heartbeat during the wait is newer.
             request.holder.clear();
-            let active = app.ledger.active_after(request, first, &mut ignore);
+            let active = app.ledger.wait_active_after(request, first, &mut ignore);
             tokio::select! {
                 grant = active => grant.map(|grant| Some(EnsureOutcome::Active(grant))),
                 () = tokio::time::sleep_until(until) => Ok(None),
@@ -239,7 +239,7 @@ impl App {
     ) -> Result<PartitionDocument, Problem> {
         let entry = self.entry(id).await?;
         let waiting = match (&entry.state, waiting) {
-            (EntryState::Waiting { .. }, None) => match self.ledger.judge(id).await? {
+            (EntryState::Waiting { .. }, None) => match self.ledger.queue_decision(id).await? {
                 Some(QueueDecision::Wait(waiting)) => Some(waiting),
                 // Its position is the number of requests ahead of it.
                 Some(_) => self.queue_statuses().await?.remove(id),
@@ -271,12 +271,14 @@ impl App {
         self.metrics.record_repair(&report);
         self.work.notify_one();
         let mut document = RepairDocument::default();
-        document.done = report.done.iter().map(RepairAction::from).collect();
-        let later = report.later.into_iter();
-        document.later = later.map(|(id, reason)| RepairLater::new(id, reason)).collect();
-        let silent = report.silent.into_iter();
-        document.silent = silent
-            .map(|(name, reason)| SilentController::new(name, reason))
+        document.done = report.actions.iter().map(RepairAction::from).collect();
+        let later = report.deferred.into_iter();
+        document.unfinished = later
+            .map(|(id, reason)| UnfinishedRepair::new(id, reason))
+            .collect();
+        let silent = report.unavailable.into_iter();
+        document.unavailable = silent
+            .map(|(name, reason)| UnavailableController::new(name, reason))
             .collect();
         document.quarantined = report.quarantined;
         Ok(document)
@@ -376,7 +378,7 @@ impl App {
                 .await?;
             while matches!(outcome, Released::InProgress { .. })
                 && Instant::now() < until
-                && !caller.is_gone()
+                && !caller.is_disconnected()
             {
                 tokio::time::sleep(POLL_INTERVAL).await;
                 // A new request for the id in the meantime ends the release.
@@ -384,7 +386,7 @@ impl App {
                     Some(entry) if matches!(entry.state, EntryState::Releasing { .. }) => {
                         app.ledger.resume(&entry).await?;
                     }
-                    _ => outcome = Released::Gone,
+                    _ => outcome = Released::Removed,
                 }
             }
             Ok::<_, LedgerError>(outcome)
@@ -467,7 +469,7 @@ fn expiry(not_after: Option<Timestamp>, caller: &Caller) -> Expiry {
 fn deleted(id: PartitionId, released: Released) -> DeletedDocument {
     match released {
         Released::InProgress { detail } => DeletedDocument::releasing(id, detail),
-        _ => DeletedDocument::gone(id),
+        _ => DeletedDocument::deleted(id),
     }
 }
 

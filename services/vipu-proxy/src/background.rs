@@ -75,11 +75,11 @@ pub(crate) async fn run_repair(app: Arc<App>, interval: Duration) {
             Ok(report) => {
                 app.health.mark_repaired();
                 app.metrics.record_repair(&report);
-                for (id, reason) in &report.later {
+                for (id, reason) in &report.deferred {
                     tracing::info!(%id, reason, "a later repair continues the partition");
                 }
                 remove_drained(&app).await;
-                if report.silent.is_empty() {
+                if report.unavailable.is_empty() {
                     interval
                 } else {
                     interval.min(UNRESPONSIVE_INTERVAL)

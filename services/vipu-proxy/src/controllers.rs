@@ -41,11 +41,11 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
         let mut status = ControllerStatus::new(controller_document(&member.name, member.endpoint.as_ref()));
         // A second name of a controller responds and has no capacity of its own.
         status.available = capacity.is_some() || (version.is_some() && !is_same);
-        status.draining = member.listing == MemberState::Draining;
+        status.draining = member.state == MemberState::Draining;
         status.version = version;
         status.free = capacity.as_ref().map(|capacity| capacity.free);
         status.largest_block = capacity.as_ref().map(|capacity| capacity.largest_block);
-        status.failures_in_a_row = member.health.failures_in_a_row;
+        status.failures_in_a_row = member.health.consecutive_failures;
         status.error = error;
         status.last_success_seconds_ago = since.map(|since| since.as_secs());
         status

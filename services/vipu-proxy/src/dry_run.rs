@@ -44,6 +44,6 @@ pub(crate) async fn plan(app: &App, body: DryRunRequest) -> Result<DryRunRespons
     let planned = app.ledger.dry_run(&sizes, &ended).await?;
     let planned = planned
         .into_iter()
-        .map(|planned| Planned::new(planned.size.get(), planned.controller, planned.why));
+        .map(|planned| Planned::new(planned.size.get(), planned.controller, planned.reasons));
     Ok(DryRunResponse::new(planned.collect()))
 }

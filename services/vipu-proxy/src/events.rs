@@ -180,7 +180,7 @@ impl Stream {
             Some(entry) => {
                 ChangeDocument::to(change.at, partition_api::document(entry, None, &self.app.ledger))
             }
-            None => ChangeDocument::gone(change.at, change.id),
+            None => ChangeDocument::deleted(change.at, change.id),
         };
         document.from = change.from.as_ref().map(|entry| HoldState::from(&entry.state));
         self.send_event("change", &document).await

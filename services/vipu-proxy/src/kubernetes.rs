@@ -43,7 +43,7 @@ impl Cluster {
 
     /// Returns the ledger store, the usage log, and the byte limit of the queued requests of one namespace.
     pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>, usize), StoreError> {
-        let mut options = ConfigMapOptions::of(&self.namespace);
+        let mut options = ConfigMapOptions::in_namespace(&self.namespace);
         if let Some(name) = &self.choice.tracker {
             options.name.clone_from(name);
         }
@@ -62,7 +62,7 @@ impl Cluster {
             .collect::<Result<_, _>>()
             .map_err(|error| chain(&error))?;
         let (callers, scope) = if accounts.is_empty() {
-            (Callers::Anybody, Scope::OwnNamespace)
+            (Callers::AnyAuthenticated, Scope::OwnNamespace)
         } else {
             (Callers::Accounts(accounts), Scope::AllNamespaces)
         };
@@ -174,13 +174,13 @@ struct AnyLiveness {
 
 #[async_trait]
 impl Liveness for AnyLiveness {
-    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
-        match self.jobs.life_of(entry).await {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
+        match self.jobs.liveness_of(entry).await {
             // Only the API server can judge an IPUJob dead; a lease that lapsed during its outage cannot.
-            OwnerLiveness::Unknown if entry.owner.as_ref().is_some_and(IpuJobLiveness::judges) => {
+            OwnerLiveness::Unknown if entry.owner.as_ref().is_some_and(IpuJobLiveness::supports) => {
                 OwnerLiveness::Unknown
             }
-            OwnerLiveness::Unknown => self.others.life_of(entry).await,
+            OwnerLiveness::Unknown => self.others.liveness_of(entry).await,
             liveness => liveness,
         }
     }
@@ -229,7 +229,7 @@ mod tests {
 
     #[async_trait]
     impl Liveness for LapsedLiveness {
-        async fn life_of(&self, _: &Entry) -> OwnerLiveness {
+        async fn liveness_of(&self, _: &Entry) -> OwnerLiveness {
             OwnerLiveness::Dead
         }
     }
@@ -248,7 +248,7 @@ mod tests {
         };
         for (kind, expected) in [("IPUJob", OwnerLiveness::Unknown), ("Job", OwnerLiveness::Dead)] {
             let entry = entry(kind);
-            assert_eq!(both.life_of(&entry).await, expected, "{kind}");
+            assert_eq!(both.liveness_of(&entry).await, expected, "{kind}");
         }
     }
 }

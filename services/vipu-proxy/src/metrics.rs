@@ -175,7 +175,7 @@ impl Metrics {
 
     pub(crate) fn record_repair(&self, report: &RepairReport) {
         self.repairs.inc();
-        for action in &report.done {
+        for action in &report.actions {
             let labels = ActionLabels {
                 action: action.label().to_owned(),
             };

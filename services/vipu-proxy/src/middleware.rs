@@ -103,7 +103,7 @@ impl Gateway {
     }
 
     /// Handles one request.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<ResponseBody>
+    pub async fn respond<B>(&self, request: Request<B>) -> Response<ResponseBody>
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
@@ -359,7 +359,7 @@ impl Handler for Gateway {
         &self,
         request: Request<hyper::body::Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
-        Ok(self.answer(request).await)
+        Ok(self.respond(request).await)
     }
 }
 

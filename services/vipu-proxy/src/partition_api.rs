@@ -75,7 +75,7 @@ pub(crate) fn request_of(
         .transpose()?;
     spec.check()
         .map_err(|error| Problem::invalid(error.field(), error.value(), error.to_string(), error.fix()))?;
-    let mut request = Request::named(id, owner, spec);
+    let mut request = Request::with_id(id, owner, spec);
     request.instance = body.instance;
     request.attempt = body.attempt;
     request.priority = body.priority;
@@ -89,7 +89,7 @@ pub(crate) fn request_of(
         .controller
         .map(|text| parse_name("controller", text))
         .transpose()?;
-    request.line = on_no_capacity;
+    request.on_no_capacity = on_no_capacity;
     if let Some(seconds) = body.lease_seconds {
         request.holder = Lease::of(lease_of("leaseSeconds", seconds)?, now).to_string();
     }
@@ -169,7 +169,7 @@ pub(crate) fn document(
         .as_ref()
         .map(|name| controller_document(name, endpoint.as_ref()));
     document.lease_until = entry.holder.parse().ok().map(|lease: Lease| lease.until());
-    document.ipus = ledger.known_places(entry);
+    document.ipus = ledger.cached_places(entry);
     document.reason = match (&queue_status, &entry.state) {
         (Some(queue_status), _) => Some(queue_status.reason.clone()),
         (None, EntryState::Waiting { .. }) => Some(queued_reason()),

@@ -143,7 +143,7 @@ impl From<TransitionError> for Problem {
             TransitionError::StaleAttempt { recorded, .. } => conflict("OldAttempt")
                 .with_value("attempt", recorded)
                 .with_fix("use the recorded attempt or a newer one"),
-            TransitionError::LineFull { .. } => {
+            TransitionError::QueueFull { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "LineFull", illegal.to_string())
                     .with_retry_after(RETRY_LATER_SECS)
             }

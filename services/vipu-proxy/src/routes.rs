@@ -346,7 +346,7 @@ async fn delete(id: &str, mut call: ApiCall) -> RouteResult {
         }
     }
     let deleted = match owner_of(&call.app, &id, params.uid.clone()).await? {
-        OwnerLookup::NoPartition => return ok(&DeletedDocument::gone(id)),
+        OwnerLookup::NoPartition => return ok(&DeletedDocument::deleted(id)),
         OwnerLookup::Owner(owner) => {
             call.identity.may_act_for(&owner)?;
             call.app.delete(id, owner, &params).await?

@@ -233,17 +233,17 @@ impl Proxy {
 
     async fn serve(config: &Config, app: Arc<App>, policy: AccessPolicy) -> Result<Self, StartError> {
         let mut serve = ServeOptions::default();
-        serve.idle = config.idle_timeout;
-        serve.stall = config.write_timeout;
-        serve.answer = config.write_timeout;
-        serve.first_request = serve.first_request.min(config.idle_timeout);
-        serve.connections = config.max_requests.saturating_add(SPARE_CONNECTIONS);
+        serve.idle_timeout = config.idle_timeout;
+        serve.write_timeout = config.write_timeout;
+        serve.response_timeout = config.write_timeout;
+        serve.first_request_timeout = serve.first_request_timeout.min(config.idle_timeout);
+        serve.max_connections = config.max_requests.saturating_add(SPARE_CONNECTIONS);
         serve.unidentified = policy.split.then_some(UnidentifiedLimits {
-            total: serve.connections / 2,
-            per_network: serve.connections / 4,
+            total: serve.max_connections / 2,
+            per_network: serve.max_connections / 4,
         });
         if let Some(files) = &config.tls {
-            serve.tls = Some(ipu_serve::Tls::of(files.clone()).map_err(StartError::Tls)?);
+            serve.tls = Some(ipu_serve::Tls::from_files(files.clone()).map_err(StartError::Tls)?);
         }
         let (listener, address) = bind(config.listen).await?;
         let (close, closing) = watch::channel(());
@@ -351,7 +351,7 @@ fn access_policy(
         authenticators.push(Arc::new(tokens));
     }
     if let Some(tls) = &config.tls
-        && tls.clients != ClientCertificates::NotAsked
+        && tls.clients != ClientCertificates::Disabled
     {
         authenticators.push(Arc::new(Certificates));
     }

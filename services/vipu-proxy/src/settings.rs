@@ -492,7 +492,7 @@ impl Settings {
                 clients: match client_ca {
                     // Read access needs no certificate.
                     Some(path) => ClientCertificates::Optional(path.clone()),
-                    None => ClientCertificates::NotAsked,
+                    None => ClientCertificates::Disabled,
                 },
             })),
             (None, None, None) => Ok(None),

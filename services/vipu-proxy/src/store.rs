@@ -55,7 +55,7 @@ impl LedgerStore for AnyStore {
         revision
     }
 
-    async fn turn(&self) -> Result<WriteLock, StoreError> {
-        self.store.turn().await
+    async fn lock(&self) -> Result<WriteLock, StoreError> {
+        self.store.lock().await
     }
 }

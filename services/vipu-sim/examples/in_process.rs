@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let lost = Fault::new(FaultKind::DropReply)
-        .of(Method::CreatePartition)
+        .for_method(Method::CreatePartition)
         .times(1);
     simulator.faults().add(lost);
     match controller.create_partition(request.clone()).await {

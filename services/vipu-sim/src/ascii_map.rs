@@ -52,7 +52,7 @@ pub(crate) fn draw(state: &SimState) -> String {
 }
 
 fn draw_domain(text: &mut String, state: &SimState, holders: &BTreeMap<IpuAddress, char>, link_domain: u32) {
-    let Some((cluster, number)) = state.hardware.topology.home(link_domain) else {
+    let Some((cluster, number)) = state.hardware.topology.cluster_of(link_domain) else {
         return;
     };
     let Some(domain) = cluster.link_domains.get(number as usize) else {

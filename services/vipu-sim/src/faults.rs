@@ -88,7 +88,7 @@ impl Fault {
 
     /// Restricts the fault to one method.
     #[must_use]
-    pub const fn of(mut self, method: Method) -> Self {
+    pub const fn for_method(mut self, method: Method) -> Self {
         self.method = Some(method);
         self
     }
@@ -228,7 +228,7 @@ mod tests {
         let faults = Faults::default();
         faults.add(
             Fault::new(FaultKind::DropReply)
-                .of(Method::CreatePartition)
+                .for_method(Method::CreatePartition)
                 .times(2),
         );
         assert_eq!(faults.inject(Method::ListPartitions), InjectedFault::default());
@@ -262,6 +262,9 @@ mod tests {
         let text = r#"{"kind": "latency", "millis": 5, "method": "ListIPUAttributes", "count": 3}"#;
         let fault: Fault = serde_json::from_str(text).unwrap();
         let latency = FaultKind::Latency { millis: 5 };
-        assert_eq!(fault, Fault::new(latency).of(Method::ListIpuAttributes).times(3));
+        assert_eq!(
+            fault,
+            Fault::new(latency).for_method(Method::ListIpuAttributes).times(3)
+        );
     }
 }

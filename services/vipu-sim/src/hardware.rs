@@ -31,7 +31,9 @@ impl Hardware {
 
     /// Returns the index of a link domain within its cluster, as used by the API.
     pub(crate) fn number_in_cluster(&self, link_domain: u32) -> u32 {
-        self.topology.home(link_domain).map_or(0, |(_, number)| number)
+        self.topology
+            .cluster_of(link_domain)
+            .map_or(0, |(_, number)| number)
     }
 
     /// Resolves an IPU from the API's coordinates: cluster, link domain index and IPU index.

@@ -148,7 +148,7 @@ impl SimulatorBuilder {
         let users = match self.secure {
             None => None,
             Some((files, users)) => {
-                options.tls = Some(ipu_serve::Tls::of(files).map_err(StartError::Tls)?);
+                options.tls = Some(ipu_serve::Tls::from_files(files).map_err(StartError::Tls)?);
                 Some(users)
             }
         };

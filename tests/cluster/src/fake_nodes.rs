@@ -49,7 +49,7 @@ pub struct FakeOptions {
     /// Time from binding to readiness of a Pod.
     pub start: Duration,
     /// Returns the end of a Pod's containers.
-    pub life: Arc<dyn Fn(&Value) -> ContainerEnd + Send + Sync>,
+    pub container_end: Arc<dyn Fn(&Value) -> ContainerEnd + Send + Sync>,
 }
 
 impl Default for FakeOptions {
@@ -58,7 +58,7 @@ impl Default for FakeOptions {
             nodes: 3,
             labels: BTreeMap::new(),
             start: Duration::ZERO,
-            life: Arc::new(|_| ContainerEnd::Never),
+            container_end: Arc::new(|_| ContainerEnd::Never),
         }
     }
 }
@@ -261,7 +261,7 @@ async fn run_kubelets(client: Client, options: FakeOptions, silent: SilentNodes)
             "spec": pod.data["spec"],
         });
         if pod.data["status"]["phase"] == "Pending" && started.insert(kubelet.uid.clone()) {
-            let container_end = (options.life)(&data);
+            let container_end = (options.container_end)(&data);
             tokio::spawn(kubelet.run(data, options.start, container_end));
         }
     }

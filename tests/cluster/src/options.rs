@@ -75,7 +75,7 @@ impl Options {
 
     /// Sets the profile.
     #[must_use]
-    pub const fn extent(self, extent: ClusterProfile) -> Self {
+    pub const fn profile(self, extent: ClusterProfile) -> Self {
         Self { extent, ..self }
     }
 

@@ -95,7 +95,7 @@ fn start(tools: &Tools, profile: ClusterProfile) -> Cluster {
     sweep_cgroups();
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let directory = root.join(format!("{}-{number}", std::process::id()));
-    let options = Options::new(ClusterLifetime::WithThisProcess).extent(profile);
+    let options = Options::new(ClusterLifetime::WithThisProcess).profile(profile);
     match Cluster::start_with(tools, &directory, options) {
         Ok(mut cluster) => {
             cluster.remove_on_drop();

@@ -1,5 +1,5 @@
-//! The guide of embedders is enough: a crate that is put together from its pages alone, outside of the workspace,
-//! compiles and passes its own tests.
+//! The guide of embedders is enough: a crate that is put together from its pages alone, outside of the
+//! workspace, compiles and passes its own tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -70,7 +70,8 @@ fn every_crate_takes_lints_and_versions_from_the_workspace() {
             if !section.ends_with("dependencies]") || !line.contains('=') {
                 continue;
             }
-            // A development dependency on a member goes by path alone: published crates cannot depend in circles.
+            // A development dependency on a member goes by path alone: published crates cannot depend in
+            // circles.
             let by_path =
                 section == "[dev-dependencies]" && line.contains("path =") && !line.contains("version");
             assert!(

@@ -313,7 +313,7 @@ impl ReconcileFacts {
             let is_candidate = own.is_some_and(|(_, candidates)| {
                 candidates.iter().any(|candidate| {
                     (candidate.component, candidate.exit, candidate.at)
-                        == (failure.culprit, failure.exit, failure.at)
+                        == (failure.component, failure.exit, failure.at)
                 })
             });
             let earliest = self.failures.iter().all(|(instance, candidates)| {

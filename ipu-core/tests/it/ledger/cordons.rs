@@ -66,7 +66,7 @@ fn cordoned_ipus_get_no_new_partitions_and_the_ledger_chooses_the_ipus() {
     assert_eq!(entry.places, [4, 5, 6, 7].map(place));
 
     let mut large = request("ns", "large", 16);
-    large.line = OnNoCapacity::Reject;
+    large.on_no_capacity = OnNoCapacity::Reject;
     let Admission::Rejected(status) = harness.request(&large).unwrap() else {
         panic!("the request does not fit");
     };
@@ -165,7 +165,7 @@ fn an_invalid_cordon_target_is_rejected_with_a_reason() {
 /// Returns the snapshot of one controller with this listing, such as one of unknown hardware or an
 /// unavailable one.
 fn snapshot(listing: Result<Listing, Reason>) -> ControllersSnapshot {
-    ControllersSnapshot::of(vec![ControllerView {
+    ControllersSnapshot::new(vec![ControllerView {
         name: controller(),
         service: ServiceState::Open,
         listing: listing.map(Arc::new),
@@ -187,7 +187,7 @@ fn a_controller_of_unknown_hardware_can_only_be_cordoned_as_a_whole() {
     );
 
     let mut request = request("ns", "job", 4);
-    request.line = OnNoCapacity::Reject;
+    request.on_no_capacity = OnNoCapacity::Reject;
     let code = |state: &ipu_core::LedgerState| {
         let step = state.request(&request, &unknown_hardware(), &harness.policy, harness.window());
         match step.unwrap().outcome {

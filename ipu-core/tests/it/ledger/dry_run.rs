@@ -15,7 +15,11 @@ fn a_dry_run_places_all_sizes_together_and_ignores_the_ended_holders() {
         let sizes: Vec<IpuCount> = sizes.iter().map(|size| (*size).try_into().unwrap()).collect();
         let results = harness.state.dry_run(&harness.snapshot(), &sizes, ended);
         let fits = |result: &ipu_core::DryRun| {
-            assert_eq!(result.controller.is_some(), result.why.is_empty(), "{result:?}");
+            assert_eq!(
+                result.controller.is_some(),
+                result.reasons.is_empty(),
+                "{result:?}"
+            );
             result.controller.is_some()
         };
         results.iter().map(fits).collect::<Vec<_>>()

@@ -62,7 +62,10 @@ fn a_rejected_create_is_kept_while_an_earlier_call_may_still_create_the_partitio
     let EntryState::Intent { fence, .. } = harness.commit(step).state else {
         panic!("the entry remains an intent");
     };
-    let step = harness.state.refused(&job.id, fence, harness.window()).unwrap();
+    let step = harness
+        .state
+        .drop_refused(&job.id, fence, harness.window())
+        .unwrap();
     harness.commit(step);
     assert_eq!(harness.state.get(&job.id).unwrap().state.label(), "releasing");
 }

@@ -13,7 +13,7 @@ use super::{LedgerHarness, controller, request};
 /// Returns a snapshot of one listing that is newer than every entry.
 fn listing(listed: Vec<Partition>, capacity: Box<dyn Capacity>) -> ControllersSnapshot {
     let listing = Listing::new(listed, capacity).requested_at(Timestamp::from_millis(u64::MAX));
-    ControllersSnapshot::of(vec![ControllerView {
+    ControllersSnapshot::new(vec![ControllerView {
         name: controller(),
         service: ServiceState::Open,
         listing: Ok(Arc::new(listing)),
@@ -76,7 +76,7 @@ fn with_owner_of_unknown_ipus() -> (LedgerHarness, Request) {
     let mut entry = intent(&mut harness, &owner, &restarted());
     entry = grant(&mut harness, &entry, &Location::default()).unwrap();
     entry.places.clear();
-    harness.state = LedgerState::of([entry]);
+    harness.state = LedgerState::from_entries([entry]);
     (harness, owner)
 }
 
@@ -90,7 +90,7 @@ fn assert_queued(
         .request(request, snapshot, &harness.policy, harness.window())
         .unwrap();
     match harness.commit(step) {
-        Admission::Stay(status) => status,
+        Admission::Queued(status) => status,
         other => panic!("{other:?}"),
     }
 }
@@ -227,7 +227,7 @@ fn a_repeated_create_keeps_its_ipus_or_gets_some_once_no_earlier_call_can_arrive
     assert_eq!(repeat(&harness, None), chosen);
     let mut delegated = first.clone();
     delegated.places.clear();
-    harness.state = LedgerState::of([delegated]);
+    harness.state = LedgerState::from_entries([delegated]);
     assert_eq!(repeat(&harness, None), [], "an earlier call may get other IPUs");
     assert_eq!(repeat(&harness, Some(fence(&first))), chosen);
 }
@@ -271,7 +271,7 @@ fn a_partition_listed_on_other_ipus_fails_and_keeps_its_recorded_ipus() {
     assert_eq!(actions[0].label(), "relocated");
     for change in harness
         .state
-        .act(&actions[0], &snapshot, &owners, harness.window())
+        .changes_for(&actions[0], &snapshot, &owners, harness.window())
     {
         harness.state.apply(&change);
     }
@@ -290,7 +290,7 @@ fn a_foreign_partition_on_ipus_of_a_lost_one_is_a_conflict_and_the_other_ipus_re
     let cluster = &topology.clusters()[0].id;
     let ipus = places(0..2).into_iter();
     let block =
-        ipu_core::Block::of_ipus(ipus.map(|place| topology.address(cluster, place).unwrap())).unwrap();
+        ipu_core::Block::from_ipus(ipus.map(|place| topology.address(cluster, place).unwrap())).unwrap();
     inventory.occupy("by-hand".parse().unwrap(), block).unwrap();
     let foreign = Partition {
         id: "by-hand".parse().unwrap(),

@@ -21,7 +21,7 @@ fn queue_requests(harness: &mut LedgerHarness, namespace: &str, count: usize) {
         let admission = harness
             .request(&request(namespace, &format!("job-{number}"), 4))
             .unwrap();
-        assert!(matches!(admission, Admission::Stay(_)), "{admission:?}");
+        assert!(matches!(admission, Admission::Queued(_)), "{admission:?}");
     }
 }
 
@@ -160,7 +160,7 @@ fn an_id_derived_from_a_job_is_reserved_for_that_job() {
     let mut harness = LedgerHarness::new(&Topology::pod16());
     let original = request("a", "training", 4);
     for other in [request("b", "training", 4), request("a", "other", 4)] {
-        let mut stolen = Request::named(original.id.clone(), other.owner.clone(), other.spec.clone());
+        let mut stolen = Request::with_id(original.id.clone(), other.owner.clone(), other.spec.clone());
         let rejected = harness.request(&stolen).unwrap_err();
         assert!(
             matches!(rejected, TransitionError::NotDerived { .. }),
@@ -175,7 +175,7 @@ fn an_id_derived_from_a_job_is_reserved_for_that_job() {
     }
     harness.submit(&original);
     // Any other id is available.
-    harness.submit(&Request::named(
+    harness.submit(&Request::with_id(
         "training".parse().unwrap(),
         original.owner,
         original.spec,

@@ -219,7 +219,10 @@ fn fixture(
             listing,
         });
     }
-    (LedgerState::of(entries), ControllersSnapshot::of(controllers))
+    (
+        LedgerState::from_entries(entries),
+        ControllersSnapshot::new(controllers),
+    )
 }
 
 /// Converts a decision to the form of the model.
@@ -287,7 +290,7 @@ proptest! {
         let actual: Vec<_> = state.evaluate_queue(&snapshot, &policy, NOW).into_iter().map(|(id, decision)| (id, to_model(decision))).collect();
         prop_assert_eq!(&actual, &expected);
         for (id, decision) in expected {
-            prop_assert_eq!(state.judge(&id, &snapshot, &policy, NOW).map(to_model), Some(decision));
+            prop_assert_eq!(state.evaluate(&id, &snapshot, &policy, NOW).map(to_model), Some(decision));
         }
         // A new request, and the requests that it overtakes.
         let next = request_for(1_000, &next);
@@ -300,7 +303,7 @@ proptest! {
         let overtaken_entries: Vec<_> = model.overtaken_by(&entry).into_iter().map(|other| (other.id.clone(), other.overtaken + 1)).collect();
         let step = state.request(&next, &snapshot, &policy, window()).unwrap();
         match (step.outcome, expected) {
-            (Admission::Stay(status), expected) => prop_assert_eq!(to_model_wait(status), expected),
+            (Admission::Queued(status), expected) => prop_assert_eq!(to_model_wait(status), expected),
             (Admission::Drive(started), reference::Decision::Start { controller, places, .. }) => {
                 prop_assert_eq!(started.controller, Some(controller));
                 prop_assert_eq!(started.places, places);
@@ -412,13 +415,13 @@ fn cost_of_request(queued: usize) -> usize {
     };
     let queued_entries =
         (0..queued).map(|number| entry_of(&with_runtime(&format!("j{number}"), ipus(number)), number + 1));
-    let state = LedgerState::of(queued_entries.chain([holder]));
+    let state = LedgerState::from_entries(queued_entries.chain([holder]));
     let calls = Arc::new(AtomicUsize::new(0));
     let capacity = CountingCapacity {
         inner: Box::new(InventoryCapacity::new(inventory)),
         calls: Arc::clone(&calls),
     };
-    let snapshot = ControllersSnapshot::of(vec![ControllerView {
+    let snapshot = ControllersSnapshot::new(vec![ControllerView {
         name: name(0),
         service: ServiceState::Open,
         listing: Ok(Arc::new(Listing::new([partition], Box::new(capacity)))),
@@ -431,7 +434,7 @@ fn cost_of_request(queued: usize) -> usize {
             window(),
         )
         .unwrap();
-    assert!(matches!(step.outcome, Admission::Stay(_)), "{step:?}");
+    assert!(matches!(step.outcome, Admission::Queued(_)), "{step:?}");
     calls.load(Ordering::Relaxed)
 }
 

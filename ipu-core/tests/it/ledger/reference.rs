@@ -386,7 +386,7 @@ impl<'a> QueueModel<'a> {
             horizon.add_capacity(&overlay.name, overlay.now.fork());
         }
         for holder in self.state.entries().filter(|holder| holder.state.holds()) {
-            if let (Some(controller), Some(end)) = (&holder.controller, holder.until(self.now)) {
+            if let (Some(controller), Some(end)) = (&holder.controller, holder.declared_end(self.now)) {
                 horizon.add_end(end, controller, &holder.id);
             }
         }

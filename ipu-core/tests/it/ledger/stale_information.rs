@@ -57,7 +57,7 @@ fn a_reclaimed_partition_with_an_unsettled_reset_fails_instead_of_becoming_activ
         entry.unsettled_reset = Some(Timestamp::from_millis(until));
         state.apply(&Change::Put(Arc::new(entry)));
         let reclaim = Action::Reclaim { id: job.id.clone() };
-        for change in state.act(&reclaim, &harness.snapshot(), &owners, harness.window()) {
+        for change in state.changes_for(&reclaim, &harness.snapshot(), &owners, harness.window()) {
             state.apply(&change);
         }
         state.get(&job.id).unwrap().state.label()
@@ -86,7 +86,7 @@ fn a_claim_with_a_controller_is_granted_only_there() {
     let adopted = |snapshot: &ControllersSnapshot| {
         let mut state = LedgerState::default();
         for action in state.diff(snapshot, &owners, Duration::ZERO, Timestamp::default()) {
-            for change in state.act(&action, snapshot, &owners, harness.window()) {
+            for change in state.changes_for(&action, snapshot, &owners, harness.window()) {
                 state.apply(&change);
             }
         }
@@ -137,14 +137,18 @@ fn a_partition_listed_by_two_controllers_is_quarantined_at_both() {
         controller: controller(),
     };
     let mut state = LedgerState::default();
-    for change in state.act(&actions_found[0], &both, &owners, harness.window()) {
+    for change in state.changes_for(&actions_found[0], &both, &owners, harness.window()) {
         state.apply(&change);
     }
     assert_eq!(state.get(&job.id).unwrap().state, EntryState::Quarantined);
-    assert!(state.act(&adopt, &both, &owners, harness.window()).is_empty());
+    assert!(
+        state
+            .changes_for(&adopt, &both, &owners, harness.window())
+            .is_empty()
+    );
     assert!(
         LedgerState::default()
-            .act(&adopt, &both, &owners, harness.window())
+            .changes_for(&adopt, &both, &owners, harness.window())
             .is_empty()
     );
 }
@@ -158,7 +162,7 @@ fn a_quarantined_partition_is_forgotten_only_without_a_claim_of_a_live_owner() {
     let mut state = LedgerState::default();
     let no_owners = Owners::default();
     for action in state.diff(&listed, &no_owners, Duration::ZERO, harness.now()) {
-        for change in state.act(&action, &listed, &no_owners, harness.window()) {
+        for change in state.changes_for(&action, &listed, &no_owners, harness.window()) {
             state.apply(&change);
         }
     }
@@ -207,7 +211,7 @@ fn a_claim_at_a_controller_with_an_alias_is_granted() {
         owners.claims.insert(job.id.clone(), claim);
         let mut state = LedgerState::default();
         for action in state.diff(&both, &owners, Duration::ZERO, harness.now()) {
-            for change in state.act(&action, &both, &owners, harness.window()) {
+            for change in state.changes_for(&action, &both, &owners, harness.window()) {
                 state.apply(&change);
             }
         }

@@ -74,16 +74,16 @@ fn settle(world: &mut JobWorld) -> String {
     let mut output = String::new();
     let mut stable_rounds = 0;
     for _ in 0..200 {
-        let before = world.seen.status.clone();
+        let before = world.observation.status.clone();
         let plan = reconcile(world);
         let effects: String = plan.effects.iter().map(format_effect).collect();
         let repeated = output.ends_with(&effects) && !effects.is_empty();
         if !repeated {
             output.push_str(&effects);
         }
-        let observed = world.seen.clone();
+        let observed = world.observation.clone();
         world.progress();
-        let progressed = observed != world.seen;
+        let progressed = observed != world.observation;
         stable_rounds = if progressed || before != plan.status || plan.requeue_after == Some(Duration::ZERO) {
             0
         } else {

@@ -33,7 +33,7 @@ fn assert_reported(
 ) {
     let mut plan = checked_plan(world);
     inject_fault(&mut plan);
-    let broken = check_plan(&world.job, &world.seen, &plan);
+    let broken = check_plan(&world.job, &world.observation, &plan);
     assert!(broken.iter().any(expected), "{broken:?}\n{plan:#?}");
 }
 
@@ -106,9 +106,9 @@ fn starting_a_process_twice_without_partition_or_for_another_attempt_is_reported
 #[test]
 fn starting_before_workers_or_beside_an_earlier_attempt_is_reported() {
     let starting = world("shape=launcher workers=2", |world| {
-        let since = world.seen.now;
-        world.forget(0, ProcessRole::Launcher);
-        world.seen.status.instances[0].launched = None;
+        let since = world.observation.now;
+        world.delete_process(0, ProcessRole::Launcher);
+        world.observation.status.instances[0].launched = None;
         world.process(0, ProcessRole::Worker(1)).unwrap().phase = ProcessPhase::Starting {
             since,
             cause: String::new(),
@@ -127,7 +127,7 @@ fn starting_before_workers_or_beside_an_earlier_attempt_is_reported() {
         if let PartitionFacts::Active { attempt, .. } = &mut world.instance(0).partition {
             *attempt = 1;
         }
-        world.forget(0, ProcessRole::Worker(1));
+        world.delete_process(0, ProcessRole::Worker(1));
     });
     let beside = start_worker(&ending, 0, 1, 1);
     assert_reported(
@@ -240,7 +240,7 @@ fn an_ended_instance_must_release_its_partition_only_for_a_queued_instance() {
 
 #[test]
 fn a_deleted_job_must_be_finalized_exactly_when_it_holds_nothing() {
-    let deleted = world("workers=1", |world| world.seen.deleted = true);
+    let deleted = world("workers=1", |world| world.observation.deleted = true);
     assert_reported(
         &deleted,
         |plan| plan.effects.clear(),
@@ -252,7 +252,7 @@ fn a_deleted_job_must_be_finalized_exactly_when_it_holds_nothing() {
         |broken| *broken == BrokenPlan::FinalizedEarly,
     );
     let mut empty = JobWorld::new([""; 0]).unwrap();
-    empty.seen.deleted = true;
+    empty.observation.deleted = true;
     assert_reported(
         &empty,
         |plan| plan.effects.clear(),
@@ -276,7 +276,7 @@ fn a_job_must_expire_exactly_when_its_retention_is_over_and_it_holds_nothing() {
         );
     }
     let mut over = finished;
-    over.seen.instances.clear();
+    over.observation.instances.clear();
     assert_reported(
         &over,
         |plan| plan.expired = false,

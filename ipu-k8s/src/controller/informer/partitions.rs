@@ -59,7 +59,7 @@ impl Cache {
     }
 
     /// Records that the proxy's event stream is disconnected.
-    pub fn disconnected(&self) {
+    pub fn mark_disconnected(&self) {
         self.lock().partition_watch_connected = false;
     }
 

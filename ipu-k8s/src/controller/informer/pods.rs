@@ -196,7 +196,7 @@ impl Cache {
 
     /// Records that the response to the creation of a pod was lost. Before the pod is treated as missing, the
     /// API server is asked for it.
-    pub fn unconfirmed(&self, job: &JobKey, name: &str, process: (u32, MissingProcess)) {
+    pub fn mark_unconfirmed(&self, job: &JobKey, name: &str, process: (u32, MissingProcess)) {
         let mut state = self.lock();
         state.confirmations += 1;
         let unconfirmed_pod = UnconfirmedPod {

@@ -129,8 +129,8 @@ fn pods_possibly_deleted_while_the_watch_was_broken_are_confirmed() {
     let pending = cache.pending_checks(&a());
     assert_eq!(pending.keys().collect::<Vec<_>>(), [C]);
     // The confirmation is requested again while a response is on its way, so that response is outdated.
-    cache.unconfirmed(&a(), C, launcher());
-    cache.unconfirmed(&a(), D, launcher());
+    cache.mark_unconfirmed(&a(), C, launcher());
+    cache.mark_unconfirmed(&a(), D, launcher());
     cache.confirm(&a(), &pending, &BTreeSet::new());
     let pending = cache.pending_checks(&a());
     assert_eq!(pending.keys().collect::<Vec<_>>(), [C, D]);
@@ -214,12 +214,12 @@ fn a_disrupted_worker_is_remembered_until_the_next_attempt() {
 fn a_pod_whose_creation_was_not_confirmed_and_that_is_missing_counts_as_disrupted() {
     let cache = Cache::new();
     let made = |worker| (0, MissingProcess { worker, attempt: 1 });
-    cache.unconfirmed(&a(), "a-worker-0", made(Some(0)));
-    cache.unconfirmed(&a(), "a-worker-1", made(Some(1)));
-    cache.unconfirmed(&a(), "a-launcher", made(None));
+    cache.mark_unconfirmed(&a(), "a-worker-0", made(Some(0)));
+    cache.mark_unconfirmed(&a(), "a-worker-1", made(Some(1)));
+    cache.mark_unconfirmed(&a(), "a-launcher", made(None));
     let pending = cache.pending_checks(&a());
     // Another pod is created while the response is on its way.
-    cache.unconfirmed(&a(), "a-worker-2", made(Some(2)));
+    cache.mark_unconfirmed(&a(), "a-worker-2", made(Some(2)));
     cache.confirm(&a(), &pending, &["a-worker-1"].into());
     let mut status = JobStatus::default();
     status.instances.push(InstanceStatus::new(0));

@@ -168,7 +168,7 @@ proptest! {
     ) {
         let mut spec = PartitionSpec::of_size(65_536.try_into().unwrap());
         spec.allocation = allocation.map(|id| id.parse().unwrap());
-        let mut request = Request::named("p".parse().unwrap(), owner(&kind, &names, &names, &uid), spec);
+        let mut request = Request::with_id("p".parse().unwrap(), owner(&kind, &names, &names, &uid), spec);
         (request.instance, request.attempt, request.priority) = (numbers.0, numbers.1, numbers.2);
         request.account = account;
         request.max_runtime = runtime.map(Duration::from_millis);

@@ -27,7 +27,7 @@ async fn a_hundred_jobs_at_two_processes_lose_no_update_and_hold_no_partition_tw
     // A quarter of the jobs fit at a time.
     let topology = Topology::pod128();
     let controller = FakeController::new(&topology, 1);
-    controller.operation(std::time::Duration::from_millis(2));
+    controller.set_operation_time(std::time::Duration::from_millis(2));
     let mut ledgers = Vec::new();
     for _ in 0..2 {
         ledgers.push(ledger(
@@ -45,9 +45,9 @@ async fn a_hundred_jobs_at_two_processes_lose_no_update_and_hold_no_partition_tw
             let request = request(&name, 4);
             one.ensure_active(request, &mut |_| {}).await.unwrap();
             // Panics if another job uses the partition, or used it without a reset.
-            controller.use_it(&id(&name));
+            controller.mark_in_use(&id(&name));
             tokio::task::yield_now().await;
-            controller.leave(&id(&name));
+            controller.mark_unused(&id(&name));
             // The other process reads what the first one wrote.
             loop {
                 match other.release(&id(&name), &owner(&name), None).await.unwrap() {
@@ -58,7 +58,7 @@ async fn a_hundred_jobs_at_two_processes_lose_no_update_and_hold_no_partition_tw
         });
     }
     while let Some(released) = jobs.join_next().await {
-        assert_eq!(released.unwrap(), Released::Gone);
+        assert_eq!(released.unwrap(), Released::Removed);
     }
     assert_eq!(controller.disturbed(), Vec::<String>::new());
     assert_eq!(controller.ids(), []);

@@ -125,7 +125,7 @@ struct ClaimingOwners(Vec<Request>);
 
 #[async_trait]
 impl Liveness for ClaimingOwners {
-    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         let live = self
             .0
             .iter()
@@ -184,16 +184,16 @@ async fn etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_no_parti
     cluster.snapshot(&snapshot).unwrap();
 
     // Changes after the snapshot: one job has ended, another one holds its IPUs, and the third was reset.
-    controller.leave(&id("ended"));
+    controller.mark_unused(&id("ended"));
     one.release(&id("ended"), &request("ended", 8).owner, None)
         .await
         .unwrap();
     start(&one, &controller, "started-since", 8).await;
-    controller.leave(&id("goes-on"));
+    controller.mark_unused(&id("goes-on"));
     let mut goes_on = request("goes-on", 8);
     goes_on.attempt = 1;
     other.ensure_active(goes_on.clone(), &mut |_| {}).await.unwrap();
-    controller.use_it(&id("goes-on"));
+    controller.mark_in_use(&id("goes-on"));
     let cluster = restore(cluster, &snapshot).await;
 
     // Both ledgers continue with their cached state. No IPU is free, whatever the ledger contains.
@@ -226,13 +226,13 @@ async fn etcd_restored_from_an_old_snapshot_under_running_ledgers_holds_no_parti
     assert_eq!(controller.disturbed(), Vec::<String>::new());
 
     // A release now provides capacity for the next request.
-    controller.leave(&id("started-since"));
+    controller.mark_unused(&id("started-since"));
     other
         .release(&id("started-since"), &request("started-since", 8).owner, None)
         .await
         .unwrap();
     one.ensure_active(request("new", 8), &mut |_| {}).await.unwrap();
-    controller.use_it(&id("new"));
+    controller.mark_in_use(&id("new"));
     assert_eq!(controller.disturbed(), Vec::<String>::new());
     drop(cluster);
 }
@@ -294,7 +294,7 @@ async fn restore(mut cluster: Cluster, snapshot: &std::path::Path) -> Cluster {
 fn pod() -> (Topology, FakeController) {
     let topology = Topology::pod16();
     let controller = FakeController::new(&topology, 1);
-    controller.operation(Duration::from_millis(2));
+    controller.set_operation_time(Duration::from_millis(2));
     (topology, controller)
 }
 
@@ -304,7 +304,7 @@ async fn start(ledger: &ClusterLedger, controller: &FakeController, name: &str, 
         .ensure_active(request(name, size), &mut |_| {})
         .await
         .unwrap();
-    controller.use_it(&id(name));
+    controller.mark_in_use(&id(name));
 }
 
 /// Requests a partition for the job `name`; returns whether the request waits.

@@ -63,7 +63,7 @@ pub(super) fn ledger(
     let mut options = LedgerOptions::default();
     options.topologies.insert(name.clone(), topology.clone());
     options.queue_poll_interval = Duration::from_millis(50);
-    options.longest_poll = Duration::from_millis(20);
+    options.max_poll_interval = Duration::from_millis(20);
     // Calls of this controller end with their caller.
     options.settle = Duration::ZERO;
     Ledger::new(

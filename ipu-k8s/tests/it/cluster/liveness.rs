@@ -80,7 +80,7 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
     };
     let liveness = IpuJobLiveness::new(config(&cluster).await).unwrap();
     assert_eq!(
-        liveness.life_of(&owned("mnist", "u1")).await,
+        liveness.liveness_of(&owned("mnist", "u1")).await,
         OwnerLiveness::Unknown,
         "the CRD is missing"
     );
@@ -98,14 +98,17 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
     let uid = cluster
         .kubectl(&["get", "ipujob", "mnist", "-o", "jsonpath={.metadata.uid}"])
         .unwrap();
-    assert_eq!(liveness.life_of(&owned("mnist", &uid)).await, OwnerLiveness::Live);
     assert_eq!(
-        liveness.life_of(&owned("mnist", "u1")).await,
+        liveness.liveness_of(&owned("mnist", &uid)).await,
+        OwnerLiveness::Live
+    );
+    assert_eq!(
+        liveness.liveness_of(&owned("mnist", "u1")).await,
         OwnerLiveness::Dead,
         "another job has the name"
     );
     assert_eq!(
-        liveness.life_of(&owned("missing", "u1")).await,
+        liveness.liveness_of(&owned("missing", "u1")).await,
         OwnerLiveness::Dead,
         "no job has the name"
     );
@@ -113,12 +116,12 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
     // The finalizer was removed or added too late: the job is deleted before its Pods.
     apply(&cluster, REMAINING_POD);
     assert_eq!(
-        liveness.life_of(&owned("missing", "u2")).await,
+        liveness.liveness_of(&owned("missing", "u2")).await,
         OwnerLiveness::Unknown,
         "a Pod of the job still runs"
     );
     assert_eq!(
-        liveness.life_of(&owned("missing", "u3")).await,
+        liveness.liveness_of(&owned("missing", "u3")).await,
         OwnerLiveness::Dead,
         "the running Pod belongs to another job"
     );
@@ -127,7 +130,7 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
         .kubectl(&["patch", "pod", "remaining", "--subresource=status", "-p", ended])
         .unwrap();
     assert_eq!(
-        liveness.life_of(&owned("missing", "u2")).await,
+        liveness.liveness_of(&owned("missing", "u2")).await,
         OwnerLiveness::Dead,
         "the Pod has ended"
     );
@@ -141,11 +144,11 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
     let without_pod_access =
         IpuJobLiveness::new(config_of(&cluster.user("blind", &[]).unwrap()).await).unwrap();
     // RBAC changes take effect with a delay.
-    while without_pod_access.life_of(&owned("mnist", &uid)).await != OwnerLiveness::Live {
+    while without_pod_access.liveness_of(&owned("mnist", &uid)).await != OwnerLiveness::Live {
         tokio::task::yield_now().await;
     }
     assert_eq!(
-        without_pod_access.life_of(&owned("missing", "u3")).await,
+        without_pod_access.liveness_of(&owned("missing", "u3")).await,
         OwnerLiveness::Unknown,
         "Pods cannot be listed"
     );
@@ -156,7 +159,7 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
     unowned_entry.owner = None;
     for entry in [slurm_entry, unowned_entry] {
         assert_eq!(
-            liveness.life_of(&entry).await,
+            liveness.liveness_of(&entry).await,
             OwnerLiveness::Unknown,
             "{:?}",
             entry.owner
@@ -165,7 +168,7 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
     // Names that would change the URL.
     for invalid_name in ["mnist?x", "..", "mnist%2f", "Mnist", "-mnist", "mnist#"] {
         assert_eq!(
-            liveness.life_of(&owned(invalid_name, "u1")).await,
+            liveness.liveness_of(&owned(invalid_name, "u1")).await,
             OwnerLiveness::Unknown,
             "{invalid_name}"
         );
@@ -173,7 +176,7 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
     let unprivileged =
         IpuJobLiveness::new(config_of(&cluster.user("unprivileged", &[]).unwrap()).await).unwrap();
     assert_eq!(
-        unprivileged.life_of(&owned("missing", "u1")).await,
+        unprivileged.liveness_of(&owned("missing", "u1")).await,
         OwnerLiveness::Unknown,
         "forbidden"
     );
@@ -208,13 +211,13 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
 
     cluster.kubectl(&["delete", "ipujob", "mnist"]).unwrap();
     assert_eq!(
-        liveness.life_of(&owned("mnist", &uid)).await,
+        liveness.liveness_of(&owned("mnist", &uid)).await,
         OwnerLiveness::Dead,
         "deleted"
     );
     cluster.kill_apiserver();
     assert_eq!(
-        liveness.life_of(&owned("mnist", &uid)).await,
+        liveness.liveness_of(&owned("mnist", &uid)).await,
         OwnerLiveness::Unknown,
         "the API server is unreachable"
     );

@@ -201,7 +201,7 @@ fn check_reconciled(besides: impl FnOnce(&mut Value)) {
         let job = key(&state.jobs["a"]);
         state.operator_watches[0]
             .cache
-            .unconfirmed(&job, "a-worker-0", (0, process));
+            .mark_unconfirmed(&job, "a-worker-0", (0, process));
     }
     let job = fixture.reconcile("a");
     assert_eq!(job["status"]["phase"], "Running", "{job}");

@@ -10,7 +10,7 @@ use ipu_k8s::controller::{ApiServer, JobEvent, Partitions, PortError};
 use ipu_proxy_client::{DeletePartition, PartitionDocument, PutPartition, ResetPartition};
 use serde_json::{Value, json};
 
-use super::fake_cluster::{Hold, State, World, time};
+use super::fake_cluster::{ClusterState, Hold, World, time};
 
 /// Future that yields once.
 struct YieldOnce(bool);
@@ -32,7 +32,10 @@ impl Future for YieldOnce {
 pub(crate) struct Port(pub(super) World);
 
 impl Port {
-    async fn call<T>(&self, act: impl FnOnce(&mut State) -> Result<T, PortError>) -> Result<T, PortError> {
+    async fn call<T>(
+        &self,
+        act: impl FnOnce(&mut ClusterState) -> Result<T, PortError>,
+    ) -> Result<T, PortError> {
         YieldOnce(false).await;
         let response = {
             let mut state = self.0.state();
@@ -51,7 +54,10 @@ impl Port {
     }
 
     /// Calls the proxy, if it is available.
-    async fn proxy<T>(&self, act: impl FnOnce(&mut State) -> Result<T, PortError>) -> Result<T, PortError> {
+    async fn proxy<T>(
+        &self,
+        act: impl FnOnce(&mut ClusterState) -> Result<T, PortError>,
+    ) -> Result<T, PortError> {
         self.call(|state| {
             if state.proxy_is_down {
                 Err(PortError::Unavailable("the proxy is down".into()))

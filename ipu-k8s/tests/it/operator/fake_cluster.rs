@@ -28,7 +28,7 @@ pub(crate) struct Hold {
 
 /// State of the simulated cluster.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct ClusterState {
     pub(crate) random: Random,
     pub(crate) now: u64,
     pub(crate) version: u64,
@@ -91,7 +91,7 @@ pub(crate) enum Operators {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct World(pub(crate) Arc<Mutex<State>>);
+pub(crate) struct World(pub(crate) Arc<Mutex<ClusterState>>);
 
 impl World {
     pub(crate) fn new(seed: u64, operators: Operators) -> Self {
@@ -105,7 +105,7 @@ impl World {
         } else {
             usize::MAX
         };
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(ClusterState {
             random,
             now: 1_000_000,
             version: 1,
@@ -136,7 +136,7 @@ impl World {
         })))
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ClusterState> {
         self.0.lock().unwrap()
     }
 
@@ -262,7 +262,7 @@ pub(super) fn time(millis: u64) -> String {
     Time(Timestamp::from_millis(millis)).to_string()
 }
 
-impl State {
+impl ClusterState {
     pub(crate) fn change_job(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
         self.version += 1;
         let version = self.version;

@@ -101,7 +101,7 @@ impl FakeWatches {
         match watch {
             Watch::Jobs => {}
             Watch::Pods => self.cache.on_init(),
-            Watch::Holds => self.cache.disconnected(),
+            Watch::Holds => self.cache.mark_disconnected(),
         }
     }
 
@@ -116,7 +116,7 @@ impl FakeWatches {
                     .parse()
                     .unwrap();
                 self.jobs.insert(job_key.clone(), job);
-                (!self.cache.is_settled(&job_key, version)).then_some(job_key)
+                (!self.cache.is_up_to_date(&job_key, version)).then_some(job_key)
             }
             WatchEvent::JobDeleted(job) => {
                 self.jobs.remove(&job);

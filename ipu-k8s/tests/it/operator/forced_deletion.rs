@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::fake_cluster::{Operators, State, World, key, time};
+use super::fake_cluster::{ClusterState, Operators, World, key, time};
 use super::fake_watches::WatchEvent;
 
 /// Partitions that unobserved processes may use until a reset, with attempt and Pod name of these
@@ -88,7 +88,7 @@ pub(super) fn is_foreign(pod: &Value) -> bool {
     pod["metadata"]["labels"].is_null()
 }
 
-impl State {
+impl ClusterState {
     /// Deletes a Pod with its grace period.
     pub(crate) fn delete_gracefully(&mut self, name: &str) {
         if !self.pods[name]["metadata"]["deletionTimestamp"].is_null() {
@@ -129,7 +129,7 @@ impl State {
     }
 }
 
-impl State {
+impl ClusterState {
     /// Returns whether the job of a Pod was deleted by force.
     pub(super) fn is_forced(&self, pod: &Value) -> bool {
         let uid = pod["metadata"]["labels"]["graphcore.ai/ipujob-uid"].as_str();

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::fake_cluster::{State, time};
+use super::fake_cluster::{ClusterState, time};
 use super::forced_deletion::is_foreign;
 
 /// Status message of a Pod whose start the simulation delays.
 const DELAY_MESSAGE: &str = "the start is delayed";
 
-impl State {
+impl ClusterState {
     /// Advances one Pod.
     pub(super) fn kubelet(&mut self) {
         let names: Vec<String> = self.pods.keys().cloned().collect();

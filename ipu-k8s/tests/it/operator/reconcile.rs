@@ -430,7 +430,7 @@ fn the_event_of_its_own_status_does_not_trigger_a_reconciliation() {
         version.parse().unwrap()
     };
     let cache = fixture.world.state().operator_watches[0].cache.clone();
-    assert!(cache.is_settled(&key(&job), version(&job)));
+    assert!(cache.is_up_to_date(&key(&job), version(&job)));
     let writes = fixture.world.state().writes;
     assert_eq!(fixture.reconcile("a"), job);
     assert_eq!(fixture.world.state().writes, writes);
@@ -440,7 +440,7 @@ fn the_event_of_its_own_status_does_not_trigger_a_reconciliation() {
         .state()
         .change_job("a", |job| job["spec"]["suspend"] = true.into());
     let job = fixture.world.state().jobs["a"].clone();
-    assert!(!cache.is_settled(&key(&job), version(&job)));
+    assert!(!cache.is_up_to_date(&key(&job), version(&job)));
 }
 
 #[test]
@@ -452,11 +452,11 @@ fn an_event_before_the_event_of_its_own_status_is_reconciled_afterwards() {
     let version = job["metadata"]["resourceVersion"].as_str().unwrap();
     let version: u64 = version.parse().unwrap();
     let cache = fixture.world.state().operator_watches[0].cache.clone();
-    assert!(cache.is_settled(&key(&job), version));
+    assert!(cache.is_up_to_date(&key(&job), version));
     // For example, the worker fails, and the cached job is older than the last reconciliation.
     let requeue = block_on(fixture.operator.reconcile(&before)).unwrap();
     assert!(
-        !cache.is_settled(&key(&job), version),
+        !cache.is_up_to_date(&key(&job), version),
         "the next event is reconciled"
     );
     assert!(

@@ -7,7 +7,7 @@ use ipu_k8s::controller::Reconciler;
 use ipu_k8s::resources::InstallationDefaults;
 use serde_json::{Value, json};
 
-use super::fake_cluster::{Operators, State, World};
+use super::fake_cluster::{ClusterState, Operators, World};
 use super::reconcile::{Fixture, sample};
 
 /// Roles in the simulated cluster.
@@ -40,7 +40,7 @@ impl Roles {
     }
 }
 
-impl State {
+impl ClusterState {
     /// Records an object that the operator applies, if it is a Role.
     pub(super) fn write_role(&mut self, object: &Value) {
         if object["kind"] != "Role" {

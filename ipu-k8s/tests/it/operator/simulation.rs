@@ -13,7 +13,7 @@ use ipu_k8s::controller::{PortError, Reconciler, Requeue};
 use ipu_k8s::resources::InstallationDefaults;
 use serde_json::{Value, json};
 
-use super::fake_cluster::{Operators, State, World, key, time};
+use super::fake_cluster::{ClusterState, Operators, World, key, time};
 use super::random_events::Random;
 use super::reconcile::block_on;
 
@@ -349,7 +349,7 @@ fn is_backing_off(job: &Value, now: u64) -> bool {
 }
 
 /// Checks that a job that makes no more progress has a result or a reason to wait.
-fn check_settled(job: &Value, state: &State) {
+fn check_settled(job: &Value, state: &ClusterState) {
     let status = &job["status"];
     let message = status["lastMessage"].as_str().unwrap_or_default();
     match status["phase"].as_str() {

@@ -37,7 +37,7 @@ fn refused_filesystem(magic: u32) -> Option<&'static str> {
 
 /// Returns the absolute path of a ledger, after it created and checked the directory.
 pub(super) fn prepare(path: &Path) -> Result<PathBuf, StoreError> {
-    let invalid = |rule: String| StoreError::Place {
+    let invalid = |rule: String| StoreError::InvalidLocation {
         path: path.display().to_string(),
         rule,
     };

@@ -18,7 +18,7 @@ struct MutantFixture<F>(Arc<Mutant<F>>);
 impl<F: Mutation> ControllerBench for MutantFixture<F> {
     async fn start(setup: Setup) -> Self {
         let fake = FakeController::new(&setup.topology, 1);
-        fake.operation(setup.operation);
+        fake.set_operation_time(setup.operation);
         let mutation = F::default();
         Self(Arc::new(Mutant { mutation, fake }))
     }
@@ -32,7 +32,7 @@ impl<F: Mutation> ControllerBench for MutantFixture<F> {
     }
 
     async fn set_operation_time(&self, operation: Duration) -> FaultSupport {
-        self.0.fake.operation(operation);
+        self.0.fake.set_operation_time(operation);
         FaultSupport::Done
     }
 

@@ -276,7 +276,7 @@ fn blames_the_launcher(job: &JobSpec, observation: &Observation) -> Plan {
             _ => None,
         });
         if let (Some((exit, at)), JobKind::Launcher { .. }) = (ended.next(), job.shape()) {
-            first.culprit = ipu_core::FailedComponent::Launcher;
+            first.component = ipu_core::FailedComponent::Launcher;
             first.exit = Some(exit);
             first.at = at;
         }

@@ -83,7 +83,7 @@ policy!(
         let later: Vec<_> = good.addresses().map(|at| IpuAddress { ipu: at.ipu + 1, ..at }).collect();
         let free = |at: &IpuAddress| at.ipu < 64 && view.inventory().free_mask(at.link_domain) >> at.ipu & 1 == 1;
         if request.size <= IpuCount::LINK_DOMAIN && request.size > IpuCount::ONE && later.iter().all(free) {
-            return Block::of_ipus(later).ok();
+            return Block::from_ipus(later).ok();
         }
         Some(good)
     }
@@ -207,13 +207,13 @@ policy!(
         let whole = view.first_fit(request.size)?;
         let mut ipus: Vec<IpuAddress> = whole.addresses().collect();
         let half = IpuCount::try_from(32).unwrap();
-        let home = |block: &Block| view.inventory().topology().home(block.first().link_domain).map(|(cluster, _)| cluster.id.clone());
+        let home = |block: &Block| view.inventory().topology().cluster_of(block.first().link_domain).map(|(cluster, _)| cluster.id.clone());
         let mut halves = view.blocks(half).filter(|block| home(block) == home(&whole));
         if let Some(other) = halves.find(|block| !ipus.contains(&block.first())) {
             ipus.truncate(ipus.len() - 32);
             ipus.extend(other.addresses());
         }
-        Block::of_ipus(ipus).ok()
+        Block::from_ipus(ipus).ok()
     }
 );
 

@@ -39,7 +39,7 @@ impl LedgerFixture {
 
     fn world(&self) -> ControllersSnapshot {
         let listing = Listing::new([], Box::new(InventoryCapacity::new(self.inventory.clone())));
-        ControllersSnapshot::of(vec![ControllerView {
+        ControllersSnapshot::new(vec![ControllerView {
             name: "c".parse().unwrap(),
             service: ServiceState::Open,
             listing: Ok(Arc::new(listing)),
@@ -115,7 +115,7 @@ fn replay_through_ledger(trace: &Trace, topology: &Topology, limit: u32) -> Vec<
     let mut ledger = LedgerFixture::new(topology, limit);
     let mut requests = BTreeMap::new();
     let mut next = 0;
-    let closed = ControllersSnapshot::of(vec![ControllerView {
+    let closed = ControllersSnapshot::new(vec![ControllerView {
         name: "c".parse().unwrap(),
         service: ServiceState::Open,
         listing: Err(Reason::new("ControllerUnavailable", "not yet")),
@@ -143,7 +143,7 @@ fn replay_through_ledger(trace: &Trace, topology: &Topology, limit: u32) -> Vec<
                 .state
                 .request(&request, &closed, &ledger.rules, window)
                 .unwrap();
-            assert!(matches!(step.outcome, Admission::Stay(_)));
+            assert!(matches!(step.outcome, Admission::Queued(_)));
             for change in &step.changes {
                 ledger.state.apply(change);
             }

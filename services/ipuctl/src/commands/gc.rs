@@ -128,13 +128,13 @@ pub(crate) async fn sweep_ledger(ledger: &HostLedger) -> Result<GcReport, Failur
         let report = ledger.repair(&HolderLiveness).await.map_err(ledger_failure)?;
         swept.unfinished.extend(
             report
-                .later
+                .deferred
                 .iter()
                 .map(|(id, reason)| format!("partition {id}: {reason}")),
         );
         swept.unfinished.extend(
             report
-                .silent
+                .unavailable
                 .iter()
                 .map(|(name, reason)| format!("controller {name}: {reason}")),
         );
@@ -152,7 +152,7 @@ pub(crate) struct HolderLiveness;
 
 #[async_trait]
 impl Liveness for HolderLiveness {
-    async fn life_of(&self, entry: &Entry) -> OwnerLiveness {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         match judge(entry) {
             HolderState::Live => OwnerLiveness::Live,
             HolderState::Unknown => OwnerLiveness::Unknown,

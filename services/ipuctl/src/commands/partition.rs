@@ -129,7 +129,7 @@ async fn create(
     super::gc::sweep(connection).await?.report(output);
     let key = JobKey::new(user(), id.as_str(), "by-hand")
         .map_err(|error| Failure::because(Code::Usage, "partition id", error))?;
-    let mut request = Request::named(
+    let mut request = Request::with_id(
         id,
         Owner {
             kind: MANUAL_OWNER.to_owned(),
@@ -140,7 +140,7 @@ async fn create(
     request.holder = Holder::own()
         .map_err(|error| Failure::because(Code::Host, "identify this process", error))?
         .to_string();
-    request.line = on_no_capacity;
+    request.on_no_capacity = on_no_capacity;
     activate(connection, request, format, output).await
 }
 
@@ -279,7 +279,11 @@ async fn summarize(connection: &Connection, row: &PartitionRow) -> Result<Partit
     let mut document = PartitionDocument::from(entry);
     document.reason = connection.ledger.reason(entry);
     if document.state == HoldState::Waiting {
-        let decision = connection.ledger.judge(&entry.id).await.map_err(ledger_failure)?;
+        let decision = connection
+            .ledger
+            .queue_decision(&entry.id)
+            .await
+            .map_err(ledger_failure)?;
         if let Some(QueueDecision::Wait(waiting)) = decision {
             document.waiting = Some(WaitingDocument::from(&waiting));
         }
@@ -473,7 +477,7 @@ async fn reset(
             format!("partition {id} is queued and does not exist yet"),
         ));
     };
-    let mut request = Request::named(id.clone(), owner, entry.spec.clone());
+    let mut request = Request::with_id(id.clone(), owner, entry.spec.clone());
     request.instance = entry.instance;
     // A newer attempt resets the partition.
     request.attempt = entry.attempt.saturating_add(1);

@@ -120,7 +120,7 @@ fn failure(error: ClientError) -> Failure {
         },
         ClientError::TlsRejected { .. } => Code::Denied,
         ClientError::Token { .. } => Code::NotFound,
-        ClientError::Late { .. } => Code::NoCapacity,
+        ClientError::TimedOut { .. } => Code::NoCapacity,
         ClientError::Request { .. } => Code::Bug,
         _ => Code::Unavailable,
     };

@@ -147,7 +147,7 @@ impl Partitions {
         request.account = job.account().map(str::to_owned);
         request.preemptible = job.preemptible();
         request.holder.clone_from(&self.holder);
-        request.line = self.on_no_capacity;
+        request.on_no_capacity = self.on_no_capacity;
         self.request(instance, request).await
     }
 
@@ -258,7 +258,7 @@ impl Partitions {
                     .insert(instance, format!("Releasing partition {partition}: {detail}"));
                 Ok(self.set_facts(instance, PartitionFacts::Releasing))
             }
-            Released::LeftLine | Released::Nothing => {
+            Released::Dequeued | Released::NotFound => {
                 self.forget(instance);
                 Ok(Progress::Changed)
             }

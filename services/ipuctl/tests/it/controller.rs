@@ -97,7 +97,9 @@ fn partitions_of_other_programs_are_listed_and_kept() {
 fn a_run_without_a_terminal_reports_an_unavailable_controller() {
     let (pod, home) = (Pod::new(Duration::ZERO), Home::new());
     let fault = Fault::new(FaultKind::Error { rate: 1.0, seed: 0 });
-    pod.simulator.faults().add(fault.of(Method::CreatePartition));
+    pod.simulator
+        .faults()
+        .add(fault.for_method(Method::CreatePartition));
     let job = example("mnist-training.yaml");
     let mut run = Running::start(home.command(&["--vipu", &pod.address, "run", &job]));
     let line = run.wait_for("does not answer");
@@ -143,7 +145,9 @@ fn a_hanging_controller_does_not_delay_the_end_of_workers() {
 fn a_lost_answer_is_retried() {
     let (pod, home) = (Pod::new(Duration::ZERO), Home::new());
     let fault = Fault::new(FaultKind::Error { rate: 1.0, seed: 0 });
-    pod.simulator.faults().add(fault.of(Method::GetVersion).times(2));
+    pod.simulator
+        .faults()
+        .add(fault.for_method(Method::GetVersion).times(2));
     let done = home.run(&["--vipu", &pod.address, "run", &example("mnist-training.yaml")]);
     assert_eq!(done.code, 0, "{done:?}");
 }

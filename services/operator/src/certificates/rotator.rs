@@ -148,7 +148,7 @@ impl CertRotator {
         let tls = self.tls.borrow().clone();
         match tls {
             Some(tls) => tls.replace(&pem)?,
-            None => drop(self.tls.send_replace(Some(Tls::of_pem(&pem)?))),
+            None => drop(self.tls.send_replace(Some(Tls::from_pem(&pem)?))),
         }
         self.metrics.set_certificate_expiry(current.not_after);
         info!(not_after = current.not_after, "serving a new webhook certificate");

@@ -89,7 +89,8 @@ impl StateSecret<'_> {
         }))
     }
 
-    /// Writes the state and `files` as one, unless another operator has written since `version`; returns whether it wrote.
+    /// Writes the state and `files` as one, unless another operator has written since `version`; returns
+    /// whether it wrote.
     pub(super) async fn store(
         &self,
         state: &RotationState,

@@ -99,7 +99,7 @@ async fn jobs_end_or_report_why_they_wait_while_all_processes_are_killed_at_rand
     // A scheduler whose binding got no response may choose another node, and exits when it learns that the
     // first binding succeeded.
     fake.nodes = 1;
-    fake.life = Arc::new(container_end);
+    fake.container_end = Arc::new(container_end);
     let _nodes = FakeNodes::start(client.clone(), fake).await.unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let state = scratch.path().join("pod.json");

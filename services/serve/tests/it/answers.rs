@@ -192,7 +192,7 @@ async fn a_response_keeps_its_guard_until_its_last_byte_is_sent() {
 
 #[tokio::test]
 async fn a_response_that_the_client_does_not_read_closes_its_connection_at_the_deadline() {
-    let server = TestServer::start(|options| options.answer = RESPONSE_TIMEOUT).await;
+    let server = TestServer::start(|options| options.response_timeout = RESPONSE_TIMEOUT).await;
     let mut stream = server.connect().await;
     send_get(&mut stream, "/large").await;
     server.until_released().await;
@@ -207,7 +207,7 @@ async fn a_response_that_the_client_does_not_read_closes_its_connection_at_the_d
 
 #[tokio::test]
 async fn an_unbounded_response_outlives_the_deadline_while_the_client_reads_it() {
-    let server = TestServer::start(|options| options.answer = RESPONSE_TIMEOUT).await;
+    let server = TestServer::start(|options| options.response_timeout = RESPONSE_TIMEOUT).await;
     let (mut requests, mut end) = server.http2(4).await;
     let (response, mut echo) = requests.send_request(request("/unbounded"), false).unwrap();
     let mut body = within(response).await.unwrap().into_body();
@@ -226,7 +226,7 @@ async fn an_unbounded_response_outlives_the_deadline_while_the_client_reads_it()
 
 #[tokio::test]
 async fn only_a_connection_without_a_complete_request_head_in_time_is_closed() {
-    let server = TestServer::start(|options| options.first_request = RESPONSE_TIMEOUT).await;
+    let server = TestServer::start(|options| options.first_request_timeout = RESPONSE_TIMEOUT).await;
     let mut idle = server.connect().await;
     send_get(&mut idle, "/").await;
     read_response(&mut idle).await;

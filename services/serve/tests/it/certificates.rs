@@ -127,7 +127,7 @@ async fn a_reload_replaces_the_certificate_and_the_client_issuers_of_a_running_s
     let scratch = tempfile::tempdir().unwrap();
     let (old, new) = (Authority::new(), Authority::new());
     write(scratch.path(), &old.issue("localhost"), &old);
-    let tls = Tls::of(files(scratch.path())).unwrap();
+    let tls = Tls::from_files(files(scratch.path())).unwrap();
     let address = start(tls.clone()).await;
     let (old_client, new_client) = (old.issue("old"), new.issue("new"));
     assert!(get(address, &old, &old_client).await.unwrap().contains("old"));
@@ -154,7 +154,7 @@ async fn mismatched_files_are_named_and_not_loaded() {
     let scratch = tempfile::tempdir().unwrap();
     let (old, new) = (Authority::new(), Authority::new());
     write(scratch.path(), &old.issue("localhost"), &old);
-    let tls = Tls::of(files(scratch.path())).unwrap();
+    let tls = Tls::from_files(files(scratch.path())).unwrap();
     let address = start(tls.clone()).await;
     let client = old.issue("client");
     let other = new.issue("localhost");
@@ -184,7 +184,7 @@ async fn a_server_reloads_a_replaced_certificate_without_a_request() {
     let scratch = tempfile::tempdir().unwrap();
     let (old, new) = (Authority::new(), Authority::new());
     write(scratch.path(), &old.issue("localhost"), &old);
-    let address = start(Tls::of(files(scratch.path())).unwrap()).await;
+    let address = start(Tls::from_files(files(scratch.path())).unwrap()).await;
     let client = old.issue("client");
     assert!(get(address, &old, &client).await.is_some());
     write(scratch.path(), &new.issue("localhost"), &old);
@@ -198,7 +198,7 @@ async fn a_certificate_in_memory_can_be_replaced_and_an_unusable_one_is_refused(
     let (old, new) = (Authority::new(), Authority::new());
     let pem = |identity: Identity| TlsPem::new(identity.certificate, identity.key);
     let first = pem(old.issue("localhost"));
-    let tls = Tls::of_pem(&first).unwrap();
+    let tls = Tls::from_pem(&first).unwrap();
     let address = start(tls.clone()).await;
     let client = old.issue("client");
     assert!(get(address, &old, &client).await.is_some());

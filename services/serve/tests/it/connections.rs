@@ -84,7 +84,7 @@ async fn a_request_that_is_open_when_the_server_stops_is_answered() {
 #[tokio::test]
 async fn a_connection_beyond_the_limit_is_served_when_another_ends() {
     let mut options = ServeOptions::default();
-    options.connections = 1;
+    options.max_connections = 1;
     let server = start(options).await;
     let mut first = TcpStream::connect(server.address).await.unwrap();
     send_get(&mut first, "/slow").await;

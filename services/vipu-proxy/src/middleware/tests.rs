@@ -67,7 +67,7 @@ async fn call(gateway: &Gateway, method: &str, path: &str, body: Value) -> (u16,
         .uri(path)
         .header("content-type", "application/json");
     let (head, body) = gateway
-        .answer(request.body(Full::new(Bytes::from(body))).unwrap())
+        .respond(request.body(Full::new(Bytes::from(body))).unwrap())
         .await
         .into_parts();
     let body = body.collect().await.unwrap().to_bytes();
@@ -128,7 +128,7 @@ struct Claims;
 
 #[async_trait]
 impl Liveness for Claims {
-    async fn life_of(&self, _: &Entry) -> OwnerLiveness {
+    async fn liveness_of(&self, _: &Entry) -> OwnerLiveness {
         OwnerLiveness::Live
     }
 
@@ -142,7 +142,7 @@ async fn a_request_right_after_the_loss_of_the_ledger_keeps_the_partition_of_its
     let controller = FakeController::new(&Topology::pod16(), 1);
     let before = ledger_over(&controller);
     let id = before.ensure_active(request(), &mut |_| {}).await.unwrap().id;
-    controller.use_it(&id);
+    controller.mark_in_use(&id);
     drop(before);
     let (app, gateway) = unrepaired_proxy(&controller);
     let pending = tokio::spawn({
@@ -207,7 +207,7 @@ async fn unread_responses_are_limited_in_bytes() {
     assert_eq!(made.0, 200, "{made:?}");
     let list = async || {
         let request = Request::get("/v1/partitions").body(Full::new(Bytes::new()));
-        gateway.answer(request.unwrap()).await
+        gateway.respond(request.unwrap()).await
     };
     let mut unread = Vec::new();
     let refused = loop {
@@ -237,7 +237,7 @@ async fn an_unread_event_stream_ends_at_the_limit_of_unread_bytes() {
     app.health.mark_repaired();
     let open = async || {
         let request = Request::get("/v1/events").body(Full::new(Bytes::new()));
-        let response = gateway.answer(request.unwrap()).await;
+        let response = gateway.respond(request.unwrap()).await;
         assert_eq!(response.status(), 200);
         response.into_body()
     };
@@ -266,7 +266,7 @@ async fn concurrent_copies_of_the_ledger_are_limited() {
     }
     for path in ["/v1/partitions", "/v1/waiting", "/metrics"] {
         let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
-        let response = gateway.answer(request);
+        let response = gateway.respond(request);
         tokio::pin!(response);
         let timed_out = tokio::time::timeout(Duration::from_secs(1), response.as_mut()).await;
         assert!(timed_out.is_err(), "{path}");

@@ -70,13 +70,13 @@ async fn the_typed_client_creates_resets_and_deletes_partitions() {
     assert!(Some(lease.lease_until) > made.lease_until);
 
     let refused = client
-        .put(&id("small"), &put_request("small", 4), OnNoCapacity::Refuse)
+        .put(&id("small"), &put_request("small", 4), OnNoCapacity::Reject)
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Some("DoesNotFit"), "{refused}");
     assert_eq!(refused.reason().unwrap().code, "NotEnoughFree");
     let other = client
-        .put(&id("big"), &put_request("other", 32), OnNoCapacity::Refuse)
+        .put(&id("big"), &put_request("other", 32), OnNoCapacity::Reject)
         .await
         .unwrap_err();
     assert_eq!(other.problem().unwrap().owner.as_ref().unwrap().name, "big");
@@ -93,7 +93,7 @@ async fn the_typed_client_creates_resets_and_deletes_partitions() {
         .put(
             &id("small"),
             &put_request("small", 4),
-            OnNoCapacity::Join(Duration::ZERO),
+            OnNoCapacity::Queue(Duration::ZERO),
         )
         .await
         .unwrap();
@@ -151,10 +151,10 @@ async fn a_drain_ends_exactly_when_the_last_holder_has_released_its_partition() 
         .drain(&cordon, Duration::ZERO, &mut record)
         .await
         .unwrap_err();
-    assert!(matches!(timeout, ClientError::Late { .. }), "{timeout}");
+    assert!(matches!(timeout, ClientError::TimedOut { .. }), "{timeout}");
     assert_eq!(holders[0].id, id("job"));
     let refused = client
-        .put(&id("new"), &put_request("new", 4), OnNoCapacity::Refuse)
+        .put(&id("new"), &put_request("new", 4), OnNoCapacity::Reject)
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Some("DoesNotFit"));
@@ -179,12 +179,12 @@ async fn a_new_event_stream_resumes_after_the_last_event_of_the_old_one() {
     let client = client(&proxy, ClientOptions::default());
     let mut events = client.events(None);
     let first = events.next().await.unwrap();
-    assert!(matches!(first.told, EventKind::Snapshot(all) if all.partitions.is_empty()));
+    assert!(matches!(first.kind, EventKind::Snapshot(all) if all.partitions.is_empty()));
     client
         .ensure_active(&id("job"), &put_request("job", 4), TIMEOUT, &mut |_| ())
         .await
         .unwrap();
-    let state = |event: &Event| match &event.told {
+    let state = |event: &Event| match &event.kind {
         EventKind::Change(change) => change.to,
         other => panic!("{other:?}"),
     };

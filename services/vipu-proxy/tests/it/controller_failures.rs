@@ -17,7 +17,7 @@ const A_MINUTE: Duration = Duration::from_secs(60);
 async fn requests_wait_and_releases_are_recorded_during_a_controller_outage_and_both_continue_after_it() {
     let harness = Harness::new();
     harness.put("held", "held", 4).await;
-    harness.controller.go_down();
+    harness.controller.start_outage();
     // The next call does not use an earlier listing of the controller.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (status, queued) = harness.put("new", "new", 4).await;
@@ -36,7 +36,7 @@ async fn requests_wait_and_releases_are_recorded_during_a_controller_outage_and_
     let query = harness.call("POST", "/query", r#"{"size": 2}"#).await.1;
     assert_eq!(query["available"], false, "{query}");
 
-    harness.controller.come_up();
+    harness.controller.end_outage();
     tokio::time::sleep(A_MINUTE).await;
     let (status, created) = harness.put("new", "new", 4).await;
     assert_eq!(
@@ -117,7 +117,7 @@ async fn a_requested_repair_returns_its_actions() {
         (&shown["state"], &shown["reason"]["code"]),
         (&json!("failed"), &json!("PartitionFailed"))
     );
-    harness.controller.go_down();
+    harness.controller.start_outage();
     let (_, unresponsive) = harness.call("POST", "/v1/repair", "").await;
     assert_eq!(
         unresponsive["silent"][0]["controller"], "pod:8090",
@@ -136,9 +136,9 @@ async fn an_error_after_a_completed_call_neither_duplicates_nor_leaks_a_partitio
         "{created}"
     );
     assert_eq!(harness.controller.ids().len(), 1);
-    harness.controller.use_it(&"job".parse().unwrap());
+    harness.controller.mark_in_use(&"job".parse().unwrap());
 
-    harness.controller.leave(&"job".parse().unwrap());
+    harness.controller.mark_unused(&"job".parse().unwrap());
     harness.controller.inject(CallKind::Reset, Fault::FailedAfter);
     let mut newer = request_body("job", 4);
     newer["attempt"] = json!(1);
@@ -149,9 +149,9 @@ async fn an_error_after_a_completed_call_neither_duplicates_nor_leaks_a_partitio
         (StatusCode::OK, &json!(1)),
         "{renewed}"
     );
-    harness.controller.use_it(&"job".parse().unwrap());
+    harness.controller.mark_in_use(&"job".parse().unwrap());
 
-    harness.controller.leave(&"job".parse().unwrap());
+    harness.controller.mark_unused(&"job".parse().unwrap());
     harness.controller.inject(CallKind::Remove, Fault::FailedAfter);
     let (status, deleted) = harness.call("DELETE", path, "").await;
     assert_eq!(
@@ -182,7 +182,7 @@ async fn a_controller_that_lost_its_state_fails_its_partitions_and_a_newer_attem
         (StatusCode::OK, &json!("active")),
         "{created}"
     );
-    harness.controller.use_it(&"job".parse().unwrap());
+    harness.controller.mark_in_use(&"job".parse().unwrap());
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ impl Events {
             request = request.header("last-event-id", last);
         }
         let request = request.body(Empty::<bytes::Bytes>::new()).unwrap();
-        Self(harness.gateway.answer(request).await.into_body(), String::new())
+        Self(harness.gateway.respond(request).await.into_body(), String::new())
     }
 
     /// Returns the next event: its kind, its data and its id.

@@ -116,14 +116,14 @@ async fn a_request_that_does_not_fit_waits_with_a_reason_or_is_refused_with_nowa
 async fn a_release_is_recorded_while_the_controller_is_down() {
     let harness = Harness::new();
     harness.put("training", "mnist", 4).await;
-    harness.controller.go_down();
+    harness.controller.start_outage();
     let (status, document) = harness.call("DELETE", "/v1/partitions/training", "").await;
     assert_eq!(
         (status, &document["state"]),
         (StatusCode::ACCEPTED, &json!("releasing")),
         "{document}"
     );
-    harness.controller.come_up();
+    harness.controller.end_outage();
     let (status, document) = harness
         .call("DELETE", "/v1/partitions/training?wait=60s", "")
         .await;

@@ -21,7 +21,7 @@ async fn controllers_are_listed_with_their_capacity_or_their_error() {
         "{shown}"
     );
     assert!(shown["version"].is_string(), "{shown}");
-    harness.controller.go_down();
+    harness.controller.start_outage();
     let shown = harness.get("/v1/controllers").await["controllers"][0].clone();
     assert_eq!(
         (&shown["available"], &shown["free"]),

@@ -115,7 +115,7 @@ impl Harness {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
-        let (head, body) = self.gateway.answer(request).await.into_parts();
+        let (head, body) = self.gateway.respond(request).await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let document = serde_json::from_slice(&body).unwrap();
         let content_type = head.headers["content-type"].to_str().unwrap();
@@ -126,7 +126,7 @@ impl Harness {
     /// Returns a response that is not JSON.
     pub(crate) async fn text(&self, path: &str) -> String {
         let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
-        let body = self.gateway.answer(request).await.into_body();
+        let body = self.gateway.respond(request).await.into_body();
         String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
     }
 

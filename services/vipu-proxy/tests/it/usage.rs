@@ -35,7 +35,7 @@ async fn queries_of_the_guide_return_the_documented_results() {
 #[tokio::test(start_paused = true)]
 async fn a_query_without_a_responding_controller_is_unavailable_and_names_the_controller() {
     let harness = Harness::new();
-    harness.controller.go_down();
+    harness.controller.start_outage();
     let (status, document) = harness.call("POST", "/query", r#"{"size": 2}"#).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(document["available"], false);

@@ -16,7 +16,7 @@ impl SimState {
     pub(crate) fn inventory(&self) -> Inventory {
         let mut inventory = Inventory::new(&self.hardware.topology);
         for (id, partition) in &self.partitions {
-            let occupied = Block::of_ipus(self.ipu_addresses(&partition.spec))
+            let occupied = Block::from_ipus(self.ipu_addresses(&partition.spec))
                 .map(|block| inventory.occupy(id.clone(), block));
             if !matches!(occupied, Ok(Ok(()))) {
                 tracing::error!(partition = %id, ?occupied, "the state has an IPU that is held twice or does not exist");
@@ -131,7 +131,7 @@ impl SimState {
             return Err(SimError::invalid(IPUS, format_ipus(&ipus), rule));
         };
         let named_twice = || SimError::invalid(IPUS, format_ipus(&ipus), "each IPU may be named once");
-        let pinned = Pinned::to(addresses.iter().copied()).map_err(|_| named_twice())?;
+        let pinned = Pinned::new(addresses.iter().copied()).map_err(|_| named_twice())?;
         if fit(inventory, size, allocation, &pinned).is_some() {
             return Ok((allocation, ipus));
         }

@@ -149,7 +149,7 @@ impl SimState {
         let ipus = topology.agent_ipus(agent).into_iter().flatten();
         let ipu_attributes = ipus.map(|at| {
             let (cluster, number) = topology
-                .home(at.link_domain)
+                .cluster_of(at.link_domain)
                 .map_or(("", 0), |(cluster, number)| (cluster.id.as_str(), number));
             let health = if self.hardware.is_good(at) { "ok" } else { "bad" };
             let attributes = [

@@ -13,7 +13,7 @@ async fn a_dropped_reply_leaves_the_partition_created() {
     let mut client = client(&simulator).await;
     simulator.faults().add(
         Fault::new(FaultKind::DropReply)
-            .of(Method::CreatePartition)
+            .for_method(Method::CreatePartition)
             .times(1),
     );
     client.create_partition(create("p1", 1)).await.unwrap_err();
@@ -45,7 +45,7 @@ async fn a_refused_or_failed_call_has_no_effect() {
     for kind in [FaultKind::Refuse, FaultKind::Error { rate: 1.0, seed: 0 }] {
         simulator
             .faults()
-            .set(vec![Fault::new(kind).of(Method::CreatePartition)]);
+            .set(vec![Fault::new(kind).for_method(Method::CreatePartition)]);
         client.create_partition(create("p1", 1)).await.unwrap_err();
         client
             .list_partitions(ListPartitionsRequest::default())
@@ -71,9 +71,11 @@ async fn a_refused_or_failed_call_has_no_effect() {
 async fn a_call_that_hangs_ends_with_the_simulator() {
     let simulator = Simulator::builder(Topology::pod4()).start().await.unwrap();
     let mut hanging = client(&simulator).await;
-    simulator
-        .faults()
-        .add(Fault::new(FaultKind::Hang).of(Method::ListPartitions).times(1));
+    simulator.faults().add(
+        Fault::new(FaultKind::Hang)
+            .for_method(Method::ListPartitions)
+            .times(1),
+    );
     let call = tokio::spawn(async move { hanging.list_partitions(ListPartitionsRequest::default()).await });
     // The fault is consumed when the call has arrived.
     while !simulator.faults().list().is_empty() {

@@ -205,7 +205,7 @@ pub(super) fn overlays_without<'a>(
         }
         // Cordons come last, so that holders keep their IPUs.
         for cordon in state.cordons().filter(|other| other.controller == view.name) {
-            let _ = capacity.cordon(&cordon.owner, &cordon.what);
+            let _ = capacity.cordon(&cordon.owner, &cordon.target);
         }
         overlays.push(Overlay {
             name: view.name.clone(),

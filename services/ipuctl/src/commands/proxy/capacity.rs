@@ -121,13 +121,13 @@ pub(super) async fn controllers(
 /// Repairs the ledger of the proxy now. The exit code is 0 if no operation is left unfinished.
 pub(super) async fn repair(proxy: &ProxyClient, format: Format, output: &Output) -> Result<Code, Failure> {
     let report = proxy.repair().await.map_err(failure)?;
-    for unfinished in &report.later {
-        output.warn(&format!("partition {}: {}", unfinished.id, unfinished.why));
+    for unfinished in &report.unfinished {
+        output.warn(&format!("partition {}: {}", unfinished.id, unfinished.reason));
     }
-    for unavailable in &report.silent {
+    for unavailable in &report.unavailable {
         output.warn(&format!(
             "controller {}: {}",
-            unavailable.controller, unavailable.why
+            unavailable.controller, unavailable.reason
         ));
     }
     if report.quarantined > 0 {

@@ -204,7 +204,7 @@ pub(super) async fn drain(
     output.status(None);
     let code = match drained {
         Ok(()) => Code::Done,
-        Err(error @ ClientError::Late { .. }) => {
+        Err(error @ ClientError::TimedOut { .. }) => {
             output.warn(&format!("{error}; {} remains cordoned", cordon.id));
             Code::NoCapacity
         }

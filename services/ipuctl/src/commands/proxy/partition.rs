@@ -114,7 +114,7 @@ async fn create_now(
     output: &Output,
 ) -> Result<PartitionDocument, Failure> {
     let partition = proxy
-        .put(id, request, OnNoCapacity::Refuse)
+        .put(id, request, OnNoCapacity::Reject)
         .await
         .map_err(failure)?;
     if partition.state == HoldState::Active {

@@ -1,4 +1,5 @@
-//! Several V-IPU controllers (seed 000 §6.3.2): tried in the order of the list, each with the nodes that have its label.
+//! Several V-IPU controllers (seed 000 §6.3.2): tried in the order of the list, each with the nodes that have
+//! its label.
 
 use serde_json::json;
 

@@ -89,7 +89,7 @@ async fn connection_error(fixture: &Fixture, options: &ConnectOptions) -> VipuEr
 
 #[track_caller]
 fn assert_denied(error: &VipuError) {
-    let found = (error.label(), error.retry(), error.may_have_happened());
+    let found = (error.label(), error.retry(), error.may_have_executed());
     assert_eq!(found, ("denied", Retry::AfterChange, false), "{error}");
 }
 

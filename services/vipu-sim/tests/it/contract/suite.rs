@@ -31,7 +31,7 @@ impl SuiteFixture {
     async fn start(transport: Transport, setup: Setup) -> Self {
         let mut builder = Simulator::builder(setup.topology.clone()).delay(setup.operation);
         let mut files = None;
-        if setup.memory == Persistence::Durable {
+        if setup.persistence == Persistence::Durable {
             let directory = tempfile::tempdir().unwrap();
             // Not the address of outgoing connections: one of them could take the port during the restart.
             let address = SocketAddr::from(([127, 0, 0, 2], 0));
@@ -108,7 +108,9 @@ macro_rules! suite_bench {
                 let (Some(method), Some(kind)) = (method_for(call), kind_for(fault)) else {
                     return FaultSupport::Unsupported;
                 };
-                self.0.add_fault(Fault::new(kind).of(method).times(1)).await;
+                self.0
+                    .add_fault(Fault::new(kind).for_method(method).times(1))
+                    .await;
                 FaultSupport::Done
             }
 
