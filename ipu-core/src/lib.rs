@@ -6,21 +6,21 @@
 //! # The life of a job, in order
 //!
 //! 1. A user writes a [`RawJob`]. [`RawJob::parse`] returns a [`JobSpec`] with warnings, or all
-//! [`Violation`]s at once. A job that parses can run.
+//!    [`Violation`]s at once. A job that parses can run.
 //! 2. An adapter gathers an [`Observation`]: the observed state of the job, including the time.
 //! 3. [`plan()`] returns a [`Plan`]: [`Effect`]s in order, the [`JobStatus`] to record, a [`Reason`] for
-//! every decision, and the time of the next reconciliation. [`check_plan`] verifies its invariants
-//! independently.
+//!    every decision, and the time of the next reconciliation. [`check_plan`] verifies its invariants
+//!    independently.
 //! 4. The first effect requests a partition for each instance. Its id is derived from the job
-//! ([`JobKey::partition_id`]), so that a repeated request finds the existing partition. The ledger's
-//! transitions decide which requests start, and explain why the others wait and which requests or partitions
-//! block them.
+//!    ([`JobKey::partition_id`]), so that a repeated request finds the existing partition. The ledger's
+//!    transitions decide which requests start, and explain why the others wait and which requests or partitions
+//!    block them.
 //! 5. The controller chooses the IPUs, or [`place`] does by a [`PlacementPolicy`] on an [`Inventory`] of a
-//! [`Topology`].
+//!    [`Topology`].
 //! 6. Workers start, each with the variables of an [`IpuofEnv`]; a launcher finds them through a
-//! [`hostfile`].
+//!    [`hostfile`].
 //! 7. When an attempt ends, the rules determine the first failure, the time of a restart if there is one, and
-//! the cleanup.
+//!    the cleanup.
 //! 8. At the end processes stop, partitions are released, and the finalizer is removed, in this order.
 //!
 //! ```

@@ -11,7 +11,6 @@
 
 mod apply;
 mod blocker;
-mod controller;
 mod event_queue;
 mod event_series;
 mod failure_order;
@@ -27,13 +26,14 @@ mod pod_state;
 mod ports;
 mod queue_reason;
 mod reconcile;
+mod runtime;
 mod status;
 mod status_report;
 mod work_queue;
 
-pub use self::controller::{Observer, RunOptions, run};
 pub use self::informer::Cache;
 pub use self::kube_api::KubeApi;
 pub use self::pod_state::{KubePod, PodOutcome};
 pub use self::ports::{ApiServer, JobEvent, Partitions, PortError, Severity};
 pub use self::reconcile::{Reconciler, Requeue};
+pub use self::runtime::{Observer, RunOptions, run};

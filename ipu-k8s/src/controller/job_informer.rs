@@ -15,9 +15,9 @@ use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use serde_json::{Value, json};
 
-use super::controller::Shared;
 use super::informer::Cache;
 use super::kube_api::jobs;
+use super::runtime::Shared;
 use crate::crd::IpuJob;
 
 /// Reference to a job by namespace and name.

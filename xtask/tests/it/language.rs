@@ -173,7 +173,10 @@ fn each_rule_of_the_language_finds_a_planted_violation() {
 #[test]
 fn each_limit_of_prose_finds_a_planted_violation() {
     let short = "The proxy records a request. ".repeat(10);
-    assert_eq!(Prose::of(&[short.clone()]).broken(), Vec::<String>::new());
+    assert_eq!(
+        Prose::of(std::slice::from_ref(&short)).broken(),
+        Vec::<String>::new()
+    );
     let sentence = format!("The proxy {}records it. ", "really ".repeat(32));
     let long = Prose::of(&[sentence.repeat(3)]).broken();
     assert!(

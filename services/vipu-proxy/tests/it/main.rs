@@ -21,6 +21,7 @@ mod read_endpoints;
 mod refusals;
 mod secrets;
 mod server;
+mod settings_reference;
 mod shares;
 mod support;
 mod usage;
