@@ -13,8 +13,8 @@
 //!    independently.
 //! 4. The first effect requests a partition for each instance. Its id is derived from the job
 //!    ([`JobKey::partition_id`]), so that a repeated request finds the existing partition. The ledger's
-//!    transitions decide which requests start, and explain why the others wait and which requests or partitions
-//!    block them.
+//!    transitions decide which requests start. They explain why the others wait, and which requests or
+//!    partitions block them.
 //! 5. The controller chooses the IPUs, or [`place`] does by a [`PlacementPolicy`] on an [`Inventory`] of a
 //!    [`Topology`].
 //! 6. Workers start, each with the variables of an [`IpuofEnv`]; a launcher finds them through a

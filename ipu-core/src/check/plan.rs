@@ -97,14 +97,14 @@ pub enum BrokenPlan {
     /// suspended, or finished without retention; the instance is surplus; its session is over.
     #[error("instance {instance} must have no process or partition, and no effect ends them")]
     ResourcesRemain {
-        /// Which instance.
+        /// Index of the instance.
         instance: u32,
     },
     /// A process that no effect stops although it must end: it belongs to another attempt, is not part of the
     /// job, or still works in an ended instance. Or the clean-up policy removes it as a worker.
     #[error("no effect stops a process of instance {instance} that must be stopped")]
     ProcessesRemain {
-        /// Which instance.
+        /// Index of the instance.
         instance: u32,
     },
     /// A partition in error that is not reset, or a reset of one that is not in error since an earlier
@@ -117,7 +117,7 @@ pub enum BrokenPlan {
     /// An end without a verdict.
     #[error("no verdict on instance {instance}, although {cause}")]
     NoVerdict {
-        /// Which instance.
+        /// Index of the instance.
         instance: u32,
         /// The cause that requires a verdict.
         cause: &'static str,
@@ -125,7 +125,7 @@ pub enum BrokenPlan {
     /// A verdict that contradicts the documented tables.
     #[error("wrong verdict on instance {instance}: {detail}")]
     WrongVerdict {
-        /// Which instance.
+        /// Index of the instance.
         instance: u32,
         /// The fact that contradicts the verdict.
         detail: &'static str,
@@ -133,7 +133,7 @@ pub enum BrokenPlan {
     /// The new status of an instance does not follow from its previous status and the observation.
     #[error("wrong status of instance {instance}: {detail}")]
     WrongInstanceStatus {
-        /// Which instance.
+        /// Index of the instance.
         instance: u32,
         /// The wrong part of the status.
         detail: &'static str,
@@ -148,7 +148,7 @@ pub enum BrokenPlan {
     /// queued.
     #[error("instance {instance} has ended and is queued, or keeps a partition that a queued instance needs")]
     BlocksQueue {
-        /// Which instance.
+        /// Index of the instance.
         instance: u32,
     },
     /// Finalized with remaining resources, without deletion, or before the last effect.
