@@ -42,7 +42,7 @@ pub enum BlockChoice {
 ///
 /// It follows the rules of a real controller: unique ids, no IPU in two partitions, operations that take
 /// time. It injects faults and checks its client. A granted partition must be active and unused since it was
-/// created or reset ([`use_it`](Self::use_it)). Nothing may be reset or removed under running workers
+/// created or reset ([`mark_in_use`](Self::mark_in_use)). Nothing may be reset or removed under running workers
 /// ([`disturbed`](Self::disturbed)). Clones share their state.
 #[derive(Clone)]
 pub struct FakeController(Arc<Mutex<SharedState>>);
@@ -209,7 +209,7 @@ impl FakeController {
         self.state().cordon_all_hidden();
     }
 
-    /// Marks `id` as granted and in use, until [`leave`](Self::leave).
+    /// Marks `id` as granted and in use, until [`leave`](Self::mark_unused).
     ///
     /// # Panics
     ///

@@ -126,7 +126,7 @@ impl PollLoop {
 /// # Errors
 ///
 /// [`VipuError::PartitionFailed`] if the partition is in error, [`VipuError::NotFound`] if it does not exist,
-/// [`VipuError::Slow`] at the deadline, and every other error that a retry cannot help.
+/// [`VipuError::WaitTimeout`] at the deadline, and every other error that a retry cannot help.
 pub async fn wait_active<C>(
     controller: &C,
     id: &PartitionId,
@@ -170,7 +170,7 @@ where
 ///
 /// # Errors
 ///
-/// [`VipuError::Slow`] if the partition still exists at the deadline, and every error that a retry cannot
+/// [`VipuError::WaitTimeout`] if the partition still exists at the deadline, and every error that a retry cannot
 /// help.
 pub async fn ensure_absent<C>(
     controller: &C,

@@ -131,7 +131,7 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// [`BlockError::UnknownIpu`] for an IPU that the cluster does not have, otherwise as [`Block::of_ipus`].
+    /// [`BlockError::UnknownIpu`] for an IPU that the cluster does not have, otherwise as [`Block::from_ipus`].
     pub fn from_places(
         topology: &Topology,
         cluster: &ClusterId,

@@ -1,5 +1,5 @@
 //! The status of an IPUJob: for its users (seed 000 §6.6), and the state that the operator keeps between two
-//! reconciles. [`IpuJobStatus::remembered`] returns exactly the recorded state.
+//! reconciles. [`IpuJobStatus::to_job_status`] returns exactly the recorded state.
 
 use std::fmt;
 use std::str::FromStr;
@@ -314,7 +314,7 @@ impl IpuJobStatus {
     /// Maximum number of past attempts that are kept.
     pub const MAX_ATTEMPTS: usize = 10;
 
-    /// Returns the recorded state for the next reconcile: the inverse of [`IpuJobStatus::remember`].
+    /// Returns the recorded state for the next reconcile: the inverse of [`IpuJobStatus::record`].
     #[must_use]
     pub fn to_job_status(&self) -> JobStatus {
         JobStatus {

@@ -48,7 +48,7 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Place`] on a network file system, [`StoreError::Format`] for a ledger of a newer build,
+    /// [`StoreError::InvalidLocation`] on a network file system, [`StoreError::Format`] for a ledger of a newer build,
     /// [`StoreError::Corrupt`] for a file that is no ledger. Nothing is written in these cases.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = filesystem::prepare(path.as_ref())?;

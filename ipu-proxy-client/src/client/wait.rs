@@ -51,7 +51,7 @@ impl PollLoop {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Late`] after the timeout.
+    /// [`ClientError::TimedOut`] after the timeout.
     async fn pause(&mut self, polled: Instant, what: impl FnOnce() -> String) -> Result<(), ClientError> {
         let remaining = self.remaining();
         if remaining.is_zero() {
@@ -77,7 +77,7 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Late`] after the timeout, [`ClientError::PartitionFailed`] if the partition failed, and
+    /// [`ClientError::TimedOut`] after the timeout, [`ClientError::PartitionFailed`] if the partition failed, and
     /// the errors of [`put`](Self::put).
     pub async fn ensure_active(
         &self,
@@ -95,7 +95,7 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Late`] after the timeout, [`ClientError::PartitionFailed`] if the partition failed, and
+    /// [`ClientError::TimedOut`] after the timeout, [`ClientError::PartitionFailed`] if the partition failed, and
     /// the errors of [`partition`](Self::partition).
     pub async fn wait_active(
         &self,
@@ -150,7 +150,7 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Late`] after the timeout; the proxy still completes the release. And the errors of
+    /// [`ClientError::TimedOut`] after the timeout; the proxy still completes the release. And the errors of
     /// [`delete`](Self::delete).
     pub async fn wait_released(
         &self,
@@ -179,7 +179,7 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Late`] after the timeout, and the errors of [`cordon`](Self::cordon).
+    /// [`ClientError::TimedOut`] after the timeout, and the errors of [`cordon`](Self::cordon).
     pub async fn drain(
         &self,
         request: &CordonRequest,

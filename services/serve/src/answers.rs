@@ -16,7 +16,7 @@ use crate::server::BoxError;
 
 /// Response extension that marks an unbounded body, such as an event stream.
 ///
-/// The deadline of [`ServeOptions::answer`](crate::ServeOptions::answer) then applies to each frame instead
+/// The deadline of [`ServeOptions::response_timeout`](crate::ServeOptions::response_timeout) then applies to each frame instead
 /// of the whole body.
 #[derive(Clone, Copy, Debug)]
 pub struct UnboundedBody;
