@@ -46,8 +46,9 @@ pub(super) async fn query(
     if !fit.message.is_empty() && format.is_text() {
         output.warn(&fit.message);
     }
+    // If the plan fails, the answer remains that the size does not fit now.
     let impossible = if fit.available && fit.num_of_partitions == 0 {
-        impossible(size, proxy).await?
+        impossible(size, proxy).await.unwrap_or_default()
     } else {
         None
     };
