@@ -42,8 +42,8 @@ pub enum BlockChoice {
 ///
 /// It follows the rules of a real controller: unique ids, no IPU in two partitions, operations that take
 /// time. It injects faults and checks its client. A granted partition must be active and unused since it was
-/// created or reset ([`mark_in_use`](Self::mark_in_use)). Nothing may be reset or removed under running workers
-/// ([`disturbed`](Self::disturbed)). Clones share their state.
+/// created or reset ([`mark_in_use`](Self::mark_in_use)). Nothing may be reset or removed under running
+/// workers ([`disturbed`](Self::disturbed)). Clones share their state.
 #[derive(Clone)]
 pub struct FakeController(Arc<Mutex<SharedState>>);
 

@@ -170,8 +170,8 @@ where
 ///
 /// # Errors
 ///
-/// [`VipuError::WaitTimeout`] if the partition still exists at the deadline, and every error that a retry cannot
-/// help.
+/// [`VipuError::WaitTimeout`] if the partition still exists at the deadline, and every error that a retry
+/// cannot help.
 pub async fn ensure_absent<C>(
     controller: &C,
     id: &PartitionId,

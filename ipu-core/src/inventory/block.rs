@@ -131,7 +131,8 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// [`BlockError::UnknownIpu`] for an IPU that the cluster does not have, otherwise as [`Block::from_ipus`].
+    /// [`BlockError::UnknownIpu`] for an IPU that the cluster does not have, otherwise as
+    /// [`Block::from_ipus`].
     pub fn from_places(
         topology: &Topology,
         cluster: &ClusterId,

@@ -4,6 +4,7 @@
 //! too. No request starts on capacity that was cordoned meanwhile. Partitions there keep their IPUs.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,11 +15,17 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AgentId, ControllerName, CordonId, CordonOwner, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{Capacity, ControllersSnapshot};
+use crate::ledger::capacity_snapshot::allows;
 use crate::ledger::change::Change;
+use crate::ledger::entry::Entry;
 use crate::ledger::queue::Blocker;
 use crate::ledger::transition_error::TransitionError;
 use crate::ledger::transitions::Transition;
+use crate::reason::Reason;
 use crate::units::Timestamp;
+
+/// Number of cordons that a message describes.
+const MAX_NAMES: usize = 3;
 
 /// The part of a controller that is cordoned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -111,6 +118,30 @@ pub struct CordonEffect {
 }
 
 impl LedgerState {
+    /// Appends the cordons of the controllers that `entry` may use to the message of `reason`, at most three.
+    pub(crate) fn append_cordons(&self, reason: &mut Reason, snapshot: &ControllersSnapshot, entry: &Entry) {
+        let is_allowed = |cordon: &&Cordon| allows(entry, snapshot.primary(&cordon.controller));
+        let mut cordons = self.cordons().filter(is_allowed).peekable();
+        if cordons.peek().is_none() {
+            return;
+        }
+        let describe = |cordon: &Cordon| {
+            let Cordon {
+                id,
+                target,
+                owner,
+                reason,
+                ..
+            } = cordon;
+            format!("{id} ({target}) by {owner}: {reason}")
+        };
+        let texts: Vec<String> = cordons.by_ref().take(MAX_NAMES).map(describe).collect();
+        reason.message = format!("{}; cordons: {}", reason.message, texts.join(", "));
+        if let more @ 1.. = cordons.count() {
+            reason.message.push_str(&format!(" and {more} more"));
+        }
+    }
+
     /// Returns the state with these cordons added.
     #[must_use]
     pub fn with_cordons(mut self, cordons: impl IntoIterator<Item = Cordon>) -> Self {

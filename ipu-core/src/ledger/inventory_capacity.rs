@@ -99,7 +99,16 @@ impl Capacity for InventoryCapacity {
     }
 
     fn cordon(&mut self, owner: &CordonOwner, target: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
-        let unknown = || Reason::new("UnknownIpus", format!("there is no {target}"));
+        let unknown = || {
+            let agents = self.0.topology().agents();
+            let names: Vec<_> = agents.take(MAX_NAMES).map(|(agent, _)| agent.as_str()).collect();
+            let more = if names.len() == MAX_NAMES { ", …" } else { "" };
+            let message = format!(
+                "there is no {target}; the machines are {}{more}",
+                names.join(", ")
+            );
+            Reason::new("UnknownIpus", message)
+        };
         let ipus = cordoned_ipus(self.0.topology(), target).ok_or_else(unknown)?;
         match self.0.cordon(owner, ipus) {
             Ok(holders) => Ok(holders.into_iter().collect()),
@@ -140,6 +149,9 @@ impl Capacity for InventoryCapacity {
             .map_or_else(Vec::new, |blockers| blockers.holders)
     }
 }
+
+/// Number of machines that a message names.
+const MAX_NAMES: usize = 16;
 
 /// Returns the addresses of `places` in the cluster of the allocation, else in the only cluster that has all
 /// of them.

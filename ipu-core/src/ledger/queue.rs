@@ -358,6 +358,7 @@ impl<'a> QueueScan<'a> {
             && capacity.add_refusal(entry, self.policy, self.now)
         {
             self.no_capacity.clear();
+            self.blocked_by_own_namespace.clear();
         }
         if cause == WaitCause::NoCapacity {
             let own_namespace = self.is_blocked_by_own_namespace(entry);
@@ -381,6 +382,14 @@ impl<'a> QueueScan<'a> {
             let mut capacities = self.capacities.iter();
             !capacities.any(|capacity| capacity.can_help_without(namespace, entry, self.policy, self.now))
         };
+        // A rejection of the entry itself does not apply to others of its shape.
+        if self
+            .capacities
+            .iter()
+            .any(|one| one.own_refusal(entry, self.policy, self.now).is_some())
+        {
+            return compute();
+        }
         *self
             .blocked_by_own_namespace
             .entry((shape_of(entry), namespace))
@@ -458,8 +467,13 @@ impl<'a> QueueScan<'a> {
             .filter(|blockers| !blockers.is_empty())
             .min_by_key(Vec::len)
             .unwrap_or_default();
-        let blockers = blockers.into_iter().map(|id| self.blocker(id)).collect();
-        (self.combine_reasons(entry, &no_capacity.reasons), blockers)
+        let blockers: Vec<Blocker> = blockers.into_iter().map(|id| self.blocker(id)).collect();
+        let mut reason = self.combine_reasons(entry, &no_capacity.reasons);
+        // No end of a partition helps: then cordons are the cause.
+        if blockers.is_empty() && !NEVER_FITS.contains(&&*reason.code) {
+            self.state.append_cordons(&mut reason, self.snapshot, entry);
+        }
+        (reason, blockers)
     }
 
     fn blocker(&self, id: PartitionId) -> Blocker {
@@ -559,6 +573,8 @@ impl<'a> QueueScan<'a> {
 
 pub(crate) const TOO_LARGE: &str = "TooLarge";
 const UNKNOWN_ALLOCATION: &str = "UnknownAllocation";
+/// Codes of reasons that no cordon causes.
+const NEVER_FITS: [&str; 3] = [TOO_LARGE, UNKNOWN_ALLOCATION, UNAVAILABLE];
 pub(crate) const UNAVAILABLE: &str = "ControllerUnavailable";
 
 /// Returns whether the owner of `entry` may take over `partition`, which exists at a controller under its id.

@@ -48,8 +48,8 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::InvalidLocation`] on a network file system, [`StoreError::Format`] for a ledger of a newer build,
-    /// [`StoreError::Corrupt`] for a file that is no ledger. Nothing is written in these cases.
+    /// [`StoreError::InvalidLocation`] on a network file system, [`StoreError::Format`] for a ledger of a
+    /// newer build, [`StoreError::Corrupt`] for a file that is no ledger. Nothing is written in these cases.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = filesystem::prepare(path.as_ref())?;
         let lock_file = private_file(&lock_path(&path))?;

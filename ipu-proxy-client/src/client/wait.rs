@@ -77,8 +77,8 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::TimedOut`] after the timeout, [`ClientError::PartitionFailed`] if the partition failed, and
-    /// the errors of [`put`](Self::put).
+    /// [`ClientError::TimedOut`] after the timeout, [`ClientError::PartitionFailed`] if the partition failed,
+    /// and the errors of [`put`](Self::put).
     pub async fn ensure_active(
         &self,
         id: &PartitionId,
@@ -95,8 +95,8 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::TimedOut`] after the timeout, [`ClientError::PartitionFailed`] if the partition failed, and
-    /// the errors of [`partition`](Self::partition).
+    /// [`ClientError::TimedOut`] after the timeout, [`ClientError::PartitionFailed`] if the partition failed,
+    /// and the errors of [`partition`](Self::partition).
     pub async fn wait_active(
         &self,
         id: &PartitionId,

@@ -73,9 +73,20 @@ pub(crate) fn place_cell(places: &[IpuPlace]) -> String {
 
 /// Returns the reason of a request that does not fit, rendered from the numbers of the reason.
 pub(crate) fn reason(reason: &Reason) -> String {
+    let text = without_cordons(reason);
+    match reason.message.split_once(CORDONS) {
+        Some((_, cordons)) => format!("{text}{CORDONS}{cordons}"),
+        None => text,
+    }
+}
+
+/// Separates the cordons that block a request from the rest of the message of its reason.
+const CORDONS: &str = "; cordons: ";
+
+fn without_cordons(reason: &Reason) -> String {
     let number = |name: &str| reason.numbers.get(name).copied();
     let Some(size) = number("size") else {
-        return reason.message.clone();
+        return message(reason).to_owned();
     };
     let requested = format!("{} requested", count(size, "IPU"));
     let free = number("free").unwrap_or_default();
@@ -92,13 +103,17 @@ pub(crate) fn reason(reason: &Reason) -> String {
             let by = cordon_owners(reason).map_or_else(String::new, |owners| format!(" by {owners}"));
             format!("{requested}, {free} free, {cordoned} cordoned{by}")
         }
-        _ => reason.message.clone(),
+        _ => message(reason).to_owned(),
     }
+}
+
+fn message(reason: &Reason) -> &str {
+    reason.message.split(CORDONS).next().unwrap_or_default()
 }
 
 /// Returns the owners at the end of the message of a reason with the code `Excluded`.
 fn cordon_owners(reason: &Reason) -> Option<&str> {
-    let (_, owners) = reason.message.rsplit_once("by ")?;
+    let (_, owners) = message(reason).rsplit_once("by ")?;
     Some(owners.trim_end_matches(')'))
 }
 
@@ -129,20 +144,25 @@ pub(crate) fn owner_name(owner: &OwnerDocument) -> String {
 }
 
 /// Returns `namespace/name` of the owner of a partition, or its id if it has no known owner.
-fn holder_name(id: &PartitionId, owner: Option<&OwnerDocument>) -> String {
+pub(crate) fn holder_name(id: &PartitionId, owner: Option<&OwnerDocument>) -> String {
     owner.map_or_else(|| id.to_string(), owner_name)
 }
 
-/// Returns the names of the owners that block a request.
+/// Returns the clause that names the owners that block a request; empty without blockers.
 pub(crate) fn blockers(blockers: &[BlockerDocument]) -> String {
-    let mut names: Vec<String> = blockers
-        .iter()
-        .map(|blocker| holder_name(&blocker.id, blocker.owner.as_ref()))
-        .collect();
+    let name = |blocker: &BlockerDocument| holder_name(&blocker.id, blocker.owner.as_ref());
+    blocked_by(blockers.iter().map(name).collect())
+}
+
+/// Returns the clause that names the first of the blockers and counts the others; empty without blockers.
+pub(crate) fn blocked_by(mut names: Vec<String>) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
     names.dedup();
     let more = names.len().saturating_sub(MAX_BLOCKERS);
     names.truncate(MAX_BLOCKERS);
-    let mut text = names.join(", ");
+    let mut text = format!("; blocked by {}", names.join(", "));
     if more > 0 {
         text.push_str(&format!(" and {more} more"));
     }
@@ -156,10 +176,7 @@ pub(crate) fn queued(waiting: &WaitingDocument, cordons: &[CordonDocument]) -> S
         waiting.position,
         reason_with_cordons(&waiting.reason, cordons)
     );
-    if !waiting.blockers.is_empty() {
-        text.push_str("; blocked by ");
-        text.push_str(&blockers(&waiting.blockers));
-    }
+    text.push_str(&blockers(&waiting.blockers));
     if let Some(start) = waiting.earliest_fit {
         text.push_str(&format!("; starts by {}", time::format(start)));
     }
@@ -248,6 +265,10 @@ mod tests {
             serde_json::from_value::<BlockerDocument>(document).unwrap()
         };
         let names = ["a", "b", "c", "d", "e"];
-        assert_eq!(blockers(&names.map(blocker)), "root/a, root/b, root/c and 2 more");
+        assert_eq!(
+            blockers(&names.map(blocker)),
+            "; blocked by root/a, root/b, root/c and 2 more"
+        );
+        assert_eq!(blockers(&[]), "");
     }
 }

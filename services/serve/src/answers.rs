@@ -16,8 +16,8 @@ use crate::server::BoxError;
 
 /// Response extension that marks an unbounded body, such as an event stream.
 ///
-/// The deadline of [`ServeOptions::response_timeout`](crate::ServeOptions::response_timeout) then applies to each frame instead
-/// of the whole body.
+/// The deadline of [`ServeOptions::response_timeout`](crate::ServeOptions::response_timeout) then applies to
+/// each frame instead of the whole body.
 #[derive(Clone, Copy, Debug)]
 pub struct UnboundedBody;
 

@@ -8,13 +8,16 @@ use crate::auth::Identity;
 use crate::partition_api::parse_name;
 use crate::problem::Problem;
 
+/// Maximum number of characters of a rejected reason in a problem.
+const MAX_EXCERPT_LEN: usize = 40;
+
 /// Creates a cordon from a request body.
 fn cordon_of(body: CordonRequest, identity: &Identity) -> Result<Cordon, Problem> {
     if body.reason.is_empty() || body.reason.len() > Cordon::MAX_REASON_LEN {
         let rule = format!("must be a text of 1 to {} bytes", Cordon::MAX_REASON_LEN);
         return Err(Problem::invalid(
             "reason",
-            body.reason.len(),
+            excerpt(&body.reason),
             rule,
             "give the reason in one sentence",
         ));
@@ -40,6 +43,14 @@ fn cordon_of(body: CordonRequest, identity: &Identity) -> Result<Cordon, Problem
         owner,
         body.reason,
     ))
+}
+
+/// Returns the text, or the start and the length of a long one.
+fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(MAX_EXCERPT_LEN) {
+        Some((end, _)) => format!("{}… ({} bytes)", &text[..end], text.len()),
+        None => text.to_owned(),
+    }
 }
 
 /// Returns the owner of the cordons of a client.

@@ -181,7 +181,7 @@ impl From<TransitionError> for Problem {
                 "CannotExclude",
                 illegal.to_string(),
             )
-            .with_fix("see GET /v1/controllers for the available hardware"),
+            .with_fix("name hardware that the controller has; GET /v1/controllers lists the controllers"),
             TransitionError::TooLate { .. } => conflict("TooLate")
                 .with_fix("send the request again with a later notAfter; if that is refused, too, compare the clocks of client and proxy"),
             TransitionError::NoLease { .. } => {

@@ -547,8 +547,15 @@ impl Settings {
                 let topology: Topology = text.parse().map_err(|error: ipu_core::TopologyError| {
                     invalid_setting("sim", text, &error.to_string())
                 })?;
+                let count = topology.agents().count();
                 let topology = match self.sim_machines {
                     None => topology,
+                    Some(machines) if usize::try_from(machines).is_ok_and(|machines| machines > count) => {
+                        let rule = format!(
+                            "{text} has {count} machines; use a number up to that, or a larger --sim"
+                        );
+                        return Err(invalid_setting("sim-machines", &machines.to_string(), &rule));
+                    }
                     Some(machines) => topology.with_first_machines(machines).map_err(|error| {
                         invalid_setting("sim-machines", &machines.to_string(), &error.to_string())
                     })?,

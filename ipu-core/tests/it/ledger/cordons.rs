@@ -121,6 +121,31 @@ fn only_its_owner_removes_a_cordon_and_an_id_is_unique() {
 }
 
 #[test]
+fn a_queued_request_that_needs_cordoned_hardware_names_the_cordon() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    harness.submit(&request("ns", "holder", 4));
+    let fan = cordon("fan", machine(&harness, 0));
+    harness.cordon(&fan).unwrap();
+    let big = request("ns", "big", 16);
+    let Admission::Queued(status) = harness.submit(&big) else {
+        panic!("it is queued");
+    };
+    let message = &status.reason.message;
+    assert!(
+        message.contains("; cordons: fan (machine ") && message.ends_with(") by admin: a cable"),
+        "{message}"
+    );
+
+    let step = harness.state.uncordon(&fan.id, &fan.owner).unwrap();
+    harness.commit(step);
+    let Admission::Queued(status) = harness.submit(&big) else {
+        panic!("it is queued");
+    };
+    assert_eq!(status.blockers.len(), 1);
+    assert!(!status.reason.message.contains("cordons"), "{}", status.reason);
+}
+
+#[test]
 fn ipus_with_two_cordons_are_free_once_both_are_removed() {
     let mut harness = LedgerHarness::new(&Topology::pod16());
     let agent = match machine(&harness, 0) {
@@ -151,7 +176,10 @@ fn an_invalid_cordon_target_is_rejected_with_a_reason() {
     let mut reserved = cordon("x", CordonTarget::Controller);
     reserved.owner = "health".parse().unwrap();
     for (rejected, expected) in [
-        (cordon("x", unknown), "there is no machine missing"),
+        (
+            cordon("x", unknown),
+            "there is no machine missing; the machines are ",
+        ),
         (elsewhere, "not configured"),
         (reserved, "is reserved"),
     ] {

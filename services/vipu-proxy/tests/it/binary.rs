@@ -94,6 +94,10 @@ async fn inconsistent_settings_are_refused_by_name() {
     std::fs::write(&accounts, "quotas: [{account: course-7, max-ipus: 8}]\n").unwrap();
     for (arguments, named) in [
         (&["--sim", "pod65"][..], "sim"),
+        (
+            &["--sim", "pod16", "--sim-machines", "9", "--store", "memory"][..],
+            "sim-machines",
+        ),
         (&["--sim", "pod64", "--store", "somewhere"][..], "store"),
         (&["--controllers", "pod1:8090"][..], "store"),
         (&["--store", "memory"][..], "controllers"),
