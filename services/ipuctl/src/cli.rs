@@ -223,13 +223,13 @@ pub(crate) enum Format {
     Table,
     /// Table with more columns (`partition list` and `partition get`).
     Wide,
-    /// Names only (`list`, `partition list` and `partition get`).
+    /// Names only (`list`, `cordons`, `partition list` and `partition get`).
     Name,
     /// JSON document.
     Json,
     /// YAML document.
     Yaml,
-    /// Comma-separated values with a header (`usage`).
+    /// Comma-separated values with a header (`usage` and `cordons`).
     Csv,
 }
 
@@ -269,6 +269,8 @@ pub(crate) enum Command {
     Cordon(Cordon),
     /// Mark hardware schedulable (requires --proxy)
     Uncordon(Uncordon),
+    /// List cordons with owner, age and reason (requires --proxy)
+    Cordons,
     /// Cordon hardware and wait until no partition uses it (requires --proxy)
     Drain(Drain),
     /// Print version and address of the controller
@@ -498,7 +500,6 @@ pub(crate) struct Cordon {
 #[derive(Debug, Args)]
 pub(crate) struct Uncordon {
     /// Target, as given to `cordon`
-    #[arg(required_unless_present = "id")]
     pub(crate) target: Option<String>,
     /// Name of the cordon
     #[arg(long, conflicts_with = "target")]
@@ -552,7 +553,7 @@ mod tests {
         // Examples and exit codes are aligned text.
         let mut is_aligned = false;
         for line in text.trim().lines().map(str::trim_end) {
-            let starts = line == "Examples:";
+            let starts = !is_aligned && matches!(line, "Example:" | "Examples:" | "Exit codes:");
             if is_aligned && line.starts_with(['*', '#']) || starts {
                 document.push_str(if starts { "```text\n" } else { "```\n\n" });
                 is_aligned = starts;

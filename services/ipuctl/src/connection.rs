@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{ControllerName, Topology, TransitionError};
+use ipu_core::{ControllerName, PartitionId, Reason, Topology, TransitionError};
 use ipu_ledger::{Ledger, LedgerError, LedgerOptions, SqliteStore};
 use ipu_vipu_client::{
     ConnectOptions, ControllerEndpoint, ControllerPool, Credentials, GrpcController, TlsOptions,
@@ -163,21 +163,23 @@ pub(crate) fn controller_failure(error: VipuError) -> Failure {
     Failure::because(code, "V-IPU controller", error)
 }
 
+/// Returns the failure of a request that can never fit, or that does not fit now and must not queue.
+pub(crate) fn does_not_fit(id: &PartitionId, reason: &Reason) -> Failure {
+    let text = display::reason(reason);
+    if never_fits(reason) {
+        Failure::new(Code::Impossible, format!("partition {id} can never fit: {text}"))
+    } else {
+        Failure::new(
+            Code::NoCapacity,
+            format!("partition {id} does not fit now: {text}"),
+        )
+    }
+}
+
 /// Maps an error of the ledger to an exit code.
 pub(crate) fn ledger_failure(error: LedgerError) -> Failure {
     if let LedgerError::DoesNotFit { id, waiting } = &error {
-        let reason = display::reason(&waiting.reason);
-        return if never_fits(&waiting.reason) {
-            Failure::new(
-                Code::Impossible,
-                format!("partition {id} can never fit: {reason}"),
-            )
-        } else {
-            Failure::new(
-                Code::NoCapacity,
-                format!("partition {id} does not fit now: {reason}"),
-            )
-        };
+        return does_not_fit(id, &waiting.reason);
     }
     let code = match &error {
         LedgerError::Illegal(TransitionError::NotTheOwner { .. } | TransitionError::Foreign { .. }) => {

@@ -93,14 +93,14 @@ fn check_format(format: Format, command: &Command) -> Result<(), Failure> {
         command,
         Command::Partition(Partition::List | Partition::Get { .. })
     );
-    let has_names = lists_partitions || matches!(command, Command::List);
+    let has_names = lists_partitions || matches!(command, Command::List | Command::Cordons);
     let message = match format {
-        Format::Csv if !matches!(command, Command::Usage(_)) => {
-            "-o csv is supported by `ipuctl usage` only; use -o json or -o yaml"
+        Format::Csv if !matches!(command, Command::Usage(_) | Command::Cordons) => {
+            "-o csv is supported by `ipuctl usage` and `cordons` only; use -o json or -o yaml"
         }
         Format::Wide if !lists_partitions => "-o wide is supported by `ipuctl partition list` and `get` only",
         Format::Name if !has_names => {
-            "-o name is supported by `ipuctl list`, `partition list` and `get` only"
+            "-o name is supported by `ipuctl list`, `cordons`, `partition list` and `get` only"
         }
         _ => return Ok(()),
     };
@@ -126,6 +126,7 @@ async fn run(command: Command, global: &cli::Global, output: &Output) -> Result<
         Command::Usage(_) => Err(commands::proxy::requires_proxy("usage")),
         Command::Cordon(_) => Err(commands::proxy::requires_proxy("cordon")),
         Command::Uncordon(_) => Err(commands::proxy::requires_proxy("uncordon")),
+        Command::Cordons => Err(commands::proxy::requires_proxy("cordons")),
         Command::Drain(_) => Err(commands::proxy::requires_proxy("drain")),
         Command::Completions { .. } | Command::Decide(_) => Ok(Code::Done),
     }

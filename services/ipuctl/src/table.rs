@@ -50,6 +50,19 @@ impl Table {
     }
 }
 
+/// Returns a line of comma-separated values; a cell with separators is quoted (RFC 4180).
+pub(crate) fn csv_line(cells: &[impl AsRef<str>]) -> String {
+    let quote = |cell: &str| {
+        if cell.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        } else {
+            cell.to_owned()
+        }
+    };
+    let cells: Vec<String> = cells.iter().map(|cell| quote(cell.as_ref())).collect();
+    cells.join(",") + "\n"
+}
+
 /// Renders `value` as a document, or as the text of `table`.
 pub(crate) fn render(
     format: Format,

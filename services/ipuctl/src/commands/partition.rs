@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ipu_core::{
-    Entry, EntryState, JobKey, OnNoCapacity, Owner, Partition as ObservedPartition, PartitionId,
-    PartitionSpec, QueueDecision, Request, Timestamp,
+    Entry, EntryState, IpuCount, JobKey, OnNoCapacity, Owner, Partition as ObservedPartition, PartitionId,
+    PartitionSpec, QueueDecision, Request, SpecError, Timestamp,
 };
 use ipu_ledger::Released;
 use ipu_proxy_client::{HoldState, PartitionDocument, WaitingDocument};
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::partition_table::{self, PartitionSummary};
 use crate::cli::{Format, Global, Partition};
-use crate::connection::{Connection, controller_failure, ledger_failure};
+use crate::connection::{Connection, controller_failure, does_not_fit, ledger_failure};
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::user;
@@ -59,6 +59,7 @@ struct Removed<'a> {
 
 /// Runs the subcommand.
 pub(crate) async fn run(command: Partition, global: &Global, output: &Output) -> Result<Code, Failure> {
+    check_request(&command)?;
     let connection = Connection::open(global, output).await?;
     let work = async {
         match command {
@@ -76,15 +77,9 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
                 reconfigurable,
                 allocation,
                 no_wait,
-                namespace,
+                ..
             } => {
-                if namespace.is_some() {
-                    return Err(super::proxy::requires_proxy("--namespace"));
-                }
-                let mut spec = PartitionSpec::of_size(size);
-                spec.gcds = num_gcds;
-                spec.replicas = num_replicas.unwrap_or(num_gcds);
-                spec.reconfigurable = reconfigurable;
+                let mut spec = spec_of(size, num_gcds, num_replicas, reconfigurable);
                 spec.allocation = allocation;
                 let on_no_capacity = if no_wait {
                     OnNoCapacity::Reject
@@ -108,6 +103,42 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
     result
 }
 
+/// Returns the properties of a requested partition of any allocation.
+fn spec_of(size: IpuCount, num_gcds: u32, num_replicas: Option<u32>, reconfigurable: bool) -> PartitionSpec {
+    let mut spec = PartitionSpec::of_size(size);
+    spec.gcds = num_gcds;
+    spec.replicas = num_replicas.unwrap_or(num_gcds);
+    spec.reconfigurable = reconfigurable;
+    spec
+}
+
+/// Rejects a request that only a proxy supports or that no controller accepts, before it has an effect.
+fn check_request(command: &Partition) -> Result<(), Failure> {
+    let Partition::Create {
+        size,
+        num_gcds,
+        num_replicas,
+        reconfigurable,
+        namespace,
+        ..
+    } = command
+    else {
+        return Ok(());
+    };
+    if namespace.is_some() {
+        return Err(super::proxy::requires_proxy("--namespace"));
+    }
+    let spec = spec_of(*size, *num_gcds, *num_replicas, *reconfigurable);
+    spec.check().map_err(|error| {
+        let option = match error {
+            SpecError::Gcds { gcds, .. } => format!("--num-gcds {gcds}"),
+            SpecError::Replicas { replicas, .. } => format!("--num-replicas {replicas}"),
+            _ => format!("--{}", error.field()),
+        };
+        Failure::new(Code::Data, format!("{option}: {error}; {}", error.fix()))
+    })
+}
+
 async fn create(
     connection: &Connection,
     id: PartitionId,
@@ -116,15 +147,6 @@ async fn create(
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    if spec.gcds == 0 || !spec.size.get().is_multiple_of(spec.gcds) {
-        return Err(Failure::new(
-            Code::Usage,
-            format!(
-                "--num-gcds {} must divide the number of IPUs, {}",
-                spec.gcds, spec.size
-            ),
-        ));
-    }
     connection.require_answer().await?;
     super::gc::sweep(connection).await?.report(output);
     let key = JobKey::new(user(), id.as_str(), "by-hand")
@@ -141,10 +163,30 @@ async fn create(
         .map_err(|error| Failure::because(Code::Host, "identify this process", error))?
         .to_string();
     request.on_no_capacity = on_no_capacity;
+    if on_no_capacity == OnNoCapacity::Reject {
+        reject_if_queued(connection, &request).await?;
+    }
     activate(connection, request, format, output).await
 }
 
-/// Requests a partition, waits until it is active, and shows its place in the queue.
+/// Rejects a request that its owner has queued already, without withdrawing the queued one.
+async fn reject_if_queued(connection: &Connection, request: &Request) -> Result<(), Failure> {
+    let entry = connection.ledger.get(&request.id).await.map_err(ledger_failure)?;
+    let is_queued = |entry: &Entry| {
+        entry.owner.as_ref() == Some(&request.owner) && matches!(entry.state, EntryState::Waiting { .. })
+    };
+    if !entry.as_ref().is_some_and(is_queued) {
+        return Ok(());
+    }
+    let decision = connection.ledger.queue_decision(&request.id).await;
+    match decision.map_err(ledger_failure)? {
+        Some(QueueDecision::Wait(status)) => Err(does_not_fit(&request.id, &status.reason)),
+        _ => Ok(()),
+    }
+}
+
+/// Requests a partition, waits until it is active, and shows its place in the queue. A request that can never
+/// fit, or that must not queue, is withdrawn as soon as it is queued.
 async fn activate(
     connection: &Connection,
     request: Request,
@@ -153,11 +195,14 @@ async fn activate(
 ) -> Result<Code, Failure> {
     let (id, owner) = (request.id.clone(), request.owner.clone());
     let attempt = request.attempt;
-    let (impossible, mut rejected) = tokio::sync::watch::channel(None);
+    let must_not_queue = request.on_no_capacity == OnNoCapacity::Reject;
+    let (reject, mut rejected) = tokio::sync::watch::channel(None);
     let mut on_wait = |waiting: &ipu_core::QueueStatus| {
-        output.status(Some(&display::queued(&WaitingDocument::from(waiting), &[])));
-        if never_fits(&waiting.reason) {
-            impossible.send_replace(Some(display::reason(&waiting.reason)));
+        // A request that fits is queued again if the controller rejects it.
+        if must_not_queue || never_fits(&waiting.reason) {
+            reject.send_replace(Some(waiting.reason.clone()));
+        } else {
+            output.status(Some(&display::queued(&WaitingDocument::from(waiting), &[])));
         }
     };
     let operation = if attempt == 0 { "Creating" } else { "Resetting" };
@@ -165,10 +210,10 @@ async fn activate(
     let granted = tokio::select! {
         granted = connection.ledger.ensure_active(request, &mut on_wait) => granted.map_err(ledger_failure),
         Ok(reason) = rejected.wait_for(Option::is_some) => {
-            let message = reason.clone().unwrap_or_default();
+            let failure = reason.as_ref().map(|reason| does_not_fit(&id, reason));
             drop(reason);
             connection.ledger.release(&id, &owner, Some(attempt)).await.map_err(ledger_failure)?;
-            Err(Failure::new(Code::Impossible, format!("partition {id} can never fit: {message}")))
+            failure.map_or_else(|| Err(no_such(&id)), Err)
         }
     };
     output.status(None);

@@ -4,10 +4,11 @@
 use std::cmp::Reverse;
 
 use ipu_core::{
-    Effect, Entry, EntryState, FirstFit, Inventory, JobSpec, Observation, PartitionId, PartitionSpec,
-    Placement, PlacementRequest, QueuePolicy, Reason, Topology, Violation, place, plan,
+    Block, CordonOwner, Effect, Entry, EntryState, FirstFit, Inventory, JobSpec, Observation, PartitionId,
+    PartitionSpec, Placement, PlacementRequest, QueuePolicy, Reason, Topology, Violation, place, plan,
 };
 use ipu_k8s::crd::Manifest;
+use ipu_proxy_client::OwnerDocument;
 use ipu_vipu_client::VipuController as _;
 use serde::Serialize;
 
@@ -74,8 +75,14 @@ pub(crate) struct Fit {
 
 /// Plans every job of the file, with the capacity of the controller.
 pub(crate) async fn run(arguments: Plan, global: &Global, output: &Output) -> Result<Code, Failure> {
-    if !arguments.size.is_empty() || !arguments.if_ended.is_empty() {
-        return Err(super::proxy::requires_proxy("plan --size and --if-ended"));
+    let proxy_options = match (arguments.size.is_empty(), arguments.if_ended.is_empty()) {
+        (true, true) => None,
+        (false, true) => Some("plan --size"),
+        (true, false) => Some("plan --if-ended"),
+        (false, false) => Some("plan --size --if-ended"),
+    };
+    if let Some(options) = proxy_options {
+        return Err(super::proxy::requires_proxy(options));
     }
     let connection = Connection::open(global, output).await?;
     let done = jobs(arguments, global, output, async |job: &JobSpec| {
@@ -235,14 +242,18 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
                 .map_err(|error| Failure::because(Code::Bug, "place the partitions", error))?,
             Placement::Impossible(cause) => {
                 let reason = Reason::from(cause);
-                let verdict = if never_fits(&reason) {
-                    FitResult::Never
-                } else {
-                    FitResult::Waits
-                };
+                let text = format!("instance {instance}: {}", display::reason(&reason));
+                if never_fits(&reason) {
+                    return Ok(Fit {
+                        verdict: FitResult::Never,
+                        reason: format!("{text}{queue}"),
+                    });
+                }
+                let own = (0..instance).map(|instance| job.partition_id(instance)).collect();
+                let blockers = blockers(&request, own, inventory, connection).await?;
                 return Ok(Fit {
-                    verdict,
-                    reason: format!("instance {instance}: {}{queue}", display::reason(&reason)),
+                    verdict: FitResult::Waits,
+                    reason: format!("{text}{}{queue}", display::blocked_by(blockers)),
                 });
             }
             other => {
@@ -267,6 +278,34 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
             display::count(ipus, "IPU")
         ),
     })
+}
+
+/// Returns the owners of partitions that block a request, or the ids of partitions without a known owner. The
+/// `own` partitions of the job are not among them.
+async fn blockers(
+    request: &PlacementRequest,
+    own: Vec<PartitionId>,
+    mut inventory: Inventory,
+    connection: &Connection,
+) -> Result<Vec<String>, Failure> {
+    let bug = |error: &dyn std::fmt::Display| Failure::new(Code::Bug, format!("find the blockers: {error}"));
+    // The job keeps its own partitions.
+    let keeper = CordonOwner::new("plan").map_err(|error| bug(&error))?;
+    let kept: Vec<_> = own
+        .iter()
+        .filter_map(|id| inventory.block_of(id))
+        .flat_map(Block::addresses)
+        .collect();
+    inventory.cordon(&keeper, kept).map_err(|error| bug(&error))?;
+    let found = inventory.blockers_for(request.size, request.allocation.as_ref());
+    let entries = connection.ledger.list().await.map_err(ledger_failure)?;
+    let name = |id: &PartitionId| {
+        let entry = entries.iter().find(|entry| entry.id == *id);
+        let owner = entry.and_then(|entry| entry.owner.as_ref());
+        display::holder_name(id, owner.map(OwnerDocument::from).as_ref())
+    };
+    let holders = found.map(|found| found.holders).unwrap_or_default();
+    Ok(holders.iter().map(name).collect())
 }
 
 /// Returns the queued requests of this controller that a new job of this priority would wait for, in queue

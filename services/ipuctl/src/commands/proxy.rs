@@ -78,6 +78,7 @@ pub(crate) async fn run(
             Command::Usage(arguments) => usage::run(&arguments, proxy, global.output, output).await,
             Command::Cordon(arguments) => cordon::cordon(arguments, proxy, global.output, output).await,
             Command::Uncordon(arguments) => cordon::uncordon(arguments, proxy, global.output, output).await,
+            Command::Cordons => cordon::list(proxy, global.output, output).await,
             Command::Drain(arguments) => cordon::drain(arguments, proxy, global.output, output).await,
             Command::Gc => capacity::repair(proxy, global.output, output).await,
             Command::Run(_) => Err(unsupported(

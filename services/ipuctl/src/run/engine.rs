@@ -315,15 +315,22 @@ impl<'a> Engine<'a> {
 
     /// Handles the signal number `count` of this run: the first ends the workers, later ones kill them.
     fn on_signal(&mut self, count: u32) {
-        if self.deleted && count > 1 {
-            self.context.output.warn("killing the workers");
+        let kills = self.deleted && count > 1;
+        let is_queued = || {
+            let mut facts = self.partitions.facts().values();
+            facts.any(|facts| matches!(facts, PartitionFacts::Waiting { .. }))
+        };
+        let text = match (self.processes.any_alive(), kills) {
+            (true, true) => "killing the workers",
+            (true, false) => "stopping the workers; repeat the signal to kill them",
+            (false, _) if is_queued() => "withdrawing the request from the queue",
+            (false, _) => "releasing the partitions",
+        };
+        self.context.output.warn(text);
+        if kills {
             self.processes.kill_all();
-        } else {
-            self.context
-                .output
-                .warn("stopping the workers; repeat the signal to kill them");
-            self.deleted = true;
         }
+        self.deleted = true;
     }
 
     /// Handles a failed reconciliation: an unavailable controller is retried, other failures end the run.

@@ -211,7 +211,10 @@ impl Partitions {
                 PartitionFacts::Pending { attempt }
             }
             EnsureOutcome::Pending(_) => PartitionFacts::Pending { attempt },
-            EnsureOutcome::Waiting(waiting) if never_fits(&waiting.reason) => {
+            // A request that fits is queued again if the controller rejects it.
+            EnsureOutcome::Waiting(waiting)
+                if never_fits(&waiting.reason) || self.on_no_capacity == OnNoCapacity::Reject =>
+            {
                 return Err(rejected(size, &waiting));
             }
             EnsureOutcome::Waiting(waiting) => {

@@ -167,6 +167,11 @@ impl Processes {
         }
     }
 
+    /// Returns whether a process exists that has not ended.
+    pub(crate) fn any_alive(&self) -> bool {
+        self.entries.values().any(|entry| entry.phase.is_alive())
+    }
+
     /// Kills all processes. Their ends are reported as updates.
     pub(crate) fn kill_all(&self) {
         for entry in self.entries.values() {

@@ -443,6 +443,87 @@ fn partitions_are_listed_as_table_wide_table_and_names() {
 }
 
 #[test]
+fn an_invalid_partition_is_rejected_before_it_has_an_effect() {
+    let home = Home::new();
+    for (options, message) in [
+        (
+            &["--size", "1", "--num-replicas", "5"][..],
+            "error: --num-replicas 5: must be from 1, one of each GCD, to 1, one of each IPU; leave it out, or use 1\n",
+        ),
+        (
+            &["--size", "4", "--num-gcds", "3"],
+            "error: --num-gcds 3: must be at least 1 and divide the 4 IPUs; use 1, 2, 4 or another power of two up \
+             to the size\n",
+        ),
+        (
+            &["--size", "128", "--reconfigurable"],
+            "error: --reconfigurable: ",
+        ),
+    ] {
+        for no_wait in [&[][..], &["--no-wait"]] {
+            let done = home.run(&[&["partition", "create", "x"], options, no_wait].concat());
+            assert_eq!(done.code, 65, "{done:?}");
+            assert!(done.err.starts_with(message), "{done:?}");
+        }
+    }
+    assert!(
+        !home.path(".local").exists(),
+        "the state directory is created later"
+    );
+    home.assert_nothing_held();
+}
+
+#[test]
+fn an_option_of_a_proxy_is_named_alone() {
+    let home = Home::new();
+    let file = home.file("job.yaml", &job("a", 1, "true"));
+    for (arguments, option) in [
+        (&["plan", "--size", "4"][..], "plan --size"),
+        (
+            &["plan", file.to_str().unwrap(), "--if-ended", "p"],
+            "plan --if-ended",
+        ),
+        (&["cordons"], "cordons"),
+    ] {
+        let done = home.run(arguments);
+        let message = format!("error: {option} requires a proxy: set --proxy URL or IPUCTL_PROXY\n");
+        assert_eq!((done.code, done.err), (64, message));
+    }
+}
+
+#[test]
+fn a_plan_names_the_owners_that_block_it() {
+    let home = Home::new();
+    for id in ["first", "second"] {
+        assert_eq!(home.run(&["partition", "create", id, "--size", "4"]).code, 0);
+    }
+    let file = home.file("job.yaml", &job("large", 16, "true"));
+    let planned = home.run(&["plan", file.to_str().unwrap()]);
+    let line = planned.out.lines().find(|line| line.contains("Would wait: "));
+    let (reason, blockers) = line.unwrap().split_once("; blocked by ").unwrap();
+    assert_eq!(reason, "  Would wait: instance 0: 16 IPUs requested, 8 free");
+    assert!(
+        blockers.contains("/first, ") && blockers.ends_with("/second"),
+        "{planned:?}"
+    );
+    // Instance 0 fits: its own partition does not block instance 1.
+    let set = [
+        "--set",
+        "spec.jobInstances=2",
+        "--set",
+        "spec.ipusPerJobInstance=8",
+    ];
+    let planned = home.run(&[&["plan", file.to_str().unwrap()], &set[..]].concat());
+    assert!(
+        planned
+            .out
+            .contains("instance 1: 8 IPUs requested, 0 free; blocked by ")
+            && !planned.out.contains("by p-large"),
+        "{planned:?}"
+    );
+}
+
+#[test]
 fn a_query_tells_what_fits_what_does_not_fit_now_and_what_never_fits() {
     let home = Home::new();
     let fits = home.run(&["query", "16"]);

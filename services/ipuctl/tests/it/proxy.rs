@@ -24,9 +24,11 @@ impl ProxyFixture {
     fn with(home: Home, overrides: Settings) -> Self {
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut settings = Settings::default();
-        settings.sim = Some("1x8".into());
-        settings.sim_delay_ms = Some(0);
-        settings.sim_listen = Some(any_port);
+        if overrides.controllers.is_none() {
+            settings.sim = Some("1x8".into());
+            settings.sim_delay_ms = Some(0);
+            settings.sim_listen = Some(any_port);
+        }
         settings.listen = Some(any_port);
         let runtime = Runtime::new().unwrap();
         let config = overrides.or(settings).check().unwrap();
@@ -161,6 +163,13 @@ fn a_queued_request_shows_its_blockers_and_leaves_the_queue_when_interrupted() {
         queue.contains("more") && queue.contains("Queued at position 1"),
         "{queue}"
     );
+    // The same request with `--no-wait` fails and leaves the queued one.
+    fixture.fails(
+        75,
+        &["partition", "create", "more", "--size", "4", "--no-wait"],
+        "partition more does not fit now: 4 IPUs requested, 0 free",
+    );
+    assert_eq!(fixture.json(&["waiting"])[0]["id"], "more");
     running.signal("-INT");
     let (code, output) = running.end();
     assert_eq!(code, 130, "{output:?}");
@@ -328,4 +337,75 @@ fn a_cordon_is_shown_with_its_owner_and_its_reason() {
     );
     // Like `kubectl drain`, it accepts hardware that is cordoned for another reason.
     fixture.ok(&["drain", "a1", "--reason", "new firmware"]);
+}
+
+#[test]
+fn cordons_are_listed_in_every_format() {
+    let fixture = ProxyFixture::start();
+    let empty = fixture.run(&["cordons"]);
+    assert_eq!(
+        (empty.code, empty.out.as_str(), empty.err.as_str()),
+        (0, "", "No cordons found.\n")
+    );
+    assert_eq!(fixture.json(&["cordons"]), json!([]));
+    fixture.ok(&["cordon", "a1/2", "--id", "ecc", "--reason", "ECC errors, twice"]);
+    fixture.ok(&["cordon", "a2", "--id", "fan", "--reason", "a fan is broken"]);
+    let table = fixture.ok(&["cordons"]);
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        rows[0],
+        ["NAME", "CONTROLLER", "MACHINE", "IPU", "OWNER", "AGE", "REASON"]
+    );
+    assert_eq!(
+        (rows[1][0], rows[1][2], rows[1][3]),
+        ("ecc", "a1", "2"),
+        "{table}"
+    );
+    assert_eq!(rows[2][2..5], ["a2", "-", "anonymous"], "{table}");
+    assert!(table.ends_with("  a fan is broken\n"), "{table}");
+    assert_eq!(fixture.ok(&["cordons", "-o", "name"]), "ecc\nfan\n");
+    let csv = fixture.ok(&["cordons", "-o", "csv"]);
+    assert!(
+        csv.starts_with("id,controller,machine,ipu,owner,reason,since\necc,"),
+        "{csv}"
+    );
+    assert!(csv.contains(",a1,2,anonymous,\"ECC errors, twice\","), "{csv}");
+    assert_eq!(fixture.json(&["cordons"])[1]["reason"], "a fan is broken");
+    assert!(fixture.ok(&["cordons", "-o", "yaml"]).contains("id: fan"));
+}
+
+#[test]
+fn an_invalid_cordon_is_reported_with_its_value_and_the_accepted_forms() {
+    let fixture = ProxyFixture::start();
+    fixture.fails(65, &["cordon", "a1", "--reason", ""], "reason = \"\": must be");
+    let long = "x".repeat(300);
+    fixture.fails(65, &["cordon", "a1", "--reason", &long], "xxx… (300 bytes)\"");
+    fixture.fails(
+        64,
+        &["cordon", "foo/bar/baz/qux", "--reason", "test"],
+        "use CONTROLLER, CONTROLLER/MACHINE or CONTROLLER/MACHINE/IPU, such as pod1:8090/a1/2; if there is one \
+         controller, also MACHINE or MACHINE/IPU\n",
+    );
+    fixture.fails(64, &["uncordon"], "uncordon requires TARGET or --id\n");
+}
+
+#[test]
+fn a_query_without_an_available_controller_has_no_number() {
+    let mut settings = Settings::default();
+    let home = Home::new();
+    settings.controllers = Some("127.0.0.1:1".into());
+    settings.store = Some(format!("file:{}", home.path("proxy.db").display()));
+    let fixture = ProxyFixture::with(home, settings);
+    let query = fixture.run(&["query", "2"]);
+    assert_eq!(
+        (query.code, query.out.as_str()),
+        (
+            69,
+            "The number of partitions of 2 IPUs that fit is unknown: no controller is available\n"
+        ),
+        "{query:?}"
+    );
 }

@@ -49,6 +49,27 @@ fn three_queued_runs_start_in_order() {
 }
 
 #[test]
+fn a_request_that_must_not_queue_leaves_a_queued_one() {
+    let home = Home::new();
+    assert_eq!(home.run(&["partition", "create", "all", "--size", "16"]).code, 0);
+    let create = ["partition", "create", "more", "--size", "4"];
+    let mut queued = Running::start(home.command(&create));
+    queued.wait_for("Queued at position 1");
+    let rejected = home.run(&[&create[..], &["--no-wait"]].concat());
+    assert_eq!(
+        (rejected.code, rejected.err.as_str()),
+        (
+            75,
+            "error: partition more does not fit now: 4 IPUs requested, 0 free\n"
+        )
+    );
+    assert_eq!(home.json(&["partition", "get", "more"])["ledger"], "waiting");
+    assert_eq!(home.run(&["partition", "remove", "all"]).code, 0);
+    let (code, output) = queued.end();
+    assert_eq!(code, 0, "{output:#?}");
+}
+
+#[test]
 fn runs_that_fit_share_the_ipu_pod() {
     let home = Home::new();
     let gate = home.path("gate");

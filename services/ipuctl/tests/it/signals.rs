@@ -54,7 +54,18 @@ fn an_interrupted_run_leaves_the_queue() {
     let mut run = Running::start(home.command(&["run", file.to_str().unwrap()]));
     run.wait_for("position 1");
     run.signal("-INT");
-    assert_eq!(run.end().0, 130);
+    let (code, output) = run.end();
+    assert_eq!(code, 130);
+    assert!(
+        output
+            .iter()
+            .any(|line| line == "warning: withdrawing the request from the queue"),
+        "{output:#?}"
+    );
+    assert!(
+        output.iter().all(|line| !line.contains("the workers")),
+        "{output:#?}"
+    );
     assert_eq!(home.run(&["partition", "remove", "all"]).code, 0);
     home.assert_nothing_held();
 }

@@ -28,7 +28,7 @@ pub(super) async fn stats(proxy: &ProxyClient, format: Format, output: &Output) 
 }
 
 /// Prints how many partitions of a size fit now. The exit code is 0 if at least one fits, 75 if none fits
-/// now, 78 if none can ever fit.
+/// now, 78 if none can ever fit, 69 if no controller is available.
 pub(super) async fn query(
     arguments: Query,
     proxy: &ProxyClient,
@@ -54,6 +54,10 @@ pub(super) async fn query(
     };
     let text = || match &impossible {
         Some(reason) => format!("{}\n", display::reason(reason)),
+        None if !fit.available => format!(
+            "The number of partitions of {} that fit is unknown: no controller is available\n",
+            display::count(size, "IPU")
+        ),
         None => format!("{}\n", fit_count(fit.num_of_partitions, size)),
     };
     output.result(&render(format, &fit, text)?);

@@ -1,8 +1,8 @@
-//! `ipuctl cordon`, `uncordon`, `drain`.
+//! `ipuctl cordon`, `uncordon`, `cordons`, `drain`.
 
 use std::time::Duration;
 
-use ipu_core::CordonId;
+use ipu_core::{CordonId, Timestamp};
 use ipu_proxy_client::{BlockerDocument, ClientError, CordonDocument, CordonRequest, ProxyClient};
 use serde::Serialize;
 
@@ -11,7 +11,8 @@ use crate::cli::{Cordon, Drain, Format, Uncordon};
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
-use crate::table::render;
+use crate::table::{Table, csv_line, render};
+use crate::{clock, time};
 
 /// Target of a cordon: a controller, one of its machines, or one IPU of a machine.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,7 +62,8 @@ impl CordonSelector {
 fn parse_target(text: &str) -> Result<CordonSelector, Failure> {
     CordonSelector::parse(text).ok_or_else(|| {
         let message = format!(
-            "invalid target {text:?}: use CONTROLLER:PORT, CONTROLLER:PORT/MACHINE or CONTROLLER:PORT/MACHINE/IPU"
+            "invalid target {text:?}: use CONTROLLER, CONTROLLER/MACHINE or CONTROLLER/MACHINE/IPU, such as \
+             pod1:8090/a1/2; if there is one controller, also MACHINE or MACHINE/IPU"
         );
         Failure::new(Code::Usage, message)
     })
@@ -167,7 +169,7 @@ pub(super) async fn uncordon(
             let target = parse_target(&target)?;
             target.cordon_id(&find_controller(&target, proxy).await?)
         }
-        (None, None) => return Err(Failure::new(Code::Usage, "a target or --id is required")),
+        (None, None) => return Err(Failure::new(Code::Usage, "uncordon requires TARGET or --id")),
     };
     let id = CordonId::new(id).map_err(|error| Failure::because(Code::Usage, "cordon", error))?;
     let lifted = match proxy.uncordon(&id).await {
@@ -180,6 +182,70 @@ pub(super) async fn uncordon(
     };
     output.result(&render(format, &lifted, text)?);
     Ok(Code::Done)
+}
+
+/// Header of the comma-separated values; stable, like the names in JSON.
+const CSV_HEADINGS: [&str; 7] = ["id", "controller", "machine", "ipu", "owner", "reason", "since"];
+
+/// Lists all cordons, by name.
+pub(super) async fn list(proxy: &ProxyClient, format: Format, output: &Output) -> Result<Code, Failure> {
+    let cordons = proxy.cordons().await.map_err(failure)?.cordons;
+    match format {
+        Format::Name => {
+            let names = cordons.iter().map(|cordon| format!("{}\n", cordon.id));
+            output.result(&names.collect::<String>());
+        }
+        Format::Csv => output.result(&csv(&cordons)),
+        _ if format.is_text() && cordons.is_empty() => output.say("No cordons found."),
+        _ => output.result(&render(format, &cordons, || table(&cordons, clock::now()))?),
+    }
+    Ok(Code::Done)
+}
+
+/// Returns machine and IPU of a cordon; empty for all of them.
+fn hardware(cordon: &CordonDocument) -> [String; 2] {
+    [
+        cordon
+            .machine
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        cordon.ipu.map(|ipu| ipu.to_string()).unwrap_or_default(),
+    ]
+}
+
+fn table(cordons: &[CordonDocument], now: Timestamp) -> String {
+    let mut table = Table::new(&["NAME", "CONTROLLER", "MACHINE", "IPU", "OWNER", "AGE", "REASON"]);
+    for cordon in cordons {
+        let [machine, ipu] = hardware(cordon);
+        table.row([
+            cordon.id.to_string(),
+            cordon.controller.to_string(),
+            machine,
+            ipu,
+            cordon.owner.to_string(),
+            time::age(cordon.since, now),
+            cordon.reason.clone(),
+        ]);
+    }
+    table.text()
+}
+
+fn csv(cordons: &[CordonDocument]) -> String {
+    let mut text = csv_line(&CSV_HEADINGS);
+    for cordon in cordons {
+        let [machine, ipu] = hardware(cordon);
+        text.push_str(&csv_line(&[
+            cordon.id.to_string(),
+            cordon.controller.to_string(),
+            machine,
+            ipu,
+            cordon.owner.to_string(),
+            cordon.reason.clone(),
+            time::format(cordon.since),
+        ]));
+    }
+    text
 }
 
 /// Marks hardware unschedulable and waits until no partition uses it.

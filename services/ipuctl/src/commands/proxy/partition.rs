@@ -14,6 +14,7 @@ use super::{cordons_for, failure, unsupported};
 use crate::cli::{Format, Partition};
 use crate::commands::partition::MANUAL_OWNER;
 use crate::commands::partition_table::{self, PartitionSummary};
+use crate::connection::does_not_fit;
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::user;
@@ -71,11 +72,7 @@ pub(super) async fn run(
             request.replicas = num_replicas;
             request.reconfigurable = reconfigurable;
             request.allocation = allocation.map(|allocation| allocation.to_string());
-            let partition = if no_wait {
-                create_now(&id, &request, proxy, output).await?
-            } else {
-                create_queued(&id, &request, proxy, output).await?
-            };
+            let partition = create(&id, &request, no_wait, proxy, output).await?;
             print_active(&partition, format, output)
         }
     }
@@ -106,51 +103,40 @@ async fn summarize(partitions: &[PartitionDocument], proxy: &ProxyClient) -> Vec
         .collect()
 }
 
-/// Creates a partition that must fit now.
-async fn create_now(
+/// Creates a partition and waits until it is active. The request is withdrawn if it can never fit, if it is
+/// queued and must not wait, or if the user interrupts it.
+async fn create(
     id: &PartitionId,
     request: &PutPartition,
+    no_wait: bool,
     proxy: &ProxyClient,
     output: &Output,
 ) -> Result<PartitionDocument, Failure> {
-    let partition = proxy
-        .put(id, request, OnNoCapacity::Reject)
-        .await
-        .map_err(failure)?;
-    if partition.state == HoldState::Active {
-        return Ok(partition);
+    if no_wait {
+        // A request that its owner has queued already is not withdrawn.
+        if let Ok(existing) = proxy.partition(id).await
+            && existing.owner.as_ref() == Some(&request.owner)
+            && let Some(waiting) = &existing.waiting
+        {
+            return Err(does_not_fit(id, &waiting.reason));
+        }
+        // An admitted request waits for the controller only, unless the controller rejects it.
+        let put = proxy.put(id, request, OnNoCapacity::Reject).await;
+        let partition = put.map_err(failure)?;
+        if partition.state == HoldState::Active {
+            return Ok(partition);
+        }
     }
-    // The request is admitted, so that this waits for the controller only.
-    let mut on_wait = |partition: &PartitionDocument| {
-        output.transient(&partition_table::progress(partition, &[]));
-    };
-    let active = proxy.ensure_active(id, request, NO_TIMEOUT, &mut on_wait).await;
-    output.status(None);
-    active.map_err(failure)
-}
-
-/// Creates a partition and waits in the queue. The request is withdrawn if it can never fit or the user
-/// interrupts it.
-async fn create_queued(
-    id: &PartitionId,
-    request: &PutPartition,
-    proxy: &ProxyClient,
-    output: &Output,
-) -> Result<PartitionDocument, Failure> {
-    let (impossible, mut rejected) = watch::channel(None);
+    let (reject, mut rejected) = watch::channel(None);
     let mut on_wait = |partition: &PartitionDocument| {
         let text = partition_table::progress(partition, &[]);
-        if partition.waiting.is_some() || partition.state != HoldState::Intent {
+        let reason = partition.waiting.as_ref().map(|waiting| &waiting.reason);
+        if let Some(reason) = reason.filter(|reason| no_wait || never_fits(reason)) {
+            reject.send_replace(Some(reason.clone()));
+        } else if partition.waiting.is_some() || partition.state != HoldState::Intent {
             output.status(Some(&text));
         } else {
             output.transient(&text);
-        }
-        if let Some(waiting) = partition
-            .waiting
-            .as_ref()
-            .filter(|waiting| never_fits(&waiting.reason))
-        {
-            impossible.send_replace(Some(display::reason(&waiting.reason)));
         }
     };
     let error = tokio::select! {
@@ -159,8 +145,8 @@ async fn create_queued(
             return active.map_err(failure);
         }
         Ok(reason) = rejected.wait_for(Option::is_some) => {
-            let reason = reason.as_deref().unwrap_or_default();
-            Failure::new(Code::Impossible, format!("partition {id} can never fit: {reason}"))
+            let failure = reason.as_ref().map(|reason| does_not_fit(id, reason));
+            failure.unwrap_or_else(|| Failure::new(Code::NoCapacity, format!("partition {id} does not fit now")))
         }
         _ = tokio::signal::ctrl_c() => Failure::new(Code::Signal(2), "interrupted, the request was withdrawn"),
     };

@@ -6,7 +6,7 @@ use super::failure;
 use crate::cli::{Format, Usage};
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
-use crate::table::{Table, render};
+use crate::table::{Table, csv_line, render};
 use crate::{clock, time};
 
 /// Header of the comma-separated values; stable, like the names in JSON.
@@ -63,8 +63,7 @@ fn ipu_seconds(record: &RecordDocument) -> String {
 }
 
 fn csv(records: &[RecordDocument]) -> String {
-    let mut text = HEADINGS.join(",");
-    text.push('\n');
+    let mut text = csv_line(&HEADINGS);
     for record in records {
         let owner = record.owner.as_ref();
         let owner_field = |part: fn(&ipu_proxy_client::OwnerDocument) -> &String| {
@@ -91,20 +90,9 @@ fn csv(records: &[RecordDocument]) -> String {
             ipu_seconds(record),
             record.end.clone(),
         ];
-        let cells: Vec<String> = cells.iter().map(|cell| quoted(cell)).collect();
-        text.push_str(&cells.join(","));
-        text.push('\n');
+        text.push_str(&csv_line(&cells));
     }
     text
-}
-
-/// Returns a cell, quoted if it contains separators (RFC 4180).
-fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_owned()
-    }
 }
 
 fn table(records: &[RecordDocument]) -> String {
