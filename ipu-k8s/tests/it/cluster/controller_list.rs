@@ -35,7 +35,7 @@ async fn every_edit_of_the_list_is_reported_and_a_missing_list_differs_from_an_e
     let mut watch = watch(config(cluster).await, options).unwrap();
     let absent = next(&mut watch).await;
     assert!(
-        matches!(&absent, ControllersText::Absent { detail } if detail.contains("no ConfigMap default/edited")),
+        matches!(&absent, ControllersText::Absent { detail } if detail.contains("ConfigMap default/edited does not exist")),
         "{absent:?}"
     );
     cluster.kubectl(&["create", "configmap", "edited"]).unwrap();
