@@ -67,7 +67,7 @@ async fn the_partition_of_unschedulable_workers_is_released_and_used_by_another_
         "{message}"
     );
     assert!(
-        message.ends_with("is given back; the next request waits for the back-off"),
+        message.ends_with("is released; the next request waits for the back-off"),
         "{message}"
     );
     let reason = status["instances"][0]["reason"].as_str().unwrap_or_default();
