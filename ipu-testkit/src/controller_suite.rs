@@ -195,7 +195,7 @@ pub trait ControllerBench: Send + Sync + 'static {
 /// impl ControllerBench for Mine {
 ///     async fn start(setup: Setup) -> Self {
 ///         let controller = FakeController::new(&setup.topology, 1);
-///         controller.operation(setup.operation);
+///         controller.set_operation_time(setup.operation);
 ///         Self(controller)
 ///     }
 ///

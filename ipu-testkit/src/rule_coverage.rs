@@ -39,7 +39,7 @@ pub fn rule_verdicts() -> impl Iterator<Item = (RuleVerdict, &'static str)> {
 /// use ipu_testkit::{JobWorld, rules_reached};
 ///
 /// let world = JobWorld::new(["workers=1"])?;
-/// let reached = rules_reached(&world.job, &world.seen, &plan(&world.job, &world.seen));
+/// let reached = rules_reached(&world.job, &world.observation, &plan(&world.job, &world.observation));
 /// assert!(reached.iter().any(|verdict| verdict.to_string() == "reset: Request"));
 /// # Ok::<(), String>(())
 /// ```

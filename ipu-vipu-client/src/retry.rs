@@ -58,7 +58,7 @@ impl fmt::Debug for RetryOptions {
         f.debug_struct("RetryOptions")
             .field("attempts", &self.attempts)
             .field("first_pause", &self.first_pause)
-            .field("longest_pause", &self.max_pause)
+            .field("max_pause", &self.max_pause)
             .finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@ use crate::error::{Retry, VipuError};
 
 /// Timeout and pauses of status polls.
 ///
-/// The pause between two polls doubles from `first_pause` to `longest_pause`; the first poll is immediate.
+/// The pause between two polls doubles from `first_pause` to `max_pause`; the first poll is immediate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitOptions {

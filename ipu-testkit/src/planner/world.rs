@@ -18,11 +18,11 @@ use super::job_dsl::job_from_dsl;
 ///
 /// let mut world = JobWorld::new(["workers=2"])?;
 /// for _ in 0..4 {
-///     let plan = plan(&world.job, &world.seen);
+///     let plan = plan(&world.job, &world.observation);
 ///     world.reconcile(&plan).expect("no device is shared");
 ///     world.progress();
 /// }
-/// assert_eq!(world.seen.status.phase, JobPhase::Running);
+/// assert_eq!(world.observation.status.phase, JobPhase::Running);
 /// assert!(world.process(0, ProcessRole::Worker(1)).is_some());
 /// # Ok::<(), String>(())
 /// ```
