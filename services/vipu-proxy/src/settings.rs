@@ -49,7 +49,7 @@ pub struct Settings {
     /// Store of the ledger: file:PATH, kubernetes (a ConfigMap), or memory (lost when the process ends).
     #[arg(long, env = "VIPU_PROXY_STORE", value_name = "STORE")]
     pub store: Option<String>,
-    /// V-IPU controllers in the order of their use: HOST[:PORT][:KEY=VALUE], separated by commas.
+    /// V-IPU controllers in the order of their use: `HOST[:PORT][:KEY=VALUE]`, separated by commas.
     #[arg(long, env = "VIPU_PROXY_CONTROLLERS", value_name = "LIST")]
     pub controllers: Option<String>,
     /// File with the list of controllers; a change applies within seconds.
