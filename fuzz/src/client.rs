@@ -78,7 +78,7 @@ pub fn grpc_reply(bytes: &[u8]) {
     let calls = calls();
     let (_, call) = &calls[usize::from(*selector) % calls.len()];
     check_reply(call, call.decode_grpc(message));
-    // The same bytes as an error message, with every code.
+    // An error message with these bytes, for each code.
     let text = crate::error_messages::text(message);
     for code in -1..=17 {
         check_reply(call, Err(call.error(ENDPOINT, code, &text)));

@@ -1,7 +1,7 @@
 //! One fuzz target per parser: it takes any bytes, must not panic, and asserts the invariants of the
 //! result.
 //!
-//! The same functions run as tests on stable (`cargo test -p ipu-fuzz`, by bolero, from a committed corpus)
+//! These functions run as tests on stable (`cargo test -p ipu-fuzz`, by bolero, from a committed corpus)
 //! and for hours under libFuzzer (`fuzz/cargo-fuzz`). `docs/dev/fuzzing.md` has the table of targets, the
 //! findings, and how to add a target.
 

@@ -9,7 +9,7 @@
 //! Every write is one JSON patch, which the API server applies to the newest object in one transaction of
 //! etcd, or not at all. The patch tests the token of the write that the changes are based on, and contains
 //! the object's `resourceVersion`. It therefore fails on any other state: a newer one, another object after
-//! somebody deleted the ConfigMap, or an older one after etcd was restored from a snapshot. A write whose
+//! the ConfigMap was deleted, or an older one after etcd was restored from a snapshot. A write whose
 //! caller has given up lands on the state it was made for, or nowhere. No request is ever repeated: the
 //! retries of the client are disabled, so a refusal means that nothing was written.
 //!
@@ -103,7 +103,7 @@ impl ConfigMapOptions {
     }
 }
 
-/// A ledger in a ConfigMap. The store creates it on first use, and again, empty, if somebody deletes it. The
+/// A ledger in a ConfigMap. The store creates it on first use, and again, empty, after its deletion. The
 /// service account needs `get`, `create` and `patch` on it. The store is also a
 /// [`UsageLog`](ipu_ledger::UsageLog) in further ConfigMaps, which it creates when there is something to
 /// record.

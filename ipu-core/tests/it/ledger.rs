@@ -385,7 +385,7 @@ fn a_request_that_can_never_fit_holds_back_no_other() {
         &*harness.expect_queued(&request("ns", "huge", 64)).reason.code,
         "TooLarge"
     );
-    // The same holds for a request blocked by a foreign partition, which may never end.
+    // Nor does a request that a foreign partition blocks, which may never end.
     let block = place(
         &harness.inventory,
         &PlacementRequest::of_size(1.try_into().unwrap()),

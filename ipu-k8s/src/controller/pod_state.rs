@@ -49,7 +49,7 @@ pub struct KubePod {
     deletion_deadline: Option<Timestamp>,
     /// Time since which it is running but not ready.
     unready_since: Option<Timestamp>,
-    /// Loss of its process, if it was deleted while it ran: the exit of a process that is told to stop shows
+    /// Loss of its process, if it was deleted while it ran: the exit of a process after a stop request shows
     /// nothing about its work.
     pub(super) deleted_while_running: Option<ProcessPhase>,
     /// Name of its first container that failed.

@@ -79,7 +79,7 @@ fn a_blocking_condition_is_published_once_per_change_with_the_message_of_the_sta
             .map(|event| (event.reason.as_str(), event.note.as_str()))
             .collect();
         assert_eq!(events, [(reason, note)]);
-        // The same status again publishes nothing.
+        // An unchanged status publishes nothing.
         reconcile_after(&fixture, "a-worker-0", |pod| pod["status"] = status);
         assert_eq!(warnings(&fixture), []);
     }

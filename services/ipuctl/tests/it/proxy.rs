@@ -163,7 +163,7 @@ fn a_queued_request_shows_its_blockers_and_leaves_the_queue_when_interrupted() {
         queue.contains("more") && queue.contains("Queued at position 1"),
         "{queue}"
     );
-    // The same request with `--no-wait` fails and leaves the queued one.
+    // A repeated request with `--no-wait` fails and leaves the queued one.
     fixture.fails(
         75,
         &["partition", "create", "more", "--size", "4", "--no-wait"],

@@ -108,7 +108,7 @@ async fn seed_000_6_7_2_a_restart_runs_the_launcher_again_on_a_clean_partition()
     assert_eq!(status["firstFailure"]["name"], "again-launcher", "{status}");
     assert_eq!(status["attempts"].as_array().map(Vec::len), Some(2), "{status}");
     assert_eq!(fixture.kubectl(&["logs", "again-launcher"]), "again-worker-0\n");
-    // The same partition, reset for the second attempt.
+    // Its partition is kept, and reset for the second attempt.
     let held = fixture.get_from_proxy("/v1/partitions").await;
     let held = held["partitions"].as_array().unwrap();
     assert_eq!(held.len(), 1, "{held:?}");

@@ -137,7 +137,7 @@ async fn partitions_of_live_jobs_are_adopted_after_the_ledger_was_deleted_and_no
     }
     other.until_state(&two, "quarantined").await;
 
-    // The same without a running proxy, as between an uninstall and an installation.
+    // Without a running proxy, as between an uninstall and an installation.
     one.crash().await;
     two.crash().await;
     installation.kubectl(&["delete", "configmap", TRACKER]);
