@@ -8,9 +8,10 @@ use std::hint::black_box;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ipu_bench::{FILLS, IPUS, Trace, TraceStep};
 use ipu_core::{
-    BestFit, Block, CordonOwner, Inventory, IpuAddress, IpuCount, PartitionId, Placement, PlacementRequest,
-    Topology, place,
+    BestFit, Block, Capacity, CordonOwner, FirstFit, Inventory, InventoryCapacity, IpuAddress, IpuCount,
+    PartitionId, PartitionSpec, Placement, PlacementPolicy, PlacementRequest, Topology, place,
 };
+use ipu_testkit::TestPolicy;
 
 /// Bit mask of one machine per link domain, which is cordoned.
 const CORDONED: u64 = 0x00f0_0000;
@@ -143,9 +144,38 @@ fn queries(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// One decision of a policy, and the number of partitions that fit by its decisions.
+fn decisions(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("policy");
+    let policies: [&dyn PlacementPolicy; 4] =
+        [&FirstFit, &BestFit, &TestPolicy::Spread, &TestPolicy::AnyBlock(1)];
+    for ipus in IPUS {
+        let inventory = inventory(&Trace::new(ipus, 90), 0);
+        for size in [1, 4, 64] {
+            let size = IpuCount::try_from(size).expect("a power of two");
+            let request = PlacementRequest::of_size(size);
+            for policy in policies {
+                let name = BenchmarkId::new(format!("{} of {size}", policy.name()), ipus);
+                group.bench_function(name, |bencher| {
+                    bencher.iter(|| place(black_box(&inventory), &request, policy));
+                });
+            }
+            let capacity = InventoryCapacity::new(inventory.clone());
+            let spec = PartitionSpec::of_size(size);
+            group.bench_function(
+                BenchmarkId::new(format!("partitions of {size} that fit"), ipus),
+                |bencher| {
+                    bencher.iter(|| black_box(&capacity).fit_count(&spec));
+                },
+            );
+        }
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = ipu_bench::short();
-    targets = steps, queries
+    targets = steps, queries, decisions
 }
 criterion_main!(benches);

@@ -17,7 +17,6 @@ fn main() -> Result<(), Box<dyn Error>> {
                 inventory.occupy(PartitionId::new(name)?, block)?;
             }
             Placement::Impossible(why) => println!("{name}: {}", Reason::from(why)),
-            _ => println!("{name}: an answer that this example does not know"),
         }
     }
     let sixteen = IpuCount::try_from(16)?;

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 /// Exit status of a process: an exit code, or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum Exit {
     /// Exited with this code.
     Code(u8),

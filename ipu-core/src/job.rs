@@ -55,7 +55,6 @@ pub struct JobSpec {
 /// The processes of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
-#[non_exhaustive]
 pub enum JobKind {
     /// No launcher: the workers of each instance run their own command; the job succeeds when all have (seed
     /// 000 §6.7).
@@ -76,7 +75,6 @@ pub enum JobKind {
 /// Restart policy for an ended attempt of an instance (seed 000 §6.7.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "type")]
-#[non_exhaustive]
 pub enum RestartPolicy {
     /// Never restarts.
     Never,
@@ -101,7 +99,6 @@ pub enum RestartPolicy {
 
 /// Cleanup of a finished job (seed 000 §6.7.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
 pub enum CleanPodPolicy {
     /// Removes nothing: running processes and partitions are kept until the job is deleted.
     #[default]
@@ -231,7 +228,7 @@ impl JobSpec {
         self.priority
     }
 
-    /// Returns whether a scheduler may preempt the job for one of higher priority.
+    /// Returns whether a job of higher priority may preempt the job.
     #[must_use]
     pub const fn preemptible(&self) -> bool {
         self.preemptible

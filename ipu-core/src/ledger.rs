@@ -32,6 +32,7 @@ mod expected_start;
 pub(crate) mod inventory_capacity;
 pub(crate) mod location;
 pub(crate) mod namespaces;
+pub(crate) mod preemption;
 pub(crate) mod queue;
 pub(crate) mod queue_policy;
 pub(crate) mod quota;
@@ -65,6 +66,8 @@ pub struct LedgerState {
     queue: BTreeMap<QueueKey, Arc<Entry>>,
     /// Tickets of all entries, in order. Derived from `entries`.
     tickets: BTreeSet<(u64, PartitionId)>,
+    /// Preempting requests with the partitions that they demand. Derived from `entries`.
+    demands: BTreeMap<PartitionId, BTreeSet<PartitionId>>,
     cordons: BTreeMap<CordonId, Arc<Cordon>>,
 }
 
@@ -134,6 +137,11 @@ impl LedgerState {
                 self.tickets.remove(&(old.ticket, old.id.clone()));
             }
             self.queue.remove(&queue_key(&old));
+            self.remove_demand(&old);
+        }
+        if let Some(demand) = &entry.preemption {
+            let demanded = self.demands.entry(demand.by.clone()).or_default();
+            demanded.insert(entry.id.clone());
         }
         if matches!(entry.state, EntryState::Waiting { .. }) {
             self.queue.insert(queue_key(&entry), entry);
@@ -144,6 +152,18 @@ impl LedgerState {
     fn unindex(&mut self, old: &Entry) {
         self.tickets.remove(&(old.ticket, old.id.clone()));
         self.queue.remove(&queue_key(old));
+        self.remove_demand(old);
+    }
+
+    fn remove_demand(&mut self, old: &Entry) {
+        if let Some(demand) = &old.preemption
+            && let Some(demanded) = self.demands.get_mut(&demand.by)
+        {
+            demanded.remove(&old.id);
+            if demanded.is_empty() {
+                self.demands.remove(&demand.by);
+            }
+        }
     }
 
     /// Returns the queued entries in queue order: by priority, then by ticket.

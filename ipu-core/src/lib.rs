@@ -94,6 +94,7 @@ pub use ledger::entry::{
 pub use ledger::inventory_capacity::InventoryCapacity;
 pub use ledger::location::Location;
 pub use ledger::namespaces::NamespaceRules;
+pub use ledger::preemption::Preemption;
 pub use ledger::queue::{Blocker, FreeCapacity, QueueDecision, QueueStatus};
 pub use ledger::queue_policy::QueuePolicy;
 pub use ledger::quota::{Quota, QuotaSubject, Quotas};
@@ -107,10 +108,12 @@ pub use observation::{
 };
 pub use partition::{IpuPlace, Partition, PartitionSpec, PartitionState, SpecError};
 pub use placement::{
-    BestFit, FirstFit, IllegalChoice, Impossible, Pinned, Placement, PlacementPolicy, PlacementRequest, place,
+    BestFit, FirstFit, IllegalChoice, Impossible, Pinned, Placement, PlacementMode, PlacementModeError,
+    PlacementPolicy, PlacementRequest, SharedPolicy, place,
 };
 pub use plan::{
-    Effect, FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Plan, plan,
+    Effect, FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Plan,
+    Preempted, plan,
 };
 pub use reason::Reason;
 pub use topology::{

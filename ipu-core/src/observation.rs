@@ -89,6 +89,10 @@ pub struct InstanceFacts {
     /// after all workers of its attempt ran: the planner derives both from the record.
     #[serde(rename = "gone", default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingProcess>,
+    /// The demand of a queued request of higher priority that the instance releases its partition; none
+    /// without a partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preempted: Option<Reason>,
 }
 
 impl InstanceFacts {
@@ -101,6 +105,7 @@ impl InstanceFacts {
             launcher: None,
             workers: Vec::new(),
             missing: Vec::new(),
+            preempted: None,
         }
     }
 }
@@ -120,7 +125,6 @@ pub struct MissingProcess {
 /// The state of an instance's partition according to the ledger and the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "state")]
-#[non_exhaustive]
 pub enum PartitionFacts {
     /// Neither requested nor present.
     #[default]
@@ -175,7 +179,6 @@ pub struct ProcessFacts {
 /// The phase of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "phase")]
-#[non_exhaustive]
 pub enum ProcessPhase {
     /// Created, not yet running and ready (being scheduled, its image being pulled).
     Starting {

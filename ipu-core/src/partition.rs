@@ -144,7 +144,6 @@ pub struct IpuPlace {
 /// Source: `PartitionReadyState` and `PartitionOperationState` of the V-IPU user API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "state")]
-#[non_exhaustive]
 pub enum PartitionState {
     /// Being created; becomes active or failed.
     Creating,

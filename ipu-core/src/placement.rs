@@ -9,11 +9,13 @@ use crate::units::IpuCount;
 mod best_fit;
 mod first_fit;
 mod impossible;
+mod mode;
 mod pinned;
 
 pub use best_fit::BestFit;
 pub use first_fit::FirstFit;
 pub use impossible::{IllegalChoice, Impossible};
+pub use mode::{PlacementMode, PlacementModeError, SharedPolicy};
 pub use pinned::Pinned;
 
 /// The partition to place.
@@ -99,7 +101,6 @@ pub trait PlacementPolicy {
 /// The result of a placement. That a request fits nowhere is a result, not an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum Placement {
     /// The request fits here: an aligned block of the requested size, free, in one allocation.
     Fits(Block),

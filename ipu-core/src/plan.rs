@@ -31,7 +31,9 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use effect::Effect;
-pub use status::{FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus};
+pub use status::{
+    FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Preempted,
+};
 
 use crate::job::JobSpec;
 use crate::observation::Observation;

@@ -9,6 +9,7 @@ pub(crate) mod finalize;
 pub(crate) mod first_failure;
 pub(crate) mod interactive;
 pub(crate) mod orphan;
+pub(crate) mod preempt;
 pub(crate) mod request;
 pub(crate) mod reset;
 pub(crate) mod restart;

@@ -53,7 +53,6 @@ impl ControllersOptions {
 
 /// Current content of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ControllersText {
     /// The text under the key, for `ControllerPool` to parse.
     List(String),

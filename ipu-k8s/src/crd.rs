@@ -43,8 +43,8 @@ pub use self::manifest::{
 };
 pub use self::set_field::{EditError, FieldEdit};
 pub use self::status::{
-    AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, Time, TimeError,
-    WorkersStatus,
+    AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, PreemptionReport,
+    Time, TimeError, WorkersStatus,
 };
 
 /// Returns whether a variable contains the address of the partition: a stale value would direct a job to

@@ -77,7 +77,6 @@ fn is_name(text: &str) -> bool {
 
 /// Authorized callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Callers {
     /// Every user that the API server authenticates.
     AnyAuthenticated,

@@ -38,7 +38,7 @@ struct StoredCordon<E> {
 #[must_use]
 pub fn encode(entry: &Entry) -> String {
     let stored = Stored {
-        format: Entry::FORMAT,
+        format: entry.format(),
         entry,
     };
     // An entry has string keys and finite numbers only, so this cannot fail. If it did, decoding would
@@ -130,12 +130,12 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_refused_by_its_number_even_if_other_fields_are_unknown() {
-        let error = decode(r#"{"format":3,"something":["else"]}"#).unwrap_err();
+        let error = decode(r#"{"format":4,"something":["else"]}"#).unwrap_err();
         assert!(
-            matches!(error, DecodeError::Format(FormatError::Newer { found: 3 })),
+            matches!(error, DecodeError::Format(FormatError::Newer { found: 4 })),
             "{error}"
         );
-        assert!(error.to_string().contains("format 3, newer than 2"), "{error}");
+        assert!(error.to_string().contains("format 4, newer than 3"), "{error}");
         assert!(matches!(
             decode(r#"{"format":0}"#).unwrap_err(),
             DecodeError::Format(FormatError::Older { found: 0 })

@@ -35,7 +35,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             } => ("Resetting", "reset"),
             EntryState::Intent { .. } => ("Creating", "created"),
             EntryState::Releasing { .. } => ("Releasing", "removed"),
-            _ => return None,
         };
         let Some(name) = &entry.controller else {
             return Some(Reason::new(code, format!("the partition is being {participle}")));

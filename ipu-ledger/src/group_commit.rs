@@ -153,6 +153,7 @@ where
 {
     fn run(&mut self, state: &LedgerState) -> Vec<Change> {
         let (outcome, changes) = (self.decide)(state);
+        let changes = state.with_ended_demands(changes);
         self.outcome = Some(outcome);
         changes
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use ipu_core::{
     Admission, Change, ControllerName, ControllersSnapshot, DryRun, Entry, EntryState, FreeCapacity,
-    IpuCount, LedgerState, OwnerLiveness, PartitionFacts, PartitionId, PartitionSpec, QueueDecision,
-    QueuePolicy, QueueStatus, Quotas, Reason, Request, Stats, Timestamp, TransitionError, UsageRecord,
+    IpuCount, LedgerState, OwnerLiveness, PartitionFacts, PartitionId, PartitionSpec, Preemption,
+    QueueDecision, QueuePolicy, QueueStatus, Quotas, Reason, Request, Stats, Timestamp, TransitionError,
+    UsageRecord,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
@@ -197,7 +198,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 }
                 Admission::Queued(waiting) => EnsureOutcome::Waiting(waiting),
                 Admission::Rejected(waiting) => EnsureOutcome::Refused(waiting),
-                _ => return Ok(EnsureOutcome::Pending(Pending::Creating)),
             });
             // Before a request waits, its status must be current: based on a listing that is not older
             // than the call, and without dead requests in the queue.
@@ -328,7 +328,6 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                     Err(error) => Err(error),
                 }
             }
-            _ => Ok(PartitionFacts::Pending { attempt }),
         }
     }
 
@@ -337,6 +336,20 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             Some(QueueDecision::Wait(waiting)) => waiting.reason,
             _ => QueueStatus::next_in_queue(1).reason,
         })
+    }
+
+    /// Returns the demand of a queued request of higher priority that the owner of `id` releases its
+    /// partition; `None` without one. See [`QueuePolicy::preemption`].
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn preemption_of(&self, id: &PartitionId) -> Result<Option<Preemption>, LedgerError> {
+        Ok(self
+            .driver
+            .commit
+            .read(|state| state.preemption_of(id).cloned())
+            .await?)
     }
 
     /// Returns the entry of `id`.

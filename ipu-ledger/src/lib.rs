@@ -40,6 +40,7 @@ mod describe;
 mod driver;
 mod error;
 mod group_commit;
+mod guarded_policy;
 mod inflight_calls;
 mod lease;
 mod ledger;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ipu_core::{
     Capacity, ControllerName, ControllerView, ControllersSnapshot, Inventory, InventoryCapacity, IpuAddress,
-    Listing, Location, Partition, PartitionId, Reason, ServiceState, Topology, Unbounded,
+    Listing, Location, Partition, PartitionId, PlacementMode, Reason, ServiceState, Topology, Unbounded,
 };
 use ipu_vipu_client::{ControllerPool, Member, VipuController, VipuError};
 use tokio::time::Instant;
@@ -152,6 +152,11 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
         self::call(&self.pool, name, deadline, call).await
     }
 
+    /// Lets the controller choose the IPUs of new partitions from its next listing on.
+    pub(crate) fn delegate_placement(&self, name: &ControllerName) {
+        self.slot(name).delegate_placement();
+    }
+
     /// Returns the controller's latest listing; `None` if the latest request failed or there was none.
     pub(crate) fn newest(&self, name: &ControllerName) -> Option<Arc<Listing>> {
         self.slot(name).newest()
@@ -226,6 +231,7 @@ fn listing(
     name: &ControllerName,
     partitions: Vec<Partition>,
     known: Option<&(Topology, Vec<IpuAddress>)>,
+    placement: PlacementMode,
 ) -> Listing {
     let capacity: Box<dyn Capacity> = match known {
         Some((topology, unhealthy)) => {
@@ -233,7 +239,7 @@ fn listing(
             for (id, misfit) in &observed.conflicts {
                 tracing::warn!(%name, %id, %misfit, "a partition does not match the known hardware");
             }
-            Box::new(InventoryCapacity::new(observed.inventory))
+            Box::new(InventoryCapacity::new(observed.inventory).with_placement(placement))
         }
         None => {
             let mut capacity = Unbounded::default();

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ipu_core::{CallWindow, ControllerName, QueuePolicy, Timestamp, Topology};
+use ipu_core::{CallWindow, ControllerName, PlacementMode, QueuePolicy, Timestamp, Topology};
 use tokio::time::Instant;
 
+use crate::guarded_policy::guarded;
 use crate::liveness::Liveness;
 use crate::usage::UsageLog;
 
@@ -48,6 +49,15 @@ pub struct LedgerOptions {
     pub orphan_grace: Duration,
     /// The hardware of controllers that do not report it.
     pub topologies: BTreeMap<ControllerName, Topology>,
+    /// Origin of the IPUs of new partitions, at controllers whose hardware is known. Other controllers choose
+    /// the IPUs themselves.
+    pub placement: PlacementMode,
+    /// Placement modes of single controllers, which override `placement`.
+    pub placements: BTreeMap<ControllerName, PlacementMode>,
+    /// Whether a controller that refuses the IPUs of an explicit placement chooses them itself from then on,
+    /// as long as this process runs. Otherwise the request waits, and its reason has the text of the
+    /// controller.
+    pub placement_fallback: bool,
     /// The liveness of queued owners. Without it, dead owners block the queue until the next repair.
     pub liveness: Option<Arc<dyn Liveness>>,
     /// The log of all holds; `None` records nothing. With a log, a hold is kept until its record is written.
@@ -72,6 +82,9 @@ impl Default for LedgerOptions {
             hardware_age: Duration::from_secs(10),
             orphan_grace: Duration::ZERO,
             topologies: BTreeMap::new(),
+            placement: PlacementMode::default(),
+            placements: BTreeMap::new(),
+            placement_fallback: false,
             liveness: None,
             usage: None,
             clock: Arc::new(wall_clock),
@@ -85,6 +98,7 @@ impl std::fmt::Debug for LedgerOptions {
             .field("queue", &self.queue)
             .field("call_deadline", &self.call_deadline)
             .field("settle", &self.settle)
+            .field("placement", &self.placement)
             .field("orphan_grace", &self.orphan_grace)
             .finish_non_exhaustive()
     }
@@ -93,6 +107,11 @@ impl std::fmt::Debug for LedgerOptions {
 impl LedgerOptions {
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
+    }
+
+    /// Returns the placement mode of the controller `name`.
+    pub(crate) fn placement_of(&self, name: &ControllerName) -> PlacementMode {
+        guarded(self.placements.get(name).unwrap_or(&self.placement).clone())
     }
 }
 

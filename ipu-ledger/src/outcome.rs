@@ -8,7 +8,6 @@ use serde::Serialize;
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum EnsureOutcome {
     /// The partition is ready for the attempt.
     Active(Grant),
@@ -52,7 +51,6 @@ impl Grant {
 /// The operation that keeps a partition from being ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-#[non_exhaustive]
 pub enum Pending {
     /// The controller creates the partition.
     Creating,
@@ -77,7 +75,6 @@ pub enum Pending {
 /// The outcome of a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-#[non_exhaustive]
 pub enum Released {
     /// The controller no longer knows the partition.
     #[serde(rename = "gone")]

@@ -19,8 +19,8 @@ pub use cordon::{CordonDocument, CordonList, CordonRequest, CordonedDocument, Un
 pub use event::ChangeDocument;
 pub use owner::OwnerDocument;
 pub use partition::{
-    BlockerDocument, DeletedDocument, HoldState, PartitionDocument, PartitionList, WaitingDocument,
-    WaitingList,
+    BlockerDocument, DeletedDocument, HoldState, PartitionDocument, PartitionList, PreemptionDocument,
+    WaitingDocument, WaitingList,
 };
 pub use problem::ProblemDocument;
 pub use repair::{RepairAction, RepairDocument, UnavailableController, UnfinishedRepair};

@@ -42,7 +42,6 @@ pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Action for a request that does not fit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum OnNoCapacity {
     /// Queue the request. The proxy responds when the partition is active, at the latest after this time (at
     /// most [`MAX_WAIT`]); zero responds immediately.

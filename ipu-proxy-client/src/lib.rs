@@ -49,9 +49,9 @@ pub use api::{
     BlockerDocument, CapacityQuery, ChangeDocument, ControllerDocument, ControllerList, ControllerReason,
     ControllerStatus, CordonDocument, CordonList, CordonRequest, CordonedDocument, DeletedDocument,
     DryRunRequest, DryRunResponse, Fit, Heartbeat, HoldState, LeaseDocument, OwnerDocument,
-    PartitionDocument, PartitionList, Planned, ProblemDocument, PutPartition, RecordDocument, RecordList,
-    RepairAction, RepairDocument, ResetPartition, Stats, UnavailableController, Uncordoned, UnfinishedRepair,
-    Usage, WaitingDocument, WaitingList,
+    PartitionDocument, PartitionList, Planned, PreemptionDocument, ProblemDocument, PutPartition,
+    RecordDocument, RecordList, RepairAction, RepairDocument, ResetPartition, Stats, UnavailableController,
+    Uncordoned, UnfinishedRepair, Usage, WaitingDocument, WaitingList,
 };
 #[cfg(feature = "tls")]
 pub use client::{ClientCertificate, TlsFiles};

@@ -49,7 +49,6 @@ pub struct Gres {
 
 /// Whether jobs consume a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Counting {
     /// A job's count is not available to other jobs.
     #[default]

@@ -45,7 +45,6 @@ pub struct Setup {
 
 /// Persistence of partitions across a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Persistence {
     /// The case does not restart the controller: the fastest setup is enough.
     Volatile,
@@ -82,7 +81,6 @@ impl Setup {
 
 /// Kind of a controller call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum CallKind {
     /// [`VipuController::create_partition`].
     Create,
@@ -100,7 +98,6 @@ pub enum CallKind {
 
 /// Fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum CallFault {
     /// The call has no effect, and the connection breaks.
     LostRequest,

@@ -29,7 +29,6 @@ const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// Rule by which a fake controller chooses a free block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum BlockChoice {
     /// The tightest block, as the ledger expects.
     #[default]

@@ -23,6 +23,7 @@ mod conformance;
 mod controller_suite;
 mod fake;
 mod planner;
+mod policies;
 mod policy;
 mod random;
 mod reference_inventory;
@@ -43,6 +44,7 @@ pub use planner::{
     PlannerReport, ProcessEnd, ProcessRole, SafetyViolation, check_planner, job_from_dsl, raw_job_from_dsl,
     try_check_planner,
 };
+pub use policies::{TestPolicy, placement_mode};
 pub use policy::{PolicyCheck, PolicyFailure, PolicyProperty, PolicyReport, check_policy, check_policy_with};
 pub use random::Random;
 pub use reference_inventory::ReferenceInventory;

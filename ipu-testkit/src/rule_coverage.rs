@@ -88,7 +88,7 @@ const fn row(
 const MAX_BACKOFF: Duration = Duration::from_secs(360);
 
 #[rustfmt::skip]
-const ROWS: [RuleRow; 49] = [
+const ROWS: [RuleRow; 52] = [
     row("backoff", "First", "an attempt is closed, `retryAt` is `backOffSeconds` away",
         |view| view.back_offs().any(|pause| pause == view.job.back_off())),
     row("backoff", "Doubled", "an attempt is closed, `retryAt` is further away",
@@ -139,6 +139,12 @@ const ROWS: [RuleRow; 49] = [
         |view| view.running_processes().any(|(facts, process)| !view.is_stopped(facts, process))),
     row("orphan", "Stop", "a process of an instance that is neither surplus nor finished nor suspended is stopped",
         |view| view.running_processes().any(|(facts, process)| view.is_stopped(facts, process))),
+    row("preempt", "Keep", "no instance has a demand for its partition",
+        |view| view.is_active() && view.observation.instances.iter().all(|facts| facts.preempted.is_none())),
+    row("preempt", "Requeue", "reason `Preempted`",
+        |view| view.has_reason("Preempted")),
+    row("preempt", "ReleaseKept", "an ended instance releases its partition because of a demand",
+        |view| view.ended_instances().any(|facts| facts.preempted.is_some() && view.is_reduced(facts.index))),
     row("request", "Request", "effect `EnsurePartition` for an instance without a partition",
         |view| view.has_effect(|effect| matches!(effect, Effect::EnsurePartition { instance, .. } if view.has_no_partition(*instance)))),
     row("request", "Wait", "reason `NotRequested`",

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ipu_core::{CordonEffect, JobSpec, Observation, PartitionId, Plan};
+use ipu_core::{CordonEffect, JobSpec, Observation, PartitionId, PlacementMode, Plan};
 use ipu_vipu_client::CreatePartition;
 
 pub use report::SimReport;
@@ -51,7 +51,6 @@ pub type CordonedHook = Arc<dyn Fn(&mut CordonEffect, &BTreeSet<PartitionId>) + 
 
 /// Check of plans before drivers apply them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum PlanCheck {
     /// A plan that [`ipu_core::check_plan`] rejects ends the simulation.
     #[default]
@@ -62,7 +61,6 @@ pub enum PlanCheck {
 
 /// Repair by drivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum RepairPolicy {
     /// On start, and at random intervals.
     #[default]
@@ -80,6 +78,8 @@ pub struct SimOptions {
     /// Probability of a fault in a call, an effect or a commit, in percent; if none, a rate for each is drawn
     /// from the seed.
     pub fault_percent: Option<u32>,
+    /// Placement mode of all ledgers; if none, the seed decides.
+    pub placement: Option<PlacementMode>,
     /// Planner.
     pub planner: Planner,
     /// Check of plans.
@@ -99,6 +99,7 @@ impl Default for SimOptions {
         Self {
             steps: 60,
             fault_percent: None,
+            placement: None,
             planner: Arc::new(ipu_core::plan),
             plan_check: PlanCheck::default(),
             repair: RepairPolicy::default(),
@@ -114,6 +115,7 @@ impl fmt::Debug for SimOptions {
         f.debug_struct("SimOptions")
             .field("steps", &self.steps)
             .field("fault_percent", &self.fault_percent)
+            .field("placement", &self.placement)
             .field("plan_check", &self.plan_check)
             .field("repair", &self.repair)
             .finish_non_exhaustive()

@@ -13,7 +13,6 @@ use crate::{reply, request, wire};
 
 /// One call of [`VipuController`](crate::VipuController), as a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum VipuCall {
     /// The version.
     Version,
@@ -35,7 +34,6 @@ pub enum VipuCall {
 
 /// A controller's reply to a [`VipuCall`]: the variant of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum VipuReply {
     /// The version.
     Version(String),

@@ -6,7 +6,6 @@ use ipu_core::{PartitionId, PartitionState};
 
 /// Whether and when a retry of the same call can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Retry {
     /// A retry cannot help.
     Never,

@@ -9,7 +9,6 @@ use crate::topology::IpuAddress;
 
 /// A violated invariant of an [`Inventory`]. Each one is a defect of this crate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum BrokenInventory {
     /// An IPU is in the blocks of two holders.
     #[error("{at} is held by {holder} and by another holder")]

@@ -17,7 +17,6 @@ use crate::plan::{Effect, Plan};
 
 /// An invariant that a plan violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum BrokenPlan {
     /// A process or a partition for a job or instance that must have none.
     #[error("{effect:?} for a job, or an instance, that is deleted, suspended, finished, ended or surplus")]

@@ -20,7 +20,6 @@ pub struct ListedInventory {
 
 /// The reason that a partition could not be entered as listed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum ListingConflict {
     /// An IPU that does not exist or is listed twice.
     #[error("the controller lists invalid IPUs for it")]

@@ -20,7 +20,6 @@ pub struct Limits {
 
 /// The origin of a parsed job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum JobOrigin {
     /// Being submitted: a violation of a policy limit is an error.
     #[default]

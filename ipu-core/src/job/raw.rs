@@ -106,7 +106,7 @@ pub struct RawSpec {
     /// The account that is charged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Set if a scheduler may preempt the job for one of higher priority.
+    /// Set if a job of higher priority may preempt the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
     /// Set if Poplar may use devices of any aligned size inside the partition.
@@ -212,7 +212,6 @@ pub struct RawRollingUpdate {
 /// name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-#[non_exhaustive]
 pub enum IntOrString {
     /// A whole number.
     Int(i64),

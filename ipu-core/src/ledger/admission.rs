@@ -163,13 +163,20 @@ impl LedgerState {
                     changes,
                 }
             }
-            QueueDecision::Wait(status) => match (self.get(&entry.id), on_no_capacity) {
-                (None, OnNoCapacity::Reject) => Transition::unchanged(Admission::Rejected(status)),
-                (Some(recorded), _) if *recorded == entry => Transition::unchanged(Admission::Queued(status)),
-                (Some(_), _) | (None, OnNoCapacity::Queue) => {
-                    Transition::put(&entry, Admission::Queued(status))
+            QueueDecision::Wait(status) => {
+                let recorded = self.get(&entry.id);
+                if recorded.is_none() && on_no_capacity == OnNoCapacity::Reject {
+                    return Transition::unchanged(Admission::Rejected(status));
                 }
-            },
+                let mut changes = self.preempt_for(&entry, snapshot, policy, window.now);
+                if recorded != Some(&entry) {
+                    changes.push(Change::Put(Arc::new(entry)));
+                }
+                Transition {
+                    outcome: Admission::Queued(status),
+                    changes,
+                }
+            }
         }
     }
 }

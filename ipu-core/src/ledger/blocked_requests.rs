@@ -63,6 +63,13 @@ pub(crate) struct BlockedRequests<'a> {
     barriers: Vec<usize>,
 }
 
+/// Whether an entry demands partitions of others, so that the released IPUs are kept for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Preempts {
+    Yes,
+    No,
+}
+
 /// The blocked entries of one scope.
 #[derive(Default)]
 struct Group {
@@ -88,9 +95,9 @@ impl<'a> BlockedRequests<'a> {
         &self.entries
     }
 
-    /// Adds the next entry of the queue. An entry that was overtaken too often already holds back later ones;
-    /// `own_namespace` limits that to its namespace.
-    pub(crate) fn push(&mut self, entry: &'a Entry, own_namespace: bool) {
+    /// Adds the next entry of the queue. An entry that was overtaken too often already, or that preempts
+    /// others, holds back later ones. `own_namespace` limits that to its namespace.
+    pub(crate) fn push(&mut self, entry: &'a Entry, own_namespace: bool, preempts: Preempts) {
         let index = self.entries.len();
         let (allocation, controller, namespace) = scope_of(entry);
         let scope = (allocation, controller, namespace.filter(|_| own_namespace));
@@ -101,7 +108,7 @@ impl<'a> BlockedRequests<'a> {
             return;
         }
         match self.limit.saturating_sub(entry.overtaken) {
-            0 => {
+            left if left == 0 || preempts == Preempts::Yes => {
                 group.has_barrier = true;
                 self.barriers.push(index);
             }

@@ -56,6 +56,11 @@ pub trait Capacity: Send + Sync {
     /// are ignored.
     fn withhold(&mut self, places: &[IpuPlace]);
 
+    /// Returns whether the controller chooses the IPUs of new partitions, although `reserve` returns some.
+    fn is_delegated(&self) -> bool {
+        false
+    }
+
     /// Returns whether the controller has several clusters, so that the numbers of IPUs alone do not identify
     /// them.
     fn has_several_clusters(&self) -> bool {
@@ -237,10 +242,12 @@ impl Listing {
         &*self.capacity
     }
 
-    /// Returns a number that changes when partitions are added or removed, or IPUs become free or cordoned.
+    /// Returns a number that changes when partitions are added or removed, IPUs become free or cordoned, or
+    /// another component chooses the IPUs.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
-        self.ids ^ u64::from(self.capacity.free()).wrapping_mul(ODD)
+        let is_delegated = u64::from(self.capacity.is_delegated());
+        self.ids ^ u64::from(self.capacity.free()).wrapping_mul(ODD) ^ is_delegated
     }
 }
 
@@ -260,7 +267,6 @@ fn digest(id: &PartitionId) -> u64 {
 
 /// Readiness of a controller for new partitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum ServiceState {
     /// Takes new partitions.
     #[default]
@@ -282,7 +288,6 @@ pub struct ControllerView {
 
 /// Order in which controllers are tried when several have capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum SelectionOrder {
     /// Order of the configuration: the documented rule (seed 000 §6.3.2).
     #[default]

@@ -15,7 +15,7 @@ use crate::ledger::capacity::{Capacity, ControllersSnapshot, ServiceState};
 use crate::ledger::entry::{ControllerRejection, Entry, EntryState};
 use crate::ledger::queue::FreeCapacity;
 use crate::ledger::queue_policy::QueuePolicy;
-use crate::partition::PartitionSpec;
+use crate::partition::{IpuPlace, PartitionSpec};
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
@@ -36,6 +36,9 @@ pub(crate) struct CapacitySnapshot<'a> {
     unplaced: Vec<&'a Entry>,
     /// Entries whose recorded IPUs are not free although the controller does not list their partitions.
     pub(crate) conflicts: Vec<&'a Entry>,
+    /// Whether the ledger keeps IPUs that the controller may count as free: cordoned ones, and those of
+    /// partitions that it does not list.
+    keeps_ipus: bool,
     /// Refused entries of the queue so far: the first of each size that no smaller one ahead of it covers.
     refusals: Vec<&'a Entry>,
 }
@@ -127,6 +130,21 @@ impl<'a> CapacitySnapshot<'a> {
             self.refusals.push(entry);
         }
         counts
+    }
+
+    /// Reserves capacity for `entry`. Returns the IPUs that the create call names; empty if the controller
+    /// chooses.
+    ///
+    /// # Errors
+    ///
+    /// The reason that it does not fit.
+    pub(crate) fn place(&mut self, entry: &Entry) -> Result<Vec<IpuPlace>, Reason> {
+        let places = self.current.reserve(&entry.id, &entry.spec, &entry.pin.ipus)?;
+        let controller_chooses = self.current.is_delegated()
+            && entry.pin.ipus.is_empty()
+            && !self.keeps_ipus
+            && self.starting.is_empty();
+        Ok(if controller_chooses { Vec::new() } else { places })
     }
 
     /// Returns whether `entry` would fit here without the queued entries that start; false if none starts.
@@ -233,6 +251,7 @@ pub(crate) fn capacity_snapshots_without<'a>(
         let unlisted = holders.iter().filter(|entry| !capacity.has(&entry.id));
         let (recorded, unrecorded): (Vec<&Entry>, Vec<&Entry>) =
             unlisted.copied().partition(|entry| !entry.places.is_empty());
+        let has_unlisted = !recorded.is_empty();
         for entry in recorded {
             if controller_chooses && entry.state.may_be_in_use() {
                 unplaced.push(entry);
@@ -250,7 +269,7 @@ pub(crate) fn capacity_snapshots_without<'a>(
             }
         }
         // Last, so that holders keep their IPUs.
-        state.cordon_capacity(snapshot, &view.name, &mut *capacity);
+        let has_cordons = state.cordon_capacity(snapshot, &view.name, &mut *capacity);
         capacities.push(CapacitySnapshot {
             name: view.name.clone(),
             current: capacity,
@@ -259,6 +278,7 @@ pub(crate) fn capacity_snapshots_without<'a>(
             fingerprint: listing.fingerprint(),
             unplaced,
             conflicts,
+            keeps_ipus: has_cordons || has_unlisted,
             refusals: Vec::new(),
         });
     }

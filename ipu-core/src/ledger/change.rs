@@ -55,8 +55,9 @@ impl Change {
 
 impl LedgerState {
     /// The newest version of the stored form that this build supports. A ledger without cordons has version
-    /// 1, so that the previous build can continue with it; cordons came with version 2.
-    pub const FORMAT: u32 = Cordon::FORMAT;
+    /// 1, so that the previous build can continue with it; cordons came with version 2, preemption with
+    /// version 3.
+    pub const FORMAT: u32 = Entry::PREEMPTION_FORMAT;
     /// The oldest version of the stored form that this build reads.
     pub const OLDEST_FORMAT: u32 = 1;
 
@@ -64,11 +65,9 @@ impl LedgerState {
     /// that version can continue with it.
     #[must_use]
     pub fn format(&self) -> u32 {
-        if self.cordons.is_empty() {
-            Entry::FORMAT
-        } else {
-            Cordon::FORMAT
-        }
+        let entries = self.entries().map(Entry::format);
+        let cordons = self.cordons.values().map(|_| Cordon::FORMAT);
+        entries.chain(cordons).max().unwrap_or(Entry::FORMAT)
     }
 }
 

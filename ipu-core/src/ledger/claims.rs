@@ -10,7 +10,6 @@ use crate::ledger::entry::Request;
 /// Liveness of the owner of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum OwnerLiveness {
     /// Alive.
     Live,

@@ -30,7 +30,6 @@ const MAX_NAMES: usize = 3;
 /// The part of a controller that is cordoned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum CordonTarget {
     /// All of it. The only target at a controller whose hardware is not known.
     Controller,
@@ -255,13 +254,16 @@ impl LedgerState {
         snapshot: &ControllersSnapshot,
         controller: &ControllerName,
         capacity: &mut dyn Capacity,
-    ) {
+    ) -> bool {
         let is_here = |cordon: &&Cordon| snapshot.primary(&cordon.controller) == controller;
+        let mut has_cordons = false;
         for cordon in self.cordons().filter(is_here) {
             // Hardware that does not exist subtracts nothing. Capacity that cannot cordon a part of itself is
             // closed then.
             let _ = capacity.cordon(&cordon.owner, &cordon.target);
+            has_cordons = true;
         }
+        has_cordons
     }
 
     /// Reserves the recorded IPUs of the holders that `capacity` does not show. Returns the holders without a

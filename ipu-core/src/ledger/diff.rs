@@ -51,7 +51,6 @@ use crate::units::Timestamp;
 /// One action that follows from the diff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "action")]
-#[non_exhaustive]
 pub enum Action {
     /// Record a partition that a live owner claims by its derived id.
     Adopt {
@@ -346,8 +345,7 @@ impl LedgerState {
                 }
             }
             (Action::Relocated { controller, .. }, EntryState::Active) => {
-                let moved = alloc::format!("controller {controller} has created it again on other IPUs");
-                let errors = Vec::from([moved]);
+                let errors = Vec::from([relocation_error(controller)]);
                 put(entry.with_state(EntryState::Failed { errors }, now))
             }
             _ => Vec::new(),
@@ -395,10 +393,16 @@ impl Entry {
     /// Returns an orphaned entry in the state for its owner, which is alive after all.
     pub(super) fn reclaimed(&self, snapshot: &ControllersSnapshot, now: Timestamp) -> Self {
         let listing = |name| Some((name, snapshot.listing(name)?));
-        let state = match self.controller.as_ref().and_then(listing) {
-            Some((controller, listing)) if !listing.partitions().contains_key(&self.id) => {
+        let listing = self.controller.as_ref().and_then(listing);
+        let listed = listing.map(|(controller, listing)| (controller, listing.partitions().get(&self.id)));
+        let state = match listed {
+            Some((controller, None)) => EntryState::Failed {
+                errors: Vec::from([lost_partition_error(controller)]),
+            },
+            // Its workers may still use the recorded IPUs.
+            Some((controller, Some(partition))) if !is_on_recorded_ipus(&self.places, &partition.ipus) => {
                 EntryState::Failed {
-                    errors: Vec::from([lost_partition_error(controller)]),
+                    errors: Vec::from([relocation_error(controller)]),
                 }
             }
             // It was not usable before its owner was reported dead, and still is not.
@@ -415,6 +419,10 @@ impl Entry {
 #[must_use]
 pub fn lost_partition_error(controller: &ControllerName) -> String {
     alloc::format!("controller {controller} no longer lists the partition")
+}
+
+fn relocation_error(controller: &ControllerName) -> String {
+    alloc::format!("controller {controller} has created it again on other IPUs")
 }
 
 /// Time for which a live owner drives its intent alone: twice the default settle time of a call.

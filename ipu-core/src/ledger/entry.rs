@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterId, ControllerName, Namespace, Owner, PartitionId};
 use crate::ledger::location::Location;
+use crate::ledger::preemption::Preemption;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::units::Timestamp;
 
@@ -36,7 +37,6 @@ impl PlacementConstraint {
 /// Handling of a request that does not fit now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum OnNoCapacity {
     /// The request joins the queue.
     #[default]
@@ -79,8 +79,10 @@ pub struct Request {
     /// The account that is charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Set if the owner agrees to be preempted by a request of higher priority. Recorded only; the ledger
-    /// does not preempt yet.
+    /// Set if a request of higher priority may preempt the owner, if [`QueuePolicy::preemption`] is on. A
+    /// preemptible request never preempts others.
+    ///
+    /// [`QueuePolicy::preemption`]: crate::QueuePolicy::preemption
     #[serde(default)]
     pub preemptible: bool,
     /// Evidence by which the adapter checks later that the owner is alive, such as a process id with its
@@ -150,7 +152,6 @@ impl Request {
 /// The controller operation of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum Operation {
     /// Create the partition.
     Create,
@@ -182,7 +183,6 @@ pub struct ControllerRejection {
     tag = "is",
     deny_unknown_fields
 )]
-#[non_exhaustive]
 pub enum EntryState {
     /// Queued; nothing exists at a controller.
     Waiting {
@@ -325,6 +325,9 @@ pub struct Entry {
     /// See [`Request::preemptible`].
     #[serde(default)]
     pub preemptible: bool,
+    /// The demand of a queued request of higher priority that the owner releases the partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<Preemption>,
     /// See [`Request::holder`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub holder: String,
@@ -336,7 +339,6 @@ pub struct Entry {
 /// Origin of the choice of IPUs of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum PlacedBy {
     /// The controller chose; the recorded places are an observation.
     #[default]
@@ -346,8 +348,21 @@ pub enum PlacedBy {
 }
 
 impl Entry {
-    /// Version of the stored form of an entry that this build writes: the oldest that has all of its fields.
+    /// Version of the stored form of an entry without a preemption.
     pub const FORMAT: u32 = 1;
+    /// Version of the stored form of an entry with a preemption.
+    pub const PREEMPTION_FORMAT: u32 = 3;
+
+    /// Returns the version of the stored form that this build writes: the oldest that has all fields of the
+    /// entry.
+    #[must_use]
+    pub const fn format(&self) -> u32 {
+        if self.preemption.is_some() {
+            Self::PREEMPTION_FORMAT
+        } else {
+            Self::FORMAT
+        }
+    }
 
     /// Creates an entry for `request` at the end of the queue.
     pub(crate) fn waiting(request: &Request, ticket: u64, now: Timestamp) -> Self {
@@ -373,6 +388,7 @@ impl Entry {
             max_runtime: request.max_runtime,
             account: request.account.clone(),
             preemptible: request.preemptible,
+            preemption: None,
             holder: request.holder.clone(),
             pin: request.pin.clone(),
         }
@@ -417,6 +433,7 @@ impl Entry {
             max_runtime: None,
             account: None,
             preemptible: false,
+            preemption: None,
             holder: String::new(),
             pin: PlacementConstraint::default(),
         }

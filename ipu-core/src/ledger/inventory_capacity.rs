@@ -12,20 +12,33 @@ use crate::ledger::capacity::Capacity;
 use crate::ledger::cordon::CordonTarget;
 use crate::ledger::stats::IpuCounts;
 use crate::partition::{IpuPlace, PartitionSpec};
-use crate::placement::{FirstFit, Pinned, Placement, PlacementPolicy, PlacementRequest, place};
+use crate::placement::{Pinned, Placement, PlacementMode, PlacementPolicy, PlacementRequest, place};
 use crate::reason::Reason;
 use crate::topology::{IpuAddress, Topology};
 use crate::units::IpuCount;
 
-/// An inventory as the ledger uses it. Hypothetical placements use first fit: the lowest free block.
+/// An inventory as the ledger uses it. The policy of the placement mode makes all placements, hypothetical
+/// ones too, so that answers and placements agree.
 #[derive(Clone, Debug)]
-pub struct InventoryCapacity(Inventory);
+pub struct InventoryCapacity {
+    inventory: Inventory,
+    placement: PlacementMode,
+}
 
 impl InventoryCapacity {
-    /// Creates the capacity of `inventory`.
+    /// Creates the capacity of `inventory` with explicit placement by first fit.
     #[must_use]
-    pub const fn new(inventory: Inventory) -> Self {
-        Self(inventory)
+    pub fn new(inventory: Inventory) -> Self {
+        Self {
+            inventory,
+            placement: PlacementMode::default(),
+        }
+    }
+
+    /// Returns the capacity with this placement mode.
+    #[must_use]
+    pub fn with_placement(self, placement: PlacementMode) -> Self {
+        Self { placement, ..self }
     }
 }
 
@@ -35,15 +48,15 @@ impl Capacity for InventoryCapacity {
     }
 
     fn free(&self) -> u32 {
-        self.0.free()
+        self.inventory.free()
     }
 
     fn largest_block(&self) -> u32 {
-        self.0.largest_block().map_or(0, IpuCount::get)
+        self.inventory.largest_block().map_or(0, IpuCount::get)
     }
 
     fn has(&self, id: &PartitionId) -> bool {
-        self.0.block_of(id).is_some()
+        self.inventory.block_of(id).is_some()
     }
 
     fn reserve(
@@ -52,28 +65,28 @@ impl Capacity for InventoryCapacity {
         spec: &PartitionSpec,
         places: &[IpuPlace],
     ) -> Result<Vec<IpuPlace>, Reason> {
-        let topology = self.0.topology();
+        let topology = self.inventory.topology();
         let request = PlacementRequest::of_size(spec.size).in_allocation(spec.allocation.clone());
         let pinned;
         let policy: &dyn PlacementPolicy = if places.is_empty() {
-            &FirstFit
+            self.placement.policy()
         } else {
             let ipus = addresses(topology, spec, places)?;
             pinned = Pinned::new(ipus).map_err(|error| Reason::new("UnknownIpus", format!("{error}")))?;
             &pinned
         };
-        let block = match place(&self.0, &request, policy) {
+        let block = match place(&self.inventory, &request, policy) {
             Placement::Fits(block) => block,
             Placement::Impossible(why) => return Err(why.into()),
         };
-        // With several clusters the controller chooses: a create call names IPUs by their numbers within one
-        // cluster.
-        let reserved = if topology.clusters().len() > 1 {
+        // With several clusters and no allocation the controller chooses: a create call names IPUs by their
+        // numbers within the cluster of the allocation.
+        let reserved = if topology.clusters().len() > 1 && spec.allocation.is_none() {
             places.to_vec()
         } else {
             places_of(topology, &block)
         };
-        match self.0.occupy(id.clone(), block) {
+        match self.inventory.occupy(id.clone(), block) {
             Ok(()) => Ok(reserved),
             Err(error) => Err(Reason::new("Conflict", format!("{error}"))),
         }
@@ -81,11 +94,11 @@ impl Capacity for InventoryCapacity {
 
     fn release(&mut self, id: &PartitionId) {
         // A missing block is no error: the ledger releases every id that might have one.
-        let _ = self.0.vacate(id);
+        let _ = self.inventory.vacate(id);
     }
 
     fn withhold(&mut self, places: &[IpuPlace]) {
-        let topology = self.0.topology();
+        let topology = self.inventory.topology();
         let clusters = topology.clusters().iter();
         let ipus: Vec<IpuAddress> = clusters
             .flat_map(|cluster| {
@@ -95,12 +108,12 @@ impl Capacity for InventoryCapacity {
             })
             .collect();
         // Every address is one of this topology, so the call cannot fail.
-        let _ = self.0.cordon(&CordonOwner::conflict(), ipus);
+        let _ = self.inventory.cordon(&CordonOwner::conflict(), ipus);
     }
 
     fn cordon(&mut self, owner: &CordonOwner, target: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
         let unknown = || {
-            let agents = self.0.topology().agents();
+            let agents = self.inventory.topology().agents();
             let names: Vec<_> = agents.take(MAX_NAMES).map(|(agent, _)| agent.as_str()).collect();
             let more = if names.len() == MAX_NAMES { ", …" } else { "" };
             let message = format!(
@@ -109,21 +122,25 @@ impl Capacity for InventoryCapacity {
             );
             Reason::new("UnknownIpus", message)
         };
-        let ipus = cordoned_ipus(self.0.topology(), target).ok_or_else(unknown)?;
-        match self.0.cordon(owner, ipus) {
+        let ipus = cordoned_ipus(self.inventory.topology(), target).ok_or_else(unknown)?;
+        match self.inventory.cordon(owner, ipus) {
             Ok(holders) => Ok(holders.into_iter().collect()),
             Err(error) => Err(Reason::new("UnknownIpus", format!("{error}"))),
         }
     }
 
+    fn is_delegated(&self) -> bool {
+        matches!(self.placement, PlacementMode::Delegated)
+    }
+
     fn has_several_clusters(&self) -> bool {
-        self.0.topology().clusters().len() > 1
+        self.inventory.topology().clusters().len() > 1
     }
 
     fn counts(&self) -> Option<IpuCounts> {
         let (mut unhealthy, mut cordoned) = (BTreeSet::new(), BTreeSet::new());
-        for (owner, at) in self.0.cordons() {
-            if self.0.holder_at(at).is_some() {
+        for (owner, at) in self.inventory.cordons() {
+            if self.inventory.holder_at(at).is_some() {
                 continue;
             }
             if *owner == CordonOwner::health() {
@@ -133,18 +150,25 @@ impl Capacity for InventoryCapacity {
             }
         }
         let count = |all: usize| u32::try_from(all).unwrap_or(u32::MAX);
-        let mut counts = IpuCounts::new(self.0.topology().ipus(), self.0.free());
+        let mut counts = IpuCounts::new(self.inventory.topology().ipus(), self.inventory.free());
         counts.unhealthy = count(unhealthy.len());
         counts.cordoned = count(cordoned.difference(&unhealthy).count());
         Some(counts)
     }
 
     fn fit_count(&self, spec: &PartitionSpec) -> u32 {
-        self.0.fit_count(spec.size, spec.allocation.as_ref())
+        let available = self.inventory.fit_count(spec.size, spec.allocation.as_ref());
+        // A policy may decline free blocks, so only its own placements count.
+        let mut capacity = self.clone();
+        let placed = (0..available).take_while(|index| {
+            let id = PartitionId::hypothetical(usize::try_from(*index).unwrap_or(usize::MAX));
+            capacity.reserve(&id, spec, &[]).is_ok()
+        });
+        u32::try_from(placed.count()).unwrap_or(u32::MAX)
     }
 
     fn blockers(&self, spec: &PartitionSpec) -> Vec<PartitionId> {
-        self.0
+        self.inventory
             .blockers_for(spec.size, spec.allocation.as_ref())
             .map_or_else(Vec::new, |blockers| blockers.holders)
     }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ControllerName, Namespace, Owner, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::blocked_requests::{BlockedRequests, RequestShape, shape_of};
+use crate::ledger::blocked_requests::{BlockedRequests, Preempts, RequestShape, shape_of};
 use crate::ledger::capacity::{ControllersSnapshot, SelectionOrder, ServiceState};
 use crate::ledger::capacity_snapshot::{
     CapacitySnapshot, LOST_PARTITION, REFUSED, allows, capacity_snapshots,
@@ -80,7 +80,6 @@ pub struct FreeCapacity {
 
 /// The decision on one entry of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum QueueDecision {
     /// The entry may start now.
     Start {
@@ -298,7 +297,7 @@ impl<'a> QueueScan<'a> {
                 reasons.push((capacity.name.clone(), reason));
                 continue;
             }
-            match capacity.current.reserve(&entry.id, &entry.spec, &entry.pin.ipus) {
+            match capacity.place(entry) {
                 Ok(places) => return Ok((index, places)),
                 Err(reason) => reasons.push((capacity.name.clone(), reason)),
             }
@@ -361,8 +360,10 @@ impl<'a> QueueScan<'a> {
             self.blocked_by_own_namespace.clear();
         }
         if cause == WaitCause::NoCapacity {
-            let own_namespace = self.is_blocked_by_own_namespace(entry);
-            self.blocked.push(entry, own_namespace);
+            // The IPUs that a preempting entry waits for are kept for it, whoever holds them.
+            let preempts = self.state.preempts(&entry.id, self.policy, self.now);
+            let own_namespace = preempts == Preempts::No && self.is_blocked_by_own_namespace(entry);
+            self.blocked.push(entry, own_namespace, preempts);
             if let Some(timeline) = &mut self.timeline {
                 timeline.push(entry);
             }
@@ -417,11 +418,11 @@ impl<'a> QueueScan<'a> {
                 (excess.reason(entry), blockers, None)
             }
             QueueObstacle::HeldBackBy(barrier) => {
-                let message = format!(
-                    "{} was overtaken {} times and starts first now",
-                    describe(barrier),
-                    barrier.overtaken
-                );
+                let cause = match self.state.preempts(&barrier.id, self.policy, self.now) {
+                    Preempts::Yes => String::from("preempts partitions"),
+                    Preempts::No => format!("was overtaken {} times", barrier.overtaken),
+                };
+                let message = format!("{} {cause} and starts first now", describe(barrier));
                 let blockers = Vec::from([self.blocker(barrier.id.clone())]);
                 (held_back_reason(entry, &message), blockers, None)
             }

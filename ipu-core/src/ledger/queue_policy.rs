@@ -25,6 +25,11 @@ pub struct QueuePolicy {
     pub quotas: Quotas,
     /// Limits of namespaces in force.
     pub namespaces: NamespaceRules,
+    /// Whether requests of higher priority preempt preemptible holders of lower priority. Off by default.
+    pub preemption: bool,
+    /// Time for which a preempting request holds back later ones, so that it gets the IPUs of partitions that
+    /// are released one by one. The default, 10 minutes, is longer than the grace period of most Pods.
+    pub preemption_hold: Duration,
 }
 
 impl Default for QueuePolicy {
@@ -36,6 +41,8 @@ impl Default for QueuePolicy {
             order: SelectionOrder::Serial,
             quotas: Quotas::new(),
             namespaces: NamespaceRules::default(),
+            preemption: false,
+            preemption_hold: Duration::from_secs(600),
         }
     }
 }

@@ -14,7 +14,6 @@ use crate::reason::Reason;
 /// The subject of a quota.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum QuotaSubject {
     /// All owners of a namespace.
     Namespace(Namespace),

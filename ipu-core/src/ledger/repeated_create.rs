@@ -91,9 +91,6 @@ impl LedgerState {
             // It exists by now, and the call will report so.
             return Some(Vec::new());
         }
-        capacity
-            .current
-            .reserve(&entry.id, &entry.spec, &entry.pin.ipus)
-            .ok()
+        capacity.place(entry).ok()
     }
 }

@@ -50,7 +50,6 @@ impl<T> Transition<T> {
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Admission {
     /// The owner holds the partition (active or failed), for this attempt.
     Held(Entry),
@@ -66,7 +65,6 @@ pub enum Admission {
 
 /// The outcome of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Release {
     /// There was nothing to release.
     NotHeld,
@@ -533,6 +531,7 @@ impl Entry {
         entry.controller = None;
         entry.aliases.clear();
         entry.held_since = None;
+        entry.preemption = None;
         entry.placed = PlacedBy::Controller;
         entry.set_location(Location::default());
         entry

@@ -11,7 +11,6 @@ use crate::units::{IpuCount, Timestamp};
 /// The end of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum HoldEnd {
     /// Released, by its owner or because its owner was dead; the controller confirmed the removal.
     Released,

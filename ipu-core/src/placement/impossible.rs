@@ -13,7 +13,6 @@ use crate::units::IpuCount;
 /// The reason that a partition cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all_fields = "camelCase", tag = "why")]
-#[non_exhaustive]
 pub enum Impossible {
     /// There is no such allocation.
     #[error("there is no allocation {allocation}")]
@@ -96,7 +95,6 @@ pub enum Impossible {
 /// The rule that a policy's choice breaks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum IllegalChoice {
     /// Not aligned.
     #[error(

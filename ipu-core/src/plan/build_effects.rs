@@ -8,7 +8,7 @@ use crate::plan::Effect;
 use crate::plan::context::{Instance, InstanceStage, Persisted, PlanContext};
 use crate::rules::cleanup::{QueuedPeers, ResourceRole, Retention};
 use crate::rules::finalize::{self, FinalizeStep, Processes};
-use crate::rules::{request, reset, scale, suspend};
+use crate::rules::{preempt, request, reset, scale, suspend};
 
 /// The poll interval for a partition that is being created, reset or released. V-IPU sends no events and
 /// needs seconds.
@@ -37,7 +37,13 @@ impl<'a> PlanContext<'a> {
         for instance in instances.iter_mut().rev() {
             instance.stage = match self.action_for(instance) {
                 InstanceAction::AwaitRecord => InstanceStage::Evaluated,
-                InstanceAction::Remove => self.tear_down(instance),
+                InstanceAction::Remove => {
+                    // A preempted instance keeps its back-off.
+                    if let Some(retry) = instance.status.retry_at.filter(|at| *at > self.observation.now) {
+                        self.requeue_at(retry);
+                    }
+                    self.tear_down(instance)
+                }
                 InstanceAction::CleanUp => self.clean_up(instance, queued_peers),
                 InstanceAction::Advance => continue,
             };
@@ -95,11 +101,13 @@ impl<'a> PlanContext<'a> {
         if instance.recorded == Persisted::No || self.concluded == Persisted::No {
             return InstanceAction::AwaitRecord;
         }
+        let is_preempted = instance.preempt_decision() == preempt::PreemptDecision::Requeue;
         match (
             self.scale_decision(instance),
             self.suspend_decision(),
             instance.status.outcome,
         ) {
+            (_, suspend::SuspendDecision::Continue, None) if is_preempted => InstanceAction::Remove,
             (scale::ScaleDecision::Remove, _, _)
             | (_, suspend::SuspendDecision::ReleaseAll, _)
             | (_, suspend::SuspendDecision::Finished, None)
@@ -125,7 +133,9 @@ impl<'a> PlanContext<'a> {
         if self.stop_orphans(instance) == Processes::Alive {
             return InstanceStage::Stopping;
         }
-        if pending_retry.is_some() && instance.status.unused_releases > 0 {
+        // Without a back-off too, the next attempt gets another partition.
+        let is_unreleased = instance.holds_partition_of_earlier_attempt();
+        if instance.status.unused_releases > 0 && (pending_retry.is_some() || is_unreleased) {
             return self.release_unused(instance);
         }
         let attempt = instance.status.attempt;

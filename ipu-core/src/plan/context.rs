@@ -11,9 +11,8 @@ use crate::observation::{MissingProcess, Observation, PartitionFacts, ProcessFac
 use crate::plan::{Effect, FailedComponent, InstanceStatus, JobStatus};
 use crate::reason::Reason;
 use crate::rules::finalize::Processes;
-use crate::rules::orphan;
 use crate::rules::reset::Usage;
-use crate::rules::scale;
+use crate::rules::{orphan, preempt, scale};
 use crate::units::Timestamp;
 
 /// The inputs and outputs of one reconciliation.
@@ -50,6 +49,8 @@ pub(super) struct Instance<'a> {
     pub(super) launchers: Vec<&'a ProcessFacts>,
     pub(super) workers: Vec<&'a ProcessFacts>,
     missing: Vec<MissingProcess>,
+    /// The demand that it releases its partition.
+    pub(super) preempted: Option<&'a Reason>,
     pub(super) status: InstanceStatus,
     /// The newest attempt for which a partition was requested, created or reset.
     newest_partition_attempt: Option<u32>,
@@ -120,6 +121,7 @@ impl<'a> PlanContext<'a> {
             instance.launchers.extend(&facts.launcher);
             instance.workers.extend(&facts.workers);
             instance.missing.extend(&facts.missing);
+            instance.preempted = instance.preempted.or(facts.preempted.as_ref());
         }
         let mut instances: Vec<_> = instances.into_values().collect();
         for instance in &mut instances {
@@ -272,6 +274,7 @@ impl<'a> Instance<'a> {
             launchers: Vec::new(),
             workers: Vec::new(),
             missing: Vec::new(),
+            preempted: None,
             status: InstanceStatus::new(index),
             newest_partition_attempt: None,
             recorded: Persisted::Yes,
@@ -299,6 +302,26 @@ impl<'a> Instance<'a> {
         let attempt = self.status.attempt;
         self.processes().any(|process| process.attempt >= attempt)
             || created_for(self.partition).is_some_and(|created| created >= attempt)
+    }
+
+    /// Returns whether the partition was created or reset for an attempt before the current one.
+    pub(super) fn holds_partition_of_earlier_attempt(&self) -> bool {
+        created_for(self.partition).is_some_and(|created| created < self.status.attempt)
+    }
+
+    /// Applies the preempt rule.
+    pub(super) const fn preempt_decision(&self) -> preempt::PreemptDecision {
+        let demand = if self.preempted.is_some() {
+            preempt::Demand::Preempted
+        } else {
+            preempt::Demand::None
+        };
+        let progress = if self.status.outcome.is_some() {
+            preempt::Progress::Ended
+        } else {
+            preempt::Progress::Open
+        };
+        preempt::decide(demand, progress)
     }
 
     /// Returns whether the instance holds IPUs.

@@ -8,7 +8,6 @@ use crate::partition::PartitionSpec;
 /// One operation. It carries every choice, so that the caller that applies it decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "do")]
-#[non_exhaustive]
 pub enum Effect {
     /// Ensures that the instance has its partition, fresh for `attempt`. Creates it if absent, resets it
     /// after an earlier attempt, queues the request if it does not fit, and changes nothing if it is ready.

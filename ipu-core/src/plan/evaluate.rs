@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 use crate::observation::{ProcessFacts, ProcessPhase};
 use crate::plan::context::{Instance, Persisted, PlanContext};
 use crate::plan::detect::{Finding, has_succeeded};
-use crate::plan::{FirstFailure, InstanceOutcome, JobPhase};
+use crate::plan::reasons::preemption_reason;
+use crate::plan::{FirstFailure, InstanceOutcome, JobPhase, Preempted};
 use crate::reason::Reason;
 use crate::rules::restart::{AttemptEnd, GiveUp};
-use crate::rules::{backoff, deadline, restart, scale, suspend};
+use crate::rules::{backoff, deadline, preempt, restart, scale, suspend};
 use crate::units::Timestamp;
 
 impl<'a> PlanContext<'a> {
@@ -37,6 +38,7 @@ impl<'a> PlanContext<'a> {
         }
         self.instances = instances;
         self.close_surplus_and_suspended();
+        self.close_preempted();
         self.enforce_deadline();
         self.finish_job();
     }
@@ -203,6 +205,33 @@ impl<'a> PlanContext<'a> {
             instance.status.retry_at = None;
             instance.status.clear_unused_releases();
         }
+    }
+
+    /// Closes the attempts of instances whose partitions are preempted.
+    fn close_preempted(&mut self) {
+        let mut instances = core::mem::take(&mut self.instances);
+        for instance in &mut instances {
+            let is_preempted =
+                instance.preempt_decision() == preempt::PreemptDecision::Requeue && !self.observation.deleted;
+            let Some(demand) = instance
+                .preempted
+                .filter(|_| is_preempted && instance.holds_attempt())
+            else {
+                continue;
+            };
+            let reason = preemption_reason(instance.index, demand);
+            self.status.preemptions = self.status.preemptions.saturating_add(1);
+            self.status.last_preemption = Some(Preempted {
+                instance: instance.index,
+                attempt: instance.status.attempt,
+                at: self.observation.now,
+                reason: reason.clone(),
+            });
+            instance.status.close_attempt();
+            instance.recorded = Persisted::No;
+            self.push_reason(reason);
+        }
+        self.instances = instances;
     }
 
     pub(super) const fn suspend_decision(&self) -> suspend::SuspendDecision {

@@ -248,6 +248,9 @@ impl<'a> PlanContext<'a> {
                 ),
             },
             InstanceStage::Queued(reason) => return Some(reason.clone().with("instance", index)),
+            InstanceStage::Stopping | InstanceStage::Releasing if instance.preempted.is_some() => {
+                preemption_reason(index, instance.preempted?)
+            }
             InstanceStage::Stopping => Reason::new(
                 "StoppingProcesses",
                 format!("processes of instance {index} are ending"),
@@ -357,4 +360,14 @@ impl<'a> PlanContext<'a> {
             }
         }
     }
+}
+
+/// Returns the reason that an instance releases its partition: the demand, with the instance.
+pub(super) fn preemption_reason(instance: u32, demand: &Reason) -> Reason {
+    let message = format!("instance {instance}: {}", demand.message);
+    Reason {
+        message,
+        ..demand.clone()
+    }
+    .with("instance", instance)
 }

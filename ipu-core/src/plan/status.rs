@@ -35,6 +35,12 @@ pub struct JobStatus {
     /// The first failure of the last attempt that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,
+    /// Number of attempts that requests of higher priority preempted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub preemptions: u32,
+    /// The latest preemption.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_preemption: Option<Preempted>,
     /// The reason for the end of the job, once finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<Reason>,
@@ -58,7 +64,6 @@ impl JobStatus {
 
 /// The phase of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
 pub enum JobPhase {
     /// Waiting for partitions or for its processes to be ready.
     #[default]
@@ -155,7 +160,6 @@ impl InstanceStatus {
 /// The final outcome of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum InstanceOutcome {
     /// Every process that does the job's work ended with code 0.
     Succeeded,
@@ -170,6 +174,20 @@ impl InstanceOutcome {
     /// The exit code of a process without one and of a partition in error, as Kubernetes reports it for a
     /// lost container.
     pub const LOST: u8 = 137;
+}
+
+/// A preempted attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Preempted {
+    /// Instance index.
+    pub instance: u32,
+    /// The preempted attempt.
+    pub attempt: u32,
+    /// The time at which the attempt was closed.
+    pub at: Timestamp,
+    /// The reason, which names the request of higher priority.
+    pub reason: Reason,
 }
 
 /// The first failure of an attempt, without the cascade that followed it.
@@ -198,7 +216,6 @@ pub struct FirstFailure {
 /// The component of an instance that failed, in order of precedence for failures at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "culprit")]
-#[non_exhaustive]
 pub enum FailedComponent {
     /// The partition.
     Partition,

@@ -8,6 +8,7 @@ use crate::plan::context::{Instance, InstanceStage, PlanContext};
 use crate::rules::cleanup::{self, QueuedPeers, ResourceRole, Retention};
 use crate::rules::finalize::{self, FinalizeStep, Processes};
 use crate::rules::orphan;
+use crate::rules::preempt::PreemptDecision;
 
 /// The poll interval after the records of ended processes were deleted, which no event announces.
 const RECORD_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -49,8 +50,13 @@ impl<'a> PlanContext<'a> {
     }
 
     /// Removes the processes of an ended instance that the clean-up policy does not keep or that still do its
-    /// work. If queued instances of the job need its partition, removes all processes that are alive.
+    /// work. If queued instances of the job or a preempting request need its partition, removes all processes
+    /// that are alive.
     pub(super) fn clean_up(&mut self, instance: &Instance<'a>, queued_peers: QueuedPeers) -> InstanceStage {
+        let queued_peers = match instance.preempt_decision() {
+            PreemptDecision::ReleaseKept => QueuedPeers::Present,
+            PreemptDecision::Keep | PreemptDecision::Requeue => queued_peers,
+        };
         let releases_partition =
             cleanup::decide_ended(instance.partition, queued_peers) == cleanup::CleanupDecision::Remove;
         let must_yield =

@@ -14,12 +14,13 @@ use super::cleanup::{ResourceRole, Retention};
 use super::datadriven;
 use super::finalize::Processes;
 use super::first_failure::Candidate;
+use super::preempt::{Demand, Progress};
 use super::reset::Usage;
 use super::restart::AttemptEnd;
 use super::suspend::RunIntent;
 use super::{
-    backoff, cleanup, deadline, finalize, first_failure, interactive, orphan, request, reset, restart, scale,
-    start_deadline, suspend,
+    backoff, cleanup, deadline, finalize, first_failure, interactive, orphan, preempt, request, reset,
+    restart, scale, start_deadline, suspend,
 };
 use crate::exit_status::Exit;
 use crate::ids::ControllerName;
@@ -33,7 +34,7 @@ use crate::units::Timestamp;
 type CaseFn = fn(CaseInput<'_>) -> String;
 
 /// Every rule with the function that evaluates its cases.
-const RULES: [(&str, CaseFn); 13] = [
+const RULES: [(&str, CaseFn); 14] = [
     ("backoff", backoff),
     ("cleanup", cleanup),
     ("deadline", deadline),
@@ -41,6 +42,7 @@ const RULES: [(&str, CaseFn); 13] = [
     ("first_failure", first_failure),
     ("interactive", interactive),
     ("orphan", orphan),
+    ("preempt", preempt),
     ("request", request),
     ("reset", reset),
     ("restart", restart),
@@ -306,6 +308,20 @@ fn start_deadline(facts: CaseInput<'_>) -> String {
             verdict_text(other)
         }
     }
+}
+
+fn preempt(facts: CaseInput<'_>) -> String {
+    let demand = if facts.is("preempted") {
+        Demand::Preempted
+    } else {
+        Demand::None
+    };
+    let progress = if facts.is("ended") {
+        Progress::Ended
+    } else {
+        Progress::Open
+    };
+    verdict_text(preempt::decide(demand, progress))
 }
 
 fn suspend(facts: CaseInput<'_>) -> String {

@@ -1,7 +1,7 @@
 //! Clean-up: which resources of a finished job are removed.
 //!
 //! Fields: `cleanPodPolicy`, `ttlSecondsAfterFinished`
-//! Source: seed 000 §6.7.3
+//! Source: Graphcore's V-IPU user guide, "Clean up Kubernetes resources and IPU partitions"
 //!
 //! | policy | workers | launcher | partition (IPUs) |
 //! |---|---|---|---|

@@ -1,7 +1,7 @@
 //! Finalize: in which order the resources of an instance are released.
 //!
 //! Fields: `metadata.deletionTimestamp`; also the fields of scale, suspend and clean-up, which end instances
-//! Source: seed 000 §6.6 (`ipu.finalizers.graphcore.ai`)
+//! Source: Graphcore's V-IPU user guide, "Training CRD Job" (`ipu.finalizers.graphcore.ai`)
 //!
 //! | processes | partition | step |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! Interactive: when the session of an interactive job is over.
 //!
 //! Fields: `interactive.ttl`
-//! Source: seed 000 §6.6.1
+//! Source: Graphcore's V-IPU user guide, "Interactive mode"
 //!
 //! | launcher | session |
 //! |---|---|

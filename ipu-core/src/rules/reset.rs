@@ -1,7 +1,8 @@
 //! Reset: what a partition needs before and while an attempt uses it.
 //!
 //! Fields: none
-//! Source: seed 000 §6.8.1 ("already owned by this IPUJob, it will reset the partition")
+//! Source: Graphcore's V-IPU user guide, "How does the IPU Operator work?"
+//! ("already owned by this IPUJob, it will reset the partition")
 //!
 //! | partition | attempt a has no processes | attempt a has processes | a process of attempt a is missing |
 //! |---|---|---|---|

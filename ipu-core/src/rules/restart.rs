@@ -1,7 +1,8 @@
 //! Restart: whether an ended attempt of an instance is followed by another.
 //!
 //! Fields: `restartPolicy.type`, `restartPolicy.backOffLimit`, `restartPolicy.exitCodes`, `cleanPodPolicy`
-//! Source: seed 000 §6.7.2 and §6.7.3
+//! Source: Graphcore's V-IPU user guide, "Automatic restarts" and
+//! "Clean up Kubernetes resources and IPU partitions"
 //!
 //! | policy | success | failure, retryable code | failure, other code | lost, or partition in error |
 //! |---|---|---|---|---|

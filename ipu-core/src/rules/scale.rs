@@ -1,7 +1,7 @@
 //! Scale: which instances a job has.
 //!
 //! Fields: `jobInstances`
-//! Source: seed 000 §6.7, "Scale up/down operations"
+//! Source: Graphcore's V-IPU user guide, "Inference job spec", "Scale up/down operations"
 //!
 //! | instance | verdict |
 //! |---|---|

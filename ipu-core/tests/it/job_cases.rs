@@ -60,7 +60,6 @@ fn format_job(job: &JobSpec) -> String {
         JobKind::Workers => {}
         JobKind::Launcher { command } => writeln!(text, "launcher {command:?}").unwrap(),
         JobKind::Interactive { ttl } => writeln!(text, "interactive for {} s", ttl.as_secs()).unwrap(),
-        other => panic!("unknown shape: {other:?}"),
     }
     let restart = match job.restart() {
         RestartPolicy::Never => None,
@@ -70,7 +69,6 @@ fn format_job(job: &JobSpec) -> String {
             retryable,
             back_off_limit,
         } => Some((format!("on {retryable}"), back_off_limit)),
-        other => panic!("unknown policy: {other:?}"),
     };
     if let Some((when, limit)) = restart {
         let back_off = job.back_off().as_secs();

@@ -142,10 +142,6 @@ impl Reconciler {
                 self.remove_finalizer(key, object).await?;
                 Ok(Applied::Finalized)
             }
-            other => Err(PortError::Refused {
-                code: "UnknownEffect".to_owned(),
-                message: format!("this version does not implement the effect {other:?}"),
-            }),
         }
     }
 

@@ -73,8 +73,13 @@ pub(super) fn events(
 }
 
 /// Returns whether a reason gets its own Event: a missing process, an instance that failed for good, or a
-/// released partition. All are reasons of the one reconcile that ends the attempt.
-fn has_own_event(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, phase: JobPhase) -> bool {
+/// released partition, or a preemption. All are reasons of the one reconcile that ends the attempt.
+fn has_own_event(
+    reason: &Reason,
+    before_status: &IpuJobStatus,
+    after_status: &IpuJobStatus,
+    phase: JobPhase,
+) -> bool {
     let of = |status: &IpuJobStatus| {
         let index = reason.numbers.get("instance").copied();
         let mut all = status.instances.iter();
@@ -83,8 +88,11 @@ fn has_own_event(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, p
             (known.state == "Failed", known.unused_releases)
         })
     };
-    let ((had_failed, before), (has_failed, now)) = (of(before), of(after));
-    ["WorkerGone", "LauncherGone"].contains(&&*reason.code)
+    let ((had_failed, before), (has_failed, now)) = (of(before_status), of(after_status));
+    let is_preemption =
+        reason.code == "Preempted" && after_status.preemption_count > before_status.preemption_count;
+    is_preemption
+        || ["WorkerGone", "LauncherGone"].contains(&&*reason.code)
         || (!phase.is_finished() && (has_failed && !had_failed || now > before))
 }
 

@@ -84,6 +84,12 @@ impl ObservedJob {
                 .entry(*index)
                 .or_insert_with(|| InstanceFacts::empty(*index));
             facts.partition = self.partition(spec, document);
+            let is_held = matches!(
+                facts.partition,
+                PartitionFacts::Active { .. } | PartitionFacts::Failed { .. }
+            );
+            let preemption = document.preemption.as_ref().filter(|_| is_held);
+            facts.preempted = preemption.map(|preemption| preemption.reason.clone());
         }
         for (index, process) in &self.evicted {
             let facts = facts

@@ -388,7 +388,6 @@ async fn watch_partitions(proxy: ProxyClient, cache: Arc<Cache>, queue: Unbounde
                         }
                     }
                 },
-                _ => {}
             },
             Ok(None) => return,
             Err(error) => {

@@ -234,7 +234,6 @@ fn report_condition(
         JobPhase::Completed => "has completed.".to_owned(),
         JobPhase::Failed => format!("has failed{}.", conclusion.unwrap_or_default()),
         JobPhase::Terminating => "is being deleted.".to_owned(),
-        other => format!("is in phase {other:?}."),
     };
     let message = format!("IPUJob {}/{} {description}", key.namespace, key.name);
     let now = Some(Time(now));

@@ -159,7 +159,7 @@ pub struct IpuJobSpec {
     /// Account that is charged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// True if a scheduler may preempt the job for a more urgent one.
+    /// True if a job of higher priority may preempt the job. A preemptible job never preempts others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
     /// True if Poplar may pick devices of any aligned size inside the partition.

@@ -14,7 +14,6 @@ pub const MAX_MANIFEST_BYTES: usize = 4 << 20;
 
 /// One document of a file.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Document {
     /// An IPUJob.
     IpuJob(Box<Manifest>),

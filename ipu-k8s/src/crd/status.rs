@@ -5,8 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use ipu_core::{
-    Exit, FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Reason,
-    Timestamp,
+    Exit, FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Preempted,
+    Reason, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +70,12 @@ pub struct IpuJobStatus {
     /// When the first process of the job ran; `activeDeadlineSeconds` counts from here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_run_time: Option<Time>,
+    /// Number of attempts that requests of higher priority preempted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub preemption_count: u32,
+    /// The latest preemption.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_preemption: Option<PreemptionReport>,
     /// Why the job finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<Reason>,
@@ -233,6 +239,44 @@ pub struct AttemptReport {
     pub time: Option<Time>,
 }
 
+/// A preempted attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct PreemptionReport {
+    /// Index of the instance.
+    pub instance: u32,
+    /// Number of the attempt.
+    pub attempt: u32,
+    /// When the attempt was stopped.
+    pub time: Option<Time>,
+    /// The reason, which names the preempting request.
+    pub reason: Option<Reason>,
+}
+
+impl PreemptionReport {
+    fn remembered(&self) -> Preempted {
+        let reason = self.reason.clone();
+        Preempted {
+            instance: self.instance,
+            attempt: self.attempt,
+            at: self.time.map(|time| time.0).unwrap_or_default(),
+            reason: reason.unwrap_or_else(|| Reason::new("Preempted", "another request preempted it")),
+        }
+    }
+}
+
+impl From<&Preempted> for PreemptionReport {
+    fn from(preempted: &Preempted) -> Self {
+        Self {
+            instance: preempted.instance,
+            attempt: preempted.attempt,
+            time: Some(Time(preempted.at)),
+            reason: Some(preempted.reason.clone()),
+        }
+    }
+}
+
 /// Seconds that the job spent in each part of its start. They add up to the time from the job's creation to
 /// its running phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -324,6 +368,8 @@ impl IpuJobStatus {
             desired_instances: self.desired_replicas,
             restarts: self.restart_count,
             restarts_after_failure: self.restarts_after_failure,
+            preemptions: self.preemption_count,
+            last_preemption: self.last_preemption.as_ref().map(PreemptionReport::remembered),
             started: self.first_run_time.map(|time| time.0),
             finished: self.completion_time.map(|time| time.0),
             first_failure: self.first_failure.as_ref().map(FailureReport::remembered),
@@ -349,6 +395,8 @@ impl IpuJobStatus {
         self.desired_replicas = status.desired_instances;
         self.restart_count = status.restarts;
         self.restarts_after_failure = status.restarts_after_failure;
+        self.preemption_count = status.preemptions;
+        self.last_preemption = status.last_preemption.as_ref().map(PreemptionReport::from);
         self.first_run_time = status.started.map(Time);
         self.completion_time = status.finished.map(Time);
         let failure = status.first_failure.as_ref().map(|failure| {
@@ -402,7 +450,6 @@ impl InstanceReport {
             }
             // For an outcome that this version does not know, the safe assumption is that the instance has
             // failed.
-            Some(_) => self.state = FAILED.to_owned(),
             None if self.has_ended() => self.state = PREPARING.to_owned(),
             None => {}
         }

@@ -65,6 +65,8 @@ enum CallOutcome {
     /// The controller did not reply.
     Unconfirmed(VipuError),
     NoCapacity(VipuError),
+    /// The controller refused the IPUs that the ledger chose.
+    RefusedIpus(VipuError),
     Refused(VipuError),
 }
 
@@ -199,7 +201,16 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 return Ok(CreateProgress::Unconfirmed);
             }
             CallOutcome::NoCapacity(error) => {
-                let outcome = self.requeue(at, &work.entry, fence, fingerprint, &error);
+                let detail = match &error {
+                    VipuError::NoCapacity { detail } => detail.clone(),
+                    other => other.to_string(),
+                };
+                let outcome = self.requeue(at, &work.entry, fence, fingerprint, &error, detail);
+                return outcome.await.map(CreateProgress::Finished);
+            }
+            CallOutcome::RefusedIpus(error) => {
+                let detail = self.handle_refused_ipus(at, &error);
+                let outcome = self.requeue(at, &work.entry, fence, fingerprint, &error, detail);
                 return outcome.await.map(CreateProgress::Finished);
             }
             CallOutcome::Refused(source) => {
@@ -273,11 +284,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             Err(error) if error.may_have_executed() => CallOutcome::Unconfirmed(error),
             // The IPUs that the ledger selected may be wrong, not the request.
             Err(error) if entry.placed == PlacedBy::Ledger && entry.pin.ipus.is_empty() => {
-                CallOutcome::NoCapacity(error)
+                CallOutcome::RefusedIpus(error)
             }
             Err(error) => CallOutcome::Refused(error),
         };
-        if !matches!(called, CallOutcome::NoCapacity(_) | CallOutcome::Refused(_)) {
+        if !matches!(
+            called,
+            CallOutcome::NoCapacity(_) | CallOutcome::RefusedIpus(_) | CallOutcome::Refused(_)
+        ) {
             return called;
         }
         // The call may have arrived twice, for example through a load balancer that retried. The reply of
@@ -356,6 +370,20 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         }
     }
 
+    /// Handles a refusal of the IPUs that the policy chose, and returns its description. With the fallback
+    /// the controller chooses from now on.
+    fn handle_refused_ipus(&self, at: &ControllerHandle<C>, error: &VipuError) -> String {
+        let placement = self.options.placement_of(&at.name);
+        let next = if self.options.placement_fallback {
+            self.listings.delegate_placement(&at.name);
+            tracing::warn!(controller = %at.name, %placement, %error, "placement is delegated to the controller");
+            "the controller chooses from now on"
+        } else {
+            "with delegated placement the controller would choose"
+        };
+        format!("it does not accept the IPUs that {placement} chose ({error}); {next}")
+    }
+
     /// Queues the request again because the controller has no capacity, unless an earlier call may still
     /// create the partition.
     async fn requeue(
@@ -365,11 +393,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         fence: Timestamp,
         fingerprint: u64,
         error: &VipuError,
+        detail: String,
     ) -> Result<CreateOutcome, LedgerError> {
-        let detail = match error {
-            VipuError::NoCapacity { detail } => detail.clone(),
-            other => other.to_string(),
-        };
         tracing::info!(id = %entry.id, controller = %at.name, detail, "the controller has no capacity");
         self.record_calls(entry, fence, Answered::Yes, Accepted::No);
         let now = self.window().now;

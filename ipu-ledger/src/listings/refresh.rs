@@ -2,10 +2,11 @@
 //! reply serves the next caller.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ipu_core::{AgentId, ControllerName, IpuAddress, Listing, Reason, Topology};
+use ipu_core::{AgentId, ControllerName, IpuAddress, Listing, PlacementMode, Reason, Topology};
 use ipu_vipu_client::{ControllerPool, Member, VipuController, VipuError};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -21,6 +22,8 @@ pub(super) struct ListingSlot {
     /// Notifies waiters in the order of their arrival when a request ends. A `watch` wakes them in any order,
     /// which would make a simulation nondeterministic.
     finished: Notify,
+    /// Whether the controller refused the IPUs of an explicit placement, and chooses them itself.
+    is_delegated: AtomicBool,
 }
 
 #[derive(Default)]
@@ -100,6 +103,11 @@ impl ListingSlot {
         })
     }
 
+    /// Lets the controller choose the IPUs of new partitions from the next listing on.
+    pub(super) fn delegate_placement(&self) {
+        self.is_delegated.store(true, Ordering::Relaxed);
+    }
+
     /// Returns the latest listing; `None` if the latest request failed.
     pub(super) fn newest(&self) -> Option<Arc<Listing>> {
         let latest = locked(&self.state).latest.clone()?;
@@ -138,6 +146,7 @@ pub(super) struct ListingRequest<C: ?Sized> {
     deadline: Duration,
     hardware_age: Duration,
     topology: Option<Topology>,
+    placement: PlacementMode,
     clock: Clock,
 }
 
@@ -148,6 +157,7 @@ impl<C: VipuController + ?Sized + 'static> ListingRequest<C> {
             deadline: options.call_deadline,
             hardware_age: options.hardware_age,
             topology: options.topologies.get(&member.name).cloned(),
+            placement: options.placement_of(&member.name),
             clock: Arc::clone(&options.clock),
             member,
         }
@@ -155,7 +165,12 @@ impl<C: VipuController + ?Sized + 'static> ListingRequest<C> {
 
     /// Runs the request, and stores the reply for all waiters.
     pub(super) async fn run(self, mut guard: RequestGuard) {
-        let listing = self.list(&mut guard.hardware).await;
+        let placement = if guard.slot.is_delegated.load(Ordering::Relaxed) {
+            PlacementMode::Delegated
+        } else {
+            self.placement.clone()
+        };
+        let listing = self.list(&mut guard.hardware, placement).await;
         let mut state = locked(&guard.slot.state);
         state.hardware = guard.hardware.take();
         state.latest = Some(CachedListing {
@@ -165,7 +180,11 @@ impl<C: VipuController + ?Sized + 'static> ListingRequest<C> {
         });
     }
 
-    async fn list(&self, hardware: &mut Option<Hardware>) -> Result<Arc<Listing>, Reason> {
+    async fn list(
+        &self,
+        hardware: &mut Option<Hardware>,
+        placement: PlacementMode,
+    ) -> Result<Arc<Listing>, Reason> {
         let name = &self.member.name;
         let requested_at = (self.clock)();
         // The listing comes first, so that a controller that hangs there does not count as responsive.
@@ -184,7 +203,7 @@ impl<C: VipuController + ?Sized + 'static> ListingRequest<C> {
         }
         let reported = hardware.as_ref().and_then(|hardware| hardware.reported.as_ref());
         Ok(Arc::new(
-            listing(name, partitions, reported).requested_at(requested_at),
+            listing(name, partitions, reported, placement).requested_at(requested_at),
         ))
     }
 

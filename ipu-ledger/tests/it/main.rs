@@ -9,6 +9,7 @@ mod driver;
 mod example_scheduler;
 mod format_compat;
 mod leases;
+mod placement;
 mod processes;
 mod races;
 mod random_faults;

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ipu_core::{Blocker, Entry, EntryState, IpuCount, IpuPlace, PartitionId, QueueStatus, Reason, Timestamp};
+use ipu_core::{
+    Blocker, Entry, EntryState, IpuCount, IpuPlace, PartitionId, Preemption, QueueStatus, Reason, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::controller::ControllerDocument;
@@ -12,7 +14,6 @@ use super::owner::OwnerDocument;
 /// State of a partition in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum HoldState {
     /// Queued: no IPU is held.
     Waiting,
@@ -69,7 +70,6 @@ impl From<&EntryState> for HoldState {
             EntryState::Releasing { .. } => Self::Releasing,
             EntryState::Orphaned => Self::Orphaned,
             EntryState::Quarantined => Self::Quarantined,
-            _ => Self::Other,
         }
     }
 }
@@ -121,6 +121,9 @@ pub struct PartitionDocument {
     pub account: Option<String>,
     /// True if a request of higher priority may preempt it.
     pub preemptible: bool,
+    /// Demand of a queued request of higher priority that the owner releases the partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<PreemptionDocument>,
     /// Maximum duration of the hold in seconds.
     pub max_runtime_seconds: Option<u64>,
     /// End of the lease of the owner; none without a lease.
@@ -161,12 +164,42 @@ impl From<&Entry> for PartitionDocument {
             priority: entry.priority,
             account: entry.account.clone(),
             preemptible: entry.preemptible,
+            preemption: entry.preemption.as_ref().map(PreemptionDocument::from),
             max_runtime_seconds: entry.max_runtime.map(|runtime| runtime.as_secs()),
             lease_until: None,
             reason: None,
             waiting: None,
             errors,
             env: BTreeMap::new(),
+        }
+    }
+}
+
+/// Demand of a queued request of higher priority that the owner of a partition releases it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct PreemptionDocument {
+    /// Id of the queued request.
+    pub by: PartitionId,
+    /// Owner of the queued request; none if it is unknown.
+    pub owner: Option<OwnerDocument>,
+    /// Priority of the queued request.
+    pub priority: i32,
+    /// Time of the demand.
+    pub at: Timestamp,
+    /// Reason for the owner of the partition, which names the request.
+    pub reason: Reason,
+}
+
+impl From<&Preemption> for PreemptionDocument {
+    fn from(preemption: &Preemption) -> Self {
+        Self {
+            by: preemption.by.clone(),
+            owner: preemption.owner.as_ref().map(OwnerDocument::from),
+            priority: preemption.priority,
+            at: preemption.at,
+            reason: preemption.reason(),
         }
     }
 }

@@ -44,7 +44,7 @@ pub struct PutPartition {
     /// Account that usage is charged to, 1 to 253 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// True if a request of higher priority may preempt it. Recorded only; there is no preemption yet.
+    /// True if a request of higher priority may preempt it, and it never preempts others.
     #[serde(default, skip_serializing_if = "is_default")]
     pub preemptible: bool,
     /// Duration of the lease in seconds, 1 to 604800. The owner renews it by `heartbeat`, and counts as dead

@@ -39,7 +39,6 @@ pub struct Event {
 
 /// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum EventKind {
     /// All partitions, at the start or if the proxy no longer has the changes since the last event.
     Snapshot(PartitionList),

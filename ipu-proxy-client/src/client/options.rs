@@ -25,7 +25,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Bearer token of the client.
 #[derive(Clone)]
-#[non_exhaustive]
 pub enum Token {
     /// The token itself.
     Value(String),

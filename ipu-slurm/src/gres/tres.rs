@@ -9,7 +9,6 @@ use crate::gres::{self, Gres, MAX_NAME};
 
 /// A trackable resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Tres {
     /// A generic resource: `gres/name=count` or `gres/name:type=count`. It has neither indices nor sockets.
     Gres(Gres),

@@ -13,7 +13,6 @@ const MAX_DELAY_MS: u32 = 12_000;
 
 /// Fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Fault {
     /// The call has no effect and the connection breaks.
     Broken,

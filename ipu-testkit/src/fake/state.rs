@@ -289,7 +289,6 @@ impl SharedState {
         match place(&self.inventory, &wanted, policy) {
             Placement::Fits(block) => Ok(block),
             Placement::Impossible(impossible) => Err(no_capacity(impossible.to_string())),
-            other => Err(no_capacity(format!("{other:?}"))),
         }
     }
 

@@ -9,7 +9,6 @@ use super::job_dsl::raw_job_from_dsl;
 
 /// Property that [`check_planner`](crate::check_planner) tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum PlannerProperty {
     /// The planner returns a plan for every job and observation.
     Total,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ipu_core::{Exit, PartitionFacts, ProcessPhase};
+use ipu_core::{Exit, PartitionFacts, ProcessPhase, Reason};
 use proptest::prelude::*;
 
 use super::world::{CapacityState, JobWorld, ProcessRole};
@@ -12,7 +12,6 @@ use super::world::{CapacityState, JobWorld, ProcessRole};
 /// Event in a [`JobWorld`] besides reconciliations: a line of a script of `ipu-core/testdata/plan`, whose
 /// README explains the lines. `Display` and `FromStr` are inverse.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum JobEvent {
     /// Operations in progress complete.
     Progress,
@@ -30,13 +29,16 @@ pub enum JobEvent {
     PartitionFails(u32),
     /// The partition of an instance is deleted.
     PartitionDeleted(u32),
+    /// A request of higher priority demands the partition of an instance.
+    Preempted(u32),
+    /// The demand ends without the partition.
+    NotPreempted(u32),
     /// A process of an instance changes.
     Process(u32, ProcessRole, ProcessEnd),
 }
 
 /// Change of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ProcessEnd {
     /// The process is running and ready.
     Runs,
@@ -85,7 +87,25 @@ impl JobEvent {
                 let errors = vec!["IPU link down".to_string()];
                 *partition = PartitionFacts::Failed { attempt, errors };
             }
-            Self::PartitionDeleted(instance) => world.instance(*instance).partition = PartitionFacts::Absent,
+            Self::PartitionDeleted(instance) => {
+                let facts = world.instance(*instance);
+                (facts.partition, facts.preempted) = (PartitionFacts::Absent, None);
+            }
+            Self::Preempted(instance) => {
+                let facts = world.instance(*instance);
+                let is_held = matches!(
+                    facts.partition,
+                    PartitionFacts::Active { .. } | PartitionFacts::Failed { .. }
+                );
+                if !is_held {
+                    return Ok(EventEffect::Missed);
+                }
+                facts.preempted = Some(Reason::new(
+                    "Preempted",
+                    "Test ns/first preempts it with priority 7",
+                ));
+            }
+            Self::NotPreempted(instance) => world.instance(*instance).preempted = None,
             Self::Process(instance, role, ProcessEnd::Vanishes) => world.delete_process(*instance, *role),
             Self::Process(instance, role, ProcessEnd::Disrupted) => world.disrupt(*instance, *role),
             Self::Process(instance, role, end) => {
@@ -134,6 +154,8 @@ impl fmt::Display for JobEvent {
             Self::Delete => f.write_str("delete"),
             Self::PartitionFails(instance) => write!(f, "partition {instance} error"),
             Self::PartitionDeleted(instance) => write!(f, "partition {instance} gone"),
+            Self::Preempted(instance) => write!(f, "partition {instance} preempted"),
+            Self::NotPreempted(instance) => write!(f, "partition {instance} kept"),
             Self::Process(instance, role, end) => {
                 match role {
                     ProcessRole::Worker(number) => write!(f, "worker {instance}/{number} ")?,
@@ -144,7 +166,6 @@ impl fmt::Display for JobEvent {
                     ProcessEnd::Waits(cause) => write!(f, "waits {cause}"),
                     ProcessEnd::Ends(Exit::Code(code)) => write!(f, "exits {code}"),
                     ProcessEnd::Ends(Exit::Signal(signal)) => write!(f, "killed {signal}"),
-                    ProcessEnd::Ends(other) => write!(f, "{other}"),
                     ProcessEnd::Lost(cause) => write!(f, "lost {cause}"),
                     ProcessEnd::Vanishes => f.write_str("vanishes"),
                     ProcessEnd::Disrupted => f.write_str("is taken away"),
@@ -169,6 +190,8 @@ impl FromStr for JobEvent {
             ["delete"] => Self::Delete,
             ["partition", instance, "error"] => Self::PartitionFails(number(instance)?),
             ["partition", instance, "gone"] => Self::PartitionDeleted(number(instance)?),
+            ["partition", instance, "preempted"] => Self::Preempted(number(instance)?),
+            ["partition", instance, "kept"] => Self::NotPreempted(number(instance)?),
             ["worker", role, ref end @ ..] => {
                 let (instance, worker) = role.split_once('/').ok_or("write a worker as INSTANCE/NUMBER")?;
                 Self::Process(
@@ -218,6 +241,10 @@ pub(super) fn job_events() -> impl Strategy<Value = JobEvent> {
         8 => Just(JobEvent::Progress),
         5 => (0_u32..4, role, end).prop_map(|(instance, role, end)| JobEvent::Process(instance, role, end)),
         1 => (0_u32..4).prop_map(JobEvent::PartitionFails),
+        1 => prop_oneof![
+            3 => (0_u32..4).prop_map(JobEvent::Preempted),
+            1 => (0_u32..4).prop_map(JobEvent::NotPreempted),
+        ],
         1 => prop_oneof![Just(CapacityState::Free), Just(CapacityState::Full)].prop_map(JobEvent::Capacity),
         2 => (1_u64..60).prop_map(JobEvent::After),
         1 => (60_u64..700).prop_map(JobEvent::After),

@@ -80,6 +80,5 @@ const fn name(effect: &Effect) -> &'static str {
         Effect::StopLauncher { .. } => "StopLauncher",
         Effect::ReleasePartition { .. } => "ReleasePartition",
         Effect::Finalize => "Finalize",
-        _ => "other effect",
     }
 }

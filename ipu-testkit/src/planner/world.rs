@@ -61,7 +61,6 @@ pub enum ProcessRole {
 
 /// Effect that no adapter could apply without sharing a device, or at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum SafetyViolation {
     /// A partition is created, reset or released under a process that is alive.
     #[error("{effect:?} while processes of the instance are alive")]
@@ -76,12 +75,6 @@ pub enum SafetyViolation {
         effect: Box<Effect>,
         /// State of the partition.
         partition: Box<PartitionFacts>,
-    },
-    /// The effect is unknown to this model.
-    #[error("unknown effect {effect:?}")]
-    Unknown {
-        /// The effect.
-        effect: Box<Effect>,
     },
 }
 
@@ -231,12 +224,9 @@ impl JobWorld {
                     PartitionFacts::Absent | PartitionFacts::Waiting { .. } => PartitionFacts::Absent,
                     _ => PartitionFacts::Releasing,
                 };
+                facts.preempted = None;
             }
             Effect::Finalize => self.finalized = true,
-            effect => {
-                let effect = Box::new(effect.clone());
-                return Err(SafetyViolation::Unknown { effect });
-            }
         }
         Ok(())
     }

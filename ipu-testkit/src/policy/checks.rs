@@ -100,7 +100,6 @@ impl PropertyChecker<'_> {
         match &placement {
             Placement::Fits(block) => self.check_cost(case, block)?,
             Placement::Impossible(reported) => self.check_reason(case, reported)?,
-            other => unreachable!("unexpected placement: {other:?}"),
         }
         Ok(placement)
     }

@@ -9,7 +9,6 @@ use crate::strategies::InventoryChange;
 
 /// Property of every placement policy. Displays as one sentence about the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum PolicyProperty {
     /// The policy does not panic.
     NeverPanics,

@@ -40,7 +40,6 @@ impl Default for ScoreOptions {
 
 /// Outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum JobOutcome {
     /// The job ran.
     Ran {
@@ -344,7 +343,6 @@ fn place_size(
     match place(inventory, &request, policy) {
         Placement::Fits(block) => Ok(block),
         Placement::Impossible(impossible) => Err(WaitReason::of(&impossible)),
-        _ => Err(WaitReason::Other),
     }
 }
 

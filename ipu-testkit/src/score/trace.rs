@@ -61,7 +61,6 @@ impl TraceJob {
 /// Reason for which a record of a file is not a job of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub enum SkipReason {
     /// The submit time is unknown.
     UnknownSubmit,

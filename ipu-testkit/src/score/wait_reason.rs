@@ -7,7 +7,6 @@ use serde::Serialize;
 
 /// Reason for which a job waits or never runs: the codes of [`Impossible`], and one from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[non_exhaustive]
 pub enum WaitReason {
     /// Fewer IPUs are free than requested.
     NotEnoughFree,

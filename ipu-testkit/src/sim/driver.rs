@@ -216,6 +216,8 @@ impl JobDriver {
                 let recorded = observation.status.instance(*index);
                 let attempt = recorded.map_or(0, |recorded| recorded.attempt);
                 facts.partition = self.observe_partition(&id, &owner, attempt).await?;
+                let preemption = self.ledger.preemption_of(&id).await?;
+                facts.preempted = preemption.map(|preemption| preemption.reason());
             }
         }
         // The clock and the processes last: no await follows them.
@@ -379,7 +381,6 @@ impl JobDriver {
                 call().await;
                 Ok(Applied::Changed)
             }
-            other => Err(ReconcileAborted(format!("unknown effect: {other:?}"))),
         }
     }
 
@@ -475,7 +476,6 @@ const fn kind_of(effect: &Effect) -> &'static str {
         Effect::StopLauncher { .. } => "StopLauncher",
         Effect::ReleasePartition { .. } => "ReleasePartition",
         Effect::Finalize => "Finalize",
-        _ => "unknown",
     }
 }
 

@@ -151,8 +151,12 @@ impl SimWorld {
     }
 
     /// Returns the sets of controllers that a driver may have reached, the set of all first: any of them may
-    /// not have replied.
+    /// not have replied. Empty if the order of equal requests depends on the policy.
     fn reachable_sets(&self) -> Vec<BTreeSet<ControllerName>> {
+        if !self.profile.is_placement_complete {
+            // A policy that declines a request may place an equal one elsewhere.
+            return Vec::new();
+        }
         let mut reachable_sets = vec![BTreeSet::new()];
         for (name, _) in &self.controllers {
             let with = |reachable: &BTreeSet<ControllerName>| {
@@ -181,7 +185,9 @@ impl SimWorld {
                 service: ServiceState::Open,
                 listing: Ok(Arc::new(Listing::new(
                     listed,
-                    Box::new(InventoryCapacity::new(inventory)),
+                    Box::new(
+                        InventoryCapacity::new(inventory).with_placement(self.profile.placement().clone()),
+                    ),
                 ))),
             }
         });
@@ -365,7 +371,6 @@ fn invariant_quotas_are_kept(
                         .as_ref()
                         .is_some_and(|owner| owner.job.namespace == *name),
                     QuotaSubject::Account(name) => entry.account.as_ref() == Some(name),
-                    _ => false,
                 }
         });
         let sizes: Vec<u32> = own.map(|entry| entry.spec.size.get()).collect();

@@ -129,6 +129,8 @@ pub(super) fn random_job(number: usize, largest: u32, random: &mut Random) -> Ra
     if random.chance(5) {
         spec.suspend = Some(true);
     }
+    // Independent of the random numbers, which earlier seeds rely on.
+    spec.preemptible = Some(number.is_multiple_of(2));
     raw
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{ControllerName, QueuePolicy, Quota, QuotaSubject, SelectionOrder, Topology};
+use ipu_core::{ControllerName, PlacementMode, QueuePolicy, Quota, QuotaSubject, SelectionOrder, Topology};
 use ipu_ledger::LedgerOptions;
 
 use super::SimOptions;
 use super::liveness::Alive;
 use super::world::SimWorld;
 use crate::fake::{BlockChoice, FakeController};
+use crate::policies::{is_complete_mode, placement_mode};
 use crate::random::Random;
 
 /// Text forms of the controllers' topologies, small enough that jobs are queued.
@@ -38,6 +39,9 @@ pub(super) struct Profile {
     /// Largest common instance size.
     pub(super) largest: u32,
     queue_policy: QueuePolicy,
+    placement: PlacementMode,
+    /// Whether the placement mode places every request that fits.
+    pub(super) is_placement_complete: bool,
     orphan_grace: Duration,
     /// Whether queued owners are checked for liveness.
     sweeps: bool,
@@ -86,7 +90,7 @@ impl Profile {
         if floods && random.chance(50) {
             queue_policy.length_limit = 20 + random.below(200) as usize;
         }
-        Self {
+        let mut profile = Self {
             drivers: *random.pick(&[1, 2, 2, 3]),
             call_faults: rate(random, &[0, 5, 15, 40]),
             effect_faults: rate(random, &[0, 3, 10, 25]),
@@ -99,12 +103,25 @@ impl Profile {
             largest: largest.min(16),
             topologies,
             queue_policy,
+            placement: PlacementMode::default(),
+            is_placement_complete: true,
             orphan_grace: Duration::from_secs(*random.pick(&[0, 5, 20])),
             sweeps: random.chance(50),
             restores: random.chance(45),
             choice: *random.pick(&[BlockChoice::Tightest, BlockChoice::Tightest, BlockChoice::Lowest]),
             seed: random.next(),
-        }
+        };
+        let drawn = profile.seed >> 16;
+        let placement = options.placement.clone();
+        profile.is_placement_complete = placement.is_some() || is_complete_mode(drawn);
+        profile.queue_policy.preemption = drawn % 3 == 1;
+        profile.placement = placement.unwrap_or_else(|| placement_mode(drawn));
+        profile
+    }
+
+    /// Returns the placement mode of the ledgers.
+    pub(super) const fn placement(&self) -> &PlacementMode {
+        &self.placement
     }
 
     pub(super) fn controllers(&self, random: &mut Random) -> Vec<(ControllerName, FakeController)> {
@@ -138,6 +155,7 @@ impl Profile {
         options.clock = Arc::new(move || clock.now());
         options.queue = self.queue_policy.clone();
         options.orphan_grace = self.orphan_grace;
+        options.placement = self.placement.clone();
         options.usage = Some(Arc::new(world.usage.clone()));
         for (number, topology) in self.topologies.iter().enumerate() {
             options.topologies.insert(name_of(number), topology.clone());

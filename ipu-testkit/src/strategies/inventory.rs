@@ -14,7 +14,6 @@ use crate::reference_inventory::ReferenceInventory;
 
 /// Operation on an inventory, legal or not. Indexes choose among what exists when it is applied.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum Operation {
     /// Occupy the aligned block of 2^`order` IPUs around an IPU, free or not.
     Occupy {
@@ -82,7 +81,6 @@ pub enum Operation {
 
 /// A call that changes an inventory, legal or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum InventoryChange {
     /// [`Inventory::occupy`].
     Occupy(PartitionId, Block),

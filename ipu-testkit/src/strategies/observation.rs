@@ -143,13 +143,22 @@ pub fn instance_facts() -> impl Strategy<Value = InstanceFacts> {
         option::of(process_facts()),
         vec(process_facts(), 0..4),
         prop_oneof![3 => Just(vec![]), 1 => vec(missing(), 1..3)],
+        prop::bool::weighted(0.1),
     )
-        .prop_map(|(index, partition, launcher, workers, missing)| InstanceFacts {
-            index,
-            partition,
-            launcher,
-            workers,
-            missing,
+        .prop_map(|(index, partition, launcher, workers, missing, preempted)| {
+            let is_held = matches!(
+                partition,
+                PartitionFacts::Active { .. } | PartitionFacts::Failed { .. }
+            );
+            let reason = || Reason::new("Preempted", "another request preempts it");
+            InstanceFacts {
+                index,
+                partition,
+                launcher,
+                workers,
+                missing,
+                preempted: (preempted && is_held).then(reason),
+            }
         })
 }
 

@@ -9,8 +9,8 @@ use ipu_testkit::{
     simulate_many,
 };
 
-/// Default number of simulations: some seconds without optimization.
-const CASES: u64 = 200;
+/// Default number of simulations: less than a minute without optimization.
+const CASES: u64 = 1_000;
 
 /// Seeds of earlier failures.
 const SEEDS: &str = include_str!("../../testdata/sim-seeds.txt");

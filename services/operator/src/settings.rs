@@ -135,7 +135,6 @@ pub struct Settings {
 /// Image pull policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[clap(rename_all = "PascalCase")]
-#[non_exhaustive]
 pub enum PullPolicy {
     /// Pull at every container start.
     Always,
@@ -214,7 +213,6 @@ pub struct Config {
 
 /// Source of the webhooks' certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Certificates {
     /// Directory with `tls.crt` and `tls.key`.
     Directory(PathBuf),

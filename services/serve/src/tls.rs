@@ -17,7 +17,6 @@ use crate::server::Chain;
 
 /// Client authentication by certificate. The server refuses a certificate of any other issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ClientCertificates {
     /// The server requests no client certificate.
     Disabled,

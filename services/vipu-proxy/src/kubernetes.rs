@@ -124,7 +124,6 @@ async fn apply(text: &ControllersText, app: &App) {
                 "the list of controllers is missing; keeping the previous one"
             );
         }
-        _ => {}
     }
 }
 

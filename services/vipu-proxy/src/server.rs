@@ -143,6 +143,10 @@ impl Proxy {
         let metrics = Arc::new(Metrics::default());
         let store = store.with_metrics(&metrics);
         options.queue.order = config.order;
+        options.queue.preemption = config.preemption;
+        options.placement = config.placement.clone();
+        options.placements = config.placements.clone();
+        options.placement_fallback = config.placement_fallback;
         config.limits.apply(&mut options.queue);
         if let Some(max) = config.max_queued {
             options.queue.namespaces.max_queued = max;

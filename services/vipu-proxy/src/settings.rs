@@ -1,15 +1,19 @@
 //! Settings of the proxy, by precedence: flags, environment, settings file, defaults.
 
+mod values;
+
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipu_core::{SelectionOrder, Topology};
+use ipu_core::{ControllerName, PlacementMode, SelectionOrder, Topology};
 use ipu_serve::{ClientCertificates, TlsFiles};
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 use serde::Deserialize;
 
 use crate::limits::Limits;
+pub use values::{Auth, PrioritySetting, QuotaSetting, ReadAccess, Selection};
 
 /// The documented port (`vipuProxy.proxyPort`).
 const PORT: u16 = 8080;
@@ -80,6 +84,18 @@ pub struct Settings {
     /// [default: serial].
     #[arg(long, env = "VIPU_PROXY_SELECTION", value_name = "ORDER")]
     pub selection: Option<Selection>,
+    /// Origin of the IPUs of new partitions: the placement policy first-fit or best-fit, or delegated to the
+    /// V-IPU controller. Controllers that do not report their hardware always choose [default: first-fit].
+    #[arg(long, env = "VIPU_PROXY_PLACEMENT", value_name = "PLACEMENT")]
+    pub placement: Option<PlacementMode>,
+    /// Delegate placement to a controller that refuses the IPUs that the policy chose, until the proxy
+    /// restarts. Otherwise the requests wait, and their reasons have the text of the controller.
+    #[arg(long, env = "VIPU_PROXY_PLACEMENT_FALLBACK", num_args = 0..=1, default_missing_value = "true", value_name = "BOOLEAN")]
+    pub placement_fallback: Option<bool>,
+    /// Let queued requests preempt preemptible partitions of lower priority: their owners are asked to
+    /// release them [default: false].
+    #[arg(long, env = "VIPU_PROXY_PREEMPTION", num_args = 0..=1, default_missing_value = "true", value_name = "BOOLEAN")]
+    pub preemption: Option<bool>,
     /// File of tokens with write access, one line `TOKEN NAME [NAMESPACE,...]` each; a change applies within
     /// seconds.
     #[arg(long, env = "VIPU_PROXY_TOKEN_FILE", value_name = "FILE")]
@@ -138,79 +154,15 @@ pub struct Settings {
     /// as fit into a tenth of the ledger].
     #[arg(long, env = "VIPU_PROXY_MAX_QUEUED_PER_NAMESPACE", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_queued_per_namespace: Option<u32>,
+    /// Placements of single controllers by `HOST:PORT`, in the settings file only.
+    #[arg(skip)]
+    pub placements: BTreeMap<ControllerName, PlacementMode>,
     /// Quotas of namespaces and accounts, in the settings file only. A change applies within seconds.
     #[arg(skip)]
     pub quotas: Vec<QuotaSetting>,
     /// Highest priorities of namespaces, in the settings file only. A change applies within seconds.
     #[arg(skip)]
     pub priorities: Vec<PrioritySetting>,
-}
-
-/// Order of the controllers with enough capacity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Selection {
-    /// The order of the list.
-    Serial,
-    /// The smallest largest free block first.
-    Tightest,
-    /// The most free IPUs first.
-    MostFree,
-}
-
-/// Read access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum ReadAccess {
-    /// Every client.
-    Open,
-    /// Authenticated clients only.
-    Closed,
-}
-
-/// Authentication without tokens and certificates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Auth {
-    /// Admits every client.
-    None,
-}
-
-/// Quota of a namespace or an account.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[non_exhaustive]
-pub struct QuotaSetting {
-    /// Namespace of the quota.
-    #[serde(default)]
-    pub namespace: Option<String>,
-    /// Account of the quota, instead of a namespace.
-    #[serde(default)]
-    pub account: Option<String>,
-    /// Namespaces that may charge the account, `*` for all of them. Required for an account.
-    #[serde(default)]
-    pub namespaces: Vec<String>,
-    /// Maximum number of IPUs; none is no limit.
-    #[serde(default)]
-    pub max_ipus: Option<u32>,
-    /// Maximum number of partitions; none is no limit.
-    #[serde(default)]
-    pub max_partitions: Option<u32>,
-}
-
-/// Highest priority of requests.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[non_exhaustive]
-pub struct PrioritySetting {
-    /// Namespace of the owners; none stands for every namespace without an entry of its own.
-    #[serde(default)]
-    pub namespace: Option<String>,
-    /// Highest priority.
-    pub max_priority: i32,
 }
 
 /// Error of an invalid setting.
@@ -273,6 +225,10 @@ pub struct Config {
     pub(crate) idle_timeout: Duration,
     pub(crate) repair_interval: Duration,
     pub(crate) order: SelectionOrder,
+    pub(crate) placement: PlacementMode,
+    pub(crate) placements: BTreeMap<ControllerName, PlacementMode>,
+    pub(crate) placement_fallback: bool,
+    pub(crate) preemption: bool,
     /// Kubernetes integration, if a setting needs it.
     pub(crate) kubernetes: Option<KubernetesChoice>,
     /// True if clients authenticate with tokens or certificates.
@@ -330,6 +286,14 @@ impl Settings {
             audience: self.audience.or(others.audience),
             accounts: self.accounts.or(others.accounts),
             selection: self.selection.or(others.selection),
+            placement: self.placement.or(others.placement),
+            placement_fallback: self.placement_fallback.or(others.placement_fallback),
+            preemption: self.preemption.or(others.preemption),
+            placements: if self.placements.is_empty() {
+                others.placements
+            } else {
+                self.placements
+            },
             token_file: self.token_file.or(others.token_file),
             allow_plain_http: self.allow_plain_http.or(others.allow_plain_http),
             tls_cert: self.tls_cert.or(others.tls_cert),
@@ -420,7 +384,6 @@ impl Settings {
             listen,
             plain_listen: self.plain_listen,
             store,
-            hardware,
             read_timeout: seconds(self.read_timeout, READ_TIMEOUT),
             write_timeout: seconds(self.write_timeout, WRITE_TIMEOUT),
             idle_timeout: seconds(self.idle_timeout, IDLE_TIMEOUT),
@@ -430,6 +393,10 @@ impl Settings {
                 Some(Selection::Tightest) => SelectionOrder::Tightest,
                 Some(Selection::MostFree) => SelectionOrder::MostFree,
             },
+            placement: self.placement.clone().unwrap_or_default(),
+            placements: self.placements(&hardware)?,
+            placement_fallback: self.placement_fallback.unwrap_or(false),
+            preemption: self.preemption.unwrap_or(false),
             tls,
             kubernetes,
             authenticates,
@@ -442,8 +409,25 @@ impl Settings {
             limits: Limits::of(&self)?,
             secrets: self.controllers_secrets,
             token_file: self.token_file,
+            hardware,
             file: None,
         })
+    }
+
+    /// Returns the placements of single controllers. Names outside a fixed list are errors; a watched list
+    /// may have them later.
+    fn placements(
+        &self,
+        hardware: &Hardware,
+    ) -> Result<BTreeMap<ControllerName, PlacementMode>, SettingError> {
+        if let Hardware::Controllers(endpoints) = hardware {
+            let mut names = self.placements.keys();
+            if let Some(name) = names.find(|name| endpoints.iter().all(|at| at.name() != *name)) {
+                let rule = "is not in the list of controllers; name one of the list as HOST:PORT";
+                return Err(invalid_setting("placements", name.as_str(), rule));
+            }
+        }
+        Ok(self.placements.clone())
     }
 
     fn kubernetes(&self, store: &StoreChoice) -> Option<KubernetesChoice> {

@@ -15,13 +15,16 @@ use crate::store::Store;
 pub(crate) struct Api {
     store: Arc<Store>,
     version: Arc<str>,
+    /// Refuse create calls that name IPUs.
+    refuses_ipus: bool,
 }
 
 impl Api {
-    pub(crate) fn new(store: Store, version: &str) -> Self {
+    pub(crate) fn new(store: Store, version: &str, refuses_ipus: bool) -> Self {
         Self {
             store: Arc::new(store),
             version: version.into(),
+            refuses_ipus,
         }
     }
 
@@ -90,6 +93,10 @@ impl Api {
         &self,
         request: wire::CreatePartitionRequest,
     ) -> Result<wire::CreatePartitionReply, SimError> {
+        if self.refuses_ipus && names_ipus(&request) {
+            let rule = "this controller does not have this parameter";
+            return Err(SimError::invalid("requirements.ipus", "given", rule));
+        }
         let id = self
             .change("create", move |state, now| state.create(&request, now))
             .await?;
@@ -164,6 +171,11 @@ fn requested_size(request: &wire::CreatePartitionRequest) -> u32 {
         .requirements
         .as_ref()
         .map_or(0, |requirements| requirements.size)
+}
+
+fn names_ipus(request: &wire::CreatePartitionRequest) -> bool {
+    let requirements = request.requirements.as_ref();
+    requirements.is_some_and(|requirements| !requirements.ipus.is_empty())
 }
 
 /// Flattens the result of a blocking task.

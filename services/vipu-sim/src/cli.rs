@@ -51,6 +51,9 @@ pub(crate) struct Arguments {
     /// Controller version to report [default: 1.18.0-sim].
     #[arg(long, env = "VIPU_SIM_REPORT_VERSION", value_name = "VERSION")]
     report_version: Option<String>,
+    /// Refuse create calls that name IPUs, as a controller without this parameter does.
+    #[arg(long, env = "VIPU_SIM_REFUSE_IPUS")]
+    refuse_ipus: bool,
     /// Require mutual TLS, and a user id with its access key in the headers of every call.
     #[arg(long, env = "VIPU_SIM_SECURE", requires = "users")]
     secure: bool,
@@ -117,6 +120,9 @@ impl Arguments {
         }
         if let Some(version) = self.report_version {
             builder = builder.version(version);
+        }
+        if self.refuse_ipus {
+            builder = builder.refuse_ipus();
         }
         if self.secure {
             let server = self.certs.join("server");

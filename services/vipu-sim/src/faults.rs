@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 /// A controller call, by its gRPC name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
 pub enum Method {
     /// `GetVersion`.
     GetVersion,
@@ -32,7 +31,6 @@ pub enum Method {
 /// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
-#[non_exhaustive]
 pub enum FaultKind {
     /// Delays the call.
     Latency {

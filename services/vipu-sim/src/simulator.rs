@@ -65,6 +65,7 @@ pub struct SimulatorBuilder {
     persistence: StatePersistence,
     listen: SocketAddr,
     version: String,
+    refuses_ipus: bool,
     secure: Option<(TlsFiles, BTreeMap<String, String>)>,
 }
 
@@ -101,6 +102,12 @@ impl SimulatorBuilder {
         self
     }
 
+    /// Refuses every create call that names IPUs, as a controller without this parameter does.
+    pub const fn refuse_ipus(mut self) -> Self {
+        self.refuses_ipus = true;
+        self
+    }
+
     /// Serves TLS only, requires a client certificate, and authenticates these users by access key. The
     /// headers are `vipu-user-id` and `vipu-access-key`, names of this project: the real ones are not
     /// public.
@@ -123,7 +130,7 @@ impl SimulatorBuilder {
                 Store::open(path.clone(), initial, delays).map_err(StartError::State)?
             }
         };
-        Ok(Api::new(store, &self.version))
+        Ok(Api::new(store, &self.version, self.refuses_ipus))
     }
 
     /// Handles requests passed to it, without a listener and without TLS. The users of
@@ -201,6 +208,7 @@ impl Simulator {
             persistence: StatePersistence::Memory,
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             version: DEFAULT_VERSION.to_owned(),
+            refuses_ipus: false,
             secure: None,
         }
     }

@@ -21,7 +21,6 @@ pub enum Durability {
 
 /// The servers of a cluster; each profile includes the previous ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum ClusterProfile {
     /// etcd and kube-apiserver: objects are stored, and no controller acts on them.
     #[default]

@@ -13,7 +13,6 @@ const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";
 
 /// A program of the pinned modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Tool {
     /// Store of the API server.
     Etcd,

@@ -143,12 +143,44 @@ impl<'a> AttemptFacts<'a> {
             })
     }
 
+    /// Returns whether a request of higher priority demands the partition of an instance.
+    pub(super) fn is_demanded(&self, instance: u32) -> bool {
+        self.instance_facts(instance)
+            .any(|facts| facts.preempted.is_some())
+    }
+
+    /// Returns whether processes or a partition of the newest attempt exist.
+    pub(super) fn holds_attempt(&self, instance: u32) -> bool {
+        let attempt = self.attempt(instance);
+        self.processes(instance)
+            .any(|(_, process)| process.attempt == attempt)
+            || self
+                .partitions(instance)
+                .any(|partition| created_for(partition) == Some(attempt))
+    }
+
+    /// Returns whether an instance must release its partition and queue again.
+    pub(super) fn is_preempted(&self, instance: u32) -> bool {
+        self.is_demanded(instance)
+            && self.outcome(instance).is_none()
+            && !self.observation.deleted
+            && !self.job.suspend()
+            && !self.is_finished()
+            && !self.is_surplus(instance)
+    }
+
+    /// Returns whether an instance that has ended must release the partition that it keeps.
+    pub(super) fn must_release_kept(&self, instance: u32) -> bool {
+        self.is_demanded(instance) && self.outcome(instance).is_some()
+    }
+
     /// Returns whether an instance must run.
     pub(super) fn must_run(&self, instance: u32) -> bool {
         !self.observation.deleted
             && !self.job.suspend()
             && !self.is_finished()
             && !self.is_surplus(instance)
+            && !self.is_preempted(instance)
             && self.outcome(instance).is_none()
     }
 
@@ -158,6 +190,7 @@ impl<'a> AttemptFacts<'a> {
             || self.is_surplus(instance)
             || self.outcome(instance) == Some(InstanceOutcome::SessionOver)
             || (self.job.suspend() && !self.is_finished())
+            || self.is_preempted(instance)
             || (self.is_finished()
                 && (self.outcome(instance).is_none()
                     || self.job.clean_pod_policy() == CleanPodPolicy::All
@@ -182,7 +215,8 @@ impl<'a> AttemptFacts<'a> {
             self.partitions(other)
                 .any(|partition| matches!(partition, PartitionFacts::Waiting { .. }))
         };
-        self.has_ended_early(instance) && self.runnable_peers(instance).any(is_queued)
+        self.must_release_kept(instance)
+            || self.has_ended_early(instance) && self.runnable_peers(instance).any(is_queued)
     }
 
     /// Returns whether an ended instance must release its resources: the facts of the queued instance are
@@ -194,7 +228,8 @@ impl<'a> AttemptFacts<'a> {
                 matches!(all.next(), Some(PartitionFacts::Waiting { .. })) && all.next().is_none();
             is_queued && !self.has_verdict(plan, other)
         };
-        self.has_ended_early(instance) && self.runnable_peers(instance).any(is_queued)
+        self.must_release_kept(instance)
+            || self.has_ended_early(instance) && self.runnable_peers(instance).any(is_queued)
     }
 
     fn has_ended_early(&self, instance: u32) -> bool {
@@ -214,12 +249,18 @@ impl<'a> AttemptFacts<'a> {
         }
     }
 
-    /// Returns whether an instance backs off and must hold no partition until then.
+    /// Returns whether an instance must hold no partition yet: no process could start on the last one, which
+    /// is not released, or the back-off is not over.
     pub(super) fn backs_off_without_partition(&self, instance: u32) -> bool {
+        let attempt = self.attempt(instance);
+        let is_unreleased = || {
+            let mut partitions = self.partitions(instance);
+            partitions.any(|partition| created_for(partition).is_some_and(|created| created < attempt))
+        };
         self.is_newest_attempt_recorded(instance)
-            && self
-                .recorded(instance)
-                .is_some_and(|recorded| recorded.unused_releases > 0 && self.is_backing_off(instance))
+            && self.recorded(instance).is_some_and(|recorded| {
+                recorded.unused_releases > 0 && (self.is_backing_off(instance) || is_unreleased())
+            })
     }
 
     pub(super) fn is_backing_off(&self, instance: u32) -> bool {
@@ -231,5 +272,15 @@ impl<'a> AttemptFacts<'a> {
     /// Returns whether the newest attempt is the recorded one. The record of an older attempt is void.
     pub(super) fn is_newest_attempt_recorded(&self, instance: u32) -> bool {
         self.recorded(instance).map_or(0, |recorded| recorded.attempt) == self.attempt(instance)
+    }
+}
+
+/// Returns the attempt for which a partition was created or reset.
+const fn created_for(partition: &PartitionFacts) -> Option<u32> {
+    match partition {
+        PartitionFacts::Pending { attempt }
+        | PartitionFacts::Active { attempt, .. }
+        | PartitionFacts::Failed { attempt, .. } => Some(*attempt),
+        PartitionFacts::Absent | PartitionFacts::Waiting { .. } | PartitionFacts::Releasing => None,
     }
 }

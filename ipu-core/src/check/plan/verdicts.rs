@@ -53,6 +53,8 @@ pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<Brok
 #[derive(Default)]
 struct ReconcileFacts {
     restarts_after_success: u32,
+    /// The number of attempts that are closed by a preemption.
+    preempted: u32,
     /// The retry times of the instances that restart after failure.
     retries: Vec<Timestamp>,
     /// The first-failure candidates by instance.
@@ -70,7 +72,7 @@ fn check_one(
     let missing = |cause| Some(BrokenPlan::NoVerdict { instance, cause });
     let wrong = |detail| Some(BrokenPlan::WrongVerdict { instance, detail });
     let closed = now.attempt > facts.attempt(instance);
-    let suspended = facts.job.suspend();
+    let paused = facts.job.suspend() || facts.is_preempted(instance);
     // The deadline ends an instance in any state, unless it failed permanently with the same code before.
     let overdue = facts.is_overdue();
     let failed_itself = match attempt_outcome {
@@ -90,8 +92,13 @@ fn check_one(
     };
     match attempt_outcome {
         AttemptOutcome::Ongoing if outcome.is_some() => return wrong("its attempt has not ended"),
-        AttemptOutcome::Ongoing if closed && !suspended => return wrong("its attempt continues"),
-        AttemptOutcome::Ongoing => {}
+        AttemptOutcome::Ongoing if closed && !paused => return wrong("its attempt continues"),
+        AttemptOutcome::Ongoing
+            if facts.is_preempted(instance) && facts.holds_attempt(instance) && !closed =>
+        {
+            return missing("its partition is preempted");
+        }
+        AttemptOutcome::Ongoing => events.preempted += u32::from(closed && facts.is_preempted(instance)),
         AttemptOutcome::SessionOver if outcome.is_none() => {
             return missing("the time of its session is over");
         }
@@ -211,7 +218,9 @@ fn check_instance_status(
             }
         };
         if now.retry_at != expected
-            || (expected.is_none() && *attempt_outcome != AttemptOutcome::ProcessMissing)
+            || (expected.is_none()
+                && *attempt_outcome != AttemptOutcome::ProcessMissing
+                && !facts.is_preempted(instance))
         {
             return wrong("its back-off is not the expected one");
         }
@@ -274,6 +283,10 @@ impl ReconcileFacts {
             .restarts_after_failure
             .saturating_sub(before.restarts_after_failure);
         let all = now.restarts.saturating_sub(before.restarts);
+        if now.preemptions != before.preemptions.saturating_add(self.preempted) {
+            let detail = "its count of preemptions does not match the preempted instances";
+            broken.push(BrokenPlan::Status { detail });
+        }
         if facts.job.suspend() {
             // A suspension in the same reconciliation clears the back-off and keeps the restart count.
             return;

@@ -9,9 +9,11 @@ use ipu_core::{
     Admission, Allocation, AllocationId, CallWindow, Capacity, Change, ControllerName, ControllerRejection,
     ControllerView, ControllersSnapshot, CordonOwner, CordonTarget, Entry, EntryState, FirstFit, Inventory,
     InventoryCapacity, IpuCounts, IpuPlace, LedgerState, Listing, Namespace, Partition, PartitionId,
-    PartitionSpec, PartitionState, Placement, PlacementRequest, QueueDecision, QueuePolicy, Quota,
-    QuotaSubject, Reason, Request, SelectionOrder, ServiceState, Timestamp, Topology, Unbounded, place,
+    PartitionSpec, PartitionState, Placement, PlacementMode, PlacementRequest, QueueDecision, QueuePolicy,
+    Quota, QuotaSubject, Reason, Request, SelectionOrder, ServiceState, Timestamp, Topology, Unbounded,
+    place,
 };
+use ipu_testkit::placement_mode;
 use proptest::prelude::*;
 
 use super::reference::{self, QueueModel};
@@ -124,6 +126,7 @@ fn fixture(
     holders: &[EntryParams],
     queue: &[EntryParams],
     variant: usize,
+    placement: &PlacementMode,
 ) -> (LedgerState, ControllersSnapshot) {
     let mut inventories = [
         Inventory::new(&divided_topology()),
@@ -181,9 +184,10 @@ fn fixture(
     }
     let [first, second] = partitions;
     let [one, two] = inventories;
+    let capacity = |inventory| InventoryCapacity::new(inventory).with_placement(placement.clone());
     let listings = [
-        Listing::new(first, Box::new(InventoryCapacity::new(one))),
-        Listing::new(second, Box::new(InventoryCapacity::new(two))),
+        Listing::new(first, Box::new(capacity(one))),
+        Listing::new(second, Box::new(capacity(two))),
         Listing::new(Vec::new(), Box::new(Unbounded::default())),
     ];
     let fingerprints: Vec<_> = listings.iter().map(Listing::fingerprint).collect();
@@ -238,7 +242,6 @@ fn to_model(decision: QueueDecision) -> reference::Decision {
             placed,
         },
         QueueDecision::Wait(status) => to_model_wait(status),
-        other => panic!("{other:?}"),
     }
 }
 
@@ -249,6 +252,12 @@ fn to_model_wait(status: ipu_core::QueueStatus) -> reference::Decision {
         blockers: status.blockers.into_iter().map(|blocker| blocker.id).collect(),
         earliest_fit: status.earliest_fit,
     })
+}
+
+/// Returns modes that place every request that fits. The expected start assumes such a policy.
+fn complete_placement_modes() -> impl Strategy<Value = PlacementMode> {
+    let kinds = prop::sample::select(vec![0_u64, 1, 2, 3, 4, 7]);
+    (kinds, 0..1_000_u64).prop_map(|(kind, seed)| placement_mode(8 * seed + kind))
 }
 
 fn policy(limit: u32, order: usize, quota: Option<(u32, u32)>) -> QueuePolicy {
@@ -282,8 +291,9 @@ proptest! {
         next in entry_params(),
         (limit, order, variant) in (0..6_u32, 0..3_usize, 0..10_usize),
         quota in prop::option::of((0..48_u32, 0..8_u32)),
+        placement in complete_placement_modes(),
     ) {
-        let (state, snapshot) = fixture(&holders, &queue, variant);
+        let (state, snapshot) = fixture(&holders, &queue, variant, &placement);
         let policy = policy(limit, order, quota);
         let mut model = QueueModel::new(&state, &snapshot, &policy, NOW);
         let expected: Vec<_> = state.queue().into_iter().map(|entry| (entry.id.clone(), model.decide(entry))).collect();

@@ -205,7 +205,13 @@ impl<'a> QueueModel<'a> {
                 continue;
             }
             match overlay.now.reserve(&entry.id, &entry.spec, &entry.pin.ipus) {
-                Ok(places) => return Ok((index, places)),
+                Ok(places) => {
+                    let controller_chooses = overlay.now.is_delegated()
+                        && entry.pin.ipus.is_empty()
+                        && overlay.starting.is_empty()
+                        && !overlay.keeps_ipus;
+                    return Ok((index, if controller_chooses { Vec::new() } else { places }));
+                }
                 Err(reason) => reasons.push((overlay.name.clone(), reason)),
             }
         }

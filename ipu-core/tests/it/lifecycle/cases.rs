@@ -162,6 +162,5 @@ fn format_effect(effect: &Effect) -> String {
         }
         Effect::ReleasePartition { instance, .. } => format!("release partition {instance}\n"),
         Effect::Finalize => "finalize\n".to_string(),
-        other => format!("{other:?}\n"),
     }
 }

@@ -13,6 +13,7 @@ pub(super) struct ActivePartition {
     attempt: u32,
     since: Timestamp,
     controller: Option<ControllerName>,
+    is_preempted: bool,
 }
 
 impl ActivePartition {
@@ -24,6 +25,7 @@ impl ActivePartition {
                 .controller
                 .as_ref()
                 .map(|controller| controller.name.clone()),
+            is_preempted: document.preemption.is_some(),
         })
     }
 }

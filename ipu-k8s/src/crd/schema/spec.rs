@@ -167,7 +167,7 @@ pub(in crate::crd) const SPEC: &[Field] = &[
     field(
         "preemptible",
         Flag,
-        "Specifies whether a scheduler may preempt the job for a more urgent one.",
+        "True if a job of higher priority may preempt the job. A preemptible job never preempts others.",
     ),
     field(
         "reconfigurable",

@@ -82,6 +82,11 @@ pub(in crate::crd) const STATUS: &[Field] = &[
         "firstRunTime",
         "When the first process of the job ran; activeDeadlineSeconds counts from here.",
     ),
+    count(
+        "preemptionCount",
+        "Number of attempts that requests of higher priority preempted.",
+    ),
+    field("lastPreemption", Object(PREEMPTION), "The latest preemption."),
     field("conclusion", Object(REASON), "Why the job finished."),
     count("exitCode", "The exit code of the job, once it has finished."),
     count("ipusHeld", "IPUs that the job holds, also when it has finished."),
@@ -180,6 +185,17 @@ const ATTEMPT: &[Field] = &[
     field("name", Text, "Name of the pod or partition that failed first."),
     field("reason", Text, "Known cause of the failure."),
     time("time", "Time of the failure."),
+];
+
+const PREEMPTION: &[Field] = &[
+    count("instance", "Index of the instance."),
+    count("attempt", "Number of the preempted attempt."),
+    time("time", "When the attempt was stopped."),
+    field(
+        "reason",
+        Object(REASON),
+        "The reason, which names the preempting request.",
+    ),
 ];
 
 const PHASE_SECONDS: &[Field] = &[

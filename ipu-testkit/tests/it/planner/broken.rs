@@ -34,7 +34,7 @@ const fn mutant(
 }
 
 #[rustfmt::skip]
-pub(super) const MUTANTS: [PlannerMutant; 34] = [
+pub(super) const MUTANTS: [PlannerMutant; 35] = [
     mutant("backoff", "no back-off", no_pause, "the back-off of the restarted instances is wrong|its back-off is not the expected one"),
     mutant("backoff", "the back-off never grows", constant_pause, "the back-off of the restarted instances is wrong"),
     mutant("backoff", "the back-off is ignored", ignores_back_off, "before the back-off is over"),
@@ -52,11 +52,12 @@ pub(super) const MUTANTS: [PlannerMutant; 34] = [
     mutant("interactive", "the session never ends", endless_session, "the time of its session is over"),
     mutant("interactive", "queue time counts", short_session, "wrong verdict on instance"),
     mutant("orphan", "processes of another attempt are adopted", adopts_stale_processes, "another attempt may still run|no effect stops a process|its attempt has not ended|wrong status of instance"),
-    mutant("orphan", "processes of another attempt are kept", keeps_orphans, "no effect stops a process"),
-    mutant("orphan", "other processes of a failed instance continue", keeps_other_processes, "no effect stops a process"),
+    mutant("orphan", "processes of another attempt are kept", keeps_orphans, "no effect stops a process|must have no process or partition"),
+    mutant("orphan", "other processes of a failed instance continue", keeps_other_processes, "no effect stops a process|must have no process or partition"),
+    mutant("preempt", "a demand is ignored", ignores_preemption, "its partition is preempted|must have no process or partition"),
     mutant("request", "all instances request at once", requests_all, "instances are in the queue"),
     mutant("request", "other instances never request", requests_only_the_first, "neither runs nor has finished|the plan has no reason"),
-    mutant("reset", "a stale partition is used", uses_stale_partitions, "without a partition that is active for it|although its attempt has failed|its attempt continues"),
+    mutant("reset", "a stale partition is used", uses_stale_partitions, "without a partition that is active for it|although its attempt has failed|its attempt continues|its back-off is not the expected one"),
     mutant("reset", "a partition in error is not reset", requests_instead_of_reset, "does not match the state of the partition"),
     mutant("reset", "nothing is ever reset", never_resets, "neither runs nor has finished"),
     mutant("restart", "the limit is exceeded", restarts_for_ever, "its restart count exceeds the limit"),
@@ -524,6 +525,14 @@ fn drops_the_first_too(job: &JobSpec, observation: &Observation) -> Plan {
         }));
     }
     plan
+}
+
+fn ignores_preemption(job: &JobSpec, observation: &Observation) -> Plan {
+    let mut facts = observation.clone();
+    for instance in &mut facts.instances {
+        instance.preempted = None;
+    }
+    plan(job, &facts)
 }
 
 fn no_start_deadline(job: &JobSpec, observation: &Observation) -> Plan {

@@ -10,6 +10,7 @@ mod inference;
 mod interactive;
 mod legacy_manifests;
 mod mpi_debugging;
+mod preemption;
 mod queue_order;
 mod restarts;
 mod sample;

@@ -17,6 +17,7 @@ mod local;
 mod metrics;
 mod openapi;
 mod partitions;
+mod placement;
 mod read_endpoints;
 mod refusals;
 mod secrets;

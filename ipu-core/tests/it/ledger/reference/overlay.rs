@@ -22,6 +22,8 @@ pub(super) struct Overlay<'a> {
     /// Owners that may use IPUs unknown to the controller and the ledger. Unless empty, no partition is
     /// placed here.
     unlisted_owners: Vec<&'a Entry>,
+    /// Whether the ledger keeps IPUs that the controller may count as free.
+    pub(super) keeps_ipus: bool,
     /// Queued entries with a rejection, so far.
     pub(super) rejected_entries: Vec<Entry>,
 }
@@ -188,6 +190,7 @@ pub(super) fn overlays_without<'a>(
         let unlisted = holders.iter().filter(|entry| !capacity.has(&entry.id));
         let (recorded, unrecorded): (Vec<&Entry>, Vec<&Entry>) =
             unlisted.copied().partition(|entry| !entry.places.is_empty());
+        let mut keeps_ipus = !recorded.is_empty();
         for entry in recorded {
             if chooses_ipus && may_be_in_use(entry) {
                 unlisted_owners.push(entry);
@@ -206,6 +209,7 @@ pub(super) fn overlays_without<'a>(
         // Cordons come last, so that holders keep their IPUs.
         for cordon in state.cordons().filter(|other| other.controller == view.name) {
             let _ = capacity.cordon(&cordon.owner, &cordon.target);
+            keeps_ipus = true;
         }
         overlays.push(Overlay {
             name: view.name.clone(),
@@ -214,6 +218,7 @@ pub(super) fn overlays_without<'a>(
             holders,
             fingerprint: listing.fingerprint(),
             unlisted_owners,
+            keeps_ipus,
             rejected_entries: Vec::new(),
         });
     }

@@ -76,6 +76,5 @@ fn applies_to(subject: &QuotaSubject, entry: &Entry) -> bool {
             .as_ref()
             .is_some_and(|owner| owner.job.namespace == *name),
         QuotaSubject::Account(name) => entry.account.as_ref().is_some_and(|account| account == name),
-        other => panic!("{other}"),
     }
 }

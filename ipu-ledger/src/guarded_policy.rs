@@ -1,0 +1,32 @@
+//! Guard for the placement policy of an embedder: a panic counts as a declined request.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use ipu_core::{Block, InventoryView, PlacementMode, PlacementPolicy, PlacementRequest, SharedPolicy};
+
+/// A policy that declines a request instead of panicking. A panic in the middle of a queue scan would fail
+/// every request, not only the one that the policy cannot place.
+struct GuardedPolicy(SharedPolicy);
+
+impl PlacementPolicy for GuardedPolicy {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
+        // A policy is pure, so a panic leaves no broken state behind.
+        catch_unwind(AssertUnwindSafe(|| self.0.choose(view, request))).unwrap_or_else(|_| {
+            tracing::error!(policy = self.name(), size = %request.size, "the placement policy panicked");
+            None
+        })
+    }
+}
+
+/// Returns the mode with a policy that never panics.
+pub(crate) fn guarded(mode: PlacementMode) -> PlacementMode {
+    match mode {
+        PlacementMode::Explicit(policy) => PlacementMode::Explicit(Arc::new(GuardedPolicy(policy))),
+        PlacementMode::Delegated => PlacementMode::Delegated,
+    }
+}

@@ -1,0 +1,159 @@
+//! The placement modes, with the real `vipu-proxy` and a simulated controller: the policy decides the IPUs.
+
+use serde_json::Value;
+use vipu_sim::{Simulator, SimulatorBuilder};
+
+use crate::binary::{RunningProxy, http, start};
+use crate::support::request_body;
+
+/// A proxy with one controller of 16 IPUs.
+struct Site {
+    proxy: RunningProxy,
+    simulator: Simulator,
+}
+
+impl Site {
+    async fn start(
+        change: impl FnOnce(SimulatorBuilder) -> SimulatorBuilder,
+        arguments: impl FnOnce(&str) -> Vec<String>,
+    ) -> Self {
+        let builder = Simulator::builder(ipu_core::Topology::pod16());
+        let simulator = change(builder).start().await.unwrap();
+        let controller = simulator.addr().to_string();
+        let fixed = [
+            "--controllers",
+            &controller,
+            "--store",
+            "memory",
+            "--listen",
+            "127.0.0.1:0",
+        ];
+        let arguments = arguments(&controller);
+        let mut all = fixed.to_vec();
+        all.extend(arguments.iter().map(String::as_str));
+        Self {
+            proxy: start(&all).await,
+            simulator,
+        }
+    }
+
+    async fn placed_by(placement: &str) -> Self {
+        Self::start(
+            |builder| builder,
+            |_| vec!["--placement".into(), placement.into()],
+        )
+        .await
+    }
+
+    /// Requests a partition, and waits up to `wait` for it.
+    async fn create(&self, id: &str, size: u32, wait: &str) -> Value {
+        let put = http().put(format!("{}/v1/partitions/{id}?wait={wait}", self.proxy.url));
+        let response = put.json(&request_body(id, size)).send().await.unwrap();
+        response.json().await.unwrap()
+    }
+
+    async fn release(&self, id: &str) {
+        let url = format!("{}/v1/partitions/{id}?uid=uid-{id}&wait=30s", self.proxy.url);
+        let response = http().delete(url).send().await.unwrap();
+        assert!(
+            response.status().is_success(),
+            "{}",
+            response.text().await.unwrap()
+        );
+    }
+
+    /// Returns the IPUs of a partition as the controller reports them.
+    async fn ipus_at_controller(&self, id: &str) -> Vec<u64> {
+        let url = format!("http://{}/v1/partitions", self.simulator.addr());
+        let shown: Value = http().get(url).send().await.unwrap().json().await.unwrap();
+        let listed = shown["partitions"].as_array().unwrap();
+        let found = listed.iter().find(|partition| partition["id"] == id).unwrap();
+        let ipus = found["spec"]["ipus"].as_array().unwrap();
+        ipus.iter()
+            .map(|ipu| ipu["topologyId"].as_u64().unwrap_or(0))
+            .collect()
+    }
+
+    /// Leaves the IPUs 0 to 3 and 9 to 15 free, and returns the IPU of the next partition of one IPU.
+    async fn next_ipu(&self) -> Vec<u64> {
+        for (id, size) in [("first", 4), ("second", 4), ("third", 1)] {
+            let created = self.create(id, size, "30s").await;
+            assert_eq!(created["state"], "active", "{created}");
+        }
+        self.release("first").await;
+        let created = self.create("next", 1, "30s").await;
+        assert_eq!(created["state"], "active", "{created}");
+        self.ipus_at_controller("next").await
+    }
+}
+
+#[tokio::test]
+async fn first_fit_takes_the_lowest_ipu_and_best_fit_the_smallest_gap() {
+    assert_eq!(Site::placed_by("first-fit").await.next_ipu().await, [0]);
+    assert_eq!(Site::placed_by("best-fit").await.next_ipu().await, [9]);
+}
+
+#[tokio::test]
+async fn a_delegated_create_call_names_no_ipus() {
+    let arguments = |_: &str| vec!["--placement".into(), "delegated".into()];
+    let site = Site::start(SimulatorBuilder::refuse_ipus, arguments).await;
+    let created = site.create("training", 4, "30s").await;
+    assert_eq!(created["state"], "active", "{created}");
+    assert_eq!(site.ipus_at_controller("training").await, [0, 1, 2, 3]);
+}
+
+#[tokio::test]
+async fn the_settings_file_sets_the_placement_of_a_controller() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("proxy.yaml");
+    let arguments = |controller: &str| {
+        let settings = format!("placement: first-fit\nplacements:\n  \"{controller}\": best-fit\n");
+        std::fs::write(&file, settings).unwrap();
+        vec!["--config".into(), file.display().to_string()]
+    };
+    let site = Site::start(|builder| builder, arguments).await;
+    assert_eq!(site.next_ipu().await, [9]);
+}
+
+#[tokio::test]
+async fn a_controller_that_refuses_ipus_is_named_in_the_reason() {
+    let site = Site::start(SimulatorBuilder::refuse_ipus, |_| Vec::new()).await;
+    let queued = site.create("training", 4, "0s").await;
+    assert_eq!(queued["state"], "waiting", "{queued}");
+    let message = queued["reason"]["message"].as_str().unwrap();
+    for part in [
+        &site.simulator.addr().to_string(),
+        "does not accept the IPUs that first-fit chose",
+        "this controller does not have this parameter",
+        "with delegated placement the controller would choose",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn the_fallback_lets_a_controller_choose_that_refuses_ipus() {
+    let site = Site::start(SimulatorBuilder::refuse_ipus, |_| {
+        vec!["--placement-fallback".into()]
+    })
+    .await;
+    for id in ["first", "second"] {
+        let created = site.create(id, 4, "30s").await;
+        assert_eq!(created["state"], "active", "{created}");
+    }
+    assert_eq!(site.ipus_at_controller("second").await, [4, 5, 6, 7]);
+}
+
+#[tokio::test]
+async fn a_placement_that_does_not_exist_is_refused_with_the_possible_ones() {
+    let refused = tokio::process::Command::new(env!("CARGO_BIN_EXE_vipu-proxy"))
+        .args(["--sim", "pod16", "--placement", "worst-fit"])
+        .output()
+        .await
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        stderr.contains("use one of delegated, first-fit, best-fit"),
+        "{stderr}"
+    );
+}
