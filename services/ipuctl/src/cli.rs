@@ -1,10 +1,14 @@
 //! The command line: commands, flags and environment variables.
 
+mod connection_args;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipu_core::{AllocationId, IpuCount, PartitionId};
 
+pub(crate) use self::connection_args::{ControllerCredentials, PlacementArgs, ProxyArgs};
+use crate::option_value;
 use crate::output::Colour;
 
 /// Run IPUJobs on this host and manage partitions of Graphcore IPUs.
@@ -82,7 +86,10 @@ pub(crate) struct Global {
         env = "IPUCTL_TIMEOUT",
         hide_short_help = true
     )]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(value_parser = option_value::number(
+        1_u64..=3600,
+        "must be a number of seconds from 1 to 3600; use 30, for example",
+    ))]
     pub(crate) timeout: u64,
 
     /// Print warnings and errors only
@@ -98,121 +105,9 @@ pub(crate) struct Global {
 
     #[command(flatten)]
     pub(crate) proxy_args: ProxyArgs,
-}
 
-/// Flags of a connection to a proxy.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Proxy options")]
-pub(crate) struct ProxyArgs {
-    /// URL of a vipu-proxy to use instead of a controller
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "IPUCTL_PROXY",
-        hide_short_help = true
-    )]
-    pub(crate) proxy: Option<String>,
-
-    /// Token file for the proxy, read for every request
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "IPUCTL_PROXY_TOKEN_FILE",
-        hide_short_help = true
-    )]
-    pub(crate) proxy_token_file: Option<PathBuf>,
-
-    /// CA certificate of the proxy, for https
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_PROXY_CA",
-        hide_short_help = true
-    )]
-    pub(crate) proxy_ca: Option<PathBuf>,
-
-    /// Client certificate for the proxy
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_PROXY_CERT",
-        requires_all = ["proxy_key", "proxy_ca"],
-        hide_short_help = true
-    )]
-    pub(crate) proxy_cert: Option<PathBuf>,
-
-    /// Private key of the client certificate for the proxy
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_PROXY_KEY",
-        requires = "proxy_cert",
-        hide_short_help = true
-    )]
-    pub(crate) proxy_key: Option<PathBuf>,
-}
-
-/// Flags of a connection to a controller with TLS or access keys.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Controller TLS and credentials")]
-pub(crate) struct ControllerCredentials {
-    /// CA certificate of the controller; enables TLS
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_TLS_CA",
-        hide_short_help = true
-    )]
-    pub(crate) tls_ca: Option<PathBuf>,
-
-    /// Client certificate
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_TLS_CERT",
-        requires = "tls_key",
-        hide_short_help = true
-    )]
-    pub(crate) tls_cert: Option<PathBuf>,
-
-    /// Private key of the client certificate
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_TLS_KEY",
-        requires = "tls_cert",
-        hide_short_help = true
-    )]
-    pub(crate) tls_key: Option<PathBuf>,
-
-    /// V-IPU user id
-    #[arg(
-        long,
-        global = true,
-        value_name = "ID",
-        env = "IPUCTL_USER_ID",
-        hide_short_help = true
-    )]
-    pub(crate) user_id: Option<String>,
-
-    /// File with the access key of the V-IPU user
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "IPUCTL_ACCESS_KEY_FILE",
-        requires = "user_id",
-        hide_short_help = true
-    )]
-    pub(crate) access_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) placement_args: PlacementArgs,
 }
 
 /// Output format of results.
@@ -254,6 +149,7 @@ pub(crate) enum Command {
     /// Count the partitions of a size that fit now
     Query(Query),
     /// List active and finished runs of this user
+    #[command(visible_alias = "ls")]
     List,
     /// Print the map of the simulated IPU-POD
     Map,
@@ -275,8 +171,10 @@ pub(crate) enum Command {
     Drain(Drain),
     /// Print version and address of the controller
     ServerVersion(ServerVersion),
-    /// Clean up after killed runs; with --proxy, repair its ledger
+    /// Clean up after killed runs of this host
     Gc,
+    /// Repair the ledger of the proxy now (requires --proxy)
+    Repair,
     /// Print shell completions
     Completions {
         /// Name of the shell
@@ -320,11 +218,18 @@ pub(crate) struct RunArgs {
 
     /// Queue priority; higher values are served first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = option_value::number(
+        i32::MIN..=i32::MAX,
+        "must be a whole number from -2147483648 to 2147483647; use 10, for example",
+    ))]
     pub(crate) priority: Option<i32>,
 
     /// Grace period between SIGTERM and SIGKILL, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    #[arg(value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    #[arg(value_parser = option_value::number(
+        0_u64..=86_400,
+        "must be a number of seconds from 0 to 86400; use 10, for example",
+    ))]
     pub(crate) grace: u64,
 
     /// Network interface of Open MPI's TCP traffic (`btl_tcp_if_include`)
@@ -393,9 +298,17 @@ pub(crate) enum Partition {
         size: IpuCount,
         /// Number of graph compilation domains (GCDs)
         #[arg(long, value_name = "N", default_value_t = 1)]
+        #[arg(value_parser = option_value::number(
+            0..=u32::MAX,
+            "must be a whole number that divides the IPUs; use 1, for example",
+        ))]
         num_gcds: u32,
         /// Number of model replicas over all GCDs [default: the number of GCDs]
         #[arg(long, value_name = "N")]
+        #[arg(value_parser = option_value::number(
+            0..=u32::MAX,
+            "must be a whole number from the number of GCDs to that of IPUs; leave it out, or use 1",
+        ))]
         num_replicas: Option<u32>,
         /// Let Poplar select devices of any aligned size
         #[arg(long)]
@@ -422,7 +335,11 @@ pub(crate) enum Partition {
     },
     /// List partitions with state and owner
     #[command(visible_alias = "ls")]
-    List,
+    List {
+        /// List the partitions, then print a line for each change until interrupted
+        #[arg(short, long)]
+        watch: bool,
+    },
     /// Reset a partition and wait until it is active
     Reset {
         /// Partition id
@@ -443,6 +360,10 @@ pub(crate) enum Partition {
         id: PartitionId,
         /// Number of the GCD [default: all]
         #[arg(long, value_name = "N")]
+        #[arg(value_parser = option_value::number(
+            0..=u32::MAX,
+            "must be the number of a GCD; use 0 for the first one",
+        ))]
         gcd: Option<u32>,
     },
 }
@@ -520,6 +441,10 @@ pub(crate) struct Drain {
     pub(crate) cordon: Cordon,
     /// Timeout in seconds [default: none]
     #[arg(long, value_name = "SECONDS")]
+    #[arg(value_parser = option_value::number(
+        0..=u64::MAX,
+        "must be a number of seconds; use 3600, for example, or leave it out",
+    ))]
     pub(crate) wait_for: Option<u64>,
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod list;
 pub(crate) mod map;
 pub(crate) mod partition;
 mod partition_table;
+mod partition_watch;
 pub(crate) mod plan;
 pub(crate) mod proxy;
 pub(crate) mod query;

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{ControllerName, PartitionId, Reason, Topology, TransitionError};
+use ipu_core::{
+    ControllerName, PartitionId, PartitionSpec, PlacementMode, Reason, Topology, TransitionError,
+};
 use ipu_ledger::{Ledger, LedgerError, LedgerOptions, SqliteStore};
 use ipu_vipu_client::{
     ConnectOptions, ControllerEndpoint, ControllerPool, Credentials, GrpcController, TlsOptions,
@@ -47,6 +49,8 @@ pub(crate) struct Connection {
     /// Identifies the simulated IPU-POD to an `ipuctl` that a job of this one starts; none for a real
     /// controller.
     pub(crate) mark: Option<String>,
+    /// Origin of the IPUs of new partitions.
+    pub(crate) placement: PlacementMode,
 }
 
 /// Environment variable that passes [`Connection::mark`] to the processes of a job.
@@ -65,7 +69,7 @@ impl Connection {
             Some(address) => (None, address),
             None => {
                 let simulator = simulate(&state).await?;
-                let address = endpoint(&simulator.addr().to_string())?;
+                let address = endpoint("the simulated IPU-POD", &simulator.addr().to_string())?;
                 report_simulator(is_nested, &state, global, output);
                 (Some(simulator), address)
             }
@@ -87,12 +91,18 @@ impl Connection {
         ledger_options.liveness = Some(Arc::new(HolderLiveness));
         // The ledger has a single user, so that a limit per namespace is of no use.
         ledger_options.queue.namespaces.max_queued = ledger_options.queue.length_limit;
+        let placement = &global.placement_args;
+        ledger_options.placement = placement.placement.clone().unwrap_or_default();
+        ledger_options.placement_fallback = placement.placement_fallback;
+        ledger_options.queue.preemption = placement.preemption;
         if simulator.is_some() {
             // The simulated controller ends with this process, and so do the calls to it.
             ledger_options.settle = Duration::ZERO;
         }
+        let placement = ledger_options.placement.clone();
         let ledger = Ledger::new(pool, store, ledger_options);
         Ok(Self {
+            placement,
             state,
             ledger,
             controller,
@@ -176,6 +186,36 @@ pub(crate) fn does_not_fit(id: &PartitionId, reason: &Reason) -> Failure {
     }
 }
 
+/// Returns the failure of a request for a partition that exists with other properties, with the values of
+/// those that differ. None if no property differs.
+pub(crate) fn other_properties(
+    id: &PartitionId,
+    existing: &PartitionSpec,
+    requested: &PartitionSpec,
+) -> Option<Failure> {
+    let fields = |spec: &PartitionSpec| {
+        let allocation = spec.allocation.as_ref().map(ToString::to_string);
+        [
+            ("size", spec.size.to_string()),
+            ("num-gcds", spec.gcds.to_string()),
+            ("num-replicas", spec.replicas.to_string()),
+            ("reconfigurable", spec.reconfigurable.to_string()),
+            ("allocation", allocation.unwrap_or_else(|| "any".to_owned())),
+        ]
+    };
+    let differences: Vec<String> = fields(existing)
+        .into_iter()
+        .zip(fields(requested))
+        .filter(|(existing, requested)| existing != requested)
+        .map(|((name, existing), (_, requested))| format!("{name} is {existing}, requested {requested}"))
+        .collect();
+    let text = format!(
+        "partition {id} exists with other properties ({}); use its values, or remove it first",
+        differences.join("; ")
+    );
+    (!differences.is_empty()).then(|| Failure::new(Code::Data, text))
+}
+
 /// Maps an error of the ledger to an exit code.
 pub(crate) fn ledger_failure(error: LedgerError) -> Failure {
     if let LedgerError::DoesNotFit { id, waiting } = &error {
@@ -213,21 +253,25 @@ fn report_simulator(is_nested: bool, state: &StateDir, global: &Global, output: 
 /// Returns the controller of the flags, else of the environment.
 fn configured_endpoint(global: &Global) -> Result<Option<ControllerEndpoint>, Failure> {
     if let Some(text) = &global.vipu {
-        return endpoint(text).map(Some);
+        return endpoint("--vipu", text).map(Some);
     }
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let Some(host) = variable("IPUOF_VIPU_API_HOST") else {
         return Ok(None);
     };
     match variable("IPUOF_VIPU_API_PORT") {
-        Some(port) => endpoint(&format!("{host}:{port}")).map(Some),
-        None => endpoint(&host).map(Some),
+        Some(port) => {
+            let source = "IPUOF_VIPU_API_HOST:IPUOF_VIPU_API_PORT";
+            endpoint(source, &format!("{host}:{port}")).map(Some)
+        }
+        None => endpoint("IPUOF_VIPU_API_HOST", &host).map(Some),
     }
 }
 
-fn endpoint(text: &str) -> Result<ControllerEndpoint, Failure> {
+/// Parses the address of a controller; `source` is the option or variable with the value.
+fn endpoint(source: &str, text: &str) -> Result<ControllerEndpoint, Failure> {
     text.parse()
-        .map_err(|error| Failure::because(Code::Usage, "V-IPU controller", error))
+        .map_err(|error| Failure::because(Code::Usage, format!("invalid value {text:?} for {source}"), error))
 }
 
 /// Returns whether a parent `ipuctl` serves the simulated IPU-POD of this state directory at `address`. Its

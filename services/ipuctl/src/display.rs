@@ -169,6 +169,15 @@ pub(crate) fn blocked_by(mut names: Vec<String>) -> String {
     text
 }
 
+/// Returns the progress of a request that waits: its state in the queue, or only the controllers that do not
+/// answer. Without their answer it is unknown whether the request fits at all.
+pub(crate) fn wait_status(waiting: &WaitingDocument, cordons: &[CordonDocument]) -> String {
+    if waiting.reason.code == "ControllerUnavailable" {
+        return format!("Waiting: {}", reason(&waiting.reason));
+    }
+    queued(waiting, cordons)
+}
+
 /// Returns the state of a queued request: position, reason, blockers, and the latest start if it is known.
 pub(crate) fn queued(waiting: &WaitingDocument, cordons: &[CordonDocument]) -> String {
     let mut text = format!(
@@ -253,6 +262,22 @@ mod tests {
             "32 IPUs requested, 28 free, 4 cordoned by anonymous: a fan is broken"
         );
         assert!(reason_with_cordons(&cordoned, &[]).ends_with("4 cordoned by anonymous"));
+    }
+
+    #[test]
+    fn a_request_is_not_called_queued_while_no_controller_answers() {
+        let waiting = |code: &str| {
+            let reason = Reason::new(code, "controller pod:8090 has not replied within 1s");
+            let document = serde_json::json!({
+                "position": 1, "ticket": 1, "overtaken": 0, "reason": reason, "blockers": [], "heldBackBy": [],
+                "earliestFit": null,
+            });
+            serde_json::from_value::<WaitingDocument>(document).unwrap()
+        };
+        let unknown = wait_status(&waiting("ControllerUnavailable"), &[]);
+        assert_eq!(unknown, "Waiting: controller pod:8090 has not replied within 1s");
+        let known = wait_status(&waiting("NotEnoughFree"), &[]);
+        assert!(known.starts_with("Queued at position 1: "), "{known}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod display;
 mod env_expand;
 mod exit_code;
 mod manifest;
+mod option_value;
 mod output;
 mod process;
 mod run;
@@ -91,8 +92,9 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Code, Failure> {
 fn check_format(format: Format, command: &Command) -> Result<(), Failure> {
     let lists_partitions = matches!(
         command,
-        Command::Partition(Partition::List | Partition::Get { .. })
+        Command::Partition(Partition::List { .. } | Partition::Get { .. })
     );
+    let is_watch = matches!(command, Command::Partition(Partition::List { watch: true }));
     let has_names = lists_partitions || matches!(command, Command::List | Command::Cordons);
     let message = match format {
         Format::Csv if !matches!(command, Command::Usage(_) | Command::Cordons) => {
@@ -101,6 +103,9 @@ fn check_format(format: Format, command: &Command) -> Result<(), Failure> {
         Format::Wide if !lists_partitions => "-o wide is supported by `ipuctl partition list` and `get` only",
         Format::Name if !has_names => {
             "-o name is supported by `ipuctl list`, `cordons`, `partition list` and `get` only"
+        }
+        Format::Json | Format::Yaml if is_watch => {
+            "--watch supports the output formats table, wide and name only; leave out -o json and -o yaml"
         }
         _ => return Ok(()),
     };
@@ -120,6 +125,7 @@ async fn run(command: Command, global: &cli::Global, output: &Output) -> Result<
         Command::Gc => commands::gc::run(global, output).await,
         Command::List => commands::list::run(global, output).await,
         Command::Map => commands::map::run(global, output).await,
+        Command::Repair => Err(commands::proxy::requires_proxy("repair")),
         Command::Stats => Err(commands::proxy::requires_proxy("stats")),
         Command::Waiting => Err(commands::proxy::requires_proxy("waiting")),
         Command::Controllers => Err(commands::proxy::requires_proxy("controllers")),

@@ -56,7 +56,6 @@ pub(crate) fn read(arguments: &crate::cli::Manifest, output: &Output) -> Result<
                     other.kind, other.name, other.line
                 ));
             }
-            other => output.say(&format!("Skipped {other:?}.")),
         }
     }
     let Some(name_filter) = &arguments.name else {

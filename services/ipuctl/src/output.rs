@@ -91,10 +91,18 @@ impl Output {
         }))
     }
 
-    /// Prints a result, which contains its line ends, to standard output.
+    /// Prints a result, which contains its line ends, to standard output. A closed reader is no error.
     pub(crate) fn result(&self, text: &str) {
-        let state = self.state();
-        write(&state, Stream::Out, text.as_bytes());
+        self.write_result(text).ok();
+    }
+
+    /// Prints a result as [`result`](Self::result) does.
+    ///
+    /// # Errors
+    ///
+    /// The error of standard output, such as a closed reader.
+    pub(crate) fn write_result(&self, text: &str) -> io::Result<()> {
+        write(&self.state(), Stream::Out, text.as_bytes())
     }
 
     /// Prints a line of progress.
@@ -129,7 +137,8 @@ impl Output {
         } else if let Some(text) = text
             && state.printed_status.as_deref() != Some(text)
         {
-            write(&state, Stream::Err, format!("{text}\n").as_bytes());
+            // A closed reader does not end the job.
+            write(&state, Stream::Err, format!("{text}\n").as_bytes()).ok();
             state.printed_status = Some(text.to_owned());
         }
     }
@@ -183,7 +192,8 @@ impl Output {
             for_each_line(pipe, |line| {
                 tail.push(line);
                 let text = [prefix.as_bytes(), line, b"\n"].concat();
-                write(&output.state(), to, &text);
+                // A closed reader does not end the job.
+                write(&output.state(), to, &text).ok();
             });
         })
     }
@@ -199,7 +209,8 @@ impl Output {
     }
 
     fn print_line(&self, text: &str) {
-        write(&self.state(), Stream::Err, format!("{text}\n").as_bytes());
+        // A closed reader does not end the job.
+        write(&self.state(), Stream::Err, format!("{text}\n").as_bytes()).ok();
     }
 
     fn state(&self) -> MutexGuard<'_, TerminalState> {
@@ -207,14 +218,15 @@ impl Output {
     }
 }
 
-/// Writes whole lines and redraws the status line. Errors are ignored: a closed reader does not end the job.
-fn write(state: &TerminalState, to: Stream, text: &[u8]) {
+/// Writes whole lines and redraws the status line.
+fn write(state: &TerminalState, to: Stream, text: &[u8]) -> io::Result<()> {
     clear(state);
-    let _ = match to {
+    let written = match to {
         Stream::Out => io::stdout().write_all(text).and_then(|()| io::stdout().flush()),
         Stream::Err => io::stderr().write_all(text),
     };
     show(state);
+    written
 }
 
 fn clear(state: &TerminalState) {

@@ -19,7 +19,6 @@ use self::engine::Engine;
 use self::host_job::HostJob;
 use self::partitions::Partitions;
 use self::report::Report;
-use self::signals::Signals;
 use crate::cli::{Global, RunArgs};
 use crate::connection::Connection;
 use crate::exit_code::{Code, Failure};
@@ -30,6 +29,7 @@ use crate::{clock, commands, display, table};
 
 pub(crate) use self::partitions::{OWNER_KIND, never_fits};
 pub(crate) use self::remote_exec::exec;
+pub(crate) use self::signals::Signals;
 
 /// Options of a run that its processes need.
 #[derive(Debug)]

@@ -26,28 +26,31 @@ impl Table {
 
     /// Returns the text with line ends; an empty cell is shown as `-`.
     pub(crate) fn text(&self) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            self.rows
-                .iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).max(1)).collect();
-        let mut text = String::new();
-        for row in &self.rows {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{:width$}", if cell.is_empty() { "-" } else { cell }))
-                .collect();
-            text.push_str(cells.join("  ").trim_end());
-            text.push('\n');
-        }
-        text
+        align(&self.rows, &mut Vec::new())
     }
+}
+
+/// Returns rows as lines with aligned columns; an empty cell is shown as `-`. `widths` are the widths of the
+/// columns in earlier lines, which wider cells increase.
+pub(crate) fn align(rows: &[Vec<String>], widths: &mut Vec<usize>) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    widths.resize(columns.max(widths.len()), 1);
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&*widths)
+            .map(|(cell, width)| format!("{:width$}", if cell.is_empty() { "-" } else { cell }))
+            .collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 /// Returns a line of comma-separated values; a cell with separators is quoted (RFC 4180).

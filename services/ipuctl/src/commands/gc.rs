@@ -1,4 +1,5 @@
 //! `ipuctl gc`: kills the processes that killed runs left on this host, and releases their partitions.
+//! `ipuctl repair` is the counterpart for the ledger of a proxy.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

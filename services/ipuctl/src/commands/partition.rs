@@ -1,9 +1,11 @@
 //! `ipuctl partition …`: manages partitions through the ledger that runs use.
 
+mod create;
+
 use std::time::Duration;
 
 use ipu_core::{
-    Entry, EntryState, IpuCount, JobKey, OnNoCapacity, Owner, Partition as ObservedPartition, PartitionId,
+    Entry, EntryState, IpuCount, OnNoCapacity, Owner, Partition as ObservedPartition, PartitionId,
     PartitionSpec, QueueDecision, Request, SpecError, Timestamp,
 };
 use ipu_ledger::Released;
@@ -11,15 +13,15 @@ use ipu_proxy_client::{HoldState, PartitionDocument, WaitingDocument};
 use ipu_vipu_client::{Removal, VipuController as _, WaitOptions, ensure_absent};
 use serde::Serialize;
 
+use self::create::{activate, create, withdraw};
 use super::partition_table::{self, PartitionSummary};
+use super::partition_watch;
 use crate::cli::{Format, Global, Partition};
-use crate::connection::{Connection, controller_failure, does_not_fit, ledger_failure};
-use crate::display;
+use crate::connection::{Connection, controller_failure, ledger_failure};
 use crate::exit_code::{Code, Failure};
-use crate::manifest::user;
 use crate::output::Output;
 use crate::process::{Holder, HolderState};
-use crate::run::{OWNER_KIND, never_fits};
+use crate::run::{OWNER_KIND, Signals};
 use crate::table::render;
 
 /// Owner kind of partitions that `ipuctl partition create` creates.
@@ -60,10 +62,20 @@ struct Removed<'a> {
 /// Runs the subcommand.
 pub(crate) async fn run(command: Partition, global: &Global, output: &Output) -> Result<Code, Failure> {
     check_request(&command)?;
+    let mut signals =
+        Signals::listen().map_err(|error| Failure::because(Code::Host, "listen to signals", error))?;
     let connection = Connection::open(global, output).await?;
+    let created = match &command {
+        Partition::Create { id, .. } => Some(id.clone()),
+        _ => None,
+    };
     let work = async {
         match command {
-            Partition::List => list(&connection, global.output, output).await,
+            Partition::List { watch: false } => list(&connection, global.output, output).await,
+            Partition::List { watch: true } => {
+                let list = async || summaries(&connection, &rows(&connection).await?).await;
+                partition_watch::watch(list, global.output, output).await
+            }
             Partition::Get { id } => get(&connection, &id, global.output, output).await,
             Partition::Describe { id } => describe(&connection, &id, global.output, output).await,
             Partition::Config { id, gcd } => config(&connection, &id, gcd, global.output, output).await,
@@ -90,13 +102,20 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
             }
         }
     };
-    // The next sweep finds that this process has ended, and removes its request from the queue.
-    let result = tokio::select! {
-        result = work => result,
-        _ = tokio::signal::ctrl_c() => {
+    let finished = tokio::select! {
+        result = work => Some(result),
+        () = signals.next() => None,
+    };
+    // An interrupted request has been dropped here, so that it cannot enter the queue again.
+    let result = match finished {
+        Some(result) => result,
+        None => {
             output.status(None);
+            if let Some(id) = &created {
+                withdraw(&connection, id, &mut signals, output).await;
+            }
             output.say("Interrupted.");
-            Ok(Code::Signal(2))
+            Ok(Code::Signal(signals.first().unwrap_or(2)))
         }
     };
     connection.close().await;
@@ -137,97 +156,6 @@ fn check_request(command: &Partition) -> Result<(), Failure> {
         };
         Failure::new(Code::Data, format!("{option}: {error}; {}", error.fix()))
     })
-}
-
-async fn create(
-    connection: &Connection,
-    id: PartitionId,
-    spec: PartitionSpec,
-    on_no_capacity: OnNoCapacity,
-    format: Format,
-    output: &Output,
-) -> Result<Code, Failure> {
-    connection.require_answer().await?;
-    super::gc::sweep(connection).await?.report(output);
-    let key = JobKey::new(user(), id.as_str(), "by-hand")
-        .map_err(|error| Failure::because(Code::Usage, "partition id", error))?;
-    let mut request = Request::with_id(
-        id,
-        Owner {
-            kind: MANUAL_OWNER.to_owned(),
-            job: key,
-        },
-        spec,
-    );
-    request.holder = Holder::own()
-        .map_err(|error| Failure::because(Code::Host, "identify this process", error))?
-        .to_string();
-    request.on_no_capacity = on_no_capacity;
-    if on_no_capacity == OnNoCapacity::Reject {
-        reject_if_queued(connection, &request).await?;
-    }
-    activate(connection, request, format, output).await
-}
-
-/// Rejects a request that its owner has queued already, without withdrawing the queued one.
-async fn reject_if_queued(connection: &Connection, request: &Request) -> Result<(), Failure> {
-    let entry = connection.ledger.get(&request.id).await.map_err(ledger_failure)?;
-    let is_queued = |entry: &Entry| {
-        entry.owner.as_ref() == Some(&request.owner) && matches!(entry.state, EntryState::Waiting { .. })
-    };
-    if !entry.as_ref().is_some_and(is_queued) {
-        return Ok(());
-    }
-    let decision = connection.ledger.queue_decision(&request.id).await;
-    match decision.map_err(ledger_failure)? {
-        Some(QueueDecision::Wait(status)) => Err(does_not_fit(&request.id, &status.reason)),
-        _ => Ok(()),
-    }
-}
-
-/// Requests a partition, waits until it is active, and shows its place in the queue. A request that can never
-/// fit, or that must not queue, is withdrawn as soon as it is queued.
-async fn activate(
-    connection: &Connection,
-    request: Request,
-    format: Format,
-    output: &Output,
-) -> Result<Code, Failure> {
-    let (id, owner) = (request.id.clone(), request.owner.clone());
-    let attempt = request.attempt;
-    let must_not_queue = request.on_no_capacity == OnNoCapacity::Reject;
-    let (reject, mut rejected) = tokio::sync::watch::channel(None);
-    let mut on_wait = |waiting: &ipu_core::QueueStatus| {
-        // A request that fits is queued again if the controller rejects it.
-        if must_not_queue || never_fits(&waiting.reason) {
-            reject.send_replace(Some(waiting.reason.clone()));
-        } else {
-            output.status(Some(&display::queued(&WaitingDocument::from(waiting), &[])));
-        }
-    };
-    let operation = if attempt == 0 { "Creating" } else { "Resetting" };
-    output.transient(&format!("{operation} partition {id}…"));
-    let granted = tokio::select! {
-        granted = connection.ledger.ensure_active(request, &mut on_wait) => granted.map_err(ledger_failure),
-        Ok(reason) = rejected.wait_for(Option::is_some) => {
-            let failure = reason.as_ref().map(|reason| does_not_fit(&id, reason));
-            drop(reason);
-            connection.ledger.release(&id, &owner, Some(attempt)).await.map_err(ledger_failure)?;
-            failure.map_or_else(|| Err(no_such(&id)), Err)
-        }
-    };
-    output.status(None);
-    let grant = granted?;
-    let row = find_row(connection, &id).await?;
-    output.say(&format!(
-        "partition {id} is active: {} of {}",
-        display::places(&row.ipus),
-        grant.controller
-    ));
-    if !format.is_text() {
-        output.result(&render(format, &row, String::new)?);
-    }
-    Ok(Code::Done)
 }
 
 async fn rows(connection: &Connection) -> Result<Vec<PartitionRow>, Failure> {
@@ -292,11 +220,16 @@ fn add_observation(row: &mut PartitionRow, partition: &ObservedPartition) {
 
 async fn list(connection: &Connection, format: Format, output: &Output) -> Result<Code, Failure> {
     let rows = rows(connection).await?;
+    let summaries = summaries(connection, &rows).await?;
+    partition_table::print(&summaries, &rows, format, output)
+}
+
+async fn summaries(connection: &Connection, rows: &[PartitionRow]) -> Result<Vec<PartitionSummary>, Failure> {
     let mut summaries = Vec::new();
-    for row in &rows {
+    for row in rows {
         summaries.push(summarize(connection, row).await?);
     }
-    partition_table::print(&summaries, &rows, format, output)
+    Ok(summaries)
 }
 
 /// Returns what is shown of a partition; for a queued request that includes its place in the queue.

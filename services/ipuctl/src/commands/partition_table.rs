@@ -9,7 +9,7 @@ use crate::clock::now;
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
-use crate::table::{Table, render};
+use crate::table::{align, render};
 use crate::time;
 
 /// A partition as it is shown to people.
@@ -175,34 +175,42 @@ pub(crate) fn print_description(
 
 /// Returns the table of partitions with its header.
 pub(crate) fn table(summaries: &[PartitionSummary], wide: bool, now: Timestamp) -> String {
+    let rows = summaries.iter().map(|summary| row(summary, wide, now));
+    let rows: Vec<Vec<String>> = std::iter::once(headings(wide)).chain(rows).collect();
+    align(&rows, &mut Vec::new())
+}
+
+/// Returns the header of the table.
+pub(crate) fn headings(wide: bool) -> Vec<String> {
     let mut headings = vec!["PARTITION", "STATE", "SIZE", "IPUS", "CONTROLLER", "OWNER", "AGE"];
     if wide {
         headings.extend(["GCDS", "REPLICAS", "ATTEMPT", "PRIORITY", "REASON"]);
     }
-    let mut table = Table::new(&headings);
-    for summary in summaries {
-        let mut cells = vec![
-            summary.id.clone(),
-            summary.state.clone(),
-            summary.size.to_string(),
-            display::place_cell(&summary.places),
-            summary.controller.clone(),
-            summary.owner.clone(),
-            summary.age(now),
-        ];
-        if wide {
-            let optional = |number: Option<String>| number.unwrap_or_default();
-            cells.extend([
-                summary.gcds.to_string(),
-                summary.replicas.to_string(),
-                optional(summary.attempt.map(|attempt| attempt.to_string())),
-                optional(summary.priority.map(|priority| priority.to_string())),
-                summary.reason.clone(),
-            ]);
-        }
-        table.row(cells);
+    headings.into_iter().map(str::to_owned).collect()
+}
+
+/// Returns the row of a partition in the table.
+pub(crate) fn row(summary: &PartitionSummary, wide: bool, now: Timestamp) -> Vec<String> {
+    let mut cells = vec![
+        summary.id.clone(),
+        summary.state.clone(),
+        summary.size.to_string(),
+        display::place_cell(&summary.places),
+        summary.controller.clone(),
+        summary.owner.clone(),
+        summary.age(now),
+    ];
+    if wide {
+        let optional = |number: Option<String>| number.unwrap_or_default();
+        cells.extend([
+            summary.gcds.to_string(),
+            summary.replicas.to_string(),
+            optional(summary.attempt.map(|attempt| attempt.to_string())),
+            optional(summary.priority.map(|priority| priority.to_string())),
+            summary.reason.clone(),
+        ]);
     }
-    table.text()
+    cells
 }
 
 #[cfg(test)]

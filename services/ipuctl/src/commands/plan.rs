@@ -4,13 +4,15 @@
 use std::cmp::Reverse;
 
 use ipu_core::{
-    Block, CordonOwner, Effect, Entry, EntryState, FirstFit, Inventory, JobSpec, Observation, PartitionId,
-    PartitionSpec, Placement, PlacementRequest, QueuePolicy, Reason, Topology, Violation, place, plan,
+    Block, CordonOwner, Effect, Entry, EntryState, Inventory, IpuCount, IpuPlace, JobSpec, Observation,
+    PartitionId, PartitionSpec, Placement, PlacementMode, PlacementRequest, QueuePolicy, Reason, Topology,
+    Violation, place, plan,
 };
 use ipu_k8s::crd::Manifest;
 use ipu_proxy_client::OwnerDocument;
 use ipu_vipu_client::VipuController as _;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::cli::{Global, Manifest as ManifestArguments, Plan};
 use crate::clock::now;
@@ -22,8 +24,10 @@ use crate::output::Output;
 use crate::run::never_fits;
 use crate::table::{Table, render};
 
-/// Uid of a job that does not run; the ids of its partitions are examples.
+/// Uid of a job that does not run. The ids of its partitions end with a hash that no run uses.
 const UID: &str = "00000000-0000-0000-0000-000000000000";
+/// Shown in place of the hash at the end of a partition id, which follows from the uid of the run.
+const HASH: &str = "<hash>";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -40,8 +44,11 @@ struct PlannedJob {
     partitions: Vec<RequestedPartition>,
     /// Number of workers of each instance.
     workers: u32,
-    /// Effects of the first reconciliation.
-    effects: Vec<Effect>,
+    /// Effects of the first reconciliation, as JSON.
+    effects: Vec<Value>,
+    /// Id pattern and size of each partition that the effects create.
+    #[serde(skip)]
+    created: Vec<(String, IpuCount)>,
     reasons: Vec<Reason>,
     fit: Option<Fit>,
 }
@@ -50,7 +57,8 @@ struct PlannedJob {
 #[serde(rename_all = "camelCase")]
 struct RequestedPartition {
     instance: u32,
-    id: PartitionId,
+    /// The id up to its hash.
+    id: String,
     #[serde(flatten)]
     spec: PartitionSpec,
 }
@@ -71,6 +79,26 @@ pub(crate) struct Fit {
     pub(crate) verdict: FitResult,
     #[serde(rename = "why")]
     pub(crate) reason: String,
+    /// The IPUs of each instance, if `--placement` names a policy and all instances fit.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) placements: Vec<InstancePlacement>,
+}
+
+impl Fit {
+    pub(crate) const fn new(verdict: FitResult, reason: String) -> Self {
+        Self {
+            verdict,
+            reason,
+            placements: Vec::new(),
+        }
+    }
+}
+
+/// The IPUs that an instance would get now.
+#[derive(Debug, Serialize)]
+pub(crate) struct InstancePlacement {
+    instance: u32,
+    ipus: Vec<IpuPlace>,
 }
 
 /// Plans every job of the file, with the capacity of the controller.
@@ -86,7 +114,11 @@ pub(crate) async fn run(arguments: Plan, global: &Global, output: &Output) -> Re
     }
     let connection = Connection::open(global, output).await?;
     let done = jobs(arguments, global, output, async |job: &JobSpec| {
-        fit(job, &connection).await
+        let mut fit = fit(job, &connection).await?;
+        if global.placement_args.placement.is_none() {
+            fit.placements.clear();
+        }
+        Ok(fit)
     })
     .await;
     connection.close().await;
@@ -152,6 +184,7 @@ async fn plan_job(
                 partitions: Vec::new(),
                 workers: 0,
                 effects: Vec::new(),
+                created: Vec::new(),
                 reasons: Vec::new(),
                 fit: None,
             });
@@ -162,20 +195,45 @@ async fn plan_job(
     let partitions = (0..spec.instances())
         .map(|instance| RequestedPartition {
             instance,
-            id: spec.partition_id(instance),
+            id: id_pattern(&spec.partition_id(instance)),
             spec: spec.partition().clone(),
         })
         .collect();
+    let created = first.effects.iter().filter_map(|effect| match effect {
+        Effect::EnsurePartition { partition, spec, .. } => Some((id_pattern(partition), spec.size)),
+        _ => None,
+    });
     let fit = fit(&spec).await?;
     Ok(PlannedJob {
         name,
         violations: Vec::new(),
         partitions,
         workers: spec.workers_per_instance(),
-        effects: first.effects,
+        effects: first
+            .effects
+            .iter()
+            .map(effect_document)
+            .collect::<Result<_, _>>()?,
+        created: created.collect(),
         reasons: first.reasons,
         fit: Some(fit),
     })
+}
+
+/// Returns the id with [`HASH`] in place of its hash.
+fn id_pattern(id: &PartitionId) -> String {
+    let name = id.as_str().rsplit_once('-').map_or("", |(name, _)| name);
+    format!("{name}-{HASH}")
+}
+
+/// Returns the JSON of an effect, with the pattern of its partition id.
+fn effect_document(effect: &Effect) -> Result<Value, Failure> {
+    let mut document = serde_json::to_value(effect)
+        .map_err(|error| Failure::because(Code::Bug, "print the effects as JSON", error))?;
+    if let (Effect::EnsurePartition { partition, .. }, Some(id)) = (effect, document.get_mut("partition")) {
+        *id = id_pattern(partition).into();
+    }
+    Ok(document)
 }
 
 /// The hardware of a controller and the partitions on it.
@@ -211,18 +269,17 @@ pub(crate) async fn observe_inventory(connection: &Connection) -> Result<Option<
 /// the queue.
 async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
     let Some(ObservedInventory { mut inventory, ipus }) = observe_inventory(connection).await? else {
-        return Ok(Fit {
-            verdict: FitResult::Unknown,
-            reason: "the controller does not report its hardware".to_owned(),
-        });
+        let reason = "the controller does not report its hardware";
+        return Ok(Fit::new(FitResult::Unknown, reason.to_owned()));
     };
     let request =
         PlacementRequest::of_size(job.partition().size).in_allocation(job.partition().allocation.clone());
     let ahead = requests_ahead(job, connection).await?;
+    let policy = connection.placement.policy();
     let mut overtaken = None;
     for entry in &ahead {
         let request = PlacementRequest::of_size(entry.spec.size).in_allocation(entry.spec.allocation.clone());
-        match place(&inventory, &request, &FirstFit) {
+        match place(&inventory, &request, policy) {
             Placement::Fits(block) => inventory
                 .occupy(entry.id.clone(), block)
                 .map_err(|error| Failure::because(Code::Bug, "place the queued requests", error))?,
@@ -235,43 +292,38 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
         [one] => format!("; ahead in the queue: {}", one.id),
         [first, rest @ ..] => format!("; ahead in the queue: {} and {} more", first.id, rest.len()),
     };
+    let mut placements = Vec::new();
     for instance in 0..job.instances() {
-        match place(&inventory, &request, &FirstFit) {
-            Placement::Fits(block) => inventory
-                .occupy(job.partition_id(instance), block)
-                .map_err(|error| Failure::because(Code::Bug, "place the partitions", error))?,
+        match place(&inventory, &request, policy) {
+            Placement::Fits(block) => {
+                if connection.placement != PlacementMode::Delegated {
+                    let places = block.places(inventory.topology());
+                    placements.extend(places.map(|(_, ipus)| InstancePlacement { instance, ipus }));
+                }
+                inventory
+                    .occupy(job.partition_id(instance), block)
+                    .map_err(|error| Failure::because(Code::Bug, "place the partitions", error))?;
+            }
             Placement::Impossible(cause) => {
                 let reason = Reason::from(cause);
                 let text = format!("instance {instance}: {}", display::reason(&reason));
                 if never_fits(&reason) {
-                    return Ok(Fit {
-                        verdict: FitResult::Never,
-                        reason: format!("{text}{queue}"),
-                    });
+                    return Ok(Fit::new(FitResult::Never, format!("{text}{queue}")));
                 }
                 let own = (0..instance).map(|instance| job.partition_id(instance)).collect();
                 let blockers = blockers(&request, own, inventory, connection).await?;
-                return Ok(Fit {
-                    verdict: FitResult::Waits,
-                    reason: format!("{text}{}{queue}", display::blocked_by(blockers)),
-                });
-            }
-            other => {
-                return Err(Failure::new(
-                    Code::Bug,
-                    format!("unknown result of a placement: {other:?}"),
-                ));
+                let reason = format!("{text}{}{queue}", display::blocked_by(blockers));
+                return Ok(Fit::new(FitResult::Waits, reason));
             }
         }
     }
     if let Some(entry) = overtaken {
-        return Ok(Fit {
-            verdict: FitResult::Waits,
-            reason: format!("{} was overtaken too often and starts first{queue}", entry.id),
-        });
+        let reason = format!("{} was overtaken too often and starts first{queue}", entry.id);
+        return Ok(Fit::new(FitResult::Waits, reason));
     }
     Ok(Fit {
         verdict: FitResult::Now,
+        placements,
         reason: format!(
             "{} of {} remain free",
             inventory.free(),
@@ -344,13 +396,10 @@ fn text_of(planned: &PlanOutput) -> String {
             }
             text.extend(table.text().lines().map(|line| format!("  {line}\n")));
         }
-        for effect in &job.effects {
-            let Effect::EnsurePartition { partition, spec, .. } = effect else {
-                continue;
-            };
+        for (partition, size) in &job.created {
             text.push_str(&format!(
                 "  First step: create partition {partition} of {}\n",
-                display::count(spec.size.get(), "IPU")
+                display::count(size.get(), "IPU")
             ));
         }
         if let Some(fit) = &job.fit {
@@ -361,6 +410,10 @@ fn text_of(planned: &PlanOutput) -> String {
                 FitResult::Waits => format!("  Would wait: {reason}\n"),
                 FitResult::Never => format!("  Can never fit: {reason}\n"),
             });
+            for placement in &fit.placements {
+                let (instance, places) = (placement.instance, display::places(&placement.ipus));
+                text.push_str(&format!("  Instance {instance} would get {places}.\n"));
+            }
         }
     }
     text

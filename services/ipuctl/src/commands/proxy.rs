@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ipu_core::Reason;
 use ipu_proxy_client::{
-    ClientCertificate, ClientError, ClientOptions, CordonDocument, ProxyClient, TlsFiles, Token,
+    ClientCertificate, ClientError, ClientOptions, CordonDocument, ProxyClient, SetupError, TlsFiles, Token,
 };
 
 use crate::cli::{Command, Global, Partition};
@@ -39,8 +39,14 @@ pub(crate) fn client(global: &Global) -> Result<Option<ProxyClient>, Failure> {
         }
         files
     });
-    let client = ProxyClient::new(url, options)
-        .map_err(|error| Failure::because(Code::Usage, "proxy (--proxy, --proxy-ca)", error))?;
+    let client = ProxyClient::new(url, options).map_err(|error| {
+        let option = match &error {
+            SetupError::MissingCaCertificate { .. } => "--proxy-ca is missing",
+            SetupError::NotSecure { .. } | SetupError::Url { .. } => "--proxy",
+            _ => "--proxy-ca, --proxy-cert and --proxy-key",
+        };
+        Failure::because(Code::Usage, option, error)
+    })?;
     Ok(Some(client))
 }
 
@@ -80,7 +86,11 @@ pub(crate) async fn run(
             Command::Uncordon(arguments) => cordon::uncordon(arguments, proxy, global.output, output).await,
             Command::Cordons => cordon::list(proxy, global.output, output).await,
             Command::Drain(arguments) => cordon::drain(arguments, proxy, global.output, output).await,
-            Command::Gc => capacity::repair(proxy, global.output, output).await,
+            Command::Repair => capacity::repair(proxy, global.output, output).await,
+            Command::Gc => Err(unsupported(
+                "gc",
+                "it cleans up after runs of this host; use --proxy '', or `ipuctl repair` for the ledger of the proxy",
+            )),
             Command::Run(_) => Err(unsupported(
                 "run",
                 "it starts processes on this host; use --vipu and --proxy ''",

@@ -1,6 +1,6 @@
 //! `ipuctl query SIZE`: counts the partitions of a size that fit now.
 
-use ipu_core::{FirstFit, PartitionSpec, Placement, PlacementRequest, Reason, place};
+use ipu_core::{PartitionSpec, Placement, PlacementRequest, Reason, place};
 use serde::Serialize;
 
 use super::plan;
@@ -83,7 +83,7 @@ async fn impossible(connection: &Connection, spec: &PartitionSpec) -> Result<Opt
         return Ok(None);
     };
     let request = PlacementRequest::of_size(spec.size).in_allocation(spec.allocation.clone());
-    let reason = match place(&observed.inventory, &request, &FirstFit) {
+    let reason = match place(&observed.inventory, &request, connection.placement.policy()) {
         Placement::Impossible(cause) => Some(Reason::from(cause)),
         _ => None,
     };

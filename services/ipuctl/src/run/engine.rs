@@ -186,6 +186,11 @@ impl<'a> Engine<'a> {
                 .or_insert_with(|| InstanceFacts::empty(index))
                 .partition = partition;
         }
+        for (index, demand) in self.partitions.preempted() {
+            if let Some(facts) = instances.get_mut(index) {
+                facts.preempted = Some(demand.clone());
+            }
+        }
         let mut observation = Observation::for_new_job(now());
         observation.submitted = self.submitted;
         observation.deleted = self.deleted;

@@ -71,7 +71,8 @@ impl HostJob {
             return Err(Failure::new(
                 Code::Data,
                 format!(
-                    "container {:?} has no command; a host does not use that of the image",
+                    "spec.workers.template.spec.containers[0].command of container {:?} is missing: a host does \
+                     not use the command of the image; add one, such as [python3, train.py]",
                     self.container.name
                 ),
             ));
@@ -182,7 +183,6 @@ impl HostJob {
                 Code::Bug,
                 "the plan starts a launcher for a job without one",
             )),
-            other => Err(Failure::new(Code::Bug, format!("unknown kind of job: {other:?}"))),
         }
     }
 

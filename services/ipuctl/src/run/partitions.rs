@@ -45,6 +45,8 @@ pub(crate) struct Partitions {
     holder: String,
     on_no_capacity: OnNoCapacity,
     facts: BTreeMap<u32, PartitionFacts>,
+    /// The demands of requests of higher priority.
+    preempted: BTreeMap<u32, Reason>,
     /// Last request of each instance that has or requests a partition.
     requests: BTreeMap<u32, Request>,
     checked: BTreeMap<u32, Instant>,
@@ -74,6 +76,7 @@ impl Partitions {
             holder: holder.to_string(),
             on_no_capacity,
             facts: BTreeMap::new(),
+            preempted: BTreeMap::new(),
             requests: BTreeMap::new(),
             checked: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -89,6 +92,11 @@ impl Partitions {
     /// Returns the last observed state of the partitions, by instance.
     pub(crate) const fn facts(&self) -> &BTreeMap<u32, PartitionFacts> {
         &self.facts
+    }
+
+    /// Returns the demands of requests of higher priority, by instance.
+    pub(crate) const fn preempted(&self) -> &BTreeMap<u32, Reason> {
+        &self.preempted
     }
 
     /// Returns the messages of instances that wait for the queue or the controller.
@@ -109,6 +117,11 @@ impl Partitions {
                     self.release(instance, request.attempt, &request.id).await?;
                 }
                 Some(PartitionFacts::Active { .. }) if self.is_due(instance) => {
+                    let demand = self.ledger.preemption_of(&request.id);
+                    match demand.await.map_err(ledger_failure)? {
+                        Some(demand) => self.preempted.insert(instance, demand.reason()),
+                        None => self.preempted.remove(&instance),
+                    };
                     self.request(instance, request).await?;
                 }
                 _ => {}
@@ -218,7 +231,7 @@ impl Partitions {
                 return Err(rejected(size, &waiting));
             }
             EnsureOutcome::Waiting(waiting) => {
-                let text = display::queued(&WaitingDocument::from(&waiting), &[]);
+                let text = display::wait_status(&WaitingDocument::from(&waiting), &[]);
                 self.waiting.insert(instance, text);
                 PartitionFacts::Waiting {
                     reason: waiting.reason,
@@ -228,12 +241,6 @@ impl Partitions {
             EnsureOutcome::Refused(waiting) => {
                 self.forget(instance);
                 return Err(rejected(size, &waiting));
-            }
-            other => {
-                return Err(Failure::new(
-                    Code::Bug,
-                    format!("unknown outcome of the ledger: {other:?}"),
-                ));
             }
         };
         Ok(self.set_facts(instance, facts))
@@ -280,6 +287,7 @@ impl Partitions {
 
     fn forget(&mut self, instance: u32) {
         self.facts.remove(&instance);
+        self.preempted.remove(&instance);
         self.requests.remove(&instance);
         self.checked.remove(&instance);
         self.waiting.remove(&instance);

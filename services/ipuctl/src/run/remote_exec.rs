@@ -45,9 +45,9 @@ pub(crate) fn prepare(
     }
     let hosts = directory.join(format!("hostfile-{instance}"));
     write_file(&hosts, 0o600, hostfile(job, instance).as_bytes())?;
-    let agent = directory.join("kubeexec.sh");
+    let agent = directory.join("kubexec.sh");
     let script = format!(
-        "#!/bin/sh\n# Runs a command on a worker: kubeexec.sh WORKER COMMAND...\nexec {} __exec {} \"$@\"\n",
+        "#!/bin/sh\n# Runs a command on a worker: kubexec.sh WORKER COMMAND...\nexec {} __exec {} \"$@\"\n",
         quoted(&std::env::current_exe()?),
         quoted(directory)
     );

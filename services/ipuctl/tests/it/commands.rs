@@ -1,4 +1,4 @@
-//! Commands besides `run`.
+//! Commands besides `run` and `partition`.
 
 use std::process::Stdio;
 
@@ -28,50 +28,6 @@ fn server_version_prints_two_lines_or_two_keys() {
 }
 
 #[test]
-fn a_partition_is_created_reset_and_removed() {
-    let home = Home::new();
-    let created = home.run(&["partition", "create", "p4", "--size", "4", "--num-gcds", "2"]);
-    assert_eq!(created.code, 0, "{created:?}");
-    let listed = home.json(&["partition", "list"]);
-    assert_eq!(listed[0]["id"], "p4");
-    assert_eq!(
-        (&listed[0]["size"], &listed[0]["gcds"], &listed[0]["state"]),
-        (&json!(4), &json!(2), &json!("ACTIVE"))
-    );
-    assert_eq!(
-        (&listed[0]["ledger"], &listed[0]["owner"]["kind"]),
-        (&json!("active"), &json!("User"))
-    );
-    assert!(home.run(&["partition", "list"]).out.contains("p4"));
-    let config: Value =
-        serde_json::from_str(&home.run(&["partition", "config", "p4", "--gcd", "1"]).out).unwrap();
-    assert_eq!(config["attributes"]["GCD Id"], "1");
-    assert!(!config["devices"].as_array().unwrap().is_empty());
-    let reset = home.run(&["partition", "reset", "p4"]);
-    assert_eq!(reset.code, 0, "{reset:?}");
-    assert_eq!(home.json(&["partition", "get", "p4"])["state"], "ACTIVE");
-    assert_eq!(home.json(&["query", "8"])["numOfPartitions"], 1);
-    assert_eq!(home.run(&["gc"]).code, 0);
-    assert_eq!(
-        home.json(&["partition", "list"]).as_array().unwrap().len(),
-        1,
-        "gc keeps the partition"
-    );
-    let removed = home.run(&["partition", "remove", "p4"]);
-    assert_eq!(removed.code, 0, "{removed:?}");
-    home.assert_nothing_held();
-    assert_eq!(home.run(&["partition", "get", "p4"]).code, 66);
-    assert_eq!(home.run(&["partition", "remove", "p4"]).code, 66);
-    let large = home.run(&["partition", "create", "large", "--size", "64"]);
-    assert_eq!(large.code, 78, "{large:?}");
-    let reason = "partition large can never fit: 64 IPUs requested, the largest possible partition is 16";
-    assert!(large.err.contains(reason), "{large:?}");
-    let large = home.run(&["partition", "create", "large", "--size", "64", "--no-wait"]);
-    assert!(large.code == 78 && large.err.contains(reason), "{large:?}");
-    home.assert_nothing_held();
-}
-
-#[test]
 fn plan_reports_the_partitions_and_why_they_do_not_fit() {
     let home = Home::new();
     let planned = home.json(&["plan", &example("inference.yaml")]);
@@ -84,14 +40,22 @@ fn plan_reports_the_partitions_and_why_they_do_not_fit() {
         [2, 2, 2]
     );
     assert_eq!(planned["jobs"][0]["fit"]["verdict"], "now");
-    assert_eq!(planned["jobs"][0]["effects"][0]["do"], "ensurePartition");
+    let effect = &planned["jobs"][0]["effects"][0];
+    assert_eq!(effect["do"], "ensurePartition");
+    let id = "p-inference-0-<hash>";
+    assert_eq!(
+        (&effect["partition"], &partitions[0]["id"]),
+        (&json!(id), &json!(id))
+    );
     let done = home.run(&["plan", &example("too-large.yaml")]);
     assert_eq!(done.code, 78, "{done:?}");
     let reason = "Can never fit: instance 0: 64 IPUs requested, the largest possible partition is 16";
     assert!(done.out.contains(reason), "{done:?}");
     let done = home.run(&["plan", &example("mnist-training.yaml")]);
     assert!(
-        done.out.ends_with("  Fits now. 15 of 16 IPUs remain free.\n"),
+        done.out.ends_with(
+            "  First step: create partition p-mnist-training-0-<hash> of 1 IPU\n  Fits now. 15 of 16 IPUs remain free.\n"
+        ),
         "{done:?}"
     );
     home.assert_nothing_held();
@@ -149,7 +113,12 @@ fn all_errors_of_a_manifest_are_reported_before_a_partition_is_requested() {
             66,
             "no-such-program",
         ),
-        ("workers.template.spec.containers[0].command=", 65, "no command"),
+        (
+            "workers.template.spec.containers[0].command=",
+            65,
+            "error: spec.workers.template.spec.containers[0].command of container \"main\" is missing: a host does \
+             not use the command of the image; add one, such as [python3, train.py]\n",
+        ),
     ] {
         let file = home.file("job.yaml", &job("job", 1, "true"));
         let done = home.run(&["run", file.to_str().unwrap(), "--set", edit]);
@@ -396,81 +365,51 @@ fn the_map_is_printed_by_map_and_by_a_verbose_run() {
 }
 
 #[test]
-fn partitions_are_listed_as_table_wide_table_and_names() {
+fn an_invalid_value_is_reported_with_option_rule_and_fix() {
     let home = Home::new();
-    let empty = home.run(&["partition", "list"]);
-    assert_eq!(
-        (empty.code, empty.out.as_str()),
-        (0, ""),
-        "a script reads no header: {empty:?}"
-    );
-    assert!(empty.err.ends_with("No partitions found.\n"), "{empty:?}");
-    for id in ["first", "second"] {
-        assert_eq!(home.run(&["partition", "create", id, "--size", "4"]).code, 0);
-    }
-    let table = home.run(&["partition", "list"]).out;
-    let columns: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
-    assert_eq!(
-        columns,
-        ["PARTITION", "STATE", "SIZE", "IPUS", "CONTROLLER", "OWNER", "AGE"]
-    );
-    let row: Vec<&str> = table.lines().nth(2).unwrap().split_whitespace().collect();
-    assert_eq!(
-        row[..5],
-        ["second", "active", "4", "0:4-7", "simulated-pod16"],
-        "{table}"
-    );
-    assert!(row[5].ends_with("/second") && row[6].ends_with('s'), "{table}");
-    let wide = home.run(&["partition", "list", "-o", "wide"]).out;
-    assert!(wide.lines().next().unwrap().ends_with("REASON"), "{wide}");
-    assert_eq!(
-        home.run(&["partition", "list", "-o", "name"]).out,
-        "first\nsecond\n"
-    );
-    assert_eq!(
-        home.run(&["partition", "get", "first", "-o", "name"]).out,
-        "first\n"
-    );
-    let unsupported = home.run(&["partition", "create", "third", "--size", "4", "-o", "name"]);
-    assert_eq!(unsupported.code, 64, "{unsupported:?}");
-    assert_eq!(home.run(&["partition", "get", "third"]).code, 66);
-    let described = home.run(&["partition", "describe", "first"]).out;
-    assert!(
-        described.contains("Size:           4 IPUs\n") && described.contains("Owner kind:     User\n"),
-        "{described}"
-    );
-    assert_eq!(home.run(&["partition", "describe", "third"]).code, 66);
-}
-
-#[test]
-fn an_invalid_partition_is_rejected_before_it_has_an_effect() {
-    let home = Home::new();
-    for (options, message) in [
+    for (arguments, message) in [
         (
-            &["--size", "1", "--num-replicas", "5"][..],
-            "error: --num-replicas 5: must be from 1, one of each GCD, to 1, one of each IPU; leave it out, or use 1\n",
+            &["run", "job.yaml", "--priority", "high"][..],
+            "error: invalid value 'high' for '--priority <N>': must be a whole number from -2147483648 to \
+             2147483647; use 10, for example\n",
         ),
         (
-            &["--size", "4", "--num-gcds", "3"],
-            "error: --num-gcds 3: must be at least 1 and divide the 4 IPUs; use 1, 2, 4 or another power of two up \
-             to the size\n",
+            &["run", "job.yaml", "--grace", "86401"],
+            "error: invalid value '86401' for '--grace <SECONDS>': must be a number of seconds from 0 to 86400; \
+             use 10, for example\n",
         ),
         (
-            &["--size", "128", "--reconfigurable"],
-            "error: --reconfigurable: ",
+            &["--timeout", "0", "list"],
+            "error: invalid value '0' for '--timeout <SECONDS>': must be a number of seconds from 1 to 3600; use \
+             30, for example\n",
+        ),
+        (
+            &["--vipu", "pod1:x", "list"],
+            "error: invalid value \"pod1:x\" for --vipu: \"x\" is not a port: give a number from 1 to 65535\n",
+        ),
+        (
+            &["--proxy", "ftp://x", "stats"],
+            "error: --proxy: \"ftp://x\" is not a URL of a proxy: the scheme must be http or https\n",
+        ),
+        (
+            &["--proxy", "https://x", "stats"],
+            "error: --proxy-ca is missing: \"https://x\" requires a file with CA certificates",
         ),
     ] {
-        for no_wait in [&[][..], &["--no-wait"]] {
-            let done = home.run(&[&["partition", "create", "x"], options, no_wait].concat());
-            assert_eq!(done.code, 65, "{done:?}");
-            assert!(done.err.starts_with(message), "{done:?}");
-        }
+        let done = home.run(arguments);
+        assert_eq!(done.code, 64, "{done:?}");
+        assert!(done.err.starts_with(message), "{done:?}");
     }
+    let mut command = home.command(&["list"]);
+    command
+        .env("IPUOF_VIPU_API_HOST", "pod1")
+        .env("IPUOF_VIPU_API_PORT", "x");
+    let done = finish(command);
     assert!(
-        !home.path(".local").exists(),
-        "the state directory is created later"
+        done.err
+            .starts_with("error: invalid value \"pod1:x\" for IPUOF_VIPU_API_HOST:IPUOF_VIPU_API_PORT: "),
+        "{done:?}"
     );
-    home.assert_nothing_held();
 }
 
 #[test]
@@ -484,6 +423,7 @@ fn an_option_of_a_proxy_is_named_alone() {
             "plan --if-ended",
         ),
         (&["cordons"], "cordons"),
+        (&["repair"], "repair"),
     ] {
         let done = home.run(arguments);
         let message = format!("error: {option} requires a proxy: set --proxy URL or IPUCTL_PROXY\n");

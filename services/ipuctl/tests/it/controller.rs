@@ -164,3 +164,16 @@ fn an_unreachable_controller_has_its_own_exit_code() {
     }
     assert_eq!(home.run(&["--vipu", "not a host", "server-version"]).code, 64);
 }
+
+#[test]
+fn an_interrupted_creation_releases_the_partition_in_progress() {
+    let (pod, home) = (Pod::new(Duration::from_secs(2)), Home::new());
+    let create = ["--vipu", &pod.address, "partition", "create", "p", "--size", "4"];
+    let running = Running::start(home.command(&create));
+    let list = ["--vipu", &pod.address, "partition", "list"];
+    while home.json(&list)[0]["state"] != "CREATING" {}
+    running.signal("-TERM");
+    let (code, output) = running.end();
+    assert_eq!(code, 143, "{output:#?}");
+    assert_eq!(home.json(&list), json!([]));
+}

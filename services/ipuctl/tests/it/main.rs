@@ -8,6 +8,8 @@ mod harness;
 mod help;
 mod kill;
 mod nested;
+mod partition;
+mod placement;
 mod proxy;
 mod queue;
 mod signals;

@@ -239,10 +239,40 @@ fn a_plan_evaluates_the_release_of_other_partitions() {
 }
 
 #[test]
-fn gc_repairs_the_ledger_of_the_proxy() {
+fn repair_repairs_the_ledger_of_the_proxy_and_gc_refuses_it() {
     let fixture = ProxyFixture::start();
-    assert_eq!(fixture.ok(&["gc"]), "0 repairs\n");
-    assert_eq!(fixture.json(&["gc"])["quarantined"], 0);
+    assert_eq!(fixture.ok(&["repair"]), "0 repairs\n");
+    assert_eq!(fixture.json(&["repair"])["quarantined"], 0);
+    fixture.fails(
+        64,
+        &["gc"],
+        "error: gc is not supported with a proxy: it cleans up after runs of this host; use --proxy '', or `ipuctl \
+         repair` for the ledger of the proxy\n",
+    );
+}
+
+#[test]
+fn a_partition_with_other_properties_is_reported_with_both_values_through_a_proxy() {
+    let fixture = ProxyFixture::start();
+    fixture.ok(&["partition", "create", "a", "--size", "4"]);
+    let message = "error: partition a exists with other properties (size is 4, requested 8); use its values, or \
+                   remove it first\n";
+    let create = ["partition", "create", "a", "--size", "8"];
+    fixture.fails(65, &create, message);
+    fixture.fails(65, &[&create[..], &["--no-wait"]].concat(), message);
+}
+
+#[test]
+fn a_watch_through_a_proxy_prints_a_line_for_each_change() {
+    let fixture = ProxyFixture::start();
+    fixture.ok(&["partition", "create", "a", "--size", "4"]);
+    let command = fixture.arguments(&["partition", "list", "--watch", "-o", "wide"]);
+    let mut watch = Running::start(fixture.home.command(&command));
+    watch.wait_for("a          active ");
+    fixture.ok(&["partition", "remove", "a"]);
+    watch.wait_for("a          removed ");
+    watch.signal("-INT");
+    assert_eq!(watch.end().0, 130);
 }
 
 #[test]
@@ -269,10 +299,10 @@ fn a_foreign_partition_is_removed_with_force_by_an_admin_token_only() {
         "OutOfScope",
     );
     fixture.ok(&[&team, "partition", "create", "p", "--size", "4", "-n", "a"]);
-    fixture.fails(77, &[&team, "gc"], "OutOfScope");
-    fixture.ok(&[&admin, "gc"]);
+    fixture.fails(77, &[&team, "repair"], "OutOfScope");
+    fixture.ok(&[&admin, "repair"]);
     fixture.ok(&[&admin, "partition", "remove", "p", "--force"]);
-    fixture.fails(66, &["--proxy-token-file=/nowhere", "gc"], "/nowhere");
+    fixture.fails(66, &["--proxy-token-file=/nowhere", "repair"], "/nowhere");
 }
 
 #[test]

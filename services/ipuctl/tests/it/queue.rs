@@ -135,5 +135,5 @@ fn active_and_finished_runs_are_listed() {
         .collect();
     assert_eq!(phases, ["Interrupted", "Completed", "Failed"], "{records}");
     assert_eq!(records[0]["exitCode"], 130);
-    assert_eq!(home.run(&["list", "-o", "name"]).out, "queued\nactive\nfailed\n");
+    assert_eq!(home.run(&["ls", "-o", "name"]).out, "queued\nactive\nfailed\n");
 }

@@ -1,4 +1,5 @@
-//! A signal to a run ends its workers with all their descendants, and releases its partitions.
+//! A signal to a run ends its workers with all their descendants, and releases its partitions. A signal to
+//! `partition create` withdraws its request.
 
 use crate::harness::{Home, Running, job};
 
@@ -68,4 +69,37 @@ fn an_interrupted_run_leaves_the_queue() {
     );
     assert_eq!(home.run(&["partition", "remove", "all"]).code, 0);
     home.assert_nothing_held();
+}
+
+#[test]
+fn an_interrupted_creation_leaves_the_queue() {
+    for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
+        let home = Home::new();
+        assert_eq!(home.run(&["partition", "create", "all", "--size", "16"]).code, 0);
+        let mut queued = Running::start(home.command(&["partition", "create", "more", "--size", "4"]));
+        queued.wait_for("Queued at position 1");
+        queued.signal(signal);
+        let (exit_code, output) = queued.end();
+        assert_eq!(exit_code, code, "{output:#?}");
+        assert_eq!(output.last().map(String::as_str), Some("Interrupted."));
+        // `partition list` does not sweep the ledger.
+        assert_eq!(home.run(&["partition", "list", "-o", "name"]).out, "all\n");
+    }
+}
+
+#[test]
+fn an_interrupted_creation_leaves_a_request_that_another_process_repeated() {
+    let home = Home::new();
+    assert_eq!(home.run(&["partition", "create", "all", "--size", "16"]).code, 0);
+    let create = ["partition", "create", "more", "--size", "4"];
+    let mut first = Running::start(home.command(&create));
+    first.wait_for("Queued at position 1");
+    let mut second = Running::start(home.command(&create));
+    second.wait_for("Queued at position 1");
+    first.signal("-INT");
+    assert_eq!(first.end().0, 130);
+    assert_eq!(home.json(&["partition", "get", "more"])["ledger"], "waiting");
+    assert_eq!(home.run(&["partition", "remove", "all"]).code, 0);
+    let (code, output) = second.end();
+    assert_eq!(code, 0, "{output:#?}");
 }

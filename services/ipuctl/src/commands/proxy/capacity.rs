@@ -1,4 +1,4 @@
-//! `ipuctl stats`, `query`, `controllers` and `gc` through a proxy.
+//! `ipuctl stats`, `query`, `controllers` and `repair` through a proxy.
 
 use ipu_core::Reason;
 use ipu_proxy_client::{DryRunRequest, ProxyClient};

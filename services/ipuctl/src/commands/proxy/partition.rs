@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipu_core::PartitionId;
+use ipu_core::{AllocationId, IpuCount, PartitionId, PartitionSpec};
 use ipu_proxy_client::{
     ClientError, DeletePartition, HoldState, OnNoCapacity, OwnerDocument, PartitionDocument, ProxyClient,
     PutPartition, ResetPartition,
@@ -14,12 +14,13 @@ use super::{cordons_for, failure, unsupported};
 use crate::cli::{Format, Partition};
 use crate::commands::partition::MANUAL_OWNER;
 use crate::commands::partition_table::{self, PartitionSummary};
-use crate::connection::does_not_fit;
+use crate::commands::partition_watch;
+use crate::connection::{does_not_fit, other_properties};
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::user;
 use crate::output::Output;
-use crate::run::never_fits;
+use crate::run::{Signals, never_fits};
 use crate::table::{Table, render};
 use crate::{clock, time};
 
@@ -37,7 +38,14 @@ pub(super) async fn run(
     output: &Output,
 ) -> Result<Code, Failure> {
     match command {
-        Partition::List => {
+        Partition::List { watch: true } => {
+            let list = async || {
+                let partitions = proxy.partitions().await.map_err(failure)?;
+                Ok(summarize(&partitions, proxy).await)
+            };
+            partition_watch::watch(list, format, output).await
+        }
+        Partition::List { watch: false } => {
             let partitions = proxy.partitions().await.map_err(failure)?;
             let summaries = summarize(&partitions, proxy).await;
             partition_table::print(&summaries, &partitions, format, output)
@@ -112,6 +120,8 @@ async fn create(
     proxy: &ProxyClient,
     output: &Output,
 ) -> Result<PartitionDocument, Failure> {
+    let mut signals =
+        Signals::listen().map_err(|error| Failure::because(Code::Host, "listen to signals", error))?;
     if no_wait {
         // A request that its owner has queued already is not withdrawn.
         if let Ok(existing) = proxy.partition(id).await
@@ -121,15 +131,18 @@ async fn create(
             return Err(does_not_fit(id, &waiting.reason));
         }
         // An admitted request waits for the controller only, unless the controller rejects it.
-        let put = proxy.put(id, request, OnNoCapacity::Reject).await;
-        let partition = put.map_err(failure)?;
-        if partition.state == HoldState::Active {
-            return Ok(partition);
+        match proxy.put(id, request, OnNoCapacity::Reject).await {
+            Ok(partition) if partition.state == HoldState::Active => return Ok(partition),
+            Ok(_) => {}
+            Err(error) => return Err(request_failure(error, id, request, proxy).await),
         }
     }
     let (reject, mut rejected) = watch::channel(None);
     let mut on_wait = |partition: &PartitionDocument| {
-        let text = partition_table::progress(partition, &[]);
+        let text = match &partition.waiting {
+            Some(waiting) => display::wait_status(waiting, &[]),
+            None => partition_table::progress(partition, &[]),
+        };
         let reason = partition.waiting.as_ref().map(|waiting| &waiting.reason);
         if let Some(reason) = reason.filter(|reason| no_wait || never_fits(reason)) {
             reject.send_replace(Some(reason.clone()));
@@ -142,13 +155,19 @@ async fn create(
     let error = tokio::select! {
         active = proxy.ensure_active(id, request, NO_TIMEOUT, &mut on_wait) => {
             output.status(None);
-            return active.map_err(failure);
+            return match active {
+                Ok(partition) => Ok(partition),
+                Err(error) => Err(request_failure(error, id, request, proxy).await),
+            };
         }
         Ok(reason) = rejected.wait_for(Option::is_some) => {
             let failure = reason.as_ref().map(|reason| does_not_fit(id, reason));
             failure.unwrap_or_else(|| Failure::new(Code::NoCapacity, format!("partition {id} does not fit now")))
         }
-        _ = tokio::signal::ctrl_c() => Failure::new(Code::Signal(2), "interrupted, the request was withdrawn"),
+        () = signals.next() => {
+            let code = Code::Signal(signals.first().unwrap_or(2));
+            Failure::new(code, "interrupted, the request was withdrawn")
+        }
     };
     output.status(None);
     let mut withdrawal = DeletePartition::default();
@@ -156,6 +175,43 @@ async fn create(
     withdrawal.attempt = Some(request.attempt);
     proxy.delete(id, &withdrawal).await.map_err(failure)?;
     Err(error)
+}
+
+/// Maps an error of the client to a failure, which shows how an existing partition differs from the request.
+async fn request_failure(
+    error: ClientError,
+    id: &PartitionId,
+    request: &PutPartition,
+    proxy: &ProxyClient,
+) -> Failure {
+    if error.code() != Some("OtherProperties") {
+        return failure(error);
+    }
+    let existing = proxy.partition(id).await.ok();
+    let gcds = request.gcds.unwrap_or(1);
+    let requested = PartitionSpec {
+        gcds,
+        replicas: request.replicas.unwrap_or(gcds),
+        reconfigurable: request.reconfigurable,
+        allocation: allocation(request.allocation.as_deref()),
+        ..PartitionSpec::of_size(IpuCount::try_from(request.size).unwrap_or(IpuCount::ONE))
+    };
+    existing
+        .and_then(|partition| {
+            let existing = PartitionSpec {
+                gcds: partition.gcds,
+                replicas: partition.replicas,
+                reconfigurable: partition.reconfigurable,
+                allocation: allocation(partition.allocation.as_deref()),
+                ..PartitionSpec::of_size(IpuCount::try_from(partition.size).ok()?)
+            };
+            other_properties(id, &existing, &requested)
+        })
+        .unwrap_or_else(|| failure(error))
+}
+
+fn allocation(id: Option<&str>) -> Option<AllocationId> {
+    AllocationId::new(id?).ok()
 }
 
 fn print_active(partition: &PartitionDocument, format: Format, output: &Output) -> Result<Code, Failure> {

@@ -69,17 +69,16 @@ fn fit(response: &DryRunResponse, cordons: &[CordonDocument]) -> Fit {
             .iter()
             .filter_map(|planned| planned.controller.as_ref());
         let controllers: BTreeSet<String> = controllers.map(ToString::to_string).collect();
-        return Fit {
-            verdict: FitResult::Now,
-            reason: format!("Controller: {}", Vec::from_iter(controllers).join(", ")),
-        };
+        let reason = format!("Controller: {}", Vec::from_iter(controllers).join(", "));
+        return Fit::new(FitResult::Now, reason);
     };
     let never =
         !planned.reasons.is_empty() && planned.reasons.iter().all(|reason| never_fits(&reason.reason));
-    Fit {
-        verdict: if never { FitResult::Never } else { FitResult::Waits },
-        reason: format!("instance {instance}: {}", reasons(planned, cordons)),
-    }
+    let verdict = if never { FitResult::Never } else { FitResult::Waits };
+    Fit::new(
+        verdict,
+        format!("instance {instance}: {}", reasons(planned, cordons)),
+    )
 }
 
 /// Returns the reasons of the controllers; equal reasons are shown once.

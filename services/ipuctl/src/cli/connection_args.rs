@@ -1,0 +1,145 @@
+//! Flags of the connections to a proxy and to a controller.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ipu_core::PlacementMode;
+
+/// Flags of a connection to a proxy.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Proxy options")]
+pub(crate) struct ProxyArgs {
+    /// URL of a vipu-proxy to use instead of a controller
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "IPUCTL_PROXY",
+        hide_short_help = true
+    )]
+    pub(crate) proxy: Option<String>,
+
+    /// Token file for the proxy, read for every request
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "IPUCTL_PROXY_TOKEN_FILE",
+        hide_short_help = true
+    )]
+    pub(crate) proxy_token_file: Option<PathBuf>,
+
+    /// CA certificate of the proxy, for https
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM FILE",
+        env = "IPUCTL_PROXY_CA",
+        hide_short_help = true
+    )]
+    pub(crate) proxy_ca: Option<PathBuf>,
+
+    /// Client certificate for the proxy
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM FILE",
+        env = "IPUCTL_PROXY_CERT",
+        requires_all = ["proxy_key", "proxy_ca"],
+        hide_short_help = true
+    )]
+    pub(crate) proxy_cert: Option<PathBuf>,
+
+    /// Private key of the client certificate for the proxy
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM FILE",
+        env = "IPUCTL_PROXY_KEY",
+        requires = "proxy_cert",
+        hide_short_help = true
+    )]
+    pub(crate) proxy_key: Option<PathBuf>,
+}
+
+/// Flags of a connection to a controller with TLS or access keys.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Controller TLS and credentials")]
+pub(crate) struct ControllerCredentials {
+    /// CA certificate of the controller; enables TLS
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM FILE",
+        env = "IPUCTL_TLS_CA",
+        hide_short_help = true
+    )]
+    pub(crate) tls_ca: Option<PathBuf>,
+
+    /// Client certificate
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM FILE",
+        env = "IPUCTL_TLS_CERT",
+        requires = "tls_key",
+        hide_short_help = true
+    )]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// Private key of the client certificate
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM FILE",
+        env = "IPUCTL_TLS_KEY",
+        requires = "tls_cert",
+        hide_short_help = true
+    )]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// V-IPU user id
+    #[arg(
+        long,
+        global = true,
+        value_name = "ID",
+        env = "IPUCTL_USER_ID",
+        hide_short_help = true
+    )]
+    pub(crate) user_id: Option<String>,
+
+    /// File with the access key of the V-IPU user
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "IPUCTL_ACCESS_KEY_FILE",
+        requires = "user_id",
+        hide_short_help = true
+    )]
+    pub(crate) access_key_file: Option<PathBuf>,
+}
+
+/// Flags of the ledger of this user, which a proxy replaces.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Placement options")]
+pub(crate) struct PlacementArgs {
+    /// Origin of the IPUs of new partitions: first-fit, best-fit or delegated (to the controller) [default:
+    /// first-fit]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PLACEMENT",
+        conflicts_with = "proxy",
+        hide_short_help = true
+    )]
+    pub(crate) placement: Option<PlacementMode>,
+
+    /// Delegate placement to a controller that refuses the IPUs of a policy
+    #[arg(long, global = true, conflicts_with = "proxy", hide_short_help = true)]
+    pub(crate) placement_fallback: bool,
+
+    /// Let requests of higher priority preempt preemptible partitions of this user
+    #[arg(long, global = true, conflicts_with = "proxy", hide_short_help = true)]
+    pub(crate) preemption: bool,
+}
