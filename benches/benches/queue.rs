@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ipu_core::{
-    CallWindow, Change, ControllerName, ControllerView, ControllersSnapshot, Entry, Inventory,
-    InventoryCapacity, JobKey, LedgerState, Listing, Owner, PartitionSpec, QueuePolicy, Request,
+    CallWindow, Change, ControllerName, ControllerView, ControllersSnapshot, Entry, EntryState, Inventory,
+    InventoryCapacity, JobKey, LedgerState, Listing, Location, Owner, PartitionSpec, QueuePolicy, Request,
     ServiceState, Timestamp, Topology,
 };
 
@@ -47,10 +47,20 @@ fn ledger(
 ) -> LedgerState {
     let mut state = LedgerState::default();
     for number in 0..16 {
-        let holder = request(&format!("holder{number}"), 4, runtime);
+        let mut holder = request(&format!("holder{number}"), 4, runtime);
+        holder.preemptible = true;
         let step = state
             .request(&holder, controllers, policy, WINDOW)
             .expect("the request is new");
+        step.changes.iter().for_each(|change| state.apply(change));
+        // Its partition is active.
+        let EntryState::Intent { fence, .. } = state.get(&holder.id).expect("it is recorded").state else {
+            continue;
+        };
+        let location = Location::default();
+        let step = state
+            .mark_active(&holder.id, 0, &location, Some(fence), WINDOW.now)
+            .expect("it is made");
         step.changes.iter().for_each(|change| state.apply(change));
     }
     // Each entry is created in an empty ledger, which is fast at any queue length.
@@ -88,6 +98,26 @@ fn benchmark_queue(criterion: &mut Criterion) {
                 bencher.iter(|| state.evaluate_queue(&controllers, &policy, WINDOW.now));
             });
         }
+    }
+    // A request that preempts all holders, behind a queue of the same priority.
+    policy.preemption = true;
+    for queued in [100, 1_000, 10_000] {
+        let mut state = ledger(&controllers, &policy, queued, None);
+        let mut next = request("next", 64, None);
+        next.priority = 1;
+        let raised: Vec<Change> = state
+            .queue()
+            .into_iter()
+            .map(|entry| {
+                let mut entry = Entry::clone(entry);
+                entry.priority = 1;
+                Change::Put(Arc::new(entry))
+            })
+            .collect();
+        raised.iter().for_each(|change| state.apply(change));
+        group.bench_function(BenchmarkId::new("preempting request", queued), |bencher| {
+            bencher.iter(|| state.request(&next, &controllers, &policy, WINDOW));
+        });
     }
     group.finish();
 }

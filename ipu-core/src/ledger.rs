@@ -36,6 +36,7 @@ pub(crate) mod preemption;
 pub(crate) mod queue;
 pub(crate) mod queue_policy;
 pub(crate) mod quota;
+pub(crate) mod reclaim;
 pub(crate) mod repeated_create;
 pub(crate) mod stats;
 pub(crate) mod transition_error;

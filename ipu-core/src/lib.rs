@@ -86,7 +86,7 @@ pub use ledger::capacity_snapshot::PlacementConflict;
 pub use ledger::change::{Change, ChangeKey, FormatError, check_format};
 pub use ledger::claims::{Claim, OwnerLiveness, Owners};
 pub use ledger::cordon::{Cordon, CordonEffect, CordonTarget};
-pub use ledger::diff::{Action, lost_partition_error};
+pub use ledger::diff::Action;
 pub use ledger::dry_run::DryRun;
 pub use ledger::entry::{
     ControllerRejection, Entry, EntryState, OnNoCapacity, Operation, PlacedBy, PlacementConstraint, Request,
@@ -98,6 +98,7 @@ pub use ledger::preemption::Preemption;
 pub use ledger::queue::{Blocker, FreeCapacity, QueueDecision, QueueStatus};
 pub use ledger::queue_policy::QueuePolicy;
 pub use ledger::quota::{Quota, QuotaSubject, Quotas};
+pub use ledger::reclaim::lost_partition_error;
 pub use ledger::repeated_create::RepeatedCreate;
 pub use ledger::stats::{IpuCounts, Stats};
 pub use ledger::transition_error::TransitionError;

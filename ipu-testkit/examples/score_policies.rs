@@ -1,6 +1,6 @@
 //! Compares a custom policy with the built-in ones, on a synthetic trace or on a file in the Standard
 //! Workload Format: `cargo run --release -p ipu-testkit --example score_policies [FILE.swf
-//! [PROCESSORS_PER_IPU]]`.
+//! [PROCESSORS_PER_IPU [LOAD]]]`. The load is a share of 256 IPUs, 0.7 by default.
 
 use core::cmp::Reverse;
 use std::error::Error;
@@ -47,7 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             if let Some(processors) = arguments.next() {
                 options.processors_per_ipu = processors.parse()?;
             }
-            Trace::parse_swf(std::fs::read(file)?, &options)?.at_load(0.7, 256)
+            let load = arguments.next().map_or(Ok(0.7), |load| load.parse())?;
+            Trace::parse_swf(std::fs::read(file)?, &options)?.at_load(load, 256)
         }
     };
     std::io::stdout().write_all(compare(&trace, &Topology::pod256()).as_bytes())?;

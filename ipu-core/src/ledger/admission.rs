@@ -106,7 +106,7 @@ impl LedgerState {
                 put_if_changed(recorded, entry, Admission::Held)
             }
             EntryState::Orphaned if !is_newer => {
-                let entry = entry.reclaimed(snapshot, window.now);
+                let entry = self.reclaimed(&entry, snapshot, window.now);
                 Transition::put(&entry, Admission::Held(entry.clone()))
             }
             EntryState::Active

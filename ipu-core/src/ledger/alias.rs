@@ -198,14 +198,15 @@ impl Listing {
     }
 }
 
-/// AliasGroups of names that belong to one controller, as far as there is evidence.
-struct AliasGroups {
+/// Groups of names that belong to one controller, as far as there is evidence.
+pub(crate) struct AliasGroups {
     /// Every name that has aliases, with the lowest name of its controller.
     leaders: BTreeMap<ControllerName, ControllerName>,
 }
 
 impl AliasGroups {
-    fn new(state: &LedgerState, snapshot: &ControllersSnapshot) -> Self {
+    /// Groups the names that entries of `state` record, and those that `snapshot` is given.
+    pub(crate) fn new(state: &LedgerState, snapshot: &ControllersSnapshot) -> Self {
         let recorded = state
             .entries()
             .filter(|entry| entry.state.holds())
@@ -234,7 +235,8 @@ impl AliasGroups {
         Self { leaders }
     }
 
-    fn leader<'a>(&'a self, name: &'a ControllerName) -> &'a ControllerName {
+    /// Returns the lowest name of the controller `name`.
+    pub(crate) fn leader<'a>(&'a self, name: &'a ControllerName) -> &'a ControllerName {
         self.leaders.get(name).unwrap_or(name)
     }
 }

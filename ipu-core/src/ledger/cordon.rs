@@ -211,7 +211,8 @@ impl LedgerState {
                 holders.dedup();
                 holders
             }
-            Err(_) => self.holders_at(snapshot, &view.name),
+            // Another name without a listing may be this controller: no evidence tells them apart.
+            Err(_) => self.holders_without_listing(snapshot),
         };
         let changes = match recorded {
             Some(_) => Vec::new(),
@@ -287,10 +288,17 @@ impl LedgerState {
         unplaced
     }
 
-    fn holders_at(&self, snapshot: &ControllersSnapshot, controller: &ControllerName) -> Vec<PartitionId> {
+    /// Returns the holders at controllers that are not configured or do not answer.
+    fn holders_without_listing(&self, snapshot: &ControllersSnapshot) -> Vec<PartitionId> {
+        let is_unlisted = |entry: &&Entry| {
+            let controller = entry.controller.as_ref();
+            controller.is_some_and(|name| snapshot.listing(snapshot.primary(name)).is_none())
+        };
         let holders = self.entries().filter(|entry| entry.state.holds());
-        let holders = holders.filter(|entry| entry.is_at(snapshot, controller));
-        holders.map(|entry| entry.id.clone()).collect()
+        holders
+            .filter(is_unlisted)
+            .map(|entry| entry.id.clone())
+            .collect()
     }
 
     fn blocker(&self, snapshot: &ControllersSnapshot, id: PartitionId, now: Timestamp) -> Blocker {

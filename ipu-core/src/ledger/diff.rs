@@ -30,7 +30,6 @@
 //! `lost`, `quarantine` or `forget`.
 
 use alloc::collections::BTreeSet;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -44,6 +43,7 @@ use crate::ledger::change::Change;
 use crate::ledger::claims::{OwnerLiveness, Owners};
 use crate::ledger::entry::{Entry, EntryState, Request, satisfies};
 use crate::ledger::location::Location;
+use crate::ledger::reclaim::{is_on_recorded_ipus, lost_partition_error, relocation_error};
 use crate::ledger::transitions::CallWindow;
 use crate::partition::{IpuPlace, Partition};
 use crate::units::Timestamp;
@@ -302,7 +302,7 @@ impl LedgerState {
             (Action::Orphan { .. }, EntryState::Active | EntryState::Failed { .. }) => {
                 put(entry.with_state(EntryState::Orphaned, now))
             }
-            (Action::Reclaim { .. }, EntryState::Orphaned) => put(entry.reclaimed(snapshot, now)),
+            (Action::Reclaim { .. }, EntryState::Orphaned) => put(self.reclaimed(entry, snapshot, now)),
             (
                 Action::Release { .. },
                 EntryState::Intent { .. }
@@ -389,40 +389,6 @@ impl Entry {
         self.held_since = old.held_since.or(self.held_since);
         self
     }
-
-    /// Returns an orphaned entry in the state for its owner, which is alive after all.
-    pub(super) fn reclaimed(&self, snapshot: &ControllersSnapshot, now: Timestamp) -> Self {
-        let listing = |name| Some((name, snapshot.listing(name)?));
-        let listing = self.controller.as_ref().and_then(listing);
-        let listed = listing.map(|(controller, listing)| (controller, listing.partitions().get(&self.id)));
-        let state = match listed {
-            Some((controller, None)) => EntryState::Failed {
-                errors: Vec::from([lost_partition_error(controller)]),
-            },
-            // Its workers may still use the recorded IPUs.
-            Some((controller, Some(partition))) if !is_on_recorded_ipus(&self.places, &partition.ipus) => {
-                EntryState::Failed {
-                    errors: Vec::from([relocation_error(controller)]),
-                }
-            }
-            // It was not usable before its owner was reported dead, and still is not.
-            _ if self.unsettled_reset.is_some_and(|until| until > now) => EntryState::Failed {
-                errors: Vec::from([String::from("a reset without a response may still take effect")]),
-            },
-            _ => EntryState::Active,
-        };
-        self.with_state(state, now)
-    }
-}
-
-/// Returns the error of a partition that its controller no longer lists.
-#[must_use]
-pub fn lost_partition_error(controller: &ControllerName) -> String {
-    alloc::format!("controller {controller} no longer lists the partition")
-}
-
-fn relocation_error(controller: &ControllerName) -> String {
-    alloc::format!("controller {controller} has created it again on other IPUs")
 }
 
 /// Time for which a live owner drives its intent alone: twice the default settle time of a call.
@@ -573,10 +539,4 @@ fn record_placement(id: PartitionId, controller: &ControllerName, location: &Loc
         cluster: location.cluster.clone(),
         places: location.ipus.clone(),
     }
-}
-
-/// Returns whether a partition is on its recorded IPUs; true if its controller lists no IPUs.
-fn is_on_recorded_ipus(recorded: &[IpuPlace], listed: &[IpuPlace]) -> bool {
-    let all = |one: &[IpuPlace], other: &[IpuPlace]| one.iter().all(|place| other.contains(place));
-    listed.is_empty() || (recorded.len() == listed.len() && all(recorded, listed))
 }

@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 
 use crate::ids::ClusterId;
 use crate::ledger::LedgerState;
+use crate::ledger::alias::AliasGroups;
+use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::entry::{Entry, EntryState};
 use crate::partition::IpuPlace;
 
@@ -43,11 +45,14 @@ impl Entry {
 }
 
 impl LedgerState {
-    /// Returns another entry whose owner may be using some IPUs of `location` at the controller of `entry`.
+    /// Returns another entry whose owner may be using some IPUs of `location` at the controller of `entry`,
+    /// under any of its recorded names.
     pub(crate) fn user_of(&self, entry: &Entry, location: &Location) -> Option<&Entry> {
         if location.ipus.is_empty() {
             return None;
         }
+        let names = AliasGroups::new(self, &ControllersSnapshot::default());
+        let controller = entry.controller.as_ref().map(|name| names.leader(name));
         self.entries().find(|other| {
             let same_cluster = match (&other.cluster, &location.cluster) {
                 (Some(one), Some(other)) => one == other,
@@ -55,7 +60,7 @@ impl LedgerState {
             };
             other.id != entry.id
                 && other.state.may_be_in_use()
-                && other.controller == entry.controller
+                && other.controller.as_ref().map(|name| names.leader(name)) == controller
                 && same_cluster
                 && other.places.iter().any(|place| location.ipus.contains(place))
         })
