@@ -11,8 +11,8 @@ use crate::partition::IpuPlace;
 use crate::units::Timestamp;
 
 impl LedgerState {
-    /// Returns an orphaned entry in the state for its owner: active only if the owner can use the recorded IPUs
-    /// alone.
+    /// Returns an orphaned entry in the state for its owner: active only if the owner can use the recorded
+    /// IPUs alone.
     pub(super) fn reclaimed(&self, entry: &Entry, snapshot: &ControllersSnapshot, now: Timestamp) -> Entry {
         let listing = |name| Some((name, snapshot.listing(name)?));
         let listing = entry.controller.as_ref().and_then(listing);
