@@ -58,7 +58,7 @@ impl SimWorld {
                 Ok(())
             } else {
                 invariant_cordons_name_every_holder(&state.cordons, &held, &processes, now)
-                    .and_then(|()| invariant_recorded_ipus_are_correct(&entries, &held))
+                    .and_then(|()| invariant_recorded_ipus_are_correct(&entries, &held, &state.lost))
             };
             invariant_a_partition_has_one_holder(&processes, now)
                 .and_then(|()| invariant_no_ipu_has_two_owners(&state.grants, &processes, now))

@@ -4,7 +4,7 @@
 //! until the commit that resets or releases it. A worker has the IPUs of its partition from its start to its
 //! end. An empty restart of a controller does not end either.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{ControllerName, Entry, EntryState, IpuPlace, PartitionId};
 
@@ -122,10 +122,12 @@ pub(super) fn invariant_no_ipu_has_two_owners(
     Ok(())
 }
 
-/// Checks that the IPUs that the ledger records of an active partition are its actual ones.
+/// Checks that the IPUs that the ledger records of an active partition are its actual ones. Exception: a late
+/// call may create a partition that its controller has lost on other IPUs, until the ledger observes it.
 pub(super) fn invariant_recorded_ipus_are_correct(
     entries: &Entries,
     held: &[(&ControllerName, Vec<HeldPartition>)],
+    lost: &BTreeSet<(ControllerName, PartitionId)>,
 ) -> Result<(), BrokenInvariant> {
     for (controller, partitions) in held {
         for partition in partitions {
@@ -133,6 +135,7 @@ pub(super) fn invariant_recorded_ipus_are_correct(
                 entry.state == EntryState::Active && entry.controller.as_ref() == Some(*controller)
             });
             if let Some(entry) = active
+                && !lost.contains(&(ControllerName::clone(controller), entry.id.clone()))
                 && !entry.places.is_empty()
                 && masks_of(&entry.places) != partition.masks
             {

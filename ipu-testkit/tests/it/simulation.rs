@@ -19,11 +19,12 @@ fn cases() -> u64 {
     std::env::var("IPU_SIM_CASES").map_or(CASES, |text| text.parse().unwrap())
 }
 
-/// Returns the seeds of earlier failures, then those of `IPU_SIM_CASES`.
+/// Returns the seeds of earlier failures, then `IPU_SIM_CASES` seeds from `IPU_SIM_FIRST` on.
 fn seeds() -> impl Iterator<Item = u64> {
     let lines = SEEDS.lines().filter(|line| !line.starts_with('#'));
     let earlier = lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap());
-    earlier.chain(0..cases())
+    let first: u64 = std::env::var("IPU_SIM_FIRST").map_or(0, |text| text.parse().unwrap());
+    earlier.chain(first..first + cases())
 }
 
 /// Coverage of the default simulations.
