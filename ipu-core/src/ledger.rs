@@ -29,9 +29,12 @@ pub(crate) mod diff;
 pub(crate) mod dry_run;
 pub(crate) mod entry;
 mod expected_start;
+pub(crate) mod free_capacity;
 pub(crate) mod inventory_capacity;
 pub(crate) mod location;
+pub(crate) mod machines;
 pub(crate) mod namespaces;
+mod pinned_capacity;
 pub(crate) mod preemption;
 pub(crate) mod queue;
 pub(crate) mod queue_policy;
@@ -41,21 +44,22 @@ pub(crate) mod repeated_create;
 pub(crate) mod stats;
 pub(crate) mod transition_error;
 pub(crate) mod transitions;
+pub(crate) mod unforced_removal;
 pub(crate) mod usage;
+mod victims;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::ids::{ControllerName, CordonId, PartitionId};
+use crate::ids::{CordonId, PartitionId};
 use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::change::Change;
 use crate::ledger::cordon::Cordon;
 use crate::ledger::entry::{Entry, EntryState};
-use crate::ledger::queue::{FreeCapacity, QueueDecision, QueueScan, QueueStatus};
+use crate::ledger::queue::{QueueDecision, QueueScan, QueueStatus};
 use crate::ledger::queue_policy::QueuePolicy;
-use crate::partition::PartitionSpec;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
@@ -219,17 +223,6 @@ impl LedgerState {
             scan.advance(ahead);
         }
         Some(scan.evaluate(entry))
-    }
-
-    /// Returns the capacity of each controller for partitions of `spec`, or the reason that it is unknown.
-    /// Partitions that only the ledger records and cordoned IPUs are subtracted; queued requests are not.
-    #[must_use]
-    pub fn free_capacity(
-        &self,
-        snapshot: &ControllersSnapshot,
-        spec: &PartitionSpec,
-    ) -> Vec<(ControllerName, Result<FreeCapacity, Reason>)> {
-        capacity_snapshot::free_capacity(self, snapshot, spec)
     }
 
     /// Returns the ticket of the next new entry, which is higher than all others.

@@ -91,8 +91,10 @@ pub use ledger::dry_run::DryRun;
 pub use ledger::entry::{
     ControllerRejection, Entry, EntryState, OnNoCapacity, Operation, PlacedBy, PlacementConstraint, Request,
 };
+pub use ledger::free_capacity::{CapacityBySize, SizeFit};
 pub use ledger::inventory_capacity::InventoryCapacity;
 pub use ledger::location::Location;
+pub use ledger::machines::MachinesError;
 pub use ledger::namespaces::NamespaceRules;
 pub use ledger::preemption::Preemption;
 pub use ledger::queue::{Blocker, FreeCapacity, QueueDecision, QueueStatus};
@@ -103,6 +105,7 @@ pub use ledger::repeated_create::RepeatedCreate;
 pub use ledger::stats::{IpuCounts, Stats};
 pub use ledger::transition_error::TransitionError;
 pub use ledger::transitions::{Admission, CallWindow, Release, Transition};
+pub use ledger::unforced_removal::{RemovalRefusal, UnforcedRemoval};
 pub use ledger::usage::{HoldEnd, UsageRecord};
 pub use observation::{
     InstanceFacts, MissingProcess, Observation, PartitionFacts, ProcessFacts, ProcessPhase,

@@ -92,6 +92,8 @@ struct TopologyParts {
     allocations: Vec<Allocation>,
     /// Index of each allocation.
     allocation_numbers: BTreeMap<AllocationId, usize>,
+    /// Indices of each two allocations that share agents, the smaller one first.
+    sharing_allocations: BTreeSet<(usize, usize)>,
     /// For each link domain: index of its cluster, and its number in the cluster.
     homes: Vec<(usize, u32)>,
     /// For each link domain: the IPUs that exist, bit i for IPU i.
@@ -130,6 +132,16 @@ impl Topology {
     /// Returns the index of the allocation `id`.
     pub(crate) fn allocation_number(&self, id: &AllocationId) -> Option<usize> {
         self.parts.allocation_numbers.get(id).copied()
+    }
+
+    /// Returns whether two existing allocations have agents in common.
+    #[must_use]
+    pub fn share_agents(&self, one: &AllocationId, other: &AllocationId) -> bool {
+        let numbers = self.allocation_number(one).zip(self.allocation_number(other));
+        numbers.is_some_and(|(one, other)| {
+            let sharing = &self.parts.sharing_allocations;
+            one == other || sharing.contains(&(one.min(other), one.max(other)))
+        })
     }
 
     /// Returns the number of link domains, whose addresses are `0..link_domains()`.

@@ -97,6 +97,11 @@ impl FakeController {
         self.state().capacity_first = true;
     }
 
+    /// Refuses create calls that name IPUs.
+    pub fn refuse_ipus(&self) {
+        self.state().refuses_ipus = true;
+    }
+
     /// Stops answering calls. Calls in flight continue.
     pub fn start_outage(&self) {
         self.state().down = true;

@@ -10,6 +10,7 @@ mod jobs;
 mod late;
 mod lists;
 mod liveness;
+mod order;
 mod outages;
 mod owners;
 mod processes;

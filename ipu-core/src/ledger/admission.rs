@@ -12,6 +12,7 @@ use crate::ledger::queue::{QueueDecision, QueueScan, may_take_over};
 use crate::ledger::queue_policy::QueuePolicy;
 use crate::ledger::transition_error::{TransitionError, check_attempt, check_owner};
 use crate::ledger::transitions::{Admission, CallWindow, Transition, put_if_changed};
+use crate::units::Timestamp;
 
 impl LedgerState {
     /// Records a request, and starts it if it is its turn and it fits.
@@ -169,6 +170,10 @@ impl LedgerState {
                     return Transition::unchanged(Admission::Rejected(status));
                 }
                 let mut changes = self.preempt_for(&entry, snapshot, policy, window.now);
+                let status = match self.evaluate_after(&changes, &entry, snapshot, policy, window.now) {
+                    Some(QueueDecision::Wait(status)) => status,
+                    _ => status,
+                };
                 if recorded != Some(&entry) {
                     changes.push(Change::Put(Arc::new(entry)));
                 }
@@ -178,6 +183,27 @@ impl LedgerState {
                 }
             }
         }
+    }
+}
+
+impl LedgerState {
+    /// Returns the decision on `entry` after `changes`; none without changes.
+    fn evaluate_after(
+        &self,
+        changes: &[Change],
+        entry: &Entry,
+        snapshot: &ControllersSnapshot,
+        policy: &QueuePolicy,
+        now: Timestamp,
+    ) -> Option<QueueDecision> {
+        if changes.is_empty() {
+            return None;
+        }
+        let mut after = self.clone();
+        changes.iter().for_each(|change| after.apply(change));
+        let mut scan = QueueScan::new(&after, snapshot, policy, now);
+        after.ahead_of(entry).for_each(|ahead| scan.advance(ahead));
+        Some(scan.evaluate(entry))
     }
 }
 

@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::ids::{AllocationId, ControllerName, Namespace};
+use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::entry::Entry;
 use crate::partition::IpuPlace;
 
@@ -35,12 +36,9 @@ fn scope_of(entry: &Entry) -> ContentionScope<'_> {
     (allocation, controller, namespace)
 }
 
-/// Returns whether entries of two scopes can need the same IPUs.
-fn compete(one: ContentionScope<'_>, other: ContentionScope<'_>) -> bool {
-    fn overlap<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
-        one.zip(other).is_none_or(|(one, other)| one == other)
-    }
-    overlap(one.0, other.0) && overlap(one.1, other.1) && overlap(one.2, other.2)
+/// Returns whether two values can be equal; an open one can be any.
+fn can_be_equal<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    one.zip(other).is_none_or(|(one, other)| one == other)
 }
 
 /// The entries of the queue so far that lack capacity, and those of them that hold back later ones.
@@ -61,13 +59,9 @@ pub(crate) struct BlockedRequests<'a> {
     groups: BTreeMap<ContentionScope<'a>, Group>,
     /// Index of the first barrier of each group, in the order in which they became one.
     barriers: Vec<usize>,
-}
-
-/// Whether an entry demands partitions of others, so that the released IPUs are kept for it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Preempts {
-    Yes,
-    No,
+    /// Indices of preempting entries, each with the controller of the partitions that it demands.
+    preempting: Vec<(usize, ControllerName)>,
+    snapshot: &'a ControllersSnapshot,
 }
 
 /// The blocked entries of one scope.
@@ -80,14 +74,32 @@ struct Group {
 }
 
 impl<'a> BlockedRequests<'a> {
-    pub(crate) const fn new(limit: u32) -> Self {
+    pub(crate) const fn new(limit: u32, snapshot: &'a ControllersSnapshot) -> Self {
         Self {
             limit,
             entries: Vec::new(),
             scopes: Vec::new(),
             groups: BTreeMap::new(),
             barriers: Vec::new(),
+            preempting: Vec::new(),
+            snapshot,
         }
+    }
+
+    /// Returns whether entries of two scopes can need the same IPUs.
+    fn compete(&self, one: ContentionScope<'_>, other: ContentionScope<'_>) -> bool {
+        let share_ipus = |one: &AllocationId, other: &AllocationId| {
+            let mut views = self.snapshot.controllers.iter();
+            views.any(|view| {
+                let listing = view.listing.as_ref();
+                listing.is_ok_and(|listing| listing.capacity().share_ipus(one, other))
+            })
+        };
+        let in_common = match (one.0, other.0) {
+            (Some(one), Some(other)) => one == other || share_ipus(one, other),
+            _ => true,
+        };
+        in_common && can_be_equal(one.1, other.1) && can_be_equal(one.2, other.2)
     }
 
     /// Returns the blocked entries in queue order.
@@ -95,20 +107,27 @@ impl<'a> BlockedRequests<'a> {
         &self.entries
     }
 
-    /// Adds the next entry of the queue. An entry that was overtaken too often already, or that preempts
-    /// others, holds back later ones. `own_namespace` limits that to its namespace.
-    pub(crate) fn push(&mut self, entry: &'a Entry, own_namespace: bool, preempts: Preempts) {
+    /// Adds the next entry of the queue. An entry that was overtaken too often already holds back later ones;
+    /// `own_namespace` limits that to its namespace. An entry that demands partitions holds back all later
+    /// ones at the controller of these partitions, `preempts_at`.
+    pub(crate) fn push(
+        &mut self,
+        entry: &'a Entry,
+        own_namespace: bool,
+        preempts_at: Option<ControllerName>,
+    ) {
         let index = self.entries.len();
         let (allocation, controller, namespace) = scope_of(entry);
         let scope = (allocation, controller, namespace.filter(|_| own_namespace));
         self.entries.push(entry);
         self.scopes.push(scope);
+        self.preempting.extend(preempts_at.map(|at| (index, at)));
         let group = self.groups.entry(scope).or_default();
         if group.has_barrier {
             return;
         }
         match self.limit.saturating_sub(entry.overtaken) {
-            left if left == 0 || preempts == Preempts::Yes => {
+            0 => {
                 group.has_barrier = true;
                 self.barriers.push(index);
             }
@@ -126,10 +145,11 @@ impl<'a> BlockedRequests<'a> {
     /// that others need.
     pub(crate) fn count_start(&mut self, entry: &Entry) {
         let mut due = Vec::new();
-        for (scope, group) in &mut self.groups {
-            if group.has_barrier || !compete(*scope, scope_of(entry)) {
-                continue;
-            }
+        let scopes = self.groups.iter().filter(|(_, group)| !group.has_barrier);
+        let scopes = scopes.filter(|(scope, _)| self.compete(**scope, scope_of(entry)));
+        let scopes: Vec<_> = scopes.map(|(scope, _)| *scope).collect();
+        for scope in scopes {
+            let group = self.groups.entry(scope).or_default();
             group.overtakings += 1;
             if let Some(index) = group.due.remove(&group.overtakings) {
                 group.has_barrier = true;
@@ -143,15 +163,26 @@ impl<'a> BlockedRequests<'a> {
     /// Returns the first barrier that competes with `entry`.
     pub(crate) fn barrier_for(&self, entry: &Entry) -> Option<&'a Entry> {
         let mut barriers = self.barriers.iter();
-        let barrier = barriers.find(|index| compete(self.scopes[**index], scope_of(entry)))?;
+        let barrier = barriers.find(|index| self.compete(self.scopes[**index], scope_of(entry)))?;
         Some(self.entries[*barrier])
+    }
+
+    /// Returns the first preempting entry that needs the IPUs of `controller` and competes with `entry`.
+    pub(crate) fn preempting_at(&self, entry: &Entry, controller: &ControllerName) -> Option<&'a Entry> {
+        let allocation = entry.spec.allocation.as_ref();
+        let competes = |(index, at): &&(usize, ControllerName)| {
+            let preempting = self.entries[*index].spec.allocation.as_ref();
+            at == controller && self.compete((preempting, None, None), (allocation, None, None))
+        };
+        let (index, _) = self.preempting.iter().find(competes)?;
+        Some(self.entries[*index])
     }
 
     /// Iterates over the entries that `entry` overtakes if it starts.
     pub(crate) fn overtaken_by(&self, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
         let others = self.entries.iter().zip(&self.scopes);
         others
-            .filter(|(_, scope)| compete(**scope, scope_of(entry)))
+            .filter(|(_, scope)| self.compete(**scope, scope_of(entry)))
             .map(|(other, _)| *other)
     }
 }

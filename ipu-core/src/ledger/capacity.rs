@@ -7,9 +7,10 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::ids::{ControllerName, CordonOwner, PartitionId};
+use crate::ids::{AgentId, AllocationId, ControllerName, CordonOwner, PartitionId};
 use crate::ledger::cordon::CordonTarget;
 use crate::ledger::location::Location;
+use crate::ledger::machines::MachinesError;
 use crate::ledger::stats::IpuCounts;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::reason::Reason;
@@ -31,8 +32,9 @@ pub trait Capacity: Send + Sync {
     /// Returns whether `id` has its IPUs already.
     fn has(&self, id: &PartitionId) -> bool;
 
-    /// Reserves capacity for `id`: the given IPUs, or any if `places` is empty. Returns the IPUs, empty if
-    /// they are not known.
+    /// Reserves capacity for `id`: any IPUs if `places` is empty, exactly `places` if their number is the
+    /// size of `spec`, and a block among them if there are more. Returns the IPUs, empty if they are not
+    /// known.
     ///
     /// Success, and the error otherwise, depend on the size and the allocation of `spec` and on `places`, not
     /// on `id`. After another `reserve`, an error does not become a success: the ledger tries each request
@@ -61,9 +63,23 @@ pub trait Capacity: Send + Sync {
         false
     }
 
+    /// Lets the controller choose the IPUs of new partitions, because it refuses create calls that name them.
+    /// Capacity of unknown hardware names none anyway.
+    fn delegate(&mut self) {}
+
+    /// Returns whether the controller refused create calls that name IPUs (see [`delegate`](Self::delegate)).
+    fn refuses_ipus(&self) -> bool {
+        false
+    }
+
     /// Returns whether the controller has several clusters, so that the numbers of IPUs alone do not identify
     /// them.
     fn has_several_clusters(&self) -> bool {
+        false
+    }
+
+    /// Returns whether two different allocations have IPUs in common. Requests that name them compete then.
+    fn share_ipus(&self, _one: &AllocationId, _other: &AllocationId) -> bool {
         false
     }
 
@@ -86,6 +102,27 @@ pub trait Capacity: Send + Sync {
     /// Returns the partitions that would have to end for `spec` to fit: the smallest set that the
     /// implementation finds.
     fn blockers(&self, spec: &PartitionSpec) -> Vec<PartitionId>;
+
+    /// Like [`blockers`](Self::blockers), for a partition on `places`, as in [`reserve`](Self::reserve).
+    fn blockers_on(&self, spec: &PartitionSpec, places: &[IpuPlace]) -> Vec<PartitionId> {
+        let _ = places;
+        self.blockers(spec)
+    }
+
+    /// Returns the machines, by the name of their agents; empty if they are not known.
+    fn machines(&self) -> Vec<AgentId> {
+        Vec::new()
+    }
+
+    /// Returns all IPUs of `machines`, each of which exists, if a partition of `spec` can lie on them.
+    ///
+    /// # Errors
+    ///
+    /// The rule that the machines break.
+    fn places_on(&self, machines: &[AgentId], spec: &PartitionSpec) -> Result<Vec<IpuPlace>, MachinesError> {
+        let _ = (machines, spec);
+        Err(MachinesError::HardwareUnknown)
+    }
 }
 
 /// Unlimited capacity, for a controller whose hardware is not known: everything fits until the controller
@@ -122,6 +159,10 @@ impl Capacity for Unbounded {
     ) -> Result<Vec<IpuPlace>, Reason> {
         if let Some(reason) = &self.closed {
             return Err(reason.clone());
+        }
+        if places.len() > spec.size.get() as usize {
+            let message = "the controller does not report its hardware, so that no block of the requested IPUs can be chosen";
+            return Err(Reason::new("HardwareUnknown", message));
         }
         self.taken.insert(id.clone(), spec.size.get());
         Ok(places.to_vec())
@@ -168,6 +209,8 @@ pub struct Listing {
     /// XOR of the digests of all ids: independent of their order, and each can be removed again.
     ids: u64,
     requested: Option<Timestamp>,
+    /// The fingerprint of the observed listing, if this is a hypothetical one.
+    observed_fingerprint: Option<u64>,
 }
 
 impl Listing {
@@ -178,12 +221,13 @@ impl Listing {
             .into_iter()
             .map(|p| (p.id.clone(), Arc::new(p)))
             .collect();
-        let ids = partitions.keys().fold(0, |ids, id| ids ^ digest(id));
+        let ids = partitions.keys().fold(0, |ids, id| ids ^ digest(id.as_str()));
         Self {
             partitions,
             capacity,
             ids,
             requested: None,
+            observed_fingerprint: None,
         }
     }
 
@@ -212,11 +256,35 @@ impl Listing {
             partitions,
             capacity,
             ids: if was_listed {
-                self.ids ^ digest(id)
+                self.ids ^ digest(id.as_str())
             } else {
                 self.ids
             },
             requested: self.requested,
+            observed_fingerprint: None,
+        }
+    }
+
+    /// Returns the listing as if the partition `id` did not exist. It keeps the fingerprint, so that refusals
+    /// by the controller stay valid.
+    pub(crate) fn assuming_without(&self, id: &PartitionId) -> Self {
+        Self {
+            observed_fingerprint: Some(self.fingerprint()),
+            ..self.without(id)
+        }
+    }
+
+    /// Returns the listing of a controller that refuses create calls that name IPUs, and chooses them itself.
+    #[must_use]
+    pub fn delegated(&self) -> Self {
+        let mut capacity = self.capacity.fork();
+        capacity.delegate();
+        Self {
+            partitions: self.partitions.clone(),
+            capacity,
+            ids: self.ids,
+            requested: self.requested,
+            observed_fingerprint: None,
         }
     }
 
@@ -246,6 +314,9 @@ impl Listing {
     /// another component chooses the IPUs.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
+        if let Some(observed) = self.observed_fingerprint {
+            return observed;
+        }
         let is_delegated = u64::from(self.capacity.is_delegated());
         self.ids ^ u64::from(self.capacity.free()).wrapping_mul(ODD) ^ is_delegated
     }
@@ -253,12 +324,11 @@ impl Listing {
 
 /// An odd number without a pattern (2^64 divided by the golden ratio), so that a product with it uses all
 /// bits.
-const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(crate) const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// FNV-1a over an id, mixed so that the digests of similar ids do not cancel out when they are combined.
-fn digest(id: &PartitionId) -> u64 {
-    let bytes = id.as_str().bytes();
-    let sum = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+pub(crate) fn digest(id: &str) -> u64 {
+    let sum = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     let mixed = (sum ^ sum >> 32).wrapping_mul(ODD);

@@ -12,10 +12,10 @@ use serde::Serialize;
 use crate::ids::{ControllerName, Namespace, PartitionId};
 use crate::ledger::LedgerState;
 use crate::ledger::capacity::{Capacity, ControllersSnapshot, ServiceState};
+use crate::ledger::cordon::Cordon;
 use crate::ledger::entry::{ControllerRejection, Entry, EntryState};
-use crate::ledger::queue::FreeCapacity;
 use crate::ledger::queue_policy::QueuePolicy;
-use crate::partition::{IpuPlace, PartitionSpec};
+use crate::partition::IpuPlace;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 
@@ -39,6 +39,9 @@ pub(crate) struct CapacitySnapshot<'a> {
     /// Whether the ledger keeps IPUs that the controller may count as free: cordoned ones, and those of
     /// partitions that it does not list.
     keeps_ipus: bool,
+    /// A cordon for which create calls would have to name IPUs, at a controller that refuses that. While
+    /// there is one, nothing is placed here: the calls would be refused again and again.
+    unusable_by: Option<&'a Cordon>,
     /// Refused entries of the queue so far: the first of each size that no smaller one ahead of it covers.
     refusals: Vec<&'a Entry>,
 }
@@ -49,7 +52,14 @@ pub(crate) const LOST_PARTITION: &str = "LostPartition";
 impl<'a> CapacitySnapshot<'a> {
     /// Returns the reason that no new partition is placed here; none if the controller takes new partitions.
     pub(crate) fn closed_reason(&self) -> Option<Reason> {
-        let first = self.unplaced.first()?;
+        let Some(first) = self.unplaced.first() else {
+            let cordon = self.unusable_by?;
+            let name = &self.name;
+            let message = format!(
+                "controller {name} does not accept named IPUs, and cordon {cordon} needs them; lift the cordon"
+            );
+            return Some(Reason::new(REFUSED, message));
+        };
         let owner = first.owner.as_ref().map_or_else(
             || String::from("an unknown owner"),
             alloc::string::ToString::to_string,
@@ -75,7 +85,7 @@ impl<'a> CapacitySnapshot<'a> {
 
     /// Returns whether only the partitions of `ended` keep the controller closed.
     pub(crate) fn opens_without(&self, ended: &[PartitionId]) -> bool {
-        self.unplaced.iter().all(|entry| ended.contains(&entry.id))
+        self.unusable_by.is_none() && self.unplaced.iter().all(|entry| ended.contains(&entry.id))
     }
 
     /// Returns the reason to skip this controller for `entry`: the controller refused it, or one ahead that
@@ -140,10 +150,11 @@ impl<'a> CapacitySnapshot<'a> {
     /// The reason that it does not fit.
     pub(crate) fn place(&mut self, entry: &Entry) -> Result<Vec<IpuPlace>, Reason> {
         let places = self.current.reserve(&entry.id, &entry.spec, &entry.pin.ipus)?;
-        let controller_chooses = self.current.is_delegated()
-            && entry.pin.ipus.is_empty()
-            && !self.keeps_ipus
-            && self.starting.is_empty();
+        // A call with named IPUs fails at a controller that refuses them, and so keeps nothing for those
+        // ahead.
+        let keeps_for_ahead = !self.starting.is_empty() && !self.current.refuses_ipus();
+        let controller_chooses =
+            self.current.is_delegated() && entry.pin.ipus.is_empty() && !self.keeps_ipus && !keeps_for_ahead;
         Ok(if controller_chooses { Vec::new() } else { places })
     }
 
@@ -251,9 +262,15 @@ pub(crate) fn capacity_snapshots_without<'a>(
         let unlisted = holders.iter().filter(|entry| !capacity.has(&entry.id));
         let (recorded, unrecorded): (Vec<&Entry>, Vec<&Entry>) =
             unlisted.copied().partition(|entry| !entry.places.is_empty());
-        let has_unlisted = !recorded.is_empty();
+        let refuses_ipus = capacity.refuses_ipus();
+        let is_lost = |entry: &Entry| {
+            // A controller that refuses named IPUs reported the partitions that its listing is too old for.
+            let is_older = listing.requested().is_none_or(|at| entry.since < at);
+            entry.state.may_be_in_use() && (controller_chooses || refuses_ipus && is_older)
+        };
+        let keeps_unlisted = !recorded.is_empty() && !refuses_ipus;
         for entry in recorded {
-            if controller_chooses && entry.state.may_be_in_use() {
+            if is_lost(entry) {
                 unplaced.push(entry);
             } else if capacity.reserve(&entry.id, &entry.spec, &entry.places).is_err() {
                 conflicts.push(entry);
@@ -269,16 +286,17 @@ pub(crate) fn capacity_snapshots_without<'a>(
             }
         }
         // Last, so that holders keep their IPUs.
-        let has_cordons = state.cordon_capacity(snapshot, &view.name, &mut *capacity);
+        let cordon = state.cordon_capacity(snapshot, &view.name, &mut *capacity);
         capacities.push(CapacitySnapshot {
             name: view.name.clone(),
             current: capacity,
             starting: Vec::new(),
             holders,
-            fingerprint: listing.fingerprint(),
+            fingerprint: state.fingerprint_at(snapshot, &view.name, listing),
             unplaced,
             conflicts,
-            keeps_ipus: has_cordons || has_unlisted,
+            keeps_ipus: cordon.is_some() || keeps_unlisted,
+            unusable_by: cordon.filter(|_| refuses_ipus),
             refusals: Vec::new(),
         });
     }
@@ -317,23 +335,20 @@ impl LedgerState {
     }
 }
 
-/// Returns the free capacity of each controller for partitions of `spec`, without regard to the queue.
-pub(crate) fn free_capacity(
+/// Returns `measure` of the capacity of each controller that takes new partitions, without regard to the
+/// queue, and the reason of each other one.
+pub(crate) fn measure_capacities<T>(
     state: &LedgerState,
     snapshot: &ControllersSnapshot,
-    spec: &PartitionSpec,
-) -> Vec<(ControllerName, Result<FreeCapacity, Reason>)> {
+    measure: impl Fn(&dyn Capacity) -> T,
+) -> Vec<(ControllerName, Result<T, Reason>)> {
     let snapshot = &*state.by_controller(snapshot);
     let queried = capacity_snapshots(state, snapshot).into_iter().map(|capacity| {
-        let free = match capacity.closed_reason() {
+        let measured = match capacity.closed_reason() {
             Some(reason) => Err(reason),
-            None => Ok(FreeCapacity {
-                free: capacity.current.free(),
-                largest_block: capacity.current.largest_block(),
-                fit_count: capacity.current.fit_count(spec),
-            }),
+            None => Ok(measure(&*capacity.current)),
         };
-        (capacity.name, free)
+        (capacity.name, measured)
     });
     let unavailable = snapshot.controllers.iter().filter_map(|view| {
         let reason = view.listing.as_ref().err()?;

@@ -56,8 +56,8 @@ impl Change {
 impl LedgerState {
     /// The newest version of the stored form that this build supports. A ledger without cordons has version
     /// 1, so that the previous build can continue with it; cordons came with version 2, preemption with
-    /// version 3.
-    pub const FORMAT: u32 = Entry::PREEMPTION_FORMAT;
+    /// version 3, releases without force with version 4.
+    pub const FORMAT: u32 = Entry::UNFORCED_FORMAT;
     /// The oldest version of the stored form that this build reads.
     pub const OLDEST_FORMAT: u32 = 1;
 

@@ -5,7 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, ControllerName, CordonId, CordonOwner, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::capacity::{Capacity, ControllersSnapshot};
+use crate::ledger::capacity::{Capacity, ControllersSnapshot, Listing, ODD, digest};
 use crate::ledger::capacity_snapshot::allows;
 use crate::ledger::change::Change;
 use crate::ledger::entry::Entry;
@@ -103,6 +103,19 @@ impl Cordon {
     }
 }
 
+impl fmt::Display for Cordon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            id,
+            target,
+            owner,
+            reason,
+            ..
+        } = self;
+        write!(f, "{id} ({target}) by {owner}: {reason}")
+    }
+}
+
 /// The effect of a cordon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -124,17 +137,11 @@ impl LedgerState {
         if cordons.peek().is_none() {
             return;
         }
-        let describe = |cordon: &Cordon| {
-            let Cordon {
-                id,
-                target,
-                owner,
-                reason,
-                ..
-            } = cordon;
-            format!("{id} ({target}) by {owner}: {reason}")
-        };
-        let texts: Vec<String> = cordons.by_ref().take(MAX_NAMES).map(describe).collect();
+        let texts: Vec<String> = cordons
+            .by_ref()
+            .take(MAX_NAMES)
+            .map(ToString::to_string)
+            .collect();
         reason.message = format!("{}; cordons: {}", reason.message, texts.join(", "));
         if let more @ 1.. = cordons.count() {
             reason.message.push_str(&format!(" and {more} more"));
@@ -249,22 +256,59 @@ impl LedgerState {
     }
 
     /// Subtracts the cordoned hardware of `controller`, under any of its names, from `capacity`, in which all
-    /// holders have their IPUs already.
+    /// holders have their IPUs already. Returns the first cordon.
     pub(crate) fn cordon_capacity(
         &self,
         snapshot: &ControllersSnapshot,
         controller: &ControllerName,
         capacity: &mut dyn Capacity,
-    ) -> bool {
-        let is_here = |cordon: &&Cordon| snapshot.primary(&cordon.controller) == controller;
-        let mut has_cordons = false;
-        for cordon in self.cordons().filter(is_here) {
+    ) -> Option<&Cordon> {
+        for cordon in self.cordons_at(snapshot, controller) {
             // Hardware that does not exist subtracts nothing. Capacity that cannot cordon a part of itself is
             // closed then.
             let _ = capacity.cordon(&cordon.owner, &cordon.target);
-            has_cordons = true;
         }
-        has_cordons
+        self.cordons_at(snapshot, controller).next()
+    }
+
+    /// Returns the first cordon of the controller `name`, under any of its names.
+    #[must_use]
+    pub fn cordon_at(&self, snapshot: &ControllersSnapshot, name: &ControllerName) -> Option<&Cordon> {
+        let snapshot = &*self.with_primaries(snapshot);
+        self.cordons_at(snapshot, snapshot.primary(name)).next()
+    }
+
+    /// Returns the fingerprint for a [`ControllerRejection`](crate::ControllerRejection) by the controller
+    /// `name`: that of its listing, and of its cordons. None if the controller could not be queried.
+    #[must_use]
+    pub fn capacity_fingerprint(&self, snapshot: &ControllersSnapshot, name: &ControllerName) -> Option<u64> {
+        let snapshot = &*self.with_primaries(snapshot);
+        let primary = snapshot.primary(name);
+        Some(self.fingerprint_at(snapshot, primary, snapshot.listing(primary)?))
+    }
+
+    /// Returns the fingerprint of `listing`, the one of the controller `primary`, and of its cordons.
+    pub(crate) fn fingerprint_at(
+        &self,
+        snapshot: &ControllersSnapshot,
+        primary: &ControllerName,
+        listing: &Listing,
+    ) -> u64 {
+        let cordons = self.cordons_at(snapshot, primary).map(|cordon| {
+            // A cordon never changes, but another one may have its id later.
+            digest(cordon.id.as_str()) ^ cordon.since.as_millis().wrapping_mul(ODD)
+        });
+        cordons.fold(listing.fingerprint(), |all, cordon| all ^ cordon)
+    }
+
+    /// Iterates over the cordons of `controller`, under any of its names, by id.
+    pub(crate) fn cordons_at(
+        &self,
+        snapshot: &ControllersSnapshot,
+        controller: &ControllerName,
+    ) -> impl Iterator<Item = &Cordon> {
+        let is_here = move |cordon: &&Cordon| snapshot.primary(&cordon.controller) == controller;
+        self.cordons().filter(is_here)
     }
 
     /// Reserves the recorded IPUs of the holders that `capacity` does not show. Returns the holders without a

@@ -196,9 +196,15 @@ impl LedgerState {
         let mut actions: Vec<Action> = Vec::new();
         for entry in self.entries() {
             let liveness = owners.liveness.get(&entry.id).copied().unwrap_or_default();
+            let is_listed = || {
+                let controller = entry.controller.as_ref();
+                controller.is_some_and(|name| snapshot.listing(name).is_some())
+            };
+            // A reclaim waits for the answer of the controller.
+            let is_possible = |action: &Action| !matches!(action, Action::Reclaim { .. }) || is_listed();
             actions.extend(
                 action_for_newer_claim(entry, snapshot, owners)
-                    .or_else(|| action_for_liveness(entry, liveness, orphan_grace, now))
+                    .or_else(|| action_for_liveness(entry, liveness, orphan_grace, now).filter(is_possible))
                     .or_else(|| self.action_for_listing(entry, snapshot, owners)),
             );
         }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ClusterId, ControllerName, Namespace, Owner, PartitionId};
 use crate::ledger::location::Location;
 use crate::ledger::preemption::Preemption;
+use crate::ledger::unforced_removal::UnforcedRemoval;
 use crate::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::units::Timestamp;
 
@@ -21,7 +22,8 @@ pub struct PlacementConstraint {
     /// The only acceptable controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerName>,
-    /// The exact IPUs, in routing order; empty leaves the choice to the controller.
+    /// The IPUs that the partition may use: exactly these, in routing order, if their number is the size,
+    /// and a block among them if there are more. Empty allows every IPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ipus: Vec<IpuPlace>,
 }
@@ -168,8 +170,8 @@ pub struct ControllerRejection {
     /// The controller's message.
     #[serde(rename = "words")]
     pub message: String,
-    /// Fingerprint of the controller's listing at the time of the refusal (see
-    /// [`crate::Listing::fingerprint`]). The ledger retries once it changes.
+    /// Fingerprint of the controller's listing and cordons at the time of the decision (see
+    /// [`crate::LedgerState::capacity_fingerprint`]). The ledger retries once it changes.
     pub fingerprint: u64,
     /// Time of the refusal.
     pub at: Timestamp,
@@ -328,6 +330,9 @@ pub struct Entry {
     /// The demand of a queued request of higher priority that the owner releases the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<Preemption>,
+    /// Set if the entry is being released and the controller must not be forced to remove the partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unforced: Option<UnforcedRemoval>,
     /// See [`Request::holder`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub holder: String,
@@ -352,12 +357,16 @@ impl Entry {
     pub const FORMAT: u32 = 1;
     /// Version of the stored form of an entry with a preemption.
     pub const PREEMPTION_FORMAT: u32 = 3;
+    /// Version of the stored form of an entry whose release must not use force: an older build would use it.
+    pub const UNFORCED_FORMAT: u32 = 4;
 
     /// Returns the version of the stored form that this build writes: the oldest that has all fields of the
     /// entry.
     #[must_use]
     pub const fn format(&self) -> u32 {
-        if self.preemption.is_some() {
+        if self.unforced.is_some() {
+            Self::UNFORCED_FORMAT
+        } else if self.preemption.is_some() {
             Self::PREEMPTION_FORMAT
         } else {
             Self::FORMAT
@@ -389,6 +398,7 @@ impl Entry {
             account: request.account.clone(),
             preemptible: request.preemptible,
             preemption: None,
+            unforced: None,
             holder: request.holder.clone(),
             pin: request.pin.clone(),
         }
@@ -434,6 +444,7 @@ impl Entry {
             account: None,
             preemptible: false,
             preemption: None,
+            unforced: None,
             holder: String::new(),
             pin: PlacementConstraint::default(),
         }
@@ -452,7 +463,8 @@ impl Entry {
     pub(crate) fn carry_unsettled_calls(&mut self, answered: Option<Timestamp>) {
         let (fence, is_reset) = match &self.state {
             EntryState::Intent { operation, fence } => (*fence, *operation == Operation::Reset),
-            EntryState::Releasing { fence } => (*fence, false),
+            // A recorded refusal is the response to the call of this fence.
+            EntryState::Releasing { fence } if self.removal_refusal().is_none() => (*fence, false),
             _ => return,
         };
         if answered != Some(fence) {

@@ -6,13 +6,14 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::ids::{ClusterId, CordonOwner, PartitionId};
+use crate::ids::{AgentId, AllocationId, ClusterId, CordonOwner, PartitionId};
 use crate::inventory::{Block, Inventory};
 use crate::ledger::capacity::Capacity;
 use crate::ledger::cordon::CordonTarget;
+use crate::ledger::machines::MachinesError;
 use crate::ledger::stats::IpuCounts;
 use crate::partition::{IpuPlace, PartitionSpec};
-use crate::placement::{Pinned, Placement, PlacementMode, PlacementPolicy, PlacementRequest, place};
+use crate::placement::{Placement, PlacementMode, PlacementPolicy, PlacementRequest, place};
 use crate::reason::Reason;
 use crate::topology::{IpuAddress, Topology};
 use crate::units::IpuCount;
@@ -23,6 +24,8 @@ use crate::units::IpuCount;
 pub struct InventoryCapacity {
     inventory: Inventory,
     placement: PlacementMode,
+    /// Whether the controller refused create calls that name IPUs.
+    refuses_ipus: bool,
 }
 
 impl InventoryCapacity {
@@ -32,7 +35,17 @@ impl InventoryCapacity {
         Self {
             inventory,
             placement: PlacementMode::default(),
+            refuses_ipus: false,
         }
+    }
+
+    pub(super) const fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
+    /// Returns the policy of the placement mode.
+    pub(super) fn policy(&self) -> &dyn PlacementPolicy {
+        self.placement.policy()
     }
 
     /// Returns the capacity with this placement mode.
@@ -66,22 +79,19 @@ impl Capacity for InventoryCapacity {
         places: &[IpuPlace],
     ) -> Result<Vec<IpuPlace>, Reason> {
         let topology = self.inventory.topology();
-        let request = PlacementRequest::of_size(spec.size).in_allocation(spec.allocation.clone());
-        let pinned;
-        let policy: &dyn PlacementPolicy = if places.is_empty() {
-            self.placement.policy()
+        let block = if places.is_empty() {
+            let request = PlacementRequest::of_size(spec.size).in_allocation(spec.allocation.clone());
+            match place(&self.inventory, &request, self.placement.policy()) {
+                Placement::Fits(block) => block,
+                Placement::Impossible(why) => return Err(why.into()),
+            }
         } else {
-            let ipus = addresses(topology, spec, places)?;
-            pinned = Pinned::new(ipus).map_err(|error| Reason::new("UnknownIpus", format!("{error}")))?;
-            &pinned
-        };
-        let block = match place(&self.inventory, &request, policy) {
-            Placement::Fits(block) => block,
-            Placement::Impossible(why) => return Err(why.into()),
+            self.place_within(spec, places)?
         };
         // With several clusters and no allocation the controller chooses: a create call names IPUs by their
         // numbers within the cluster of the allocation.
-        let reserved = if topology.clusters().len() > 1 && spec.allocation.is_none() {
+        let is_chosen_here = places.len() > spec.size.get() as usize;
+        let reserved = if topology.clusters().len() > 1 && spec.allocation.is_none() && !is_chosen_here {
             places.to_vec()
         } else {
             places_of(topology, &block)
@@ -133,8 +143,21 @@ impl Capacity for InventoryCapacity {
         matches!(self.placement, PlacementMode::Delegated)
     }
 
+    fn delegate(&mut self) {
+        self.placement = PlacementMode::Delegated;
+        self.refuses_ipus = true;
+    }
+
+    fn refuses_ipus(&self) -> bool {
+        self.refuses_ipus
+    }
+
     fn has_several_clusters(&self) -> bool {
         self.inventory.topology().clusters().len() > 1
+    }
+
+    fn share_ipus(&self, one: &AllocationId, other: &AllocationId) -> bool {
+        self.inventory.topology().share_agents(one, other)
     }
 
     fn counts(&self) -> Option<IpuCounts> {
@@ -172,6 +195,23 @@ impl Capacity for InventoryCapacity {
             .blockers_for(spec.size, spec.allocation.as_ref())
             .map_or_else(Vec::new, |blockers| blockers.holders)
     }
+
+    fn blockers_on(&self, spec: &PartitionSpec, places: &[IpuPlace]) -> Vec<PartitionId> {
+        if places.is_empty() {
+            self.blockers(spec)
+        } else {
+            self.blockers_in(spec, places)
+        }
+    }
+
+    fn machines(&self) -> Vec<AgentId> {
+        let agents = self.inventory.topology().agents();
+        agents.map(|(agent, _)| agent.clone()).collect()
+    }
+
+    fn places_on(&self, machines: &[AgentId], spec: &PartitionSpec) -> Result<Vec<IpuPlace>, MachinesError> {
+        self.ipus_of_machines(machines, spec)
+    }
 }
 
 /// Number of machines that a message names.
@@ -179,7 +219,7 @@ const MAX_NAMES: usize = 16;
 
 /// Returns the addresses of `places` in the cluster of the allocation, else in the only cluster that has all
 /// of them.
-fn addresses(
+pub(super) fn addresses(
     topology: &Topology,
     spec: &PartitionSpec,
     places: &[IpuPlace],

@@ -9,24 +9,22 @@
 //! there is no cascade.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Owner, PartitionId};
-use crate::ledger::blocked_requests::Preempts;
-use crate::ledger::capacity::{ControllerView, ControllersSnapshot};
+use crate::ids::{ControllerName, Owner, PartitionId};
+use crate::ledger::capacity::ControllersSnapshot;
 use crate::ledger::change::Change;
 use crate::ledger::entry::{Entry, EntryState};
-use crate::ledger::queue::{QueueDecision, QueueScan};
+use crate::ledger::queue::{Blocker, QueueStatus, describe};
 use crate::ledger::queue_policy::QueuePolicy;
+use crate::ledger::victims::Hypothesis;
 use crate::ledger::{LedgerState, queue_key};
 use crate::reason::Reason;
 use crate::units::Timestamp;
-
-/// Maximum number of partitions that one request preempts: a whole Pod256 of four-IPU partitions.
-const MAX_PREEMPTED: usize = 64;
 
 /// The demand of a queued request that the owner of a partition releases it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,23 +78,48 @@ impl LedgerState {
     }
 
     fn preemption_in_force<'e>(&self, entry: &'e Entry) -> Option<&'e Preemption> {
-        let demand = entry.preemption.as_ref().filter(|_| is_held(entry))?;
+        let is_held = matches!(
+            entry.state,
+            EntryState::Active | EntryState::Failed { .. } | EntryState::Intent { .. }
+        );
+        let demand = entry.preemption.as_ref().filter(|_| is_held)?;
         is_demanded_by(entry, demand, self.get(&demand.by)?).then_some(demand)
     }
 
-    /// Returns whether released IPUs are kept for the request `id`, because it demands partitions. An owner
-    /// that ignores a demand for longer than the policy allows must not stop all requests behind.
-    pub(crate) fn preempts(&self, id: &PartitionId, policy: &QueuePolicy, now: Timestamp) -> Preempts {
-        let mut demanded = self.demands.get(id).into_iter().flatten();
-        let is_recent = |demanded: &PartitionId| {
-            let demand = self.get(demanded).and_then(|entry| entry.preemption.as_ref());
+    /// Returns the controller whose IPUs are kept for the request `id`, because it demands partitions there.
+    /// An owner that ignores a demand for longer than the policy allows must not stop all requests behind.
+    pub(crate) fn preempts_at(
+        &self,
+        id: &PartitionId,
+        policy: &QueuePolicy,
+        now: Timestamp,
+    ) -> Option<&ControllerName> {
+        let demanded = self.demands.get(id).filter(|_| policy.preemption)?;
+        let mut demanded = demanded.iter().filter_map(|demanded| self.get(demanded));
+        let is_recent = |entry: &&Entry| {
+            let demand = entry.preemption.as_ref();
             demand.is_some_and(|demand| now.since(demand.at) < policy.preemption_hold)
         };
-        if demanded.any(is_recent) {
-            Preempts::Yes
-        } else {
-            Preempts::No
-        }
+        demanded.find(is_recent)?.controller.as_ref()
+    }
+
+    /// Iterates over the partitions that the request `id` demands, also those under removal.
+    pub(crate) fn demanded_by(&self, id: &PartitionId) -> impl Iterator<Item = &Entry> {
+        let demanded = self.demands.get(id).into_iter().flatten();
+        demanded.filter_map(|demanded| self.get(demanded))
+    }
+
+    /// Returns the changes that end all demands, for a ledger without preemption.
+    #[must_use]
+    pub fn end_demands(&self) -> Vec<Change> {
+        let demanded = self.demands.values().flatten();
+        demanded.filter_map(|id| self.without_demand(id)).collect()
+    }
+
+    fn without_demand(&self, id: &PartitionId) -> Option<Change> {
+        let mut entry = Entry::clone(self.get_shared(id)?);
+        entry.preemption = None;
+        Some(Change::Put(Arc::new(entry)))
     }
 
     /// Adds the changes that end the demands of requests that leave the queue by `changes`. Every commit
@@ -130,13 +153,7 @@ impl LedgerState {
             match changes.iter_mut().find(of_entry) {
                 Some(Change::Put(entry)) => Arc::make_mut(entry).preemption = None,
                 Some(_) => {}
-                None => {
-                    let kept = self.get_shared(&id).map(|entry| Entry {
-                        preemption: None,
-                        ..Entry::clone(entry)
-                    });
-                    changes.extend(kept.map(|entry| Change::Put(Arc::new(entry))));
-                }
+                None => changes.extend(self.without_demand(&id)),
             }
         }
         changes
@@ -154,109 +171,106 @@ impl LedgerState {
         if !policy.preemption || request.preemptible {
             return Vec::new();
         }
-        // The demands of requests ahead are for those; it may take over the demands of requests behind.
-        let is_settled = |entry: &&Entry| {
+        let is_recent = |since: Timestamp| now.since(since) < policy.preemption_hold;
+        // Partitions that end without a further demand: those under removal, and those that this request or
+        // one ahead demands. The demands of requests behind can be taken over.
+        let (mut ending, mut candidates) = (Vec::new(), Vec::new());
+        for entry in self.entries() {
             let demand = self.preemption_in_force(entry);
             let by = demand.and_then(|demand| self.get(&demand.by));
-            by.is_some_and(|by| queue_key(by) <= queue_key(request))
+            let is_settled = by.is_some_and(|by| by.id == request.id || queue_key(by) < queue_key(request));
+            match &entry.state {
+                EntryState::Releasing { .. }
+                    if is_recent(entry.since) && entry.removal_refusal().is_none() =>
+                {
+                    ending.push(entry);
+                }
+                // An owner that ignores its demand does not keep the request from others.
+                _ if demand.is_some_and(|demand| !is_recent(demand.at)) => {}
+                _ if is_settled => ending.push(entry),
+                EntryState::Active | EntryState::Failed { .. }
+                    if entry.preemptible && entry.priority < request.priority =>
+                {
+                    candidates.push(entry);
+                }
+                _ => {}
+            }
+        }
+        let hypothesis = Hypothesis {
+            state: self,
+            request,
+            snapshot,
+            policy,
+            now,
+            ending,
         };
-        let (demanded, mut candidates): (Vec<&Entry>, Vec<&Entry>) = self
-            .entries()
-            .filter(|entry| is_held(entry) && entry.preemptible)
-            .partition(is_settled);
-        candidates.retain(|entry| entry.priority < request.priority);
-        if candidates.is_empty() || self.starts_without(&demanded, request, snapshot, policy, now) {
+        if hypothesis.start_without(&[]).is_some() {
             return Vec::new();
         }
         // Partitions that will be released anyway come first, so that few jobs are preempted.
         candidates.sort_by_key(|entry| {
             let is_kept = self.preemption_in_force(entry).is_none();
-            (is_kept, entry.held_since, &entry.id)
+            (is_kept, entry.priority, entry.held_since, &entry.id)
         });
-        candidates.truncate(MAX_PREEMPTED);
-        let starts_without = |chosen: &[&Entry]| {
-            let released: Vec<&Entry> = demanded.iter().chain(chosen).copied().collect();
-            self.starts_without(&released, request, snapshot, policy, now)
-        };
-        if !starts_without(&candidates) {
-            return Vec::new();
-        }
-        let chosen = smallest_set(&candidates, starts_without);
         let demand = |entry: &Entry| {
             let mut entry = entry.clone();
-            entry.preemption = Some(Preemption::by(request, now));
+            let mut demand = Preemption::by(request, now);
+            // The hold counts from the first demand, also if another request takes it over.
+            if let Some(earlier) = self.preemption_in_force(&entry) {
+                demand.at = earlier.at;
+            }
+            entry.preemption = Some(demand);
             Change::Put(Arc::new(entry))
         };
-        chosen.into_iter().map(demand).collect()
-    }
-
-    /// Returns whether `request` starts at its turn if the partitions of `released` do not exist.
-    fn starts_without(
-        &self,
-        released: &[&Entry],
-        request: &Entry,
-        snapshot: &ControllersSnapshot,
-        policy: &QueuePolicy,
-        now: Timestamp,
-    ) -> bool {
-        let mut state = self.clone();
-        let mut snapshot = snapshot.clone();
-        for entry in released {
-            state.apply(&Change::Remove(entry.id.clone()));
-            snapshot.remove_partition(&entry.id);
+        let victims = hypothesis.victims(candidates);
+        if victims.is_empty() {
+            // The request does not start even if the owners obey, for example because of a cordon since. The
+            // demand that an owner ignores stays, so that it is not renewed.
+            let demanded = self.demanded_by(&request.id);
+            let is_useless = |entry: &&Entry| {
+                let demand = self.preemption_in_force(entry);
+                demand.is_some_and(|demand| is_recent(demand.at))
+            };
+            let useless = demanded.filter(is_useless);
+            return useless
+                .filter_map(|entry| self.without_demand(&entry.id))
+                .collect();
         }
-        let mut scan = QueueScan::new(&state, &snapshot, policy, now);
-        for ahead in state.ahead_of(request) {
-            scan.advance(ahead);
-        }
-        matches!(scan.evaluate(request), QueueDecision::Start { .. })
+        victims.into_iter().map(demand).collect()
     }
 }
 
-impl ControllersSnapshot {
-    /// Removes a partition from the listing that has it.
-    fn remove_partition(&mut self, id: &PartitionId) {
-        let lists = |view: &&mut ControllerView| {
-            let listing = view.listing.as_ref();
-            listing.is_ok_and(|listing| listing.partitions().contains_key(id))
-        };
-        for view in self.controllers.iter_mut().filter(lists) {
-            if let Ok(listing) = &view.listing {
-                view.listing = Ok(Arc::new(listing.without(id)));
-            }
+impl QueueStatus {
+    /// Returns the status of a request that demands the partitions of `demanded`: it waits for these.
+    pub(crate) fn preempting<'e>(
+        mut self,
+        demanded: impl Iterator<Item = &'e Entry>,
+        now: Timestamp,
+    ) -> Self {
+        let demanded: Vec<&Entry> = demanded.collect();
+        if demanded.is_empty() {
+            return self;
         }
+        let names: Vec<_> = demanded.iter().take(3).map(|entry| describe(entry)).collect();
+        let more = match demanded.len().saturating_sub(names.len()) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        self.reason.message = format!(
+            "{}; it preempts {}{more}, and starts once the partitions are released",
+            self.reason.message,
+            names.join(", ")
+        );
+        self.blockers = demanded
+            .into_iter()
+            .map(|entry| Blocker::of(entry, now))
+            .collect();
+        self
     }
 }
 
 /// Returns whether `request` is still queued and may preempt `entry`.
 fn is_demanded_by(entry: &Entry, demand: &Preemption, request: &Entry) -> bool {
     let is_queued = matches!(request.state, EntryState::Waiting { .. });
-    is_queued && request.ticket == demand.ticket && request.priority > entry.priority
-}
-
-/// Returns whether the owner of `entry` holds a partition that it can release.
-const fn is_held(entry: &Entry) -> bool {
-    matches!(entry.state, EntryState::Active | EntryState::Failed { .. })
-}
-
-/// Returns a part of `candidates` that is enough, the first ones preferred: none of them can be left out.
-fn smallest_set<'e>(candidates: &[&'e Entry], is_enough: impl Fn(&[&'e Entry]) -> bool) -> Vec<&'e Entry> {
-    // The smallest number of leading candidates that is enough, with few calls: each scans the queue.
-    let (mut too_few, mut enough) = (0, candidates.len());
-    while too_few < enough {
-        let middle = usize::midpoint(too_few, enough);
-        if is_enough(&candidates[..middle]) {
-            enough = middle;
-        } else {
-            too_few = middle + 1;
-        }
-    }
-    let mut chosen = candidates[..enough].to_vec();
-    for index in (0..chosen.len()).rev() {
-        let entry = chosen.remove(index);
-        if !is_enough(&chosen) {
-            chosen.insert(index, entry);
-        }
-    }
-    chosen
+    is_queued && !request.preemptible && request.ticket == demand.ticket && request.priority > entry.priority
 }

@@ -9,10 +9,8 @@
 //! holds back only entries of that namespace. The ledger places an entry that starts while capacity is kept
 //! for an earlier one, so that the controller cannot use that capacity for it.
 
-use alloc::collections::BTreeMap;
-use alloc::format;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
 
@@ -20,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ControllerName, Namespace, Owner, PartitionId};
 use crate::ledger::LedgerState;
-use crate::ledger::blocked_requests::{BlockedRequests, Preempts, RequestShape, shape_of};
+use crate::ledger::blocked_requests::{BlockedRequests, RequestShape, shape_of};
 use crate::ledger::capacity::{ControllersSnapshot, SelectionOrder, ServiceState};
 use crate::ledger::capacity_snapshot::{
     CapacitySnapshot, LOST_PARTITION, REFUSED, allows, capacity_snapshots,
@@ -32,6 +30,10 @@ use crate::ledger::quota::{Excess, QuotaUse};
 use crate::partition::{IpuPlace, Partition};
 use crate::reason::Reason;
 use crate::units::{IpuCount, Timestamp};
+
+mod explain;
+
+pub(crate) use explain::describe;
 
 /// A partition or request that a queued entry waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,6 +144,9 @@ pub(crate) struct QueueScan<'a> {
     blocked: BlockedRequests<'a>,
     /// Request shapes that do not fit, since the capacity last changed.
     no_capacity: BTreeMap<RequestShape<'a>, Rc<NoCapacity>>,
+    /// Request shapes that fit only where capacity is kept for a preempting entry, since the capacity last
+    /// changed.
+    held_back: BTreeSet<RequestShape<'a>>,
     /// Results of `is_blocked_by_own_namespace`, since the capacity last changed.
     blocked_by_own_namespace: BTreeMap<(RequestShape<'a>, &'a Namespace), bool>,
     /// The simulated future with all of `blocked`, since the capacity last changed; computed on first use.
@@ -164,8 +169,9 @@ impl<'a> QueueScan<'a> {
             capacities: capacity_snapshots(state, snapshot),
             quotas: QuotaUse::new(&policy.quotas, state.entries()),
             starting: Vec::new(),
-            blocked: BlockedRequests::new(policy.overtake_limit),
+            blocked: BlockedRequests::new(policy.overtake_limit, snapshot),
             no_capacity: BTreeMap::new(),
+            held_back: BTreeSet::new(),
             blocked_by_own_namespace: BTreeMap::new(),
             timeline: None,
             position: 0,
@@ -194,12 +200,13 @@ impl<'a> QueueScan<'a> {
         };
         let (reason, blockers, earliest_fit) = self.explain(entry, &obstacle);
         self.record(entry, &obstacle);
-        QueueDecision::Wait(QueueStatus {
+        let status = QueueStatus {
             position: self.position,
             reason: reason.with("position", self.position),
             blockers,
             earliest_fit,
-        })
+        };
+        QueueDecision::Wait(status.preempting(self.state.demanded_by(&entry.id), self.now))
     }
 
     /// Decides on `entry`, and reserves capacity for it if it starts.
@@ -221,11 +228,19 @@ impl<'a> QueueScan<'a> {
         if !refused && let Some(no_capacity) = self.no_capacity.get(&shape_of(entry)) {
             return Err(QueueObstacle::NoCapacity(Rc::clone(no_capacity)));
         }
+        let preempting = self.preempting_ahead(entry);
+        if let Some(preempting) = preempting
+            && !refused
+            && self.held_back.contains(&shape_of(entry))
+        {
+            return Err(QueueObstacle::HeldBackBy(preempting));
+        }
         match self.reserve_for(entry) {
             Ok((index, places)) => {
                 self.quotas.add(entry);
                 self.blocked.count_start(entry);
                 self.no_capacity.clear();
+                self.held_back.clear();
                 self.blocked_by_own_namespace.clear();
                 self.timeline = None;
                 let capacity = &mut self.capacities[index];
@@ -246,6 +261,12 @@ impl<'a> QueueScan<'a> {
                 })
             }
             Err(reasons) => {
+                if let Some(preempting) = preempting {
+                    if !refused {
+                        self.held_back.insert(shape_of(entry));
+                    }
+                    return Err(QueueObstacle::HeldBackBy(preempting));
+                }
                 let no_capacity = Rc::new(self.no_capacity_for(entry, reasons));
                 if !refused {
                     self.no_capacity.insert(shape_of(entry), Rc::clone(&no_capacity));
@@ -253,6 +274,16 @@ impl<'a> QueueScan<'a> {
                 Err(QueueObstacle::NoCapacity(no_capacity))
             }
         }
+    }
+
+    /// Returns the first preempting entry ahead that competes with `entry` at one of its controllers.
+    fn preempting_ahead(&self, entry: &Entry) -> Option<&'a Entry> {
+        let allowed = self
+            .capacities
+            .iter()
+            .filter(|capacity| allows(entry, &capacity.name));
+        let mut preempting = allowed.filter_map(|capacity| self.blocked.preempting_at(entry, &capacity.name));
+        preempting.next()
     }
 
     /// Decides on an entry whose partition already exists at a controller, for example after a restore of an
@@ -289,7 +320,8 @@ impl<'a> QueueScan<'a> {
         let mut reasons = Vec::new();
         for index in order {
             let capacity = &mut self.capacities[index];
-            if !allows(entry, &capacity.name) {
+            // The IPUs that a preempting entry waits for are kept for it.
+            if !allows(entry, &capacity.name) || self.blocked.preempting_at(entry, &capacity.name).is_some() {
                 continue;
             }
             let refusal = capacity.closed_reason();
@@ -357,13 +389,18 @@ impl<'a> QueueScan<'a> {
             && capacity.add_refusal(entry, self.policy, self.now)
         {
             self.no_capacity.clear();
+            self.held_back.clear();
             self.blocked_by_own_namespace.clear();
         }
-        if cause == WaitCause::NoCapacity {
-            // The IPUs that a preempting entry waits for are kept for it, whoever holds them.
-            let preempts = self.state.preempts(&entry.id, self.policy, self.now);
-            let own_namespace = preempts == Preempts::No && self.is_blocked_by_own_namespace(entry);
-            self.blocked.push(entry, own_namespace, preempts);
+        let preempts_at = self.state.preempts_at(&entry.id, self.policy, self.now);
+        let preempts_at = preempts_at.map(|name| self.snapshot.primary(name).clone());
+        if preempts_at.is_some() && matches!(obstacle, QueueObstacle::OverQuota(_)) {
+            // The share of the quota that it waits for is kept for it too.
+            self.quotas.add(entry);
+        }
+        if cause == WaitCause::NoCapacity || preempts_at.is_some() {
+            let own_namespace = self.is_blocked_by_own_namespace(entry);
+            self.blocked.push(entry, own_namespace, preempts_at);
             if let Some(timeline) = &mut self.timeline {
                 timeline.push(entry);
             }
@@ -396,180 +433,6 @@ impl<'a> QueueScan<'a> {
             .entry((shape_of(entry), namespace))
             .or_insert_with(compute)
     }
-
-    /// Builds the reason, the blockers and the expected start of a queued `entry`.
-    fn explain(
-        &mut self,
-        entry: &Entry,
-        obstacle: &QueueObstacle<'a>,
-    ) -> (Reason, Vec<Blocker>, Option<Timestamp>) {
-        match obstacle {
-            QueueObstacle::Foreign(controller) => {
-                let message = format!(
-                    "controller {controller} has another partition under the id {}",
-                    entry.id
-                );
-                let reason = Reason::new("ForeignPartition", message).with("size", entry.size());
-                (reason, Vec::new(), None)
-            }
-            QueueObstacle::OverQuota(excess) => {
-                let holders = self.quotas.holders(excess.subject).iter();
-                let blockers = holders.map(|id| self.blocker(id.clone())).collect();
-                (excess.reason(entry), blockers, None)
-            }
-            QueueObstacle::HeldBackBy(barrier) => {
-                let cause = match self.state.preempts(&barrier.id, self.policy, self.now) {
-                    Preempts::Yes => String::from("preempts partitions"),
-                    Preempts::No => format!("was overtaken {} times", barrier.overtaken),
-                };
-                let message = format!("{} {cause} and starts first now", describe(barrier));
-                let blockers = Vec::from([self.blocker(barrier.id.clone())]);
-                (held_back_reason(entry, &message), blockers, None)
-            }
-            QueueObstacle::NoCapacity(no_capacity) => {
-                let explanation = no_capacity
-                    .explanation
-                    .get_or_init(|| self.explain_no_capacity(entry, no_capacity));
-                let (reason, blockers) = explanation.clone();
-                let expected_start = match no_capacity.cause {
-                    WaitCause::NoCapacity => self.expected_start(entry),
-                    WaitCause::Other => None,
-                };
-                (reason, blockers, expected_start)
-            }
-        }
-    }
-
-    fn explain_no_capacity(&self, entry: &Entry, no_capacity: &NoCapacity) -> (Reason, Vec<Blocker>) {
-        if let Some(capacity) = no_capacity.kept_at.map(|index| &self.capacities[index]) {
-            let ahead: Vec<_> = self
-                .starting
-                .iter()
-                .filter(|(_, controller)| *controller == capacity.name)
-                .map(|(entry, _)| *entry)
-                .collect();
-            let names: Vec<_> = ahead.iter().take(3).map(|entry| describe(entry)).collect();
-            let message = format!(
-                "the capacity at {} is kept for {}",
-                capacity.name,
-                names.join(", ")
-            );
-            let blockers = ahead.iter().map(|entry| self.blocker(entry.id.clone()));
-            return (held_back_reason(entry, &message), blockers.collect());
-        }
-        let blockers = self
-            .capacities
-            .iter()
-            .filter(|capacity| allows(entry, &capacity.name))
-            .map(|capacity| match capacity.closed_by() {
-                none if none.is_empty() => capacity.current.blockers(&entry.spec),
-                lost => lost,
-            })
-            .filter(|blockers| !blockers.is_empty())
-            .min_by_key(Vec::len)
-            .unwrap_or_default();
-        let blockers: Vec<Blocker> = blockers.into_iter().map(|id| self.blocker(id)).collect();
-        let mut reason = self.combine_reasons(entry, &no_capacity.reasons);
-        // No end of a partition helps: then cordons are the cause.
-        if blockers.is_empty() && !NEVER_FITS.contains(&&*reason.code) {
-            self.state.append_cordons(&mut reason, self.snapshot, entry);
-        }
-        (reason, blockers)
-    }
-
-    fn blocker(&self, id: PartitionId) -> Blocker {
-        let entry = self.state.get(&id);
-        let size = entry
-            .map(|entry| entry.spec.size)
-            .or_else(|| self.snapshot.find(&id).map(|(_, partition)| partition.spec.size));
-        Blocker {
-            owner: entry.and_then(|entry| entry.owner.clone()),
-            size,
-            until: entry.and_then(|entry| entry.declared_end(self.now)),
-            id,
-        }
-    }
-
-    /// Combines the reasons of the controllers: the code of the one closest to having capacity, the sum of
-    /// the free IPUs, the largest block of all, and every message.
-    fn combine_reasons(&self, entry: &Entry, reasons: &ReasonsByController) -> Reason {
-        let open = || {
-            self.capacities
-                .iter()
-                .filter(|capacity| allows(entry, &capacity.name))
-        };
-        let free = open().fold(0_u64, |sum, capacity| sum + u64::from(capacity.current.free()));
-        let largest = open()
-            .map(|capacity| capacity.current.largest_block())
-            .max()
-            .unwrap_or(0);
-        // Conditions that other owners can end come before permanent ones.
-        let nearest = reasons
-            .iter()
-            .min_by_key(|(name, reason)| {
-                let rank = match &*reason.code {
-                    TOO_LARGE | UNKNOWN_ALLOCATION => 2,
-                    UNAVAILABLE => 1,
-                    _ => 0,
-                };
-                let block = open()
-                    .find(|capacity| capacity.name == *name)
-                    .map_or(0, |capacity| capacity.current.largest_block());
-                (rank, core::cmp::Reverse(block))
-            })
-            .map(|(_, reason)| reason.clone());
-        let Some(mut reason) = nearest else {
-            let message = match &entry.pin.controller {
-                Some(name) => format!("controller {name} is not configured"),
-                None => String::from("no controller is configured"),
-            };
-            return Reason::new(UNAVAILABLE, message).with("size", entry.size());
-        };
-        if reasons.len() > 1 {
-            let all: Vec<_> = reasons
-                .iter()
-                .map(|(name, reason)| format!("{name}: {}", reason.message))
-                .collect();
-            reason.message = all.join("; ");
-        }
-        reason
-            .with("free", free)
-            .with("largestBlock", largest)
-            .with("size", entry.size())
-    }
-
-    /// Returns the latest start of `entry`, by the run times that holders and entries ahead declare.
-    fn expected_start(&mut self, entry: &Entry) -> Option<Timestamp> {
-        if self.timeline.is_none() {
-            self.timeline = Some(self.build_timeline());
-        }
-        self.timeline.as_mut()?.first_fit(entry)
-    }
-
-    fn build_timeline(&self) -> Timeline<'a> {
-        let mut capacities = Vec::new();
-        for capacity in self
-            .capacities
-            .iter()
-            .filter(|capacity| capacity.closed_reason().is_none())
-        {
-            capacities.push((capacity.name.clone(), capacity.current.fork()));
-        }
-        let held = self.state.entries().filter(|holder| holder.state.holds());
-        let held = held.filter_map(|holder| {
-            let end = holder.declared_end(self.now)?;
-            Some((end, holder.controller.clone()?, holder.id.clone()))
-        });
-        let starting = self.starting.iter().filter_map(|(ahead, controller)| {
-            let end = self.now.plus(ahead.max_runtime?);
-            Some((end, controller.clone(), ahead.id.clone()))
-        });
-        let mut timeline = Timeline::new(self.now, capacities, held.chain(starting));
-        for ahead in self.blocked.entries() {
-            timeline.push(ahead);
-        }
-        timeline
-    }
 }
 
 pub(crate) const TOO_LARGE: &str = "TooLarge";
@@ -586,15 +449,4 @@ pub(crate) fn may_take_over(entry: &Entry, partition: &Partition) -> bool {
         .as_ref()
         .is_some_and(|owner| owner.job.partition_id(entry.instance) == entry.id);
     derived && entry.matches(&partition.spec)
-}
-
-fn held_back_reason(entry: &Entry, message: &str) -> Reason {
-    Reason::new("HeldBackForEarlier", message).with("size", entry.size())
-}
-
-fn describe(entry: &Entry) -> String {
-    match &entry.owner {
-        Some(owner) => format!("{owner} ({} IPUs)", entry.size()),
-        None => format!("{} ({} IPUs)", entry.id, entry.size()),
-    }
 }

@@ -12,12 +12,16 @@ use crate::units::Timestamp;
 
 impl LedgerState {
     /// Returns an orphaned entry in the state for its owner: active only if the owner can use the recorded
-    /// IPUs alone.
+    /// IPUs alone. Without an answer of the controller nothing shows that, because the entry may have failed
+    /// before it was orphaned.
     pub(super) fn reclaimed(&self, entry: &Entry, snapshot: &ControllersSnapshot, now: Timestamp) -> Entry {
         let listing = |name| Some((name, snapshot.listing(name)?));
         let listing = entry.controller.as_ref().and_then(listing);
         let listed = listing.map(|(controller, listing)| (controller, listing.partitions().get(&entry.id)));
         let error = match listed {
+            None => Some(String::from(
+                "its controller does not answer, so its IPUs are not known",
+            )),
             Some((controller, None)) => Some(lost_partition_error(controller)),
             // Its workers may still use the recorded IPUs.
             Some((controller, Some(partition))) if !is_on_recorded_ipus(&entry.places, &partition.ipus) => {

@@ -13,6 +13,7 @@ use crate::ledger::entry::{ControllerRejection, Entry, EntryState, Operation, Pl
 use crate::ledger::location::Location;
 use crate::ledger::queue::QueueStatus;
 use crate::ledger::transition_error::{TransitionError, check_attempt, check_owner, moved};
+use crate::ledger::unforced_removal::Force;
 use crate::units::Timestamp;
 
 /// A result together with the changes that must be committed before it is true.
@@ -167,25 +168,7 @@ impl LedgerState {
         answered: Option<Timestamp>,
         window: CallWindow,
     ) -> Result<Transition<Entry>, TransitionError> {
-        let mut entry = self.expect(id, "claimed")?.clone();
-        entry.carry_unsettled_calls(answered);
-        let latest = window.fence();
-        let still_open = |until: Timestamp| {
-            (until > window.now).then(|| if window.is_beyond(until) { latest } else { until })
-        };
-        entry.unsettled = entry.unsettled.and_then(still_open);
-        entry.unsettled_reset = entry.unsettled_reset.and_then(still_open);
-        match &mut entry.state {
-            EntryState::Intent { fence, .. } | EntryState::Releasing { fence } => {
-                *fence = if window.is_beyond(*fence) {
-                    latest
-                } else {
-                    // Always later than before, so that a fence identifies its writer.
-                    latest.max(fence.plus(Duration::from_millis(1)))
-                };
-            }
-            _ => return Err(moved(&entry, "claimed")),
-        }
+        let entry = self.expect(id, "claimed")?.claimed(answered, window)?;
         Ok(Transition::put(&entry, entry.clone()))
     }
 
@@ -315,7 +298,8 @@ impl LedgerState {
     }
 
     /// Returns the entry to its position in the queue because the controller has no capacity and no other
-    /// call is under way. `fence` is the fence of the intent of the call.
+    /// call is under way. `fence` is the fence of the intent of the call. Without `refused`, the entry may
+    /// start again at once, because its placement does not apply any more.
     ///
     /// # Errors
     ///
@@ -326,7 +310,7 @@ impl LedgerState {
         &self,
         id: &PartitionId,
         fence: Timestamp,
-        refused: ControllerRejection,
+        refused: impl Into<Option<ControllerRejection>>,
         now: Timestamp,
     ) -> Result<Transition<()>, TransitionError> {
         let entry = self.expect_intent(id, fence, "waiting")?;
@@ -336,7 +320,7 @@ impl LedgerState {
                 until,
             });
         }
-        Ok(Transition::put(&entry.requeued(Some(refused), now), ()))
+        Ok(Transition::put(&entry.requeued(refused.into(), now), ()))
     }
 
     /// Drops the entry because the controller permanently refuses such a partition. If an earlier call
@@ -378,7 +362,8 @@ impl LedgerState {
     /// `attempt` is the newest attempt that the caller knows of: a caller with an old record cannot release
     /// the partition of a newer attempt. None releases whatever the attempt is. `answered` is the fence of
     /// the intent if the caller made its call and received the response; no call of the intent can be under
-    /// way then. A release that is already under way continues, whatever `attempt` is.
+    /// way then. A release that is already under way continues, whatever `attempt` is, and may use force from
+    /// now on.
     ///
     /// # Errors
     ///
@@ -392,14 +377,7 @@ impl LedgerState {
         answered: Option<Timestamp>,
         window: CallWindow,
     ) -> Result<Transition<Release>, TransitionError> {
-        let Some(entry) = self.get(id) else {
-            return Ok(Transition::unchanged(Release::NotHeld));
-        };
-        check_owner(entry, owner, entry.instance)?;
-        if let (Some(attempt), false) = (attempt, matches!(entry.state, EntryState::Releasing { .. })) {
-            check_attempt(entry, attempt)?;
-        }
-        Ok(entry.released(answered, window))
+        self.release_with(Force::Allowed, id, owner, attempt, answered, window)
     }
 
     /// Records that the owner is alive, and `holder` as the evidence to check from now on.
@@ -437,11 +415,7 @@ impl LedgerState {
         id: &PartitionId,
         window: CallWindow,
     ) -> Result<Transition<Release>, TransitionError> {
-        let entry = self.expect(id, "released")?;
-        match &entry.state {
-            EntryState::Quarantined | EntryState::Releasing { .. } => Ok(entry.released(None, window)),
-            _ => Err(moved(entry, "released")),
-        }
+        self.release_quarantined_with(Force::Allowed, id, window)
     }
 
     /// Removes an entry whose partition the controller does not list any more. `answered` is the fence of the
@@ -511,6 +485,34 @@ impl LedgerState {
 }
 
 impl Entry {
+    /// Returns the entry with an advanced fence, as [`LedgerState::claim_call`] records it.
+    pub(crate) fn claimed(
+        &self,
+        answered: Option<Timestamp>,
+        window: CallWindow,
+    ) -> Result<Self, TransitionError> {
+        let mut entry = self.clone();
+        entry.carry_unsettled_calls(answered);
+        let latest = window.fence();
+        let still_open = |until: Timestamp| {
+            (until > window.now).then(|| if window.is_beyond(until) { latest } else { until })
+        };
+        entry.unsettled = entry.unsettled.and_then(still_open);
+        entry.unsettled_reset = entry.unsettled_reset.and_then(still_open);
+        match &mut entry.state {
+            EntryState::Intent { fence, .. } | EntryState::Releasing { fence } => {
+                *fence = if window.is_beyond(*fence) {
+                    latest
+                } else {
+                    // Always later than before, so that a fence identifies its writer.
+                    latest.max(fence.plus(Duration::from_millis(1)))
+                };
+            }
+            _ => return Err(moved(&entry, "claimed")),
+        }
+        Ok(entry)
+    }
+
     /// Returns the entry as an intent at `controller`.
     pub(crate) fn with_intent(
         &self,

@@ -134,8 +134,12 @@ impl TopologyParts {
                 });
             }
         }
-        self.allocation_numbers
-            .insert(allocation.id.clone(), self.allocations.len());
+        let number = self.allocations.len();
+        let shares = |other: &Allocation| !other.agents.is_disjoint(&allocation.agents);
+        let sharing = (0..).zip(&self.allocations).filter(|(_, other)| shares(other));
+        self.sharing_allocations
+            .extend(sharing.map(|(other, _)| (other, number)));
+        self.allocation_numbers.insert(allocation.id.clone(), number);
         self.allocations.push(allocation);
         Ok(())
     }

@@ -6,14 +6,17 @@ mod dry_run;
 mod harness;
 mod inflight_calls;
 mod lost;
+mod machines;
 mod namespaces;
 mod policies;
 mod preemption;
 mod queue;
 mod reference;
+mod refused_ipus;
 mod request_updates;
 mod stale_information;
 mod stats;
+mod unforced_removal;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -90,6 +90,8 @@ pub(super) struct SharedState {
     pub(super) operation: Duration,
     /// Whether a duplicate create may be rejected for lack of capacity.
     pub(super) capacity_first: bool,
+    /// Whether create calls that name IPUs are refused.
+    pub(super) refuses_ipus: bool,
     pub(super) down: bool,
     pub(super) choice: BlockChoice,
     pub(super) calls: Vec<String>,
@@ -117,6 +119,7 @@ impl SharedState {
             random: Random::new(seed),
             operation: Duration::from_millis(20),
             capacity_first: false,
+            refuses_ipus: false,
             down: false,
             choice: BlockChoice::Tightest,
             calls: Vec::new(),
@@ -241,6 +244,9 @@ impl SharedState {
 
     pub(super) fn create(&mut self, request: &CreatePartition, now: Instant) -> Result<(), VipuError> {
         self.check(request)?;
+        if self.refuses_ipus && !request.ipus.is_empty() {
+            return Err(refused("this controller does not accept IPUs"));
+        }
         if self.created.contains_key(&request.id) {
             if self.capacity_first {
                 self.choose_block(request)?;

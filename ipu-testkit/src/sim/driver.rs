@@ -402,7 +402,7 @@ impl JobDriver {
             request.preemptible = observed.spec.preemptible();
             request.holder.clone_from(&self.name);
             request.on_no_capacity = job.on_no_capacity;
-            if instance == 0 && job.pins_ipus {
+            if instance == 0 && job.pins_ipus && !self.world.profile.refuses_ipus {
                 let ipus = 0..observed.spec.ipus_per_instance().get();
                 request.pin.ipus = ipus.map(|ipu| IpuPlace { link_domain: 0, ipu }).collect();
             }

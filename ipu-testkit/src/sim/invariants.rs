@@ -1,22 +1,21 @@
 //! Invariants that must hold after every step: each is a function of the state, with a message for
 //! violations.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use ipu_core::{
-    BrokenPlan, Change, ControllerName, ControllerView, Entry, EntryState, InventoryCapacity, LedgerState,
-    Listing, Operation, PartitionId, PartitionState, Plan, QueueDecision, QueuePolicy, QuotaSubject, Reason,
-    ServiceState,
+    BrokenPlan, Change, ControllerName, Entry, EntryState, PartitionId, PartitionState, Plan, QueuePolicy,
+    QuotaSubject, Reason,
 };
 
 use super::cordons::{forget_left, invariant_cordons_name_every_holder};
 use super::late::invariant_partitions_are_created_only_on_request;
+use super::order::invariant_equal_requests_start_in_order;
 use super::owners::{invariant_no_ipu_has_two_owners, invariant_recorded_ipus_are_correct};
 use super::processes::Processes;
 use super::profile::primary;
 use super::report::SimReport;
-use super::store::{Entries, by_primary};
+use super::store::Entries;
 use super::world::{SimWorld, SimWorldState, User};
 use crate::fake::HeldPartition;
 
@@ -137,7 +136,7 @@ impl SimWorld {
                         id,
                         before,
                         after,
-                        &self.reachable_sets(),
+                        &self.reachable_sets(before),
                         |entries, reachable| self.evaluate_queue_with(entries, reachable),
                     ),
                 );
@@ -148,53 +147,6 @@ impl SimWorld {
         }
         self.expect(found);
         self.check();
-    }
-
-    /// Returns the sets of controllers that a driver may have reached, the set of all first: any of them may
-    /// not have replied. Empty if the order of equal requests depends on the policy.
-    fn reachable_sets(&self) -> Vec<BTreeSet<ControllerName>> {
-        if !self.profile.is_placement_complete {
-            // A policy that declines a request may place an equal one elsewhere.
-            return Vec::new();
-        }
-        let mut reachable_sets = vec![BTreeSet::new()];
-        for (name, _) in &self.controllers {
-            let with = |reachable: &BTreeSet<ControllerName>| {
-                reachable.iter().cloned().chain([name.clone()]).collect()
-            };
-            let with: Vec<_> = reachable_sets.iter().map(with).collect();
-            reachable_sets.splice(..0, with);
-        }
-        reachable_sets
-    }
-
-    /// Returns the queue decisions for `entries` given the controllers in `reachable`.
-    fn evaluate_queue_with(
-        &self,
-        entries: &Entries,
-        reachable: &BTreeSet<ControllerName>,
-    ) -> Vec<(PartitionId, QueueDecision)> {
-        let answering = self
-            .controllers
-            .iter()
-            .filter(|(name, _)| reachable.contains(name));
-        let views = answering.map(|(name, controller)| {
-            let (listed, inventory) = controller.snapshot();
-            ControllerView {
-                name: name.clone(),
-                service: ServiceState::Open,
-                listing: Ok(Arc::new(Listing::new(
-                    listed,
-                    Box::new(
-                        InventoryCapacity::new(inventory).with_placement(self.profile.placement().clone()),
-                    ),
-                ))),
-            }
-        });
-        let world = ipu_core::ControllersSnapshot::new(views.collect());
-        let state = LedgerState::from_entries(by_primary(entries).values().map(|entry| Entry::clone(entry)))
-            .with_cordons(self.store.cordons());
-        state.evaluate_queue(&world, self.profile.queue_policy(), self.now())
     }
 
     /// Checks a partition that a driver is granted, or starts a process on.
@@ -397,85 +349,6 @@ fn invariant_entries_move_legally(
         return Ok(());
     }
     broken("entries_move_legally", format!("{id} went from {from} to {to}"))
-}
-
-/// Checks that a starting request takes nothing from an earlier one of the same priority, size, place and
-/// account that could have started: that one must still be able to. Both are evaluated with the same
-/// reachable controllers: a driver that could not reach all controllers may have seen capacity or quota that
-/// others could not use. So the invariant is violated only if it is for every such set that includes the
-/// controller of the start.
-fn invariant_equal_requests_start_in_order(
-    id: &PartitionId,
-    before: &Entries,
-    after: &Entries,
-    reachable_sets: &[BTreeSet<ControllerName>],
-    evaluate: impl Fn(&Entries, &BTreeSet<ControllerName>) -> Vec<(PartitionId, QueueDecision)>,
-) -> Result<(), BrokenInvariant> {
-    let waits = |entry: &Entry| matches!(entry.state, EntryState::Waiting { .. });
-    let Some(starting) = after.get(id) else {
-        return Ok(());
-    };
-    // An owner takes over a found partition whenever it requests it.
-    let EntryState::Intent {
-        operation: Operation::Create,
-        ..
-    } = starting.state
-    else {
-        return Ok(());
-    };
-    if before.get(id).is_some_and(|entry| !waits(entry)) {
-        return Ok(());
-    }
-    let namespace = |entry: &Entry| entry.owner.as_ref().map(|owner| owner.job.namespace.clone());
-    let left_behind = before.values().filter(|other| {
-        waits(other)
-            && after.get(&other.id).is_some_and(|other| waits(other))
-            && other.id != *id
-            && other.ticket < starting.ticket
-            && other.priority == starting.priority
-            && other.spec.size == starting.spec.size
-            && other.spec.allocation == starting.spec.allocation
-            && other.pin == starting.pin
-            && other.account == starting.account
-            && namespace(other) == namespace(starting)
-    });
-    let left_behind: Vec<&PartitionId> = left_behind.map(|other| &other.id).collect();
-    if left_behind.is_empty() {
-        return Ok(());
-    }
-    let overtaken_by = |reachable: &BTreeSet<ControllerName>| {
-        let startable: Vec<PartitionId> = evaluate(before, reachable)
-            .into_iter()
-            .filter(|(other, verdict)| {
-                left_behind.contains(&other) && matches!(verdict, QueueDecision::Start { .. })
-            })
-            .map(|(other, _)| other)
-            .collect();
-        if startable.is_empty() {
-            return None;
-        }
-        let overtaken = |(other, verdict): &(PartitionId, QueueDecision)| {
-            startable.contains(other) && matches!(verdict, QueueDecision::Wait(_))
-        };
-        evaluate(after, reachable)
-            .into_iter()
-            .find(overtaken)
-            .map(|(other, _)| other)
-    };
-    let may_be = |reachable: &&BTreeSet<ControllerName>| {
-        let controller = starting.controller.as_ref();
-        controller.is_none_or(|controller| reachable.contains(controller))
-    };
-    // Stops at the first set without an overtaken request: mostly the set of all controllers.
-    let overtaken: Option<Vec<PartitionId>> =
-        reachable_sets.iter().filter(may_be).map(overtaken_by).collect();
-    match overtaken.and_then(|overtaken| overtaken.into_iter().next()) {
-        None => Ok(()),
-        Some(other) => broken(
-            "equal_requests_start_in_order",
-            format!("{id} took the place of {other}"),
-        ),
-    }
 }
 
 /// Checks that a granted partition exists, is active, and is fresh for its attempt. Exceptions: it has just

@@ -42,6 +42,8 @@ pub(super) struct Profile {
     placement: PlacementMode,
     /// Whether the placement mode places every request that fits.
     pub(super) is_placement_complete: bool,
+    /// Whether the controllers refuse named IPUs, so that the ledgers fall back to delegated placement.
+    pub(super) refuses_ipus: bool,
     orphan_grace: Duration,
     /// Whether queued owners are checked for liveness.
     sweeps: bool,
@@ -105,6 +107,7 @@ impl Profile {
             queue_policy,
             placement: PlacementMode::default(),
             is_placement_complete: true,
+            refuses_ipus: false,
             orphan_grace: Duration::from_secs(*random.pick(&[0, 5, 20])),
             sweeps: random.chance(50),
             restores: random.chance(45),
@@ -115,6 +118,8 @@ impl Profile {
         let placement = options.placement.clone();
         profile.is_placement_complete = placement.is_some() || is_complete_mode(drawn);
         profile.queue_policy.preemption = drawn % 3 == 1;
+        // A policy that declines a request never gets to a refusal.
+        profile.refuses_ipus = drawn % 7 == 1 && profile.is_placement_complete;
         profile.placement = placement.unwrap_or_else(|| placement_mode(drawn));
         profile
     }
@@ -135,6 +140,9 @@ impl Profile {
                 controller.check_capacity_first();
             }
             controller.finish_dropped_calls(if self.call_faults > 0 { 50 } else { 0 });
+            if self.refuses_ipus {
+                controller.refuse_ipus();
+            }
             if random.chance(15) {
                 controller.create_foreign("slurm_10675", 2);
             }
@@ -156,6 +164,7 @@ impl Profile {
         options.queue = self.queue_policy.clone();
         options.orphan_grace = self.orphan_grace;
         options.placement = self.placement.clone();
+        options.placement_fallback = self.refuses_ipus;
         options.usage = Some(Arc::new(world.usage.clone()));
         for (number, topology) in self.topologies.iter().enumerate() {
             options.topologies.insert(name_of(number), topology.clone());

@@ -176,7 +176,12 @@ async fn settle(world: &Arc<SimWorld>) -> bool {
         };
     }
     world.log("world", "all jobs have settled");
-    let queue = other_ledger(world).await.queue().await.unwrap_or_default();
+    let queue = if world.profile.refuses_ipus {
+        // A ledger that just started does not know of the refusals.
+        world.evaluate_queue(&world.store.entries())
+    } else {
+        other_ledger(world).await.queue().await.unwrap_or_default()
+    };
     let startable = queue
         .into_iter()
         .filter(|(_, verdict)| matches!(verdict, QueueDecision::Start { .. }));

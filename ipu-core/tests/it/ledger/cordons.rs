@@ -73,7 +73,7 @@ fn cordoned_ipus_get_no_new_partitions_and_the_ledger_chooses_the_ipus() {
     assert_eq!(status.reason.code, "NotEnoughFree");
     let mut pinned = request("ns", "pinned", 4);
     pinned.pin.ipus = [0, 1, 2, 3].map(place).to_vec();
-    assert_eq!(harness.expect_queued(&pinned).reason.code, "Illegal");
+    assert_eq!(harness.expect_queued(&pinned).reason.code, "PinnedIpusBusy");
 }
 
 #[test]

@@ -1,13 +1,14 @@
-//! A ledger with one controller, for tests of the transitions.
+//! A ledger with one controller, or several, for tests of the transitions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, BestFit, CallWindow, ControllerName, ControllerView, ControllersSnapshot, Entry, EntryState,
-    Inventory, InventoryCapacity, JobKey, LedgerState, Listing, Location, Owner, Partition, PartitionSpec,
-    PartitionState, Pinned, Placement, PlacementMode, PlacementPolicy, PlacementRequest, QueuePolicy,
-    QueueStatus, Release, Request, ServiceState, Timestamp, Topology, Transition, TransitionError, place,
+    Admission, BestFit, CallWindow, ControllerName, ControllerRejection, ControllerView, ControllersSnapshot,
+    Entry, EntryState, Inventory, InventoryCapacity, JobKey, LedgerState, Listing, Location, Owner,
+    Partition, PartitionSpec, PartitionState, Pinned, Placement, PlacementMode, PlacementPolicy,
+    PlacementRequest, QueuePolicy, QueueStatus, Request, ServiceState, Timestamp, Topology, Transition,
+    TransitionError, place,
 };
 
 pub(super) const LIMIT: u32 = 3;
@@ -24,11 +25,14 @@ pub(super) fn request(namespace: &str, name: &str, size: u32) -> Request {
     Request::of_instance(owner, 0, PartitionSpec::of_size(size.try_into().unwrap()))
 }
 
-/// A ledger, its only controller and the time.
+/// A ledger, its controllers and the time.
 #[derive(Clone)]
 pub(super) struct LedgerHarness {
     pub(super) state: LedgerState,
+    /// The first controller, [`controller`].
     pub(super) inventory: Inventory,
+    /// Further controllers.
+    pub(super) others: Vec<(ControllerName, Inventory)>,
     pub(super) policy: QueuePolicy,
     pub(super) placement: PlacementMode,
     pub(super) now: u64,
@@ -41,6 +45,7 @@ impl LedgerHarness {
         Self {
             state: LedgerState::default(),
             inventory: Inventory::new(topology),
+            others: Vec::new(),
             policy,
             placement: PlacementMode::default(),
             now: 0,
@@ -59,23 +64,35 @@ impl LedgerHarness {
     }
 
     pub(super) fn snapshot(&self) -> ControllersSnapshot {
-        let listed = self.inventory.holders().map(|(id, block)| Partition {
+        let others = self
+            .others
+            .iter()
+            .map(|(name, inventory)| (name.clone(), inventory));
+        let controllers = [(controller(), &self.inventory)].into_iter().chain(others);
+        let view = |(name, inventory): (ControllerName, &Inventory)| ControllerView {
+            name,
+            service: ServiceState::Open,
+            listing: Ok(Arc::new(self.listing(inventory))),
+        };
+        ControllersSnapshot::new(controllers.map(view).collect())
+    }
+
+    fn listing(&self, inventory: &Inventory) -> Listing {
+        let listed = inventory.holders().map(|(id, block)| Partition {
             id: id.clone(),
             spec: PartitionSpec::of_size(block.size().unwrap()),
             cluster: None,
             ipus: Vec::new(),
             state: PartitionState::Active,
         });
-        ControllersSnapshot::new(vec![ControllerView {
-            name: controller(),
-            service: ServiceState::Open,
-            listing: Ok(Arc::new(Listing::new(
-                listed,
-                Box::new(
-                    InventoryCapacity::new(self.inventory.clone()).with_placement(self.placement.clone()),
-                ),
-            ))),
-        }])
+        let capacity = InventoryCapacity::new(inventory.clone()).with_placement(self.placement.clone());
+        Listing::new(listed, Box::new(capacity))
+    }
+
+    fn inventory_at(&mut self, name: Option<&ControllerName>) -> &mut Inventory {
+        let mut others = self.others.iter_mut();
+        let other = others.find(|(other, _)| Some(other) == name);
+        other.map_or(&mut self.inventory, |(_, inventory)| inventory)
     }
 
     pub(super) fn commit<T>(&mut self, step: Transition<T>) -> T {
@@ -96,18 +113,20 @@ impl LedgerHarness {
     pub(super) fn submit(&mut self, request: &Request) -> Admission {
         let admission = self.request(request).unwrap();
         if let Admission::Drive(entry) = &admission {
-            let wanted = PlacementRequest::of_size(entry.spec.size);
+            let wanted =
+                PlacementRequest::of_size(entry.spec.size).in_allocation(entry.spec.allocation.clone());
             let EntryState::Intent { fence, .. } = entry.state else {
                 panic!("{entry:?}");
             };
-            if self.inventory.block_of(&entry.id).is_none() {
-                let pinned = pinned(self.inventory.topology(), entry);
+            let inventory = self.inventory_at(entry.controller.as_ref());
+            if inventory.block_of(&entry.id).is_none() {
+                let pinned = pinned(inventory.topology(), entry);
                 let policy: &dyn PlacementPolicy = match &pinned {
                     Some(pinned) => pinned,
                     None => &BestFit,
                 };
-                match place(&self.inventory, &wanted, policy) {
-                    Placement::Fits(block) => self.inventory.occupy(entry.id.clone(), block).unwrap(),
+                match place(inventory, &wanted, policy) {
+                    Placement::Fits(block) => inventory.occupy(entry.id.clone(), block).unwrap(),
                     other => panic!("a granted request does not fit: {other:?}"),
                 }
             }
@@ -126,7 +145,33 @@ impl LedgerHarness {
         admission
     }
 
+    /// Requests a partition; if it is granted, the controller refuses to create it.
+    pub(super) fn submit_refused(&mut self, request: &Request) -> Admission {
+        let admission = self.request(request).unwrap();
+        if let Admission::Drive(entry) = &admission
+            && let EntryState::Intent { fence, .. } = entry.state
+        {
+            let name = entry.controller.clone().unwrap();
+            let inventory = self.inventory_at(Some(&name)).clone();
+            let refused = ControllerRejection {
+                controller: name,
+                message: String::from("no"),
+                fingerprint: self.listing(&inventory).fingerprint(),
+                at: self.now(),
+            };
+            let step = self.state.reject_create(&entry.id, fence, refused, self.now());
+            self.commit(step.unwrap());
+        }
+        admission
+    }
+
     pub(super) fn release(&mut self, request: &Request) {
+        self.start_release(request);
+        self.finish_release(request);
+    }
+
+    /// Releases a partition; its controller has not removed it yet.
+    pub(super) fn start_release(&mut self, request: &Request) {
         let step = self
             .state
             .release(
@@ -137,11 +182,18 @@ impl LedgerHarness {
                 self.window(),
             )
             .unwrap();
-        if let Release::Drive(entry) = self.commit(step) {
-            let EntryState::Releasing { fence } = entry.state else {
-                panic!("{entry:?}");
-            };
-            self.inventory.vacate(&entry.id).unwrap();
+        self.commit(step);
+    }
+
+    /// Removes the partition from its controller, if it is being released.
+    pub(super) fn finish_release(&mut self, request: &Request) {
+        let Some(entry) = self.state.get(&request.id).cloned() else {
+            return;
+        };
+        if let EntryState::Releasing { fence } = entry.state {
+            self.inventory_at(entry.controller.as_ref())
+                .vacate(&entry.id)
+                .unwrap();
             let step = self
                 .state
                 .remove_released(&entry.id, Some(fence), self.now())

@@ -34,7 +34,7 @@ struct EntryParams {
     order: u32,
     allocation: usize,
     controller: usize,
-    pinned: bool,
+    pinned: u8,
     runtime: Option<u64>,
     priority: i32,
     limited: (bool, bool),
@@ -44,7 +44,12 @@ struct EntryParams {
 }
 
 fn entry_params() -> impl Strategy<Value = EntryParams> {
-    let place = (0..6_u32, 0..8_usize, 0..8_usize, prop::bool::weighted(0.1));
+    let place = (
+        0..6_u32,
+        0..8_usize,
+        0..8_usize,
+        prop_oneof![9 => Just(0_u8), 1 => 1..4_u8],
+    );
     let terms = (
         prop::option::weighted(0.7, 1..8_u64),
         0..2_i32,
@@ -96,8 +101,10 @@ fn request_for(number: usize, params: &EntryParams) -> Request {
         _ => None,
     };
     request.pin.controller = (params.controller < 4).then(|| name(params.controller));
-    if params.pinned {
-        let ipus = (0..1_u32 << params.order).map(|ipu| IpuPlace { link_domain: 0, ipu });
+    if params.pinned > 0 {
+        // With more IPUs than its size, it may use any block among them.
+        let count = (1_u32 << params.order) * u32::from(params.pinned);
+        let ipus = (0..count).map(|ipu| IpuPlace { link_domain: 0, ipu });
         request.pin.ipus = ipus.collect();
     }
     request.max_runtime = params.runtime.map(|runtime| Duration::from_millis(runtime * 100));
@@ -127,6 +134,7 @@ fn fixture(
     queue: &[EntryParams],
     variant: usize,
     placement: &PlacementMode,
+    refuses_ipus: bool,
 ) -> (LedgerState, ControllersSnapshot) {
     let mut inventories = [
         Inventory::new(&divided_topology()),
@@ -184,7 +192,13 @@ fn fixture(
     }
     let [first, second] = partitions;
     let [one, two] = inventories;
-    let capacity = |inventory| InventoryCapacity::new(inventory).with_placement(placement.clone());
+    let capacity = |inventory| {
+        let mut capacity = InventoryCapacity::new(inventory).with_placement(placement.clone());
+        if refuses_ipus {
+            capacity.delegate();
+        }
+        capacity
+    };
     let listings = [
         Listing::new(first, Box::new(capacity(one))),
         Listing::new(second, Box::new(capacity(two))),
@@ -291,9 +305,9 @@ proptest! {
         next in entry_params(),
         (limit, order, variant) in (0..6_u32, 0..3_usize, 0..10_usize),
         quota in prop::option::of((0..48_u32, 0..8_u32)),
-        placement in complete_placement_modes(),
+        (placement, refuses_ipus) in (complete_placement_modes(), prop::bool::weighted(0.2)),
     ) {
-        let (state, snapshot) = fixture(&holders, &queue, variant, &placement);
+        let (state, snapshot) = fixture(&holders, &queue, variant, &placement, refuses_ipus);
         let policy = policy(limit, order, quota);
         let mut model = QueueModel::new(&state, &snapshot, &policy, NOW);
         let expected: Vec<_> = state.queue().into_iter().map(|entry| (entry.id.clone(), model.decide(entry))).collect();

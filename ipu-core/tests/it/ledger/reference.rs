@@ -208,7 +208,7 @@ impl<'a> QueueModel<'a> {
                 Ok(places) => {
                     let controller_chooses = overlay.now.is_delegated()
                         && entry.pin.ipus.is_empty()
-                        && overlay.starting.is_empty()
+                        && (overlay.starting.is_empty() || overlay.now.refuses_ipus())
                         && !overlay.keeps_ipus;
                     return Ok((index, if controller_chooses { Vec::new() } else { places }));
                 }
@@ -272,7 +272,7 @@ impl<'a> QueueModel<'a> {
             .iter()
             .filter(|overlay| allows(entry, &overlay.name))
             .map(|overlay| match overlay.closed_by() {
-                none if none.is_empty() => overlay.now.blockers(&entry.spec),
+                none if none.is_empty() => overlay.now.blockers_on(&entry.spec, &entry.pin.ipus),
                 unlisted => unlisted,
             })
             .filter(|blockers| !blockers.is_empty())

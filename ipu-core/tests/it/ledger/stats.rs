@@ -1,6 +1,6 @@
 //! Statistics of the whole system.
 
-use ipu_core::{Cordon, CordonOwner, CordonTarget, IpuAddress, Reason, Topology};
+use ipu_core::{Cordon, CordonOwner, CordonTarget, IpuAddress, Reason, Topology, Unbounded};
 
 use super::{
     Arc, ControllerView, InventoryCapacity, LedgerHarness, Listing, Namespace, ServiceState, controller,
@@ -99,4 +99,37 @@ fn every_ipu_counts_in_exactly_one_category() {
         draining.cordoned + draining.unhealthy + draining.foreign + draining.used,
         16
     );
+}
+
+#[test]
+fn the_fit_counts_of_all_sizes_agree_with_the_placement_of_each() {
+    let mut harness = LedgerHarness::new(&Topology::pod16());
+    harness.submit(&request("ns", "one", 1));
+    harness.submit(&request("ns", "four", 4));
+    // The controller does not list it yet.
+    harness.request(&request("ns", "intended", 2)).unwrap();
+    let snapshot = harness.snapshot();
+    let capacities = harness.state.capacity_by_size(&snapshot);
+    let capacity = capacities[0].1.as_ref().unwrap();
+    let counts: Vec<(u32, u32)> = capacity
+        .fits
+        .iter()
+        .map(|fit| (fit.size.get(), fit.count))
+        .collect();
+    assert_eq!((capacity.free, capacity.largest_block), (9, 8));
+    assert_eq!(counts, [(1, 9), (2, 4), (4, 2), (8, 1), (16, 0)]);
+    for (size, count) in counts {
+        let spec = request("ns", "any", size).spec;
+        let one = harness.state.free_capacity(&snapshot, &spec);
+        assert_eq!(one[0].1.as_ref().unwrap().fit_count, count, "of {size} IPUs");
+    }
+}
+
+#[test]
+fn a_controller_of_unknown_hardware_has_no_fit_counts() {
+    let harness = LedgerHarness::new(&Topology::pod16());
+    let mut snapshot = harness.snapshot();
+    snapshot.controllers[0].listing = Ok(Arc::new(Listing::new([], Box::new(Unbounded::default()))));
+    let capacities = harness.state.capacity_by_size(&snapshot);
+    assert_eq!(capacities[0].1.as_ref().unwrap().fits, []);
 }

@@ -182,15 +182,15 @@ pub(super) fn overlays_without<'a>(
         };
         let mut capacity = listing.capacity().fork();
         let holders = held.remove(&view.name).unwrap_or_default();
-        // A controller of unknown hardware chooses IPUs itself, so the recorded IPUs of a lost partition do
-        // not help.
-        let chooses_ipus = capacity.counts().is_none();
+        // A controller of unknown hardware, or one that refuses named IPUs, chooses IPUs itself, so the
+        // recorded IPUs of a lost partition do not help.
+        let chooses_ipus = capacity.counts().is_none() || capacity.refuses_ipus();
         let mut unlisted_owners = Vec::new();
         // Owners with recorded IPUs come first, so that others are not assumed there.
         let unlisted = holders.iter().filter(|entry| !capacity.has(&entry.id));
         let (recorded, unrecorded): (Vec<&Entry>, Vec<&Entry>) =
             unlisted.copied().partition(|entry| !entry.places.is_empty());
-        let mut keeps_ipus = !recorded.is_empty();
+        let mut keeps_ipus = !recorded.is_empty() && !capacity.refuses_ipus();
         for entry in recorded {
             if chooses_ipus && may_be_in_use(entry) {
                 unlisted_owners.push(entry);
