@@ -130,12 +130,12 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_refused_by_its_number_even_if_other_fields_are_unknown() {
-        let error = decode(r#"{"format":4,"something":["else"]}"#).unwrap_err();
+        let error = decode(r#"{"format":5,"something":["else"]}"#).unwrap_err();
         assert!(
-            matches!(error, DecodeError::Format(FormatError::Newer { found: 4 })),
+            matches!(error, DecodeError::Format(FormatError::Newer { found: 5 })),
             "{error}"
         );
-        assert!(error.to_string().contains("format 4, newer than 3"), "{error}");
+        assert!(error.to_string().contains("format 5, newer than 4"), "{error}");
         assert!(matches!(
             decode(r#"{"format":0}"#).unwrap_err(),
             DecodeError::Format(FormatError::Older { found: 0 })

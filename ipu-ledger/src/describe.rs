@@ -12,6 +12,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// the partition is ready or the request is queued; [`queue`](Self::queue) explains queued requests.
     #[must_use]
     pub fn reason(&self, entry: &Entry) -> Option<Reason> {
+        if let Some(reason) = entry.removal_reason() {
+            return Some(reason);
+        }
         let (code, participle) = match &entry.state {
             EntryState::Active | EntryState::Waiting { .. } => return None,
             EntryState::Failed { errors } => {

@@ -10,6 +10,7 @@
 //! controller does not know the partition and no call for it can be in flight.
 
 pub(crate) mod create;
+mod refused_ipus;
 mod remove;
 mod resume_intent;
 
@@ -29,6 +30,7 @@ use crate::inflight_calls::InflightCalls;
 use crate::listings::ListingCache;
 use crate::options::{Anchor, LedgerOptions};
 use crate::outcome::{EnsureOutcome, Grant, Pending};
+use crate::preemption::PreemptionCounter;
 use crate::queue_scans::QueueScans;
 use crate::store::LedgerStore;
 
@@ -38,6 +40,7 @@ pub(crate) struct Driver<C: ?Sized, S> {
     pub(crate) commit: Committer<S>,
     pub(crate) inflight: InflightCalls,
     pub(crate) queue_scans: QueueScans,
+    pub(crate) preemptions: PreemptionCounter,
     pub(crate) options: LedgerOptions,
     anchor: Anchor,
     /// The queue policy in force: the one of the options, with the current quotas.
@@ -77,6 +80,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             commit: Committer::new(store, Arc::clone(&options.clock), options.usage.clone()),
             inflight: InflightCalls::default(),
             queue_scans: QueueScans::default(),
+            preemptions: PreemptionCounter::default(),
             anchor: Anchor::new(&options.clock),
             rules: RwLock::new(Arc::new(options.queue.clone())),
             options,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ipu_core::{ControllerName, PartitionId, QueueStatus, TransitionError};
+use ipu_core::{ControllerName, MachinesError, PartitionId, QueueStatus, TransitionError};
 use ipu_vipu_client::VipuError;
 
 use crate::store::StoreError;
@@ -43,6 +43,36 @@ pub enum LedgerError {
         id: PartitionId,
         /// The errors that the controller reports.
         errors: Vec<String>,
+    },
+    /// The partition is not active, so that it has no IPUoF configuration.
+    #[error("partition {id} is {state}, not active")]
+    NotActive {
+        /// The partition.
+        id: PartitionId,
+        /// Its state.
+        state: &'static str,
+    },
+    /// No partition can be placed on the requested machines.
+    #[error("no partition can be pinned to these machines")]
+    Machines(#[from] MachinesError),
+    /// The owner requested the partition without these machines before, or it lies elsewhere.
+    #[error("partition {id} was requested with other machines before, or lies on others; release it first")]
+    OtherMachines {
+        /// The partition.
+        id: PartitionId,
+    },
+    /// A call to the controller of a partition failed.
+    #[error("controller {controller} did not {operation} of partition {id}")]
+    ControllerCall {
+        /// The partition.
+        id: PartitionId,
+        /// The controller that has it.
+        controller: ControllerName,
+        /// The operation, as a verb with its object.
+        operation: &'static str,
+        /// The error of the call.
+        #[source]
+        source: Arc<VipuError>,
     },
     /// No usage log is configured.
     #[error("no usage log is configured")]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{
-    Admission, Change, ControllerName, ControllersSnapshot, DryRun, Entry, EntryState, FreeCapacity,
-    IpuCount, LedgerState, OwnerLiveness, PartitionFacts, PartitionId, PartitionSpec, Preemption,
-    QueueDecision, QueuePolicy, QueueStatus, Quotas, Reason, Request, Stats, Timestamp, TransitionError,
-    UsageRecord,
+    Admission, CapacityBySize, Change, ControllerName, ControllersSnapshot, DryRun, Entry, EntryState,
+    FreeCapacity, IpuCount, LedgerState, OwnerLiveness, PartitionFacts, PartitionId, PartitionSpec,
+    Preemption, QueueDecision, QueuePolicy, QueueStatus, Quotas, Reason, Request, Stats, Timestamp,
+    TransitionError, UsageRecord,
 };
 use ipu_vipu_client::{ControllerPool, VipuController};
 use tokio::sync::broadcast;
@@ -22,6 +22,7 @@ use crate::error::LedgerError;
 use crate::liveness::Liveness;
 use crate::options::LedgerOptions;
 use crate::outcome::{EnsureOutcome, Pending, RepairReport};
+use crate::preemption::new_demands;
 use crate::resume::{RequestOrigin, as_recorded, entry_removed};
 use crate::store::LedgerStore;
 use crate::usage::{UsageLog, UsagePosition};
@@ -165,7 +166,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                 not_before = started;
                 snapshot = self.driver.snapshot(not_before).await;
             }
-            let (admission, intent) = self.admit(request, snapshot.clone(), origin, expiry).await?;
+            let (admission, intent, fingerprint) =
+                self.admit(request, snapshot.clone(), origin, expiry).await?;
             if !matches!(admission, Admission::Rejected(_)) {
                 // The request is recorded. A release from now on is newer than this request.
                 origin = RequestOrigin::Resume;
@@ -176,10 +178,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                     let listing = entry.controller.as_ref().and_then(|name| snapshot.listing(name));
                     // With an older listing, another request may have taken the capacity since. The
                     // refusal then does not apply to the next listing.
-                    let fingerprint = match listing {
-                        Some(listing) if listing.requested() >= Some(requested_at) => listing.fingerprint(),
-                        _ => 0,
-                    };
+                    let is_new = listing.is_some_and(|listing| listing.requested() >= Some(requested_at));
+                    let fingerprint = if is_new { fingerprint } else { 0 };
                     match self
                         .driver
                         .drive_intent(entry, intent, fingerprint, timeout)
@@ -218,28 +218,28 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     }
 
     /// Commits the request to the ledger. Compares with the previous entry to find out whether an intent is
-    /// fresh.
+    /// fresh. Returns the fingerprint of the capacity that the decision is based on, too; 0 if there is none.
     async fn admit(
         &self,
         request: &Request,
         snapshot: ControllersSnapshot,
         origin: RequestOrigin,
         expiry: &Expiry,
-    ) -> Result<(Admission, IntentOrigin), LedgerError> {
+    ) -> Result<(Admission, IntentOrigin, u64), LedgerError> {
         let driver = Arc::clone(&self.driver);
         let (request, expiry) = (request.clone(), expiry.clone());
         let decide = move |state: &LedgerState| {
             if origin == RequestOrigin::New
                 && let Err(illegal) = expiry.check_caller(&request.id, driver.window().now)
             {
-                return (Err(illegal), Vec::new());
+                return ((Err(illegal), Vec::new()), Vec::new());
             }
             let recorded = match origin {
                 RequestOrigin::New => Some(request.clone()),
                 RequestOrigin::Resume => as_recorded(state, request.clone()),
             };
             let Some(request) = recorded else {
-                return (Err(entry_removed(&request.id)), Vec::new());
+                return ((Err(entry_removed(&request.id)), Vec::new()), Vec::new());
             };
             match state.request(&request, &snapshot, &driver.rules(), driver.window()) {
                 Ok(step) => {
@@ -248,12 +248,22 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
                         Admission::Drive(entry) if before != Some(&entry.state) => IntentOrigin::Fresh,
                         _ => IntentOrigin::Found,
                     };
-                    (Ok((step.outcome, intent)), step.changes)
+                    let fingerprint = match &step.outcome {
+                        Admission::Drive(Entry {
+                            controller: Some(name),
+                            ..
+                        }) => state.capacity_fingerprint(&snapshot, name).unwrap_or(0),
+                        _ => 0,
+                    };
+                    let demands = new_demands(state, &step.changes);
+                    ((Ok((step.outcome, intent, fingerprint)), demands), step.changes)
                 }
-                Err(illegal) => (Err(illegal), Vec::<Change>::new()),
+                Err(illegal) => ((Err(illegal), Vec::new()), Vec::<Change>::new()),
             }
         };
-        Ok(self.driver.commit.transact(decide).await??)
+        let (admitted, demands) = self.driver.commit.transact(decide).await?;
+        self.driver.preemptions.record(&demands);
+        Ok(admitted?)
     }
 
     /// Removes requests of dead owners from the queue. Returns whether there were any.
@@ -424,6 +434,20 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             .commit
             .read(|state| state.free_capacity(&snapshot, spec))
             .await?)
+    }
+
+    /// Returns the free capacity of each controller for every partition size, or why the controller cannot
+    /// report it.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn capacity_by_size(
+        &self,
+    ) -> Result<Vec<(ControllerName, Result<CapacityBySize, Reason>)>, LedgerError> {
+        let snapshot = self.driver.snapshot(Instant::now()).await;
+        let capacities = |state: &LedgerState| state.capacity_by_size(&snapshot);
+        Ok(self.driver.commit.read(capacities).await?)
     }
 
     /// Returns the IPUs of the whole system: how many are used and by which owners, how many are available,

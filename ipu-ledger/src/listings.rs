@@ -152,9 +152,30 @@ impl<C: VipuController + ?Sized + 'static> ListingCache<C> {
         self::call(&self.pool, name, deadline, call).await
     }
 
-    /// Lets the controller choose the IPUs of new partitions from its next listing on.
-    pub(crate) fn delegate_placement(&self, name: &ControllerName) {
-        self.slot(name).delegate_placement();
+    /// Fetches the hardware of a controller, or of all, with listings that are requested at `time` or later.
+    pub(crate) fn refresh_hardware(&self, controller: Option<&ControllerName>, time: Instant) {
+        for member in self.pool.members() {
+            if controller.is_none_or(|name| *name == member.name) {
+                self.slot(&member.name).refresh_hardware(time);
+            }
+        }
+    }
+
+    /// Lets the controller choose the IPUs of new partitions, because it refuses create calls that name them.
+    /// Returns whether this is its first refusal.
+    pub(crate) fn delegate_placement(&self, name: &ControllerName) -> bool {
+        self.slot(name).delegate_placement()
+    }
+
+    /// Returns whether the controller is known to refuse create calls that name IPUs, and chooses them
+    /// itself.
+    pub(crate) fn is_delegated(&self, name: &ControllerName) -> bool {
+        self.slot(name).is_delegated()
+    }
+
+    /// Returns whether placement is delegated to the controller because it refused IPUs.
+    pub(crate) fn has_fallback(&self, name: &ControllerName) -> bool {
+        self.slot(name).is_delegated()
     }
 
     /// Returns the controller's latest listing; `None` if the latest request failed or there was none.

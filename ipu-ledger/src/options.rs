@@ -56,7 +56,7 @@ pub struct LedgerOptions {
     pub placements: BTreeMap<ControllerName, PlacementMode>,
     /// Whether a controller that refuses the IPUs of an explicit placement chooses them itself from then on,
     /// as long as this process runs. Otherwise the request waits, and its reason has the text of the
-    /// controller.
+    /// controller. In delegated mode, such a controller is remembered in any case.
     pub placement_fallback: bool,
     /// The liveness of queued owners. Without it, dead owners block the queue until the next repair.
     pub liveness: Option<Arc<dyn Liveness>>,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{LedgerState, Owner, PartitionId, Release, TransitionError};
+use ipu_core::{
+    CallWindow, LedgerState, Owner, PartitionId, Release, Timestamp, Transition, TransitionError,
+};
 use ipu_vipu_client::VipuController;
 
 use crate::caller::Expiry;
@@ -12,6 +14,20 @@ use crate::error::LedgerError;
 use crate::ledger::Ledger;
 use crate::outcome::{EnsureOutcome, Pending, Released};
 use crate::store::LedgerStore;
+
+/// A transition that releases the partition of an owner.
+type ReleaseTransition = fn(
+    &LedgerState,
+    &PartitionId,
+    &Owner,
+    Option<u32>,
+    Option<Timestamp>,
+    CallWindow,
+) -> Result<Transition<Release>, TransitionError>;
+
+/// A transition that releases a quarantined partition.
+type QuarantinedTransition =
+    fn(&LedgerState, &PartitionId, CallWindow) -> Result<Transition<Release>, TransitionError>;
 
 impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     /// Releases the partition `id` of `owner`, or removes the request from the queue. The release is durable
@@ -50,6 +66,38 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
         attempt: Option<u32>,
         expiry: &Expiry,
     ) -> Result<Released, LedgerError> {
+        self.release_by(LedgerState::release, id, owner, attempt, expiry)
+            .await
+    }
+
+    /// Releases as [`release_until`](Self::release_until) does, but never forces the controller to remove the
+    /// partition. If the controller refuses, the result is [`Released::InProgress`], the partition keeps its
+    /// IPUs, and [`Entry::removal_reason`](ipu_core::Entry::removal_reason) has the reason. The controller is
+    /// called again after [`RETRY_INTERVAL`](ipu_core::RemovalRefusal::RETRY_INTERVAL), and at each
+    /// repetition of this call. [`release`](Self::release) then removes the partition with force.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`release_until`](Self::release_until).
+    pub async fn release_without_force_until(
+        &self,
+        id: &PartitionId,
+        owner: &Owner,
+        attempt: Option<u32>,
+        expiry: &Expiry,
+    ) -> Result<Released, LedgerError> {
+        self.release_by(LedgerState::release_without_force, id, owner, attempt, expiry)
+            .await
+    }
+
+    async fn release_by(
+        &self,
+        release: ReleaseTransition,
+        id: &PartitionId,
+        owner: &Owner,
+        attempt: Option<u32>,
+        expiry: &Expiry,
+    ) -> Result<Released, LedgerError> {
         let _lock = self.lock_partition(id, expiry).await?;
         let (driver, wanted, owner) = (Arc::clone(&self.driver), id.clone(), owner.clone());
         let expiry = expiry.clone();
@@ -58,7 +106,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             window.check_not_after(&wanted, expiry.not_after)?;
             expiry.check_caller(&wanted, window.now)?;
             let answered = driver.inflight.answered_fence(&wanted);
-            state.release(&wanted, &owner, attempt, answered, driver.window())
+            release(state, &wanted, &owner, attempt, answered, driver.window())
         })
         .await
     }
@@ -69,15 +117,35 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
     ///
     /// [`TransitionError::Moved`] if it is not quarantined, and errors of the store.
     pub async fn release_quarantined(&self, id: &PartitionId) -> Result<Released, LedgerError> {
+        self.release_quarantined_by(LedgerState::release_quarantined, id)
+            .await
+    }
+
+    /// Releases a quarantined partition as [`release_quarantined`](Self::release_quarantined) does, but never
+    /// forces the controller: see [`release_without_force_until`](Self::release_without_force_until).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`release_quarantined`](Self::release_quarantined).
+    pub async fn release_quarantined_without_force(&self, id: &PartitionId) -> Result<Released, LedgerError> {
+        self.release_quarantined_by(LedgerState::release_quarantined_without_force, id)
+            .await
+    }
+
+    async fn release_quarantined_by(
+        &self,
+        release: QuarantinedTransition,
+        id: &PartitionId,
+    ) -> Result<Released, LedgerError> {
         let _lock = self.driver.inflight.lock(id).await;
         let (driver, wanted) = (Arc::clone(&self.driver), id.clone());
-        self.commit_release(move |state: &LedgerState| state.release_quarantined(&wanted, driver.window()))
+        self.commit_release(move |state: &LedgerState| release(state, &wanted, driver.window()))
             .await
     }
 
     pub(crate) async fn commit_release<F>(&self, mut release: F) -> Result<Released, LedgerError>
     where
-        F: FnMut(&LedgerState) -> Result<ipu_core::Transition<Release>, TransitionError> + Send + 'static,
+        F: FnMut(&LedgerState) -> Result<Transition<Release>, TransitionError> + Send + 'static,
     {
         let decide = move |state: &LedgerState| match release(state) {
             Ok(step) => {

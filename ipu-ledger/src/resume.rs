@@ -3,7 +3,6 @@
 //! The owner may have released the partition since, through another process. A new request in its place would
 //! create a partition without a user.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{Entry, EntryState, LedgerState, OnNoCapacity, PartitionId, Request, TransitionError};
@@ -46,16 +45,13 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Ledger<C, S> {
             };
         }
         let _lock = self.driver.inflight.lock(&expected.id).await;
-        let (driver, id) = (Arc::clone(&self.driver), expected.id.clone());
+        let id = expected.id.clone();
         let still = move |state: &LedgerState| {
-            let entry = state
-                .get(&id)
-                .filter(|entry| matches!(entry.state, EntryState::Releasing { .. }));
-            let Some(attempt) = entry.map(|entry| entry.attempt) else {
+            let is_releasing = |entry: &Entry| matches!(entry.state, EntryState::Releasing { .. });
+            if !state.get(&id).is_some_and(is_releasing) {
                 return Err(entry_removed(&id));
-            };
-            let answered = driver.inflight.answered_fence(&id);
-            state.release(&id, &request.owner, Some(attempt), answered, driver.window())
+            }
+            state.resume_release(&id, &request.owner)
         };
         match self.commit_release(still).await {
             Err(LedgerError::Illegal(TransitionError::Moved {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use ipu_core::{
-    ControllerRejection, Entry, EntryState, Location, Operation, PartitionState, PlacedBy, Timestamp,
-    TransitionError, lost_partition_error,
+    ControllerRejection, Entry, EntryState, Location, Operation, PartitionState, Timestamp, TransitionError,
+    lost_partition_error,
 };
 use ipu_vipu_client::{CreatePartition, VipuController, VipuError};
 
+use super::refused_ipus::{are_ipus_chosen, named_ipus};
 use super::resume_intent::TakenOver;
 use super::{ControllerHandle, Driver};
 use crate::error::LedgerError;
@@ -65,10 +66,13 @@ enum CallOutcome {
     /// The controller did not reply.
     Unconfirmed(VipuError),
     NoCapacity(VipuError),
-    /// The controller refused the IPUs that the ledger chose.
+    /// The controller refused the IPUs that the ledger named.
     RefusedIpus(VipuError),
     Refused(VipuError),
 }
+
+/// Reason that a request is queued again instead of being created on the IPUs of its intent.
+pub(super) const OUTDATED: &str = "the controller refuses create calls that name IPUs";
 
 /// Maximum number of steps for one intent: create, reset because the partition exists, create because it
 /// disappeared, and one repetition of each.
@@ -172,6 +176,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             });
         }
         let create = operation == Operation::Create || work.recreate;
+        if create && self.is_outdated(at, &work.entry).await? {
+            let outcome = self.requeue(at, &work.entry, fence, None, String::from(OUTDATED));
+            return outcome.await.map(CreateProgress::Finished);
+        }
         let called = if create {
             self.create(at, &work.entry, before.is_some()).await
         } else {
@@ -205,12 +213,15 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     VipuError::NoCapacity { detail } => detail.clone(),
                     other => other.to_string(),
                 };
-                let outcome = self.requeue(at, &work.entry, fence, fingerprint, &error, detail);
+                tracing::info!(id = %work.entry.id, controller = %at.name, detail, "the controller has no capacity");
+                let rejection = self.rejection(at, fingerprint, detail);
+                let outcome = self.requeue(at, &work.entry, fence, Some(rejection), error.to_string());
                 return outcome.await.map(CreateProgress::Finished);
             }
             CallOutcome::RefusedIpus(error) => {
-                let detail = self.handle_refused_ipus(at, &error);
-                let outcome = self.requeue(at, &work.entry, fence, fingerprint, &error, detail);
+                let detail = self.handle_refused_ipus(at, &error).await?;
+                let rejection = detail.map(|detail| self.rejection(at, fingerprint, detail));
+                let outcome = self.requeue(at, &work.entry, fence, rejection, error.to_string());
                 return outcome.await.map(CreateProgress::Finished);
             }
             CallOutcome::Refused(source) => {
@@ -245,22 +256,10 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
     }
 
     async fn create(&self, at: &ControllerHandle<C>, entry: &Entry, called_before: bool) -> CallOutcome {
-        let has_explicit_ipus = entry.placed == PlacedBy::Ledger
-            || matches!(
-                entry.state,
-                EntryState::Intent {
-                    operation: Operation::Reset,
-                    ..
-                }
-            );
         let request = CreatePartition {
             id: entry.id.clone(),
             spec: entry.spec.clone(),
-            ipus: if has_explicit_ipus {
-                entry.places.clone()
-            } else {
-                Vec::new()
-            },
+            ipus: named_ipus(entry).to_vec(),
         };
         let call = at.controller.create_partition(request);
         // The previous call was unanswered, and no partition existed before it.
@@ -283,9 +282,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             }
             Err(error) if error.may_have_executed() => CallOutcome::Unconfirmed(error),
             // The IPUs that the ledger selected may be wrong, not the request.
-            Err(error) if entry.placed == PlacedBy::Ledger && entry.pin.ipus.is_empty() => {
-                CallOutcome::RefusedIpus(error)
-            }
+            Err(error) if are_ipus_chosen(entry) => CallOutcome::RefusedIpus(error),
             Err(error) => CallOutcome::Refused(error),
         };
         if !matches!(
@@ -370,42 +367,19 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         }
     }
 
-    /// Handles a refusal of the IPUs that the policy chose, and returns its description. With the fallback
-    /// the controller chooses from now on.
-    fn handle_refused_ipus(&self, at: &ControllerHandle<C>, error: &VipuError) -> String {
-        let placement = self.options.placement_of(&at.name);
-        let next = if self.options.placement_fallback {
-            self.listings.delegate_placement(&at.name);
-            tracing::warn!(controller = %at.name, %placement, %error, "placement is delegated to the controller");
-            "the controller chooses from now on"
-        } else {
-            "with delegated placement the controller would choose"
-        };
-        format!("it does not accept the IPUs that {placement} chose ({error}); {next}")
-    }
-
-    /// Queues the request again because the controller has no capacity, unless an earlier call may still
-    /// create the partition.
-    async fn requeue(
+    /// Queues the request again, unless an earlier call may still create the partition: `reason` is the
+    /// message of the intent then. Without a rejection, the request may start again at once.
+    pub(super) async fn requeue(
         &self,
         at: &ControllerHandle<C>,
         entry: &Entry,
         fence: Timestamp,
-        fingerprint: u64,
-        error: &VipuError,
-        detail: String,
+        rejection: Option<ControllerRejection>,
+        reason: String,
     ) -> Result<CreateOutcome, LedgerError> {
-        tracing::info!(id = %entry.id, controller = %at.name, detail, "the controller has no capacity");
         self.record_calls(entry, fence, Answered::Yes, Accepted::No);
-        let now = self.window().now;
-        let refused = ControllerRejection {
-            controller: at.name.clone(),
-            message: detail,
-            fingerprint,
-            at: now,
-        };
-        let id = entry.id.clone();
-        let moved = self.apply(move |state| state.reject_create(&id, fence, refused.clone(), now));
+        let (id, now) = (entry.id.clone(), self.window().now);
+        let moved = self.apply(move |state| state.reject_create(&id, fence, rejection.clone(), now));
         match moved.await {
             Ok(()) => {
                 self.inflight.forget(&entry.id);
@@ -413,9 +387,21 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             }
             Err(LedgerError::Illegal(TransitionError::Unsettled { .. })) => {
                 self.inflight.back_off(&entry.id, self.options.max_poll_interval);
-                Ok(CreateOutcome::Done(unanswered(at, error)))
+                Ok(CreateOutcome::Done(EnsureOutcome::Pending(Pending::Unanswered {
+                    controller: at.name.clone(),
+                    detail: reason,
+                })))
             }
             Err(error) => Err(error),
+        }
+    }
+
+    fn rejection(&self, at: &ControllerHandle<C>, fingerprint: u64, message: String) -> ControllerRejection {
+        ControllerRejection {
+            controller: at.name.clone(),
+            message,
+            fingerprint,
+            at: self.window().now,
         }
     }
 

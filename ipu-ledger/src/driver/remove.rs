@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipu_core::{Entry, EntryState, LedgerState, PartitionState, Timestamp, TransitionError};
+use ipu_core::{Entry, EntryState, LedgerState, PartitionState, RemovalRefusal, Timestamp, TransitionError};
 use ipu_vipu_client::{VipuController, VipuError};
 
 use super::create::IntentOrigin;
@@ -40,6 +40,8 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         };
         if intent == IntentOrigin::Fresh {
             self.inflight.begin(&entry.id);
+        } else if let Some(detail) = self.recent_refusal(&entry) {
+            return Ok(in_progress(&detail));
         }
         let mut polls = self.polls(timeout);
         loop {
@@ -76,6 +78,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                 match self.request_removal(&at, &entry, fence).await {
                     Ok(()) => continue,
                     Err(VipuError::NotFound { .. }) => return self.finish(&at, &entry).await,
+                    Err(error) if entry.unforced.is_some() && needs_force(&error) => {
+                        return self.record_refusal(&entry, fence, &error).await;
+                    }
                     Err(error) => error.to_string(),
                 }
             };
@@ -85,7 +90,40 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         }
     }
 
-    /// Requests the removal once. If the controller refuses because of errors, requests it again with force.
+    /// Returns the reason that the controller is not called now: it refused to remove the partition without
+    /// force a moment ago.
+    fn recent_refusal(&self, entry: &Entry) -> Option<String> {
+        let refusal = entry.removal_refusal()?;
+        let reason = entry.removal_reason()?;
+        refusal.is_recent(self.window().now).then_some(reason.message)
+    }
+
+    /// Records that the controller refuses to remove the partition without force.
+    async fn record_refusal(
+        &self,
+        entry: &Entry,
+        fence: Timestamp,
+        error: &VipuError,
+    ) -> Result<Released, LedgerError> {
+        tracing::warn!(id = %entry.id, %error, "the controller refuses to remove the partition without force");
+        let refusal = RemovalRefusal::new(&error.to_string(), self.window().now);
+        let id = entry.id.clone();
+        let record = move |state: &LedgerState| state.refuse_removal(&id, fence, refusal.clone());
+        match self.apply_to(entry, record).await {
+            Ok(entry) => {
+                let reason = entry.removal_reason();
+                Ok(in_progress(
+                    &reason.map_or_else(String::new, |reason| reason.message),
+                ))
+            }
+            // Another driver continues the release, or it may use force now.
+            Err(LedgerError::Illegal(TransitionError::Moved { .. })) => Ok(in_progress(&error.to_string())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Requests the removal once. If the controller refuses because of errors, requests it again with force,
+    /// unless the release must not use it.
     async fn request_removal(
         &self,
         at: &ControllerHandle<C>,
@@ -95,7 +133,7 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let deadline = self.options.call_deadline;
         let regular = at.controller.remove_partition(&entry.id, false);
         let mut result = self.listings.call(&at.name, deadline, regular).await;
-        if let Err(VipuError::Refused { .. } | VipuError::PartitionFailed { .. }) = result {
+        if entry.unforced.is_none() && result.as_ref().is_err_and(needs_force) {
             let forced = at.controller.remove_partition(&entry.id, true);
             result = self.listings.call(&at.name, deadline, forced).await;
         }
@@ -141,6 +179,14 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns whether the controller may remove the partition with force although it returned `error`.
+const fn needs_force(error: &VipuError) -> bool {
+    matches!(
+        error,
+        VipuError::Refused { .. } | VipuError::PartitionFailed { .. }
+    )
 }
 
 fn in_progress(detail: &str) -> Released {

@@ -1,10 +1,10 @@
 //! Resumes an intent for which another driver may have called already, dead or alive.
 
-use ipu_core::{Entry, EntryState, Operation, RepeatedCreate, TransitionError};
+use ipu_core::{Entry, EntryState, Operation, RepeatedCreate, Timestamp, TransitionError};
 use ipu_vipu_client::{VipuController, VipuError};
 use tokio::time::Instant;
 
-use super::create::{Accepted, Answered, unanswered};
+use super::create::{Accepted, Answered, CreateOutcome, OUTDATED, unanswered};
 use super::{ControllerHandle, Driver};
 use crate::error::LedgerError;
 use crate::outcome::{EnsureOutcome, Pending};
@@ -71,6 +71,9 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
                     if let (true, Some(blocked)) = (called_before, self.backoff_outcome(at, &entry)) {
                         return Ok(blocked);
                     }
+                    if self.is_outdated(at, &entry).await? {
+                        return self.requeue_outdated(at, &entry, fence).await;
+                    }
                     let taken = self.repeat_create(at, &entry).await?;
                     if let TakenOver::Call(entry) = &taken {
                         self.record_repeated(entry, called_before);
@@ -83,6 +86,29 @@ impl<C: VipuController + ?Sized + 'static, S: LedgerStore> Driver<C, S> {
         let entry = self.renew_fence(&entry).await?;
         self.record_repeated(&entry, called_before);
         Ok(TakenOver::Call(entry))
+    }
+
+    /// Queues a request again whose create call would name IPUs that its controller refuses. There is no call
+    /// to make, so the fence is not renewed: two processes would otherwise wait for the fences of each other.
+    async fn requeue_outdated(
+        &self,
+        at: &ControllerHandle<C>,
+        entry: &Entry,
+        fence: Timestamp,
+    ) -> Result<TakenOver, LedgerError> {
+        let is_answered = self.inflight.answered_fence(&entry.id) == Some(fence);
+        let window = self.window();
+        if !is_answered && fence > window.now && !window.is_beyond(fence) {
+            return Ok(TakenOver::Blocked(EnsureOutcome::Pending(Pending::Unanswered {
+                controller: at.name.clone(),
+                detail: String::from(OUTDATED),
+            })));
+        }
+        let requeued = self.requeue(at, entry, fence, None, String::from(OUTDATED));
+        Ok(match requeued.await? {
+            CreateOutcome::NoCapacity => TakenOver::Requeued,
+            CreateOutcome::Done(outcome) => TakenOver::Blocked(outcome),
+        })
     }
 
     /// Records that a call of this process for an earlier fence was unanswered.

@@ -2,7 +2,6 @@
 //! reply serves the next caller.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,8 +21,6 @@ pub(super) struct ListingSlot {
     /// Notifies waiters in the order of their arrival when a request ends. A `watch` wakes them in any order,
     /// which would make a simulation nondeterministic.
     finished: Notify,
-    /// Whether the controller refused the IPUs of an explicit placement, and chooses them itself.
-    is_delegated: AtomicBool,
 }
 
 #[derive(Default)]
@@ -32,6 +29,10 @@ struct SlotState {
     /// The start of the request in flight.
     in_flight_since: Option<Instant>,
     hardware: Option<Hardware>,
+    /// Hardware that was observed earlier is fetched again.
+    hardware_not_before: Option<Instant>,
+    /// Whether the controller refused create calls that name IPUs, and chooses them itself.
+    is_delegated: bool,
 }
 
 #[derive(Clone)]
@@ -100,12 +101,33 @@ impl ListingSlot {
             slot: Arc::clone(self),
             requested_at,
             hardware: state.hardware.clone(),
+            hardware_not_before: state.hardware_not_before,
         })
     }
 
-    /// Lets the controller choose the IPUs of new partitions from the next listing on.
-    pub(super) fn delegate_placement(&self) {
-        self.is_delegated.store(true, Ordering::Relaxed);
+    /// Lets the controller choose the IPUs of new partitions. That applies to the cached listing and the one
+    /// in flight too. Returns whether it did not choose before.
+    pub(super) fn delegate_placement(&self) -> bool {
+        let mut state = locked(&self.state);
+        let is_new = !std::mem::replace(&mut state.is_delegated, true);
+        if is_new
+            && let Some(CachedListing {
+                listing: Ok(listing), ..
+            }) = &mut state.latest
+        {
+            *listing = Arc::new(listing.delegated());
+        }
+        is_new
+    }
+
+    /// Returns whether the controller chooses because of [`delegate_placement`](Self::delegate_placement).
+    pub(super) fn is_delegated(&self) -> bool {
+        locked(&self.state).is_delegated
+    }
+
+    /// Fetches the hardware with the next listing that is requested at `time` or later.
+    pub(super) fn refresh_hardware(&self, time: Instant) {
+        locked(&self.state).hardware_not_before = Some(time);
     }
 
     /// Returns the latest listing; `None` if the latest request failed.
@@ -130,6 +152,7 @@ pub(super) struct RequestGuard {
     slot: Arc<ListingSlot>,
     requested_at: Instant,
     hardware: Option<Hardware>,
+    hardware_not_before: Option<Instant>,
 }
 
 impl Drop for RequestGuard {
@@ -165,13 +188,13 @@ impl<C: VipuController + ?Sized + 'static> ListingRequest<C> {
 
     /// Runs the request, and stores the reply for all waiters.
     pub(super) async fn run(self, mut guard: RequestGuard) {
-        let placement = if guard.slot.is_delegated.load(Ordering::Relaxed) {
-            PlacementMode::Delegated
-        } else {
-            self.placement.clone()
-        };
-        let listing = self.list(&mut guard.hardware, placement).await;
+        let not_before = guard.hardware_not_before;
+        let listing = self.list(&mut guard.hardware, not_before).await;
         let mut state = locked(&guard.slot.state);
+        let listing = match listing {
+            Ok(listing) if state.is_delegated => Ok(Arc::new(listing.delegated())),
+            other => other.map(Arc::new),
+        };
         state.hardware = guard.hardware.take();
         state.latest = Some(CachedListing {
             requested_at: guard.requested_at,
@@ -183,18 +206,19 @@ impl<C: VipuController + ?Sized + 'static> ListingRequest<C> {
     async fn list(
         &self,
         hardware: &mut Option<Hardware>,
-        placement: PlacementMode,
-    ) -> Result<Arc<Listing>, Reason> {
+        hardware_not_before: Option<Instant>,
+    ) -> Result<Listing, Reason> {
         let name = &self.member.name;
         let requested_at = (self.clock)();
         // The listing comes first, so that a controller that hangs there does not count as responsive.
         let partitions = self.call(self.member.controller.list_partitions(None)).await;
         let partitions = partitions.map_err(|error| unavailable(name, Some(&error)))?;
         let now = Instant::now();
-        if hardware
-            .as_ref()
-            .is_none_or(|current| now - current.observed_at >= self.hardware_age)
-        {
+        let is_outdated = |current: &Hardware| {
+            now - current.observed_at >= self.hardware_age
+                || hardware_not_before.is_some_and(|time| current.observed_at < time)
+        };
+        if hardware.as_ref().is_none_or(is_outdated) {
             let reported = self.fetch_hardware(name).await?;
             *hardware = Some(Hardware {
                 observed_at: now,
@@ -202,9 +226,8 @@ impl<C: VipuController + ?Sized + 'static> ListingRequest<C> {
             });
         }
         let reported = hardware.as_ref().and_then(|hardware| hardware.reported.as_ref());
-        Ok(Arc::new(
-            listing(name, partitions, reported, placement).requested_at(requested_at),
-        ))
+        let listing = listing(name, partitions, reported, self.placement.clone());
+        Ok(listing.requested_at(requested_at))
     }
 
     async fn fetch_hardware(

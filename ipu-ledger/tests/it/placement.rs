@@ -106,6 +106,7 @@ async fn a_demand_reaches_the_owner_and_ends_when_the_request_leaves_the_queue()
     assert_eq!(changed.id, id("spare"), "the owner gets an event");
     // A second poll demands nothing more.
     ledger.ensure(urgent).await.unwrap();
+    assert_eq!(ledger.preemption_count(), 1);
     ledger
         .release(&id("urgent"), &owner("urgent"), None)
         .await
@@ -113,4 +114,25 @@ async fn a_demand_reaches_the_owner_and_ends_when_the_request_leaves_the_queue()
     assert_eq!(ledger.preemption_of(&id("spare")).await.unwrap(), None);
     let entry = ledger.get(&id("spare")).await.unwrap().unwrap();
     assert_eq!(entry.preemption, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_without_preemption_ends_the_demands() {
+    let mut fixture = Fixture::new(&Topology::pod16(), 1);
+    fixture.options.queue.preemption = true;
+    let ledger = fixture.ledger();
+    let mut spare = request("spare", 16);
+    spare.preemptible = true;
+    ledger.ensure_active(spare, &mut |_| {}).await.unwrap();
+    let mut urgent = request("urgent", 16);
+    urgent.priority = 5;
+    ledger.ensure(urgent).await.unwrap();
+    assert!(ledger.preemption_of(&id("spare")).await.unwrap().is_some());
+
+    fixture.options.queue.preemption = false;
+    let restarted = fixture.ledger();
+    restarted.repair(&crate::setup::all_live).await.unwrap();
+    assert!(restarted.preemption_of(&id("spare")).await.unwrap().is_some());
+    restarted.end_disabled_preemption().await.unwrap();
+    assert_eq!(restarted.preemption_of(&id("spare")).await.unwrap(), None);
 }
