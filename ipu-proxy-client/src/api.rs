@@ -1,9 +1,11 @@
 //! The documents of the API, by subject.
 
+mod allocation;
 mod capacity;
 mod controller;
 mod cordon;
 mod event;
+mod ipuof;
 mod owner;
 mod partition;
 mod problem;
@@ -11,12 +13,14 @@ mod repair;
 mod request;
 mod usage;
 
+pub use allocation::{AllocationPartitions, UnrecordedPartition};
 pub use capacity::{
     CapacityQuery, ControllerReason, DryRunRequest, DryRunResponse, Fit, Planned, Stats, Usage,
 };
-pub use controller::{ControllerDocument, ControllerList, ControllerStatus};
+pub use controller::{ControllerDocument, ControllerList, ControllerStatus, FitDocument};
 pub use cordon::{CordonDocument, CordonList, CordonRequest, CordonedDocument, Uncordoned};
 pub use event::ChangeDocument;
+pub use ipuof::{IpuofConfigDocument, IpuofFileDocument};
 pub use owner::OwnerDocument;
 pub use partition::{
     BlockerDocument, DeletedDocument, HoldState, PartitionDocument, PartitionList, PreemptionDocument,

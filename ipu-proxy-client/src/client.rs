@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use ipu_core::{CordonId, PartitionId, Timestamp};
+use ipu_core::{AllocationId, ControllerName, CordonId, PartitionId, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -32,9 +32,10 @@ pub use self::tls::{ClientCertificate, TlsFiles};
 use self::request::{ApiRequest, Idempotency};
 use self::transport::Transport;
 use crate::api::{
-    CapacityQuery, ControllerList, CordonList, CordonRequest, CordonedDocument, DeletedDocument,
-    DryRunRequest, DryRunResponse, Fit, Heartbeat, LeaseDocument, OwnerDocument, PartitionDocument,
-    PartitionList, PutPartition, RecordList, RepairDocument, ResetPartition, Stats, Uncordoned, WaitingList,
+    AllocationPartitions, CapacityQuery, ControllerList, CordonList, CordonRequest, CordonedDocument,
+    DeletedDocument, DryRunRequest, DryRunResponse, Fit, Heartbeat, IpuofConfigDocument, LeaseDocument,
+    OwnerDocument, PartitionDocument, PartitionList, PutPartition, RecordList, RepairDocument,
+    ResetPartition, Stats, Uncordoned, WaitingList,
 };
 
 /// Maximum wait of one request at the proxy. Longer waits take several requests.
@@ -60,6 +61,9 @@ pub struct DeletePartition {
     pub attempt: Option<u32>,
     /// True if a quarantined partition, without a known owner, is deleted too.
     pub quarantined: bool,
+    /// True if the controller must not be forced to remove the partition. If it refuses, such as for a
+    /// partition in error, the partition keeps its IPUs until it is deleted with force.
+    pub without_force: bool,
     /// Maximum wait until the partition is removed, at most [`MAX_WAIT`].
     pub wait: Duration,
 }
@@ -141,6 +145,26 @@ impl ProxyClient {
         self.get(&format!("/v1/partitions/{id}")).await
     }
 
+    /// Returns the IPUoF configuration of an active partition: of one GCD, or of all.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]; a problem with the code `NotActive` if the partition is not active.
+    pub async fn ipuof_config(
+        &self,
+        id: &PartitionId,
+        gcd: Option<u32>,
+    ) -> Result<IpuofConfigDocument, ClientError> {
+        let path = format!("/v1/partitions/{id}/ipuof-config");
+        let get = ApiRequest::new(Method::GET, path, Idempotency::Safe);
+        self.0
+            .call(match gcd {
+                Some(gcd) => get.query("gcd", &gcd.to_string()),
+                None => get,
+            })
+            .await
+    }
+
     /// Creates a partition, resets it for a newer attempt, or returns its state. Idempotent;
     /// [`ensure_active`](Self::ensure_active) repeats it until the partition is active.
     ///
@@ -198,6 +222,9 @@ impl ProxyClient {
         }
         if options.quarantined {
             delete = delete.query("quarantined", "true");
+        }
+        if options.without_force {
+            delete = delete.query("force", "false");
         }
         self.0.call(delete).await
     }
@@ -263,6 +290,35 @@ impl ProxyClient {
     /// [`ClientError`].
     pub async fn plan(&self, request: &DryRunRequest) -> Result<DryRunResponse, ClientError> {
         self.post("/v1/plan", request, Idempotency::Safe).await
+    }
+
+    /// Returns the partitions in an allocation that the ledger does not record.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]; a problem with the code `ControllerRefused` if the controller has no such allocation.
+    pub async fn unrecorded_partitions(
+        &self,
+        controller: &ControllerName,
+        allocation: &AllocationId,
+    ) -> Result<AllocationPartitions, ClientError> {
+        self.0.call(unrecorded(Method::GET, controller, allocation)).await
+    }
+
+    /// Removes the partitions in an allocation that the ledger does not record, with force. Idempotent; the
+    /// response has those whose removal has begun.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`], as of [`unrecorded_partitions`](Self::unrecorded_partitions).
+    pub async fn remove_unrecorded_partitions(
+        &self,
+        controller: &ControllerName,
+        allocation: &AllocationId,
+    ) -> Result<AllocationPartitions, ClientError> {
+        self.0
+            .call(unrecorded(Method::DELETE, controller, allocation))
+            .await
     }
 
     /// Returns all cordons.
@@ -392,4 +448,11 @@ fn mismatch(id: &PartitionId, request: &PutPartition, partition: &PartitionDocum
             )
         })
         .or_else(|| differs("size", request.size.to_string(), partition.size.to_string()))
+}
+
+/// Returns the request about the partitions in an allocation that the ledger does not record.
+fn unrecorded(method: Method, controller: &ControllerName, allocation: &AllocationId) -> ApiRequest {
+    let allocation = request::encoded(allocation.as_str());
+    let path = format!("/v1/allocations/{allocation}/partitions");
+    ApiRequest::new(method, path, Idempotency::Safe).query("controller", controller.as_str())
 }

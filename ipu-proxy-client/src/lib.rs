@@ -46,12 +46,13 @@ mod api;
 mod client;
 
 pub use api::{
-    BlockerDocument, CapacityQuery, ChangeDocument, ControllerDocument, ControllerList, ControllerReason,
-    ControllerStatus, CordonDocument, CordonList, CordonRequest, CordonedDocument, DeletedDocument,
-    DryRunRequest, DryRunResponse, Fit, Heartbeat, HoldState, LeaseDocument, OwnerDocument,
-    PartitionDocument, PartitionList, Planned, PreemptionDocument, ProblemDocument, PutPartition,
-    RecordDocument, RecordList, RepairAction, RepairDocument, ResetPartition, Stats, UnavailableController,
-    Uncordoned, UnfinishedRepair, Usage, WaitingDocument, WaitingList,
+    AllocationPartitions, BlockerDocument, CapacityQuery, ChangeDocument, ControllerDocument, ControllerList,
+    ControllerReason, ControllerStatus, CordonDocument, CordonList, CordonRequest, CordonedDocument,
+    DeletedDocument, DryRunRequest, DryRunResponse, Fit, FitDocument, Heartbeat, HoldState,
+    IpuofConfigDocument, IpuofFileDocument, LeaseDocument, OwnerDocument, PartitionDocument, PartitionList,
+    Planned, PreemptionDocument, ProblemDocument, PutPartition, RecordDocument, RecordList, RepairAction,
+    RepairDocument, ResetPartition, Stats, UnavailableController, Uncordoned, UnfinishedRepair,
+    UnrecordedPartition, Usage, WaitingDocument, WaitingList,
 };
 #[cfg(feature = "tls")]
 pub use client::{ClientCertificate, TlsFiles};

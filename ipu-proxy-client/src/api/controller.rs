@@ -1,6 +1,6 @@
 //! Controllers.
 
-use ipu_core::ControllerName;
+use ipu_core::{ControllerName, SizeFit};
 use serde::{Deserialize, Serialize};
 
 /// Name and address of a controller.
@@ -49,6 +49,17 @@ pub struct ControllerStatus {
     pub free: Option<u32>,
     /// Number of IPUs of the largest partition that fits.
     pub largest_block: Option<u32>,
+    /// Number of partitions of each power of two that fit now, in ascending order of the size; empty if the
+    /// controller does not answer or does not report its hardware.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fits: Vec<FitDocument>,
+    /// Placement of new partitions: the name of the placement policy, or `delegated` for the
+    /// controller itself; none if the proxy does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<String>,
+    /// True if the controller chooses the IPUs because it refused those of the policy.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub placement_fallback: bool,
     /// Number of consecutive failures.
     pub failures_in_a_row: u32,
     /// Last error, if the controller does not answer.
@@ -68,9 +79,31 @@ impl ControllerStatus {
             version: None,
             free: None,
             largest_block: None,
+            fits: Vec::new(),
+            placement: None,
+            placement_fallback: false,
             failures_in_a_row: 0,
             error: None,
             last_success_seconds_ago: None,
+        }
+    }
+}
+
+/// Number of partitions of one size that fit side by side now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct FitDocument {
+    /// Number of IPUs of each partition, a power of two.
+    pub size: u32,
+    /// Number of partitions; 0 if none fits now.
+    pub count: u32,
+}
+
+impl From<&SizeFit> for FitDocument {
+    fn from(fit: &SizeFit) -> Self {
+        Self {
+            size: fit.size.get(),
+            count: fit.count,
         }
     }
 }

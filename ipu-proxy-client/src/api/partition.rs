@@ -299,6 +299,9 @@ pub struct DeletedDocument {
     /// Reason that the partition is not removed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// Refusal of the controller to remove the partition without force, in a release that must not use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Reason>,
 }
 
 impl DeletedDocument {
@@ -309,6 +312,7 @@ impl DeletedDocument {
             id,
             state: HoldState::Gone,
             detail: None,
+            refusal: None,
         }
     }
 
@@ -319,6 +323,7 @@ impl DeletedDocument {
             id,
             state: HoldState::Releasing,
             detail: Some(detail),
+            refusal: None,
         }
     }
 }

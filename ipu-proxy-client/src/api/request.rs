@@ -35,6 +35,10 @@ pub struct PutPartition {
     /// Name of the only permitted controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
+    /// Names of the machines (V-IPU agents) that the partition lies on; it may use every IPU of them. All of
+    /// them belong to one controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machines: Option<Vec<String>>,
     /// Queue priority; higher values are served first.
     #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
@@ -67,6 +71,7 @@ impl PutPartition {
             reconfigurable: false,
             allocation: None,
             controller: None,
+            machines: None,
             priority: 0,
             max_runtime_seconds: None,
             account: None,

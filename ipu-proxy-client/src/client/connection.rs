@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -21,6 +22,8 @@ use super::tls::{self, TlsFiles};
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     pub(crate) deadline: Duration,
+    /// Address to connect to instead of that of the URL.
+    pub(crate) connect_to: Option<SocketAddr>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<std::sync::Arc<TlsFiles>>,
 }
@@ -48,7 +51,10 @@ impl Connector {
             .unwrap_or(host);
         let is_secure = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
-        let stream = TcpStream::connect((host, port)).await?;
+        let stream = match self.connect_to {
+            Some(address) => TcpStream::connect(address).await?,
+            None => TcpStream::connect((host, port)).await?,
+        };
         stream.set_nodelay(true)?;
         #[cfg(feature = "tls")]
         if let Some(files) = self.tls.filter(|_| is_secure) {

@@ -122,6 +122,14 @@ pub enum ClientError {
         /// Errors that the controller reports.
         errors: Vec<String>,
     },
+    /// The controller refuses to remove the partition without force; the partition keeps its IPUs.
+    #[error("partition {id} is not removed: {}", reason.message)]
+    RemovalRefused {
+        /// Partition id.
+        id: PartitionId,
+        /// Reason, which names the ways to go on.
+        reason: Reason,
+    },
     /// The awaited state was not reached before the timeout of the caller.
     #[error("timed out after {} s: {what}", waited.as_secs())]
     TimedOut {
@@ -167,6 +175,7 @@ impl ClientError {
             | Self::Token { .. }
             | Self::Request { .. }
             | Self::PartitionFailed { .. }
+            | Self::RemovalRefused { .. }
             | Self::TimedOut { .. } => false,
         }
     }

@@ -4,6 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,6 +110,9 @@ pub struct ClientOptions {
     /// Trusted certificates and the client certificate; none for `http`.
     #[cfg(feature = "tls")]
     pub tls: Option<TlsFiles>,
+    /// Address to connect to instead of that of the URL, such as a forwarded port. The certificate of the
+    /// proxy is still verified for the host of the URL.
+    pub connect_to: Option<SocketAddr>,
     /// Timeout of a connection attempt with its TLS handshake, by default 5 s.
     pub connect_deadline: Duration,
     /// Timeout of a response in addition to the requested wait, by default 30 s.
@@ -123,6 +127,7 @@ impl Default for ClientOptions {
             token: None,
             #[cfg(feature = "tls")]
             tls: None,
+            connect_to: None,
             connect_deadline: CONNECT_TIMEOUT,
             deadline: REQUEST_TIMEOUT,
             retry: RetryOptions::default(),

@@ -40,6 +40,7 @@ impl Transport {
         let url = parse(url, &options)?;
         let connector = Connector {
             deadline: options.connect_deadline,
+            connect_to: options.connect_to,
             #[cfg(feature = "tls")]
             tls: options.tls.clone().map(std::sync::Arc::new),
         };

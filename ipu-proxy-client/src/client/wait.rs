@@ -150,7 +150,8 @@ impl ProxyClient {
     ///
     /// # Errors
     ///
-    /// [`ClientError::TimedOut`] after the timeout; the proxy still completes the release. And the errors of
+    /// [`ClientError::TimedOut`] after the timeout; the proxy still completes the release.
+    /// [`ClientError::RemovalRefused`] if the controller refuses a release without force. And the errors of
     /// [`delete`](Self::delete).
     pub async fn wait_released(
         &self,
@@ -169,6 +170,12 @@ impl ProxyClient {
                 return Ok(());
             }
             on_wait(&deleted);
+            if let Some(reason) = deleted.refusal {
+                return Err(ClientError::RemovalRefused {
+                    id: id.clone(),
+                    reason,
+                });
+            }
             let what = || format!("partition {id} is {}", deleted.state);
             polls.pause(polled, what).await?;
         }

@@ -274,3 +274,14 @@ async fn a_client_with_a_wrong_clock_uses_the_clock_of_the_proxy() {
         "{requests:?}"
     );
 }
+
+#[tokio::test]
+async fn a_client_connects_to_another_address_than_that_of_the_url() {
+    let server = ScriptedServer::start(&[ok(STATS)]).await;
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut options = without_pauses();
+    options.connect_to = Some(address.parse().unwrap());
+    let client = ProxyClient::new("http://proxy.example.invalid", options).unwrap();
+    assert_eq!(client.stats().await.unwrap().total().unwrap().used, 4);
+    assert!(server.requests()[0].contains("host: proxy.example.invalid\r\n"));
+}

@@ -1,14 +1,16 @@
 //! HTTP server library: one listener for HTTP/1.1 and HTTP/2, TLS, limits, graceful shutdown.
 //!
 //! [`serve`] accepts connections and passes each request to a [`Handler`], with the client as a [`Peer`]
-//! among the request extensions. After the stop signal it waits a bounded time for open requests. [`Tls`]
-//! loads PEM files and reloads them when they change, or takes PEM from memory.
+//! among the request extensions. After the stop signal it asks clients to close their connections, and waits
+//! a bounded time for open requests. [`Tls`] loads PEM files and reloads them when they change, or takes PEM
+//! from memory.
 //!
 //! [`ServeOptions`] limits the resources of a client: the number of connections, and the time for a
 //! handshake, for the headers of a request, between requests, between two writes and until a response is
 //! sent. Connections of clients that no request has identified have separate limits ([`UnidentifiedLimits`]).
 
 mod answers;
+mod options;
 mod peer;
 mod server;
 mod tls;
@@ -16,8 +18,9 @@ mod unidentified;
 mod write_timeout;
 
 pub use answers::{GuardedBody, UnboundedBody};
+pub use options::ServeOptions;
 pub use peer::Peer;
-pub use server::{BoxError, Handler, ServeOptions, serve};
+pub use server::{BoxError, Handler, serve};
 pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles, TlsPem};
 pub use unidentified::UnidentifiedLimits;
 

@@ -1,11 +1,14 @@
 //! Accept loop, connection limits and graceful shutdown.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -13,14 +16,14 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::answers::{GuardedBody, PendingResponses, UnboundedBody};
+use crate::options::ServeOptions;
 use crate::peer::Peer;
-use crate::tls::Tls;
-use crate::unidentified::{Connection, UnidentifiedClients, UnidentifiedLimits};
+use crate::unidentified::{Connection, UnidentifiedClients};
 use crate::write_timeout::WriteTimeout;
 
 /// Pause after a failed `accept`, for example because the process has no free file descriptor.
@@ -49,131 +52,114 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
-/// Limits and timeouts of [`serve`].
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct ServeOptions {
-    /// TLS of the listener; none serves plain HTTP.
-    pub tls: Option<Tls>,
-    /// Maximum number of open connections; further ones wait to be accepted. The default, 1024, is the
-    /// default limit of open files of a process on most systems.
-    pub max_connections: usize,
-    /// Limits of connections on which no request has identified its client. None by default: the handler then
-    /// need not call [`Peer::identify`].
-    pub unidentified: Option<UnidentifiedLimits>,
-    /// Timeout of a TLS handshake.
-    pub handshake_timeout: Duration,
-    /// Timeout of the head of the first request, measured from the end of the handshake.
-    pub first_request_timeout: Duration,
-    /// Timeout of the headers of a request, measured from the start of the connection or the end of the
-    /// previous request. It closes idle HTTP/1.1 connections. An HTTP/2 connection closes when its peer does
-    /// not answer a ping after that time.
-    pub idle_timeout: Duration,
-    /// Timeout of a write to a peer that reads nothing. Time without a pending write does not count.
-    pub write_timeout: Duration,
-    /// Timeout of a response from its start until its last byte is sent; then its connection is closed. For
-    /// an [`UnboundedBody`] it is the timeout of each frame.
-    pub response_timeout: Duration,
-    /// Time that open requests have to finish after the stop signal.
-    pub shutdown_grace: Duration,
-}
-
-impl Default for ServeOptions {
-    fn default() -> Self {
-        Self {
-            tls: None,
-            max_connections: 1024,
-            unidentified: None,
-            handshake_timeout: Duration::from_secs(10),
-            first_request_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(10),
-            write_timeout: Duration::from_secs(300),
-            response_timeout: Duration::from_secs(300),
-            shutdown_grace: Duration::from_secs(5),
-        }
-    }
-}
-
-impl std::fmt::Debug for ServeOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServeOptions")
-            .field("tls", &self.tls.is_some())
-            .field("connections", &self.max_connections)
-            .field("unidentified", &self.unidentified)
-            .field("handshake", &self.handshake_timeout)
-            .field("first_request", &self.first_request_timeout)
-            .field("idle", &self.idle_timeout)
-            .field("stall", &self.write_timeout)
-            .field("answer", &self.response_timeout)
-            .field("grace", &self.shutdown_grace)
-            .finish()
-    }
-}
-
-/// Serves until `stop` changes or its sender is dropped, then waits up to the grace of the options for open
-/// requests.
+/// Serves until `stop` changes or its sender is dropped, and drains the connections. Then waits up to the
+/// grace of the options for open requests.
 pub async fn serve<H: Handler>(
     listener: TcpListener,
     handler: Arc<H>,
     options: ServeOptions,
     mut stop: watch::Receiver<()>,
 ) {
-    let graceful = GracefulShutdown::new();
-    let permits = Arc::new(Semaphore::new(options.max_connections));
-    let unidentified = options
-        .unidentified
-        .map(|limits| Arc::new(UnidentifiedClients::new(limits)));
-    let mut connections = JoinSet::new();
     let mut reloads = JoinSet::new();
     if let Some(tls) = options.tls.clone() {
         reloads.spawn(tls.watch_files());
     }
-    loop {
-        let accepted = async {
-            // The semaphore is never closed.
-            let permit = Arc::clone(&permits).acquire_owned().await.ok();
-            (permit, listener.accept().await)
-        };
-        tokio::select! {
-            // A dropped sender stops the server, too.
-            _ = stop.changed() => break,
-            Some(_) = connections.join_next() => {}
-            (permit, accepted) = accepted => match accepted {
-                Ok((stream, _)) if !handler.accepts() => drop(stream),
-                Ok((stream, address)) => {
-                    debug!(%address, "connected");
-                    let (handler, watcher) = (Arc::clone(&handler), graceful.watcher());
-                    let options = options.clone();
-                    let network = Peer::new(address).network();
-                    let connection = unidentified.as_ref().map(|clients| clients.admit(network)).unwrap_or_default();
-                    connections.spawn(async move {
-                        let peer = Peer::new(address).with_connection(connection.clone());
-                        let _guard = UnidentifiedGuard(connection.clone());
-                        tokio::select! {
-                            () = handle_connection(stream, peer, handler, &options, watcher) => {}
-                            () = connection.closed() => debug!(%address, "closed for a newer connection"),
-                        }
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    warn!(%error, "accept");
-                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
-                }
-            },
-        }
+    let unidentified = options.unidentified.map(UnidentifiedClients::new);
+    let mut connections = Connections {
+        permits: Arc::new(Semaphore::new(options.max_connections)),
+        unidentified: unidentified.map(Arc::new),
+        graceful: GracefulShutdown::new(),
+        open: JoinSet::new(),
+        draining: Arc::new(AtomicBool::new(false)),
+        handler,
+        options,
+    };
+    tokio::select! {
+        // A dropped sender stops the server, too.
+        _ = stop.changed() => {}
+        () = connections.accept(&listener) => {}
+    }
+    let ServeOptions {
+        drain,
+        shutdown_grace,
+        ..
+    } = connections.options;
+    if !drain.is_zero() {
+        connections.draining.store(true, Ordering::Relaxed);
+        // Connections without a request are left at the end.
+        let _ = tokio::time::timeout(drain, connections.accept(&listener)).await;
     }
     drop(listener);
-    if tokio::time::timeout(options.shutdown_grace, graceful.shutdown())
+    let Connections {
+        graceful, mut open, ..
+    } = connections;
+    if tokio::time::timeout(shutdown_grace, graceful.shutdown())
         .await
         .is_err()
     {
         warn!(
-            connections = connections.len(),
+            connections = open.len(),
             "closed connections that did not finish within the grace period"
         );
     }
-    connections.shutdown().await;
+    open.shutdown().await;
+}
+
+/// The connections of a server.
+struct Connections<H> {
+    permits: Arc<Semaphore>,
+    unidentified: Option<Arc<UnidentifiedClients>>,
+    graceful: GracefulShutdown,
+    open: JoinSet<()>,
+    /// Whether responses ask the client to close its connection.
+    draining: Arc<AtomicBool>,
+    handler: Arc<H>,
+    options: ServeOptions,
+}
+
+impl<H: Handler> Connections<H> {
+    /// Accepts connections; while draining, until none is open.
+    async fn accept(&mut self, listener: &TcpListener) {
+        while !(self.draining.load(Ordering::Relaxed) && self.open.is_empty()) {
+            let accepted = async {
+                // The semaphore is never closed.
+                let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
+                (permit, listener.accept().await)
+            };
+            tokio::select! {
+                Some(_) = self.open.join_next() => {}
+                (permit, accepted) = accepted => match accepted {
+                    Ok((stream, _)) if !self.handler.accepts() => drop(stream),
+                    Ok((stream, address)) => self.open(stream, address, permit),
+                    Err(error) => {
+                        warn!(%error, "accept");
+                        tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Serves a connection in a task of its own.
+    fn open(&mut self, stream: TcpStream, address: SocketAddr, permit: Option<OwnedSemaphorePermit>) {
+        debug!(%address, "connected");
+        let (handler, watcher) = (Arc::clone(&self.handler), self.graceful.watcher());
+        let (options, draining) = (self.options.clone(), Arc::clone(&self.draining));
+        let network = Peer::new(address).network();
+        let unidentified = self.unidentified.as_ref();
+        let connection = unidentified
+            .map(|clients| clients.admit(network))
+            .unwrap_or_default();
+        self.open.spawn(async move {
+            let peer = Peer::new(address).with_connection(connection.clone());
+            let _guard = UnidentifiedGuard(connection.clone());
+            tokio::select! {
+                () = handle_connection(stream, peer, handler, &options, draining, watcher) => {}
+                () = connection.closed() => debug!(%address, "closed for a newer connection"),
+            }
+            drop(permit);
+        });
+    }
 }
 
 /// Counts a connection until it ends.
@@ -198,6 +184,7 @@ async fn handle_connection<H: Handler>(
     peer: Peer,
     handler: Arc<H>,
     options: &ServeOptions,
+    draining: Arc<AtomicBool>,
     watcher: Watcher,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
@@ -205,7 +192,7 @@ async fn handle_connection<H: Handler>(
     }
     let peer = peer.with_local_address(stream.local_addr().ok());
     let Some(tls) = &options.tls else {
-        return serve_connection(stream, peer, handler, options, watcher).await;
+        return serve_connection(stream, peer, handler, options, draining, watcher).await;
     };
     let address = peer.address();
     match tokio::time::timeout(options.handshake_timeout, tls.acceptor().accept(stream)).await {
@@ -215,7 +202,7 @@ async fn handle_connection<H: Handler>(
                 Some(certificate) => peer.with_certificate(certificate),
                 None => peer,
             };
-            serve_connection(stream, peer, handler, options, watcher).await;
+            serve_connection(stream, peer, handler, options, draining, watcher).await;
         }
         Ok(Err(error)) => info!(%error, %address, "TLS handshake"),
         Err(_) => info!(%address, "TLS handshake timed out"),
@@ -227,6 +214,7 @@ async fn serve_connection<S, H: Handler>(
     peer: Peer,
     handler: Arc<H>,
     options: &ServeOptions,
+    draining: Arc<AtomicBool>,
     watcher: Watcher,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -236,10 +224,18 @@ async fn serve_connection<S, H: Handler>(
         let (pending, first_request) = (Arc::clone(&pending), Arc::clone(&first_request));
         move |mut request: Request<Incoming>| {
             first_request.notify_one();
+            let draining = Arc::clone(&draining);
+            let closes = move |version| version <= Version::HTTP_11 && draining.load(Ordering::Relaxed);
             let (handler, pending) = (Arc::clone(&handler), Arc::clone(&pending));
             request.extensions_mut().insert(peer.clone());
             async move {
-                let response = handler.handle(request).await?;
+                let version = request.version();
+                let mut response = handler.handle(request).await?;
+                if closes(version) {
+                    response
+                        .headers_mut()
+                        .insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 let is_unbounded = response.extensions().get::<UnboundedBody>().is_some();
                 Ok::<_, H::Error>(response.map(|body| {
                     if is_unbounded {

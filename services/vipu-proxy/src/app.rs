@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipu_core::{
-    Entry, EntryState, OnNoCapacity, Owner, PartitionId, QueueDecision, QueueStatus, Request, Timestamp,
-    TransitionError,
+    Entry, EntryState, OnNoCapacity, Owner, PartitionId, QueueDecision, QueueStatus, Reason, Request,
+    Timestamp, TransitionError,
 };
 use ipu_ledger::{Caller, EnsureOutcome, Expiry, Ledger, LedgerError, Liveness, Released};
 use ipu_proxy_client::{
@@ -366,17 +366,25 @@ impl App {
         params: &Params,
     ) -> Result<DeletedDocument, Problem> {
         let (attempt, not_after, wait) = (params.attempt, params.not_after, params.wait);
+        let may_force = params.force.unwrap_or(true);
         let (app, released_id) = (Arc::clone(self), id.clone());
         let (_guard, caller) = Caller::new();
         let mut work = kept::spawn(async move {
             let _guard = app.start_progress(&released_id);
             let expiry = expiry(not_after, &caller);
             let until = Instant::now() + wait;
-            let mut outcome = app
-                .ledger
-                .release_until(&released_id, &owner, attempt, &expiry)
-                .await?;
+            let ledger = &app.ledger;
+            let mut outcome = if may_force {
+                ledger
+                    .release_until(&released_id, &owner, attempt, &expiry)
+                    .await?
+            } else {
+                ledger
+                    .release_without_force_until(&released_id, &owner, attempt, &expiry)
+                    .await?
+            };
             while matches!(outcome, Released::InProgress { .. })
+                && app.removal_refusal(&released_id).is_none()
                 && Instant::now() < until
                 && !caller.is_disconnected()
             {
@@ -399,20 +407,45 @@ impl App {
             },
             Err(_) => work.await.map_err(|_| broken())??,
         };
-        Ok(deleted(id, outcome))
+        Ok(self.deleted(id, outcome))
+    }
+
+    /// Returns the refusal of the controller to remove the partition without force, as this process last
+    /// observed it.
+    fn removal_refusal(&self, id: &PartitionId) -> Option<Reason> {
+        self.ledger.cached(id)?.removal_reason()
+    }
+
+    fn deleted(&self, id: PartitionId, released: Released) -> DeletedDocument {
+        match released {
+            Released::InProgress { detail } => {
+                let refusal = self.removal_refusal(&id);
+                let mut document = DeletedDocument::releasing(id, detail);
+                document.refusal = refusal;
+                document
+            }
+            _ => DeletedDocument::deleted(id),
+        }
     }
 
     /// Releases a quarantined partition, which has no owner, on the order of an administrator.
     pub(crate) async fn delete_quarantined(
         self: &Arc<Self>,
         id: PartitionId,
+        params: &Params,
     ) -> Result<DeletedDocument, Problem> {
         let (app, released_id) = (Arc::clone(self), id.clone());
+        let may_force = params.force.unwrap_or(true);
         let work = kept::spawn(async move {
             let _guard = app.start_progress(&released_id);
-            app.ledger.release_quarantined(&released_id).await
+            if may_force {
+                app.ledger.release_quarantined(&released_id).await
+            } else {
+                app.ledger.release_quarantined_without_force(&released_id).await
+            }
         });
-        Ok(deleted(id, work.await.map_err(|_| broken())??))
+        let released = work.await.map_err(|_| broken())??;
+        Ok(self.deleted(id, released))
     }
 
     /// Returns an error unless the proxy can serve requests now.
@@ -463,13 +496,6 @@ fn expiry(not_after: Option<Timestamp>, caller: &Caller) -> Expiry {
     Expiry {
         not_after,
         caller: Some(caller.clone()),
-    }
-}
-
-fn deleted(id: PartitionId, released: Released) -> DeletedDocument {
-    match released {
-        Released::InProgress { detail } => DeletedDocument::releasing(id, detail),
-        _ => DeletedDocument::deleted(id),
     }
 }
 

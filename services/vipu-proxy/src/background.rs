@@ -71,7 +71,11 @@ pub(crate) async fn run_repair(app: Arc<App>, interval: Duration) {
         app.health.beat("repair", interval);
         crate::controllers::drain_unlisted(&app).await;
         crate::addresses::mark_aliases(&app).await;
-        let pause = match app.ledger.repair(&*app.liveness).await {
+        let repaired = match app.ledger.end_disabled_preemption().await {
+            Ok(()) => app.ledger.repair(&*app.liveness).await,
+            Err(error) => Err(error),
+        };
+        let pause = match repaired {
             Ok(report) => {
                 app.health.mark_repaired();
                 app.metrics.record_repair(&report);

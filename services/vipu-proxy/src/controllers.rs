@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ipu_core::{ControllerName, FreeCapacity, IpuCount, PartitionSpec, Reason};
-use ipu_proxy_client::{ControllerList, ControllerStatus};
-use ipu_vipu_client::{ControllerEndpoint, Member, MemberState};
+use ipu_core::{CapacityBySize, ControllerName, PlacementMode, Reason};
+use ipu_proxy_client::{ControllerList, ControllerStatus, FitDocument};
+use ipu_vipu_client::{ControllerEndpoint, ControllerPool, Member, MemberState};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -18,8 +18,8 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Handles `GET /v1/controllers`.
 pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
-    let capacities = app.ledger.query(&PartitionSpec::of_size(IpuCount::ONE)).await?;
-    let mut capacities: BTreeMap<ControllerName, Result<FreeCapacity, Reason>> =
+    let capacities = app.ledger.capacity_by_size().await?;
+    let mut capacities: BTreeMap<ControllerName, Result<CapacityBySize, Reason>> =
         capacities.into_iter().collect();
     let pool = app.ledger.pool();
     // Read after the query, which has updated the health of the controllers.
@@ -45,6 +45,19 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
         status.version = version;
         status.free = capacity.as_ref().map(|capacity| capacity.free);
         status.largest_block = capacity.as_ref().map(|capacity| capacity.largest_block);
+        status.fits = capacity
+            .iter()
+            .flat_map(|capacity| &capacity.fits)
+            .map(FitDocument::from)
+            .collect();
+        status.placement_fallback = app.ledger.has_placement_fallback(&member.name);
+        // A controller that answers without hardware always chooses.
+        let chooses = capacity.as_ref().is_some_and(|capacity| capacity.fits.is_empty());
+        status.placement = Some(if chooses {
+            PlacementMode::Delegated.name().to_owned()
+        } else {
+            app.ledger.placement_of(&member.name).name().to_owned()
+        });
         status.failures_in_a_row = member.health.consecutive_failures;
         status.error = error;
         status.last_success_seconds_ago = since.map(|since| since.as_secs());
@@ -73,6 +86,23 @@ pub(crate) async fn drain_unlisted(app: &App) {
                 tracing::warn!(controller = %name, error, "cannot release the partitions of the controller")
             }
         }
+    }
+}
+
+/// Logs the controllers that have a placement of their own and are not on the watched list. They may be added
+/// later, or were removed: a proxy that refused them would not restart then.
+pub(crate) fn warn_of_unlisted_placements<C: ?Sized>(
+    placements: &BTreeMap<ControllerName, PlacementMode>,
+    pool: &ControllerPool<C>,
+) {
+    let listed: BTreeSet<_> = pool.members().into_iter().map(|member| member.name).collect();
+    for (name, placement) in placements.iter().filter(|(name, _)| !listed.contains(name)) {
+        tracing::warn!(
+            %name,
+            %placement,
+            "a controller of `placements` is not on the list of controllers, so that its placement has no \
+             effect; name one of the list as HOST:PORT, or add it to the list"
+        );
     }
 }
 

@@ -14,6 +14,7 @@
 //!   controllers, and IPUJobs as owners.
 
 mod addresses;
+mod allocations;
 mod app;
 mod auth;
 mod background;
@@ -26,11 +27,13 @@ mod file_watch;
 mod health;
 mod instrumented_controller;
 mod ipu_seconds;
+mod ipuof;
 mod kept;
 #[cfg_attr(not(feature = "kubernetes"), path = "kubernetes_stub.rs")]
 mod kubernetes;
 mod limits;
 mod local;
+mod machines;
 mod metrics;
 mod middleware;
 mod partition_api;

@@ -257,6 +257,13 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
         "1 for each controller name that is an alias of another controller and gets no new partitions",
         same,
     );
+    let preemptions = Counter::<u64>::default();
+    preemptions.inc_by(app.ledger.preemption_count());
+    gauges.register(
+        "preemptions",
+        "Partitions whose owners were asked to release them for a request of higher priority",
+        preemptions,
+    );
     register_seconds(&mut gauges, &app.consumption.read(&entries, app.ledger.now()));
     let mut text = String::new();
     let unwritable = |_| {

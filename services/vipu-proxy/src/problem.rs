@@ -6,6 +6,7 @@ use http::StatusCode;
 use ipu_core::{Owner, QueueStatus, TransitionError};
 use ipu_ledger::{LedgerError, StoreError};
 use ipu_proxy_client::{OwnerDocument, ProblemDocument, WaitingDocument};
+use ipu_vipu_client::VipuError;
 use serde::Serialize;
 
 /// `Retry-After` in seconds after an overload, or if a store or a controller is unavailable: the time of a
@@ -120,6 +121,13 @@ impl Problem {
         problem
     }
 
+    /// Sets the queue status and the errors of the partition.
+    pub(crate) fn with_state(mut self, waiting: Option<WaitingDocument>, errors: Vec<String>) -> Self {
+        self.0.document.waiting = waiting;
+        self.0.document.errors = errors;
+        self
+    }
+
     /// Sets the header `Allow`.
     pub(crate) fn with_allow(mut self, methods: String) -> Self {
         self.0.allow = Some(methods);
@@ -212,6 +220,26 @@ impl From<LedgerError> for Problem {
             LedgerError::UnknownController { .. } => {
                 Self::new(StatusCode::CONFLICT, "UnknownController", detail)
                     .with_fix("add the controller to the list again")
+            }
+            LedgerError::NotActive { .. } => Self::new(StatusCode::CONFLICT, "NotActive", detail),
+            LedgerError::ControllerCall { source, .. } => match *source {
+                VipuError::Refused { .. } => {
+                    Self::new(StatusCode::UNPROCESSABLE_ENTITY, "ControllerRefused", detail)
+                        .with_fix("use a controller that supports the operation")
+                }
+                _ => Self::new(StatusCode::SERVICE_UNAVAILABLE, "ControllerUnavailable", detail)
+                    .with_retry_after(RETRY_SOON_SECS),
+            },
+            LedgerError::Machines(unavailable) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "ControllerUnavailable", detail)
+                    .with_retry_after(RETRY_SOON_SECS)
+                    .with_fix(unavailable.fix())
+            }
+            LedgerError::OtherMachines { .. } => {
+                let mut problem = Self::new(StatusCode::CONFLICT, "OtherProperties", detail)
+                    .with_fix("delete the partition first, or request the recorded machines");
+                problem.0.document.field = Some("machines".to_owned());
+                problem
             }
             LedgerError::NoUsageLog => Self::new(StatusCode::NOT_FOUND, "NoUsageLog", detail)
                 .with_fix("use a store with usage records, such as --store file:PATH"),

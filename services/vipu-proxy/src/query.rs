@@ -33,12 +33,18 @@ pub(crate) struct Params {
     pub(crate) uid: Option<String>,
     /// Release a quarantined partition.
     pub(crate) quarantined: bool,
+    /// False if the controller must not be forced to remove the partition.
+    pub(crate) force: Option<bool>,
     /// Deadline of the client, in milliseconds since 1970: the proxy refuses a request that it reads later.
     pub(crate) not_after: Option<Timestamp>,
     /// Start of the period, in milliseconds since 1970.
     pub(crate) since: u64,
     /// Maximum number of records of a page.
     pub(crate) limit: Option<usize>,
+    /// Name of a controller.
+    pub(crate) controller: Option<String>,
+    /// Number of a GCD.
+    pub(crate) gcd: Option<u32>,
     /// Position of the last record of the previous page.
     pub(crate) after: Option<UsagePosition>,
 }
@@ -64,10 +70,13 @@ impl Params {
                 "wait" => params.wait = duration(&value)?,
                 "nowait" => params.nowait = flag("nowait", &value)?,
                 "quarantined" => params.quarantined = flag("quarantined", &value)?,
+                "force" => params.force = Some(flag("force", &value)?),
                 "since" => params.since = number("since", &value)?,
                 "notAfter" => params.not_after = Some(Timestamp::from_millis(number("notAfter", &value)?)),
                 "limit" => params.limit = Some(limit(&value)?),
                 "continue" => params.after = Some(position(&value)?),
+                "controller" => params.controller = Some(value),
+                "gcd" => params.gcd = Some(number("gcd", &value)?),
                 "attempt" => params.attempt = Some(number("attempt", &value)?),
                 _ => params.uid = Some(value),
             }
@@ -118,7 +127,7 @@ fn flag(name: &str, value: &str) -> Result<bool, Problem> {
             name,
             value,
             "must be true or false",
-            "remove the value",
+            "use one of them",
         )),
     }
 }

@@ -7,8 +7,8 @@ use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use ipu_core::{OnNoCapacity, Owner, PartitionId};
 use ipu_proxy_client::{
-    DeletedDocument, Heartbeat, HoldState, LeaseDocument, PartitionDocument, PartitionList, ResetPartition,
-    WaitingList,
+    DeletedDocument, Heartbeat, HoldState, LeaseDocument, PartitionDocument, PartitionList, PutPartition,
+    ResetPartition, WaitingList,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -18,10 +18,11 @@ use warp::{Filter, Rejection, Reply as _};
 
 use crate::app::App;
 use crate::auth::Identity;
+use crate::machines::{machines_of, pin_to_machines};
 use crate::partition_api::{lease_of, request_of};
 use crate::problem::Problem;
 use crate::query::{Params, Query, id_of, json_of, requested_id_of};
-use crate::{controllers, cordons, dry_run, events, metrics, stats};
+use crate::{allocations, controllers, cordons, dry_run, events, ipuof, metrics, stats};
 
 /// OpenAPI document; the tests validate every response against it.
 const DOCUMENT: &str = include_str!("openapi.json");
@@ -52,6 +53,8 @@ pub(crate) fn routes(app: &Arc<App>) -> Route {
         .or(list_routes(app))
         .unify()
         .or(partition_routes(app))
+        .unify()
+        .or(allocation_routes(app))
         .unify()
         .or(admin_routes(app))
         .unify();
@@ -216,7 +219,43 @@ fn partition_routes(app: &Arc<App>) -> Route {
         .and(warp::post())
         .and(api_call(app))
         .then(|id: String, call: ApiCall| async move { into_response(reset(&id, call).await) });
-    get.or(put).unify().or(delete).unify().or(reset).unify().boxed()
+    let ipuof = warp::path!("v1" / "partitions" / String / "ipuof-config")
+        .and(warp::get())
+        .and(api_call(app))
+        .then(|id: String, call: ApiCall| async move { into_response(ipuof_config(&id, call).await) });
+    get.or(put)
+        .unify()
+        .or(delete)
+        .unify()
+        .or(reset)
+        .unify()
+        .or(ipuof)
+        .unify()
+        .boxed()
+}
+
+/// Routes of an allocation.
+fn allocation_routes(app: &Arc<App>) -> Route {
+    let list = warp::path!("v1" / "allocations" / String / "partitions")
+        .and(warp::get())
+        .and(api_call(app))
+        .then(|id: String, call: ApiCall| async move { into_response(list_allocation(&id, call).await) });
+    let remove = warp::path!("v1" / "allocations" / String / "partitions")
+        .and(warp::delete())
+        .and(api_call(app))
+        .then(|id: String, call: ApiCall| async move { into_response(empty_allocation(&id, call).await) });
+    list.or(remove).unify().boxed()
+}
+
+async fn list_allocation(id: &str, mut call: ApiCall) -> RouteResult {
+    let params = call.params(&["controller"])?;
+    ok(&allocations::list(&call.app, id, params.controller).await?)
+}
+
+async fn empty_allocation(id: &str, mut call: ApiCall) -> RouteResult {
+    let params = call.params(&["controller"])?;
+    call.identity.may_act_for_all()?;
+    ok(&allocations::remove(&call.app, id, params.controller).await?)
 }
 
 /// Routes of leases, cordons, usage and repair.
@@ -313,6 +352,11 @@ async fn get(id: &str, mut call: ApiCall) -> RouteResult {
     ok(&call.app.document_with_ipus(&id_of(id)?).await?)
 }
 
+async fn ipuof_config(id: &str, mut call: ApiCall) -> RouteResult {
+    let params = call.params(&["gcd"])?;
+    ok(&ipuof::config(&call.app, &id_of(id)?, params.gcd).await?)
+}
+
 async fn put(id: &str, mut call: ApiCall) -> RouteResult {
     let params = call.params(&["wait", "nowait", "notAfter"])?;
     let on_no_capacity = if params.nowait {
@@ -320,21 +364,21 @@ async fn put(id: &str, mut call: ApiCall) -> RouteResult {
     } else {
         OnNoCapacity::Queue
     };
-    let mut request = request_of(
-        json_of(&call.body)?,
-        requested_id_of(id)?,
-        on_no_capacity,
-        crate::app::now(),
-    )?;
+    let mut body: PutPartition = json_of(&call.body)?;
+    let machines = body.machines.take().map(machines_of).transpose()?;
+    let mut request = request_of(body, requested_id_of(id)?, on_no_capacity, crate::app::now())?;
     request.not_after = params.not_after;
     call.identity.may_act_for(&request.owner)?;
     let namespaces = call.identity.namespaces().into_iter().flatten();
     request.client_namespaces = namespaces.filter_map(|name| name.parse().ok()).collect();
+    if let Some(machines) = machines {
+        request.pin = pin_to_machines(&call.app, &request, &machines).await?;
+    }
     partition_response(&call.app.ensure(request, params.wait).await?)
 }
 
 async fn delete(id: &str, mut call: ApiCall) -> RouteResult {
-    let params = call.params(&["wait", "uid", "attempt", "quarantined", "notAfter"])?;
+    let params = call.params(&["wait", "uid", "attempt", "quarantined", "force", "notAfter"])?;
     let id = id_of(id)?;
     // Mostly the cached owner is current; otherwise the release fails with a conflict.
     if let Some(owner) = cached_owner(&call.app, &id, params.uid.as_deref())
@@ -353,7 +397,7 @@ async fn delete(id: &str, mut call: ApiCall) -> RouteResult {
         }
         OwnerLookup::Quarantined if params.quarantined => {
             call.identity.may_act_for_all()?;
-            call.app.delete_quarantined(id).await?
+            call.app.delete_quarantined(id, &params).await?
         }
         OwnerLookup::Quarantined => return Err(quarantined(&id)),
     };

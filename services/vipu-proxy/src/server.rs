@@ -1,10 +1,12 @@
 //! Start and shutdown of the proxy.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipu_core::{ControllerName, PlacementMode};
 use ipu_ledger::{
     LeaseLiveness, Ledger, LedgerOptions, Liveness, MemoryStore, MemoryUsageLog, SqliteStore, StoreError,
     UsageLog,
@@ -20,13 +22,14 @@ use crate::app::{App, ProxyLedger};
 use crate::auth::{AnyOf, Authenticator, Certificates, NoAuth, Tokens};
 use crate::background;
 use crate::connector::{Connector, watch_secrets};
+use crate::controllers::warn_of_unlisted_placements;
 use crate::file_watch::watch_file;
 use crate::kubernetes::{self, Cluster};
 use crate::limits::Limits;
 use crate::local::LocalUsers;
 use crate::metrics::Metrics;
 use crate::middleware::{AccessPolicy, Gateway, MAX_UNSENT_BYTES, Timeouts};
-use crate::settings::{Config, Hardware, ReadAccess, StoreChoice, read_settings};
+use crate::settings::{Config, Hardware, ReadAccess, StoreChoice, keys_for_restart, read_settings};
 use crate::store::AnyStore;
 use crate::supervise::supervise;
 
@@ -162,7 +165,11 @@ impl Proxy {
                     path: path.clone(),
                     source,
                 })?;
-                files.push((path.clone(), text, FileReloader::Controllers));
+                files.push((
+                    path.clone(),
+                    text,
+                    FileReloader::Controllers(config.placements.clone()),
+                ));
                 endpoints
             }
             // The watch delivers the controllers.
@@ -183,6 +190,9 @@ impl Proxy {
         );
         let pool = ControllerPool::connect(&endpoints, |endpoint| connector.connect(endpoint))
             .map_err(StartError::Connect)?;
+        if let Hardware::File(_) = config.hardware {
+            warn_of_unlisted_placements(&config.placements, &pool);
+        }
         let clock = Arc::clone(&options.clock);
         let ledger = Ledger::new(pool, store, options);
         let tokens = Tokens::default();
@@ -196,7 +206,12 @@ impl Proxy {
             files.push((path.clone(), text, FileReloader::Tokens(tokens.clone())));
         }
         if let Some(path) = &config.file {
-            files.push((path.clone(), read(path)?, FileReloader::Limits));
+            let text = read(path)?;
+            files.push((
+                path.clone(),
+                text.clone(),
+                FileReloader::Settings { started: text },
+            ));
         }
         let policy = access_policy(&config, tokens, cluster.as_ref())?;
         let mut liveness: Arc<dyn Liveness> = Arc::new(LeaseLiveness::new(clock));
@@ -407,19 +422,34 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartErr
 
 /// Target of a reloaded file.
 enum FileReloader {
-    Controllers,
+    /// The list of controllers, with the placements of single ones.
+    Controllers(BTreeMap<ControllerName, PlacementMode>),
     Tokens(Tokens),
-    Limits,
+    /// The settings file, with its text at the start of the proxy.
+    Settings {
+        started: String,
+    },
 }
 
 impl FileReloader {
     async fn apply(&self, app: &App, text: &str) -> Result<(), String> {
         match self {
-            Self::Controllers => app.replace_controllers(text).await,
+            Self::Controllers(placements) => {
+                app.replace_controllers(text).await?;
+                warn_of_unlisted_placements(placements, app.ledger.pool());
+                Ok(())
+            }
             Self::Tokens(tokens) => tokens.load(text),
-            Self::Limits => {
+            Self::Settings { started } => {
                 let limits = Limits::of(&read_settings(text)?).map_err(|error| error.to_string())?;
                 app.ledger.change_rules(|rules| limits.apply(rules));
+                let keys = keys_for_restart(started, text);
+                if !keys.is_empty() {
+                    tracing::warn!(
+                        keys = keys.join(", "),
+                        "these changed settings need a restart; only quotas and priorities apply while the proxy runs"
+                    );
+                }
                 Ok(())
             }
         }

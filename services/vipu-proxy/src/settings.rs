@@ -1,5 +1,7 @@
 //! Settings of the proxy, by precedence: flags, environment, settings file, defaults.
 
+mod messages;
+mod reload;
 mod values;
 
 use std::collections::BTreeMap;
@@ -13,6 +15,8 @@ use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 use serde::Deserialize;
 
 use crate::limits::Limits;
+use messages::SettingsMessages;
+pub(crate) use reload::keys_for_restart;
 pub use values::{Auth, PrioritySetting, QuotaSetting, ReadAccess, Selection};
 
 /// The documented port (`vipuProxy.proxyPort`).
@@ -84,12 +88,14 @@ pub struct Settings {
     /// [default: serial].
     #[arg(long, env = "VIPU_PROXY_SELECTION", value_name = "ORDER")]
     pub selection: Option<Selection>,
-    /// Origin of the IPUs of new partitions: the placement policy first-fit or best-fit, or delegated to the
-    /// V-IPU controller. Controllers that do not report their hardware always choose [default: first-fit].
+    /// Placement of new partitions: the policy first-fit or best-fit, or the V-IPU
+    /// controller (delegated). Controllers that do not report their hardware always choose [default:
+    /// first-fit].
     #[arg(long, env = "VIPU_PROXY_PLACEMENT", value_name = "PLACEMENT")]
     pub placement: Option<PlacementMode>,
     /// Delegate placement to a controller that refuses the IPUs that the policy chose, until the proxy
-    /// restarts. Otherwise the requests wait, and their reasons have the text of the controller.
+    /// restarts. Otherwise the requests wait, and their reasons have the text of the controller [default:
+    /// false].
     #[arg(long, env = "VIPU_PROXY_PLACEMENT_FALLBACK", num_args = 0..=1, default_missing_value = "true", value_name = "BOOLEAN")]
     pub placement_fallback: Option<bool>,
     /// Let queued requests preempt preemptible partitions of lower priority: their owners are asked to
@@ -101,7 +107,7 @@ pub struct Settings {
     #[arg(long, env = "VIPU_PROXY_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Accept tokens of --token-file without TLS on an address that other hosts reach, where the network can
-    /// read them.
+    /// read them [default: false].
     #[arg(long, env = "VIPU_PROXY_ALLOW_PLAIN_HTTP", num_args = 0..=1, default_missing_value = "true", value_name = "BOOLEAN")]
     pub allow_plain_http: Option<bool>,
     /// TLS certificate (PEM, with its chain).
@@ -414,8 +420,9 @@ impl Settings {
         })
     }
 
-    /// Returns the placements of single controllers. Names outside a fixed list are errors; a watched list
-    /// may have them later.
+    /// Returns the placements of single controllers. Names outside a fixed list are errors. A watched list
+    /// may have them later, so that they are only logged (see
+    /// [`warn_of_unlisted_placements`](crate::controllers::warn_of_unlisted_placements)).
     fn placements(
         &self,
         hardware: &Hardware,
@@ -564,7 +571,7 @@ pub(crate) fn read_settings(text: &str) -> Result<Settings, String> {
     if text.trim().is_empty() {
         return Ok(Settings::default());
     }
-    serde_saphyr::from_str(text).map_err(|error| error.to_string())
+    serde_saphyr::from_str(text).map_err(|error| error.render_with_formatter(&SettingsMessages))
 }
 
 pub(crate) fn invalid_setting(name: &'static str, value: &str, rule: &str) -> SettingError {

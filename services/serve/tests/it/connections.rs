@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -77,6 +78,38 @@ async fn a_request_that_is_open_when_the_server_stops_is_answered() {
     server.stop.send(()).unwrap();
     server.handler.proceed.notify_one();
     assert!(read_response(&mut stream).await.contains("127.0.0.1 []"));
+    server.serving.await.unwrap();
+    assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_draining_server_answers_and_asks_the_client_to_close_the_connection() {
+    let mut options = ServeOptions::default();
+    options.drain = Duration::from_secs(300);
+    let server = start(options).await;
+    let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    let (mut used, mut idle) = (
+        TcpStream::connect(server.address).await.unwrap(),
+        TcpStream::connect(server.address).await.unwrap(),
+    );
+    let mut answer = [0; 1024];
+    for stream in [&mut used, &mut idle] {
+        stream.write_all(request).await.unwrap();
+        let length = stream.read(&mut answer).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+        assert!(!answer.contains("connection: close"), "{answer}");
+    }
+    server.stop.send(()).unwrap();
+    let mut new = TcpStream::connect(server.address).await.unwrap();
+    for stream in [&mut used, &mut new] {
+        stream.write_all(request).await.unwrap();
+        let answer = read_response(stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.contains("connection: close"), "{answer}");
+    }
+    assert!(!server.serving.is_finished());
+    drop(idle);
+    // Without a connection, the server does not wait for the end of the time.
     server.serving.await.unwrap();
     assert!(TcpStream::connect(server.address).await.is_err());
 }

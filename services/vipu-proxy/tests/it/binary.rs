@@ -14,6 +14,13 @@ pub(crate) struct RunningProxy {
     pub(crate) url: String,
 }
 
+impl RunningProxy {
+    /// Kills the proxy, and waits until it has ended.
+    pub(crate) async fn kill(&mut self) {
+        self.child.kill().await.unwrap();
+    }
+}
+
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vipu-proxy"));
     command.args(arguments).kill_on_drop(true);
@@ -128,6 +135,38 @@ async fn inconsistent_settings_are_refused_by_name() {
 }
 
 #[tokio::test]
+async fn errors_of_a_settings_file_have_their_line_and_no_terms_of_a_library() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("proxy.yaml");
+    for (text, message) in [
+        (
+            "store: memory\nstore: memory\n",
+            "the key store occurs twice; remove one of them",
+        ),
+        ("preemption: 'maybe'\n", "must be true or false"),
+        (
+            "read-timeout: -1\n",
+            "must be a whole number that is not negative",
+        ),
+        ("sim: [pod16]\n", "must be one text"),
+        ("placments: {}\n", "unknown field `placments`"),
+        (
+            "---\nsim: pod16\n---\nsim: pod64\n",
+            "only single YAML document expected",
+        ),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let refused = command(&["--config", file.to_str().unwrap()]).output().await;
+        let stderr = refused.unwrap().stderr;
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert!(stderr.contains(message) && stderr.contains("line"), "{stderr}");
+        for term in ["Policy", "Options", "from_str", "from_multiple", "u64", "scalar"] {
+            assert!(!stderr.contains(term), "{stderr}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_controller_that_is_listed_under_two_names_counts_once() {
     let simulator = vipu_sim::Simulator::builder(ipu_core::Topology::pod16());
     let simulator = simulator.start().await.unwrap();
@@ -191,4 +230,34 @@ async fn a_controller_that_is_listed_under_two_names_counts_once() {
         format!("127.0.0.1:{port}"),
         "{created}"
     );
+}
+
+#[tokio::test]
+async fn a_changed_setting_that_needs_a_restart_is_named_in_the_log() {
+    let scratch = tempfile::tempdir().unwrap();
+    let config = scratch.path().join("proxy.yaml");
+    let settings = "sim: pod16\nsim-listen: 127.0.0.1:0\nlisten: 127.0.0.1:0\n";
+    std::fs::write(
+        &config,
+        format!("{settings}placement: first-fit\npreemption: true\n"),
+    )
+    .unwrap();
+    let mut child = command(&["--config", config.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = BufReader::new(child.stdout.take().unwrap()).lines();
+    ready.next_line().await.unwrap().unwrap();
+    let changed = format!("{settings}placement: best-fit\npriorities: [{{max-priority: 0}}]\n");
+    std::fs::write(&config, changed).unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let warning = loop {
+        let line = log.next_line().await.unwrap().unwrap();
+        if line.contains("need a restart") {
+            break line;
+        }
+    };
+    assert!(warning.contains("placement, preemption"), "{warning}");
+    assert!(!warning.contains("priorities\""), "{warning}");
 }

@@ -1,6 +1,7 @@
 //! Tests of the proxy through its API.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod allocations;
 mod auth;
 mod binary;
 mod browser;
@@ -10,10 +11,12 @@ mod cordons;
 mod crash;
 mod events;
 mod expiry;
+mod ipuof;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod limits;
 mod local;
+mod machines;
 mod metrics;
 mod openapi;
 mod partitions;
@@ -25,4 +28,5 @@ mod server;
 mod settings_reference;
 mod shares;
 mod support;
+mod unforced_delete;
 mod usage;

@@ -182,3 +182,25 @@ async fn held_ipus_are_counted_continuously_and_failed_partitions_as_idle() {
     );
     assert!(is_near(idle, 200.0), "{idle}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_preemption_is_counted_once() {
+    let harness = Harness::with(None, |options| options.queue.preemption = true);
+    let put = async |id: &str, key: &str, value: serde_json::Value| {
+        let mut body = request_body(id, 32);
+        body[key] = value;
+        let path = format!("/v1/partitions/{id}?wait=5s");
+        harness.call("PUT", &path, &body.to_string()).await.1
+    };
+    let spare = put("spare", "preemptible", json!(true)).await;
+    assert_eq!(spare["state"], "active", "{spare}");
+    for _ in 0..2 {
+        let queued = put("urgent", "priority", json!(5)).await;
+        assert_eq!(queued["state"], "waiting", "{queued}");
+    }
+    let text = harness.text("/metrics").await;
+    assert!(
+        is_near(value(&text, "vipu_proxy_preemptions_total"), 1.0),
+        "{text}"
+    );
+}

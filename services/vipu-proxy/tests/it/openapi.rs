@@ -133,6 +133,7 @@ async fn a_body_with_every_documented_field_is_accepted_and_an_additional_field_
         ("reconfigurable", json!(true)),
         ("allocation", json!(null)),
         ("controller", json!("pod:8090")),
+        ("machines", json!(["a1", "a2", "a3", "a4"])),
         ("priority", json!(-3)),
         ("maxRuntimeSeconds", json!(60)),
         ("account", json!("research")),
@@ -156,7 +157,10 @@ async fn a_body_with_every_documented_field_is_accepted_and_an_additional_field_
         .await;
     assert_eq!(status, StatusCode::OK, "{response}");
     for (key, value) in body.as_object().unwrap() {
-        if !matches!(key.as_str(), "controller" | "allocation" | "leaseSeconds") {
+        if !matches!(
+            key.as_str(),
+            "controller" | "machines" | "allocation" | "leaseSeconds"
+        ) {
             assert_eq!(response[key], *value, "{key}");
         }
     }

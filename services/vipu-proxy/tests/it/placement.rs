@@ -1,6 +1,9 @@
 //! The placement modes, with the real `vipu-proxy` and a simulated controller: the policy decides the IPUs.
 
-use serde_json::Value;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use vipu_sim::{Simulator, SimulatorBuilder};
 
 use crate::binary::{RunningProxy, http, start};
@@ -47,9 +50,14 @@ impl Site {
 
     /// Requests a partition, and waits up to `wait` for it.
     async fn create(&self, id: &str, size: u32, wait: &str) -> Value {
-        let put = http().put(format!("{}/v1/partitions/{id}?wait={wait}", self.proxy.url));
-        let response = put.json(&request_body(id, size)).send().await.unwrap();
-        response.json().await.unwrap()
+        create_at(self.proxy.url.clone(), id, size, wait).await
+    }
+
+    /// Returns the only controller as `/v1/controllers` shows it.
+    async fn controller(&self) -> Value {
+        let url = format!("{}/v1/controllers", self.proxy.url);
+        let shown: Value = http().get(url).send().await.unwrap().json().await.unwrap();
+        shown["controllers"][0].clone()
     }
 
     async fn release(&self, id: &str) {
@@ -87,6 +95,12 @@ impl Site {
     }
 }
 
+async fn create_at(url: String, id: &str, size: u32, wait: &str) -> Value {
+    let put = http().put(format!("{url}/v1/partitions/{id}?wait={wait}"));
+    let response = put.json(&request_body(id, size)).send().await.unwrap();
+    response.json().await.unwrap()
+}
+
 #[tokio::test]
 async fn first_fit_takes_the_lowest_ipu_and_best_fit_the_smallest_gap() {
     assert_eq!(Site::placed_by("first-fit").await.next_ipu().await, [0]);
@@ -113,6 +127,44 @@ async fn the_settings_file_sets_the_placement_of_a_controller() {
     };
     let site = Site::start(|builder| builder, arguments).await;
     assert_eq!(site.next_ipu().await, [9]);
+    let shown = site.controller().await;
+    assert_eq!(
+        (&shown["placement"], &shown["placementFallback"]),
+        (&json!("best-fit"), &Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn a_placement_of_a_controller_that_no_list_has_is_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (settings, list) = (folder.path().join("proxy.yaml"), folder.path().join("list"));
+    std::fs::write(&settings, "placements:\n  \"pod9:8090\": best-fit\n").unwrap();
+    std::fs::write(&list, "127.0.0.1:1\n").unwrap();
+    let mut proxy = tokio::process::Command::new(env!("CARGO_BIN_EXE_vipu-proxy"))
+        .args(["--store", "memory", "--listen", "127.0.0.1:0"])
+        .arg("--config")
+        .arg(&settings)
+        .arg("--controllers-file")
+        .arg(&list)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(proxy.stderr.take().unwrap()).lines();
+    let warning = loop {
+        let line = lines
+            .next_line()
+            .await
+            .unwrap()
+            .expect("the proxy logs a warning");
+        if line.contains("pod9:8090") {
+            break line;
+        }
+    };
+    for part in ["`placements`", "best-fit", "name one of the list as HOST:PORT"] {
+        assert!(warning.contains(part), "{warning}");
+    }
 }
 
 #[tokio::test]
@@ -142,6 +194,33 @@ async fn the_fallback_lets_a_controller_choose_that_refuses_ipus() {
         assert_eq!(created["state"], "active", "{created}");
     }
     assert_eq!(site.ipus_at_controller("second").await, [4, 5, 6, 7]);
+    let shown = site.controller().await;
+    assert_eq!(
+        (&shown["placement"], &shown["placementFallback"]),
+        (&json!("delegated"), &json!(true))
+    );
+}
+
+#[tokio::test]
+async fn a_burst_is_not_delayed_by_the_refusals_before_the_fallback() {
+    let site = Site::start(
+        |builder| builder.delay(Duration::from_millis(100)).refuse_ipus(),
+        |_| vec!["--placement-fallback".into()],
+    )
+    .await;
+    let started = Instant::now();
+    let ids = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let creates = ids.map(|id| tokio::spawn(create_at(site.proxy.url.clone(), id, 1, "25s")));
+    for create in creates {
+        let partition = create.await.unwrap();
+        assert_eq!(partition["state"], "active", "{partition}");
+    }
+    // A refusal that delays a request does so for 30 s.
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 #[tokio::test]

@@ -21,11 +21,23 @@ async fn controllers_are_listed_with_their_capacity_or_their_error() {
         "{shown}"
     );
     assert!(shown["version"].is_string(), "{shown}");
+    let fits = |size: u32, count: u32| json!({"size": size, "count": count});
+    assert_eq!(
+        shown["fits"],
+        json!([
+            fits(1, 28),
+            fits(2, 14),
+            fits(4, 7),
+            fits(8, 3),
+            fits(16, 1),
+            fits(32, 0)
+        ])
+    );
     harness.controller.start_outage();
     let shown = harness.get("/v1/controllers").await["controllers"][0].clone();
     assert_eq!(
-        (&shown["available"], &shown["free"]),
-        (&json!(false), &json!(null)),
+        (&shown["available"], &shown["free"], &shown["fits"]),
+        (&json!(false), &json!(null), &json!(null)),
         "{shown}"
     );
     assert!(shown["error"].is_string(), "{shown}");

@@ -19,8 +19,15 @@ Each setting is a flag, an environment variable and a key of the YAML file that 
 over the variable, and the variable over the file. Keys of the file are the names of the flags without the
 leading dashes. An unknown key is an error.
 
-`--config` (`VIPU_PROXY_CONFIG`) and `--verbosity` (`PROXY_VERBOSITY`, 1 to 6, 2 by default) have no key. `quotas`
-and `priorities` are keys of the file only ([quotas](../sharing.md)).
+`--config` (`VIPU_PROXY_CONFIG`) and `--verbosity` (`PROXY_VERBOSITY`, 1 to 6, 2 by default) have no key. Keys of
+the file only are `quotas`, `priorities` ([quotas](../sharing.md)) and `placements`
+([placement](../placement.md#who-chooses)). A change of `quotas` and `priorities` applies within seconds. Other keys
+[need a restart](../proxy.md#changes-of-the-settings-file).
+
+A flag with `[BOOLEAN]` alone means `true`. Flag and variable accept `true` and `false`, the file a YAML boolean.
+
+`--controllers-file` names a text file with the list of `--controllers`, such as
+`pod1:8090:ipunode=pod1,pod2:8090`: `HOST[:PORT][:KEY=VALUE]`, with commas between controllers.
 
 | Flag | Variable | Meaning |
 |---|---|---|
@@ -35,7 +42,17 @@ fn the_reference_of_the_settings_is_up_to_date() {
         let value = argument.get_value_names().and_then(|names| names.first());
         let value = value.filter(|_| argument.get_action().takes_values());
         let value = value
-            .map(|name| format!(" {}", name.replace('|', "\\|")))
+            .map(|name| {
+                let name = name.replace('|', "\\|");
+                let is_optional = argument
+                    .get_num_args()
+                    .is_some_and(|count| count.min_values() == 0);
+                if is_optional {
+                    format!(" [{name}]")
+                } else {
+                    format!(" {name}")
+                }
+            })
             .unwrap_or_default();
         let variable = argument.get_env().map(|name| name.to_string_lossy().into_owned());
         let help = argument.get_long_help().or_else(|| argument.get_help()).unwrap();
