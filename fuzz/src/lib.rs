@@ -20,6 +20,9 @@ mod names;
 mod proxy;
 #[cfg(feature = "network")]
 mod simulator;
+mod slurm_conf;
+mod slurm_hooks;
+mod slurm_output;
 #[cfg(feature = "ledger")]
 mod swf;
 mod topology;
@@ -38,6 +41,9 @@ pub use names::{exit_codes, names};
 pub use proxy::proxy;
 #[cfg(feature = "network")]
 pub use simulator::{sim_grpc, sim_rest, sim_state};
+pub use slurm_conf::slurm_conf;
+pub use slurm_hooks::slurm_hooks;
+pub use slurm_output::slurm_output;
 #[cfg(feature = "ledger")]
 pub use swf::swf;
 pub use topology::topology;
@@ -77,6 +83,9 @@ pub const TARGETS: &[Target] = &[
     target("sim_rest", sim_rest),
     #[cfg(feature = "network")]
     target("sim_state", sim_state),
+    target("slurm_conf", slurm_conf),
+    target("slurm_hooks", slurm_hooks),
+    target("slurm_output", slurm_output),
     #[cfg(feature = "ledger")]
     target("swf", swf),
     target("topology", topology),

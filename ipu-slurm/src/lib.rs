@@ -1,4 +1,5 @@
-//! Slurm adapter: parses and prints Slurm's generic resources (GRES).
+//! Slurm adapter: parses and prints Slurm's generic resources (GRES) and the integration's configuration
+//! files ([`conf`]), and parses the output of `scontrol`.
 //!
 //! ```
 //! use ipu_slurm::{Gres, GresList};
@@ -13,13 +14,49 @@
 //! # Ok::<(), ipu_slurm::GresError>(())
 //! ```
 
+pub mod conf;
+mod error;
 mod gres;
+mod hooks;
+pub mod host_map;
+mod job_state;
+mod life;
+mod pool;
+pub mod render;
+mod run;
+mod scontrol;
+mod squeue;
+mod start;
+pub mod text;
+mod withhold;
 
+pub use error::InputError;
 pub use gres::error::GresError;
 pub use gres::indices::Indices;
 pub use gres::list::GresList;
 pub use gres::tres::{Tres, TresList};
 pub use gres::{Counting, Gres};
+pub use hooks::{
+    EpilogRequest, HookEnvironment, JobIdentity, JobIpus, NodeHook, NodeRequest, NodeTaskRequest,
+    PrologRequest, TaskRequest,
+};
+pub use host_map::HostMapRequest;
+pub use job_state::JobState;
+pub use life::{Life, LifeFacts, SlurmctldReply, life_of};
+pub use pool::{
+    BootState, POOL_ALLOCATED, POOL_FREE, POOL_LOCK, PoolAllocation, PoolError, PoolFile, PoolOperation,
+    PoolPartition, PoolRequest, PoolState, is_file_name, job_of_pointer, parse_pointer, pointer_name,
+    pointer_text,
+};
+pub use run::{OWNER_KIND, RunId, RunKey};
+pub use scontrol::config::SlurmctldConfig;
+pub use scontrol::licenses::LicenseCounts;
+pub use scontrol::{
+    AdminComment, ArrayTask, HetComponent, SlurmJob, UNKNOWN_JOB, parse_allocated_gres, parse_job, parse_jobs,
+};
+pub use squeue::{ListedState, RunList, SQUEUE_ARGS, SQUEUE_JOB_ARGS, parse_squeue_job};
+pub use start::RunStart;
+pub use withhold::{RESERVATION_PREFIX, Reservation, reservation_command, withheld};
 
 /// Compiles and runs the examples of the README.
 #[cfg(doctest)]

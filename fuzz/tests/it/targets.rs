@@ -77,21 +77,24 @@ targets! {
     sim_grpc: 100,
     sim_rest: 100,
     sim_state: 300,
+    slurm_conf: 1_000,
+    slurm_hooks: 1_000,
+    slurm_output: 1_000,
     swf: 500,
     topology: 200,
 }
 
 #[test]
 fn every_target_has_a_libfuzzer_target() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cargo-fuzz");
-    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("cargo-fuzz");
+    let manifest = std::fs::read_to_string(directory.join("Cargo.toml")).unwrap();
     for target in TARGETS {
         assert!(
             manifest.contains(&format!("name = \"{}\"", target.name)),
             "{}",
             target.name
         );
-        let path = folder.join("fuzz_targets").join(format!("{}.rs", target.name));
+        let path = directory.join("fuzz_targets").join(format!("{}.rs", target.name));
         let text = std::fs::read_to_string(path).unwrap();
         assert!(
             text.contains(&format!("ipu_fuzz::{}(bytes)", target.name)),
@@ -102,10 +105,10 @@ fn every_target_has_a_libfuzzer_target() {
 }
 
 #[test]
-fn the_corpus_is_small_and_every_folder_is_a_target() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+fn the_corpus_is_small_and_every_directory_is_a_target() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let mut bytes = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in std::fs::read_dir(directory).unwrap() {
         let name = entry.unwrap().file_name();
         let name = name.to_str().unwrap();
         assert!(

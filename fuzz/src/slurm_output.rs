@@ -1,0 +1,57 @@
+//! Output of Slurm's commands.
+
+use ipu_slurm::{LicenseCounts, Reservation, RunKey, RunList, SlurmctldConfig, parse_job, parse_jobs};
+
+use crate::error_messages::{check_error, text};
+
+/// Parses the input as output of `scontrol` and `squeue`, and as the uid of a run.
+///
+/// # Panics
+///
+/// If a job is read from a text that does not contain its values, or a message is too long.
+pub fn slurm_output(bytes: &[u8]) {
+    let text = &text(bytes);
+    match parse_jobs(text) {
+        Ok(records) => {
+            for record in records {
+                let job = match record {
+                    Ok(job) => job,
+                    Err(error) => {
+                        check_error(&error, 100);
+                        continue;
+                    }
+                };
+                assert!(text.contains(&format!("JobId={} ", job.id)));
+                assert!(text.contains(&format!(" JobState={} Reason={} ", job.state, job.reason)));
+                let nodes = job.node_list.as_deref().unwrap_or_default();
+                assert!(text.contains(&format!(" NodeList={nodes}")));
+                if let Ok(same) = parse_job(text, job.id) {
+                    assert_eq!(same, job);
+                }
+            }
+        }
+        Err(error) => check_error(&error, 100),
+    }
+    if let Err(error) = LicenseCounts::parse_list(text) {
+        check_error(&error, 100);
+    }
+    if let Err(error) = SlurmctldConfig::parse(text) {
+        check_error(&error, 100);
+    }
+    if let Err(error) = Reservation::parse_list(text) {
+        check_error(&error, 100);
+    }
+    match RunList::parse(text) {
+        Ok(runs) => {
+            assert_eq!(runs.len(), text.lines().count());
+            if let Some(cut) = text.strip_suffix("|\n") {
+                assert!(RunList::parse(cut).is_err());
+            }
+        }
+        Err(error) => check_error(&error, 100),
+    }
+    match RunKey::from_uid(text) {
+        Ok(run) => assert_eq!(run.to_string(), *text),
+        Err(error) => check_error(&error, 100),
+    }
+}

@@ -1,0 +1,83 @@
+//! The keys of `vipu.conf` and `<model>.conf`.
+
+/// A key. The first seven are those of a model (seed 004 §8.5.2), the others those of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    ApiHost,
+    ApiPort,
+    IpuofDir,
+    MaxIpusPerJob,
+    ApiTimeout,
+    ForceDeletePartition,
+    UseReconfigPartition,
+    VipuIpuofDir,
+    Proxy,
+    ProxyTokenFile,
+    ProxyCa,
+    WaitInProlog,
+    HostMap,
+    AllocationCreate,
+    AllocationRemove,
+    PoolDir,
+    EveryJobHasOne,
+    OnePartitionPerTask,
+}
+
+impl Key {
+    /// The keys of a model, in the order of the seed.
+    pub(super) const MODEL: [Self; 7] = [
+        Self::ApiHost,
+        Self::ApiPort,
+        Self::IpuofDir,
+        Self::MaxIpusPerJob,
+        Self::ApiTimeout,
+        Self::ForceDeletePartition,
+        Self::UseReconfigPartition,
+    ];
+    /// The keys of the cluster.
+    pub(super) const CLUSTER: [Self; 11] = [
+        Self::VipuIpuofDir,
+        Self::Proxy,
+        Self::ProxyTokenFile,
+        Self::ProxyCa,
+        Self::WaitInProlog,
+        Self::HostMap,
+        Self::AllocationCreate,
+        Self::AllocationRemove,
+        Self::PoolDir,
+        Self::EveryJobHasOne,
+        Self::OnePartitionPerTask,
+    ];
+
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        Self::MODEL.into_iter().chain(Self::CLUSTER)
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::ApiHost => "ApiHost",
+            Self::ApiPort => "ApiPort",
+            Self::IpuofDir => "IpuofDir",
+            Self::MaxIpusPerJob => "MaxIpusPerJob",
+            Self::ApiTimeout => "ApiTimeout",
+            Self::ForceDeletePartition => "ForceDeletePartition",
+            Self::UseReconfigPartition => "UseReconfigPartition",
+            Self::VipuIpuofDir => "VipuIpuofDir",
+            Self::Proxy => "Proxy",
+            Self::ProxyTokenFile => "ProxyTokenFile",
+            Self::ProxyCa => "ProxyCa",
+            Self::WaitInProlog => "WaitInProlog",
+            Self::HostMap => "HostMap",
+            Self::AllocationCreate => "AllocationCreate",
+            Self::AllocationRemove => "AllocationRemove",
+            Self::PoolDir => "PoolDir",
+            Self::EveryJobHasOne => "EveryJobHasOne",
+            Self::OnePartitionPerTask => "OnePartitionPerTask",
+        }
+    }
+
+    /// Returns whether white space separates parts of the value.
+    pub(super) const fn has_words(self) -> bool {
+        matches!(self, Self::AllocationCreate | Self::AllocationRemove)
+    }
+}

@@ -1,0 +1,166 @@
+//! A part of a line with its position in the file, for error messages.
+
+use ipu_core::Violation;
+
+use super::error::ConfError;
+
+/// Maximum length of a line in bytes: a host map line of 500 machines fits, and the number of errors in
+/// one line stays small.
+const MAX_LINE: usize = 16_384;
+/// Maximum length of a field name in an error, in characters.
+const MAX_FIELD: usize = 40;
+
+/// A part of a line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span<'a> {
+    file: &'a str,
+    number: usize,
+    line: &'a str,
+    start: usize,
+    end: usize,
+}
+
+/// Returns the lines of a file without the line feeds. A line over [`MAX_LINE`] is an error instead.
+pub(super) fn lines<'a>(file: &'a str, text: &'a str, errors: &mut Vec<ConfError>) -> Vec<Span<'a>> {
+    let spans = text.split('\n').enumerate().map(|(index, line)| Span {
+        file,
+        number: index + 1,
+        line,
+        start: 0,
+        end: line.len(),
+    });
+    let (short, long): (Vec<_>, Vec<_>) = spans.partition(|span| span.line.len() <= MAX_LINE);
+    errors.extend(long.iter().map(|span| {
+        span.error(
+            "line",
+            format!("has at most {MAX_LINE} bytes"),
+            "split the line or its list",
+        )
+    }));
+    short
+}
+
+impl<'a> Span<'a> {
+    pub(super) fn text(&self) -> &'a str {
+        &self.line[self.start..self.end]
+    }
+
+    pub(super) const fn line_number(&self) -> usize {
+        self.number
+    }
+
+    /// Returns the span from byte `at` on, which is a character boundary.
+    pub(super) const fn from(self, at: usize) -> Self {
+        Self {
+            start: self.start + at,
+            ..self
+        }
+    }
+
+    /// Returns the span before byte `at`, which is a character boundary.
+    pub(super) const fn until(self, at: usize) -> Self {
+        Self {
+            end: self.start + at,
+            ..self
+        }
+    }
+
+    /// Trims ASCII white space. Other white space stays and is refused with its position.
+    pub(super) fn trim(self) -> Self {
+        let text = self.text();
+        let end = text.trim_ascii_end().len();
+        let start = end - text[..end].trim_ascii_start().len();
+        self.until(end).from(start)
+    }
+
+    /// Removes a comment: `#` at the beginning or after white space, to the end.
+    pub(super) fn without_comment(self) -> Self {
+        let text = self.text();
+        let starts_comment =
+            |at: &usize| *at == 0 || text[..*at].ends_with(|c: char| c.is_ascii_whitespace());
+        let found = text.match_indices('#').map(|(at, _)| at).find(starts_comment);
+        self.until(found.unwrap_or(text.len()))
+    }
+
+    pub(super) fn split_once(&self, at: char) -> Option<(Self, Self)> {
+        let found = self.text().find(at)?;
+        Some((self.until(found), self.from(found + at.len_utf8())))
+    }
+
+    /// Splits at every character that `at` selects.
+    pub(super) fn split(&self, at: impl Fn(char) -> bool) -> Vec<Self> {
+        let mut parts = Vec::new();
+        let mut start = 0;
+        for (found, c) in self.text().char_indices().filter(|(_, c)| at(*c)) {
+            parts.push(self.until(found).from(start));
+            start = found + c.len_utf8();
+        }
+        parts.push(self.from(start));
+        parts
+    }
+
+    /// Splits at white space into words.
+    pub(super) fn words(&self) -> Vec<Self> {
+        let mut words = self.split(|c| c.is_ascii_whitespace());
+        words.retain(|word| !word.text().is_empty());
+        words
+    }
+
+    /// Creates an error for this span, which is the value of `field`.
+    pub(super) fn error(&self, field: &str, rule: impl Into<String>, fix: impl Into<String>) -> ConfError {
+        self.error_at(0, field, rule, fix)
+    }
+
+    /// Creates an error for this span at its byte `at`, which is a character boundary.
+    pub(super) fn error_at(
+        &self,
+        at: usize,
+        field: &str,
+        rule: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> ConfError {
+        self.error_showing(self.text(), at, field, rule, fix)
+    }
+
+    /// Creates an error that shows `value` instead of this span.
+    pub(super) fn error_showing(
+        &self,
+        value: &str,
+        at: usize,
+        field: &str,
+        rule: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> ConfError {
+        let value = match value {
+            "" => "(empty)",
+            _ if may_be_secret(field, value) => "…",
+            _ => value,
+        };
+        ConfError {
+            file: self.file.to_owned(),
+            line: self.number,
+            column: self.line[..self.start + at].chars().count() + 1,
+            violation: Box::new(Violation::new(&shorten(field), Some(value), rule, fix)),
+        }
+    }
+}
+
+/// Returns whether a message must not repeat a value: a token in place of a path, or a URL with a password.
+fn may_be_secret(field: &str, value: &str) -> bool {
+    let field = field.to_ascii_lowercase();
+    let is_secret_field = ["token", "secret", "passw"]
+        .iter()
+        .any(|word| field.contains(word));
+    is_secret_field && !value.starts_with('/')
+        || value.contains('@') && (value.contains("://") || field == "proxy")
+}
+
+/// Returns `text` on one line and limited to [`MAX_FIELD`] characters, to repeat it outside a value.
+pub(super) fn shorten(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut short: String = text.chars().take(MAX_FIELD).map(plain).collect();
+    if text.chars().nth(MAX_FIELD).is_some() {
+        short.push('…');
+    }
+    short
+}

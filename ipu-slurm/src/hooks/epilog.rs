@@ -1,0 +1,37 @@
+//! The environment of EpilogSlurmctld.
+
+use super::environment::{HookEnvironment, JobIdentity};
+use super::ipus::may_request;
+use crate::conf::ConfFiles;
+use crate::error::InputError;
+
+/// The request of EpilogSlurmctld for a job that may have IPUs.
+///
+/// It does not check the request for IPUs: what PrologSlurmctld created is released even if a limit has
+/// changed since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EpilogRequest {
+    /// The job.
+    pub identity: JobIdentity,
+}
+
+impl EpilogRequest {
+    /// Parses the variables of EpilogSlurmctld; none for a job without IPUs, and for later components of a
+    /// heterogeneous job, whose IPUs PrologSlurmctld refuses. Without a configuration, any
+    /// license may be that of a model.
+    ///
+    /// # Errors
+    ///
+    /// The first variable that is missing, not UTF-8, or no number.
+    pub fn parse(variables: &HookEnvironment, conf: Option<&ConfFiles>) -> Result<Option<Self>, InputError> {
+        variables.check_context("epilog_slurmctld", "EpilogSlurmctld")?;
+        let is_model = |name: &str| conf.is_none_or(|conf| conf.model(name).is_some());
+        if variables.is_later_component()? || !may_request(variables, is_model) {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            identity: variables.identity(true)?,
+        }))
+    }
+}

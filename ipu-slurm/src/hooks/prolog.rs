@@ -1,0 +1,80 @@
+//! The environment of PrologSlurmctld.
+
+use ipu_core::AccountName;
+
+use super::environment::{BY_SLURM, HET_OFFSET, HookEnvironment, JobIdentity};
+use super::ipus::{JobIpus, LICENSES, names_model, request};
+use crate::conf::ConfFiles;
+use crate::error::InputError;
+
+/// The request of PrologSlurmctld for a job with IPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PrologRequest {
+    /// The job.
+    pub identity: JobIdentity,
+    /// The user's id.
+    pub uid: u32,
+    /// The user's name.
+    pub user: String,
+    /// The account; none without accounting.
+    pub account: Option<AccountName>,
+    /// The Slurm partition.
+    pub partition: String,
+    /// The nodes in Slurm's notation.
+    pub node_list: String,
+    /// The IPUs.
+    pub ipus: JobIpus,
+}
+
+impl PrologRequest {
+    /// Parses the variables of PrologSlurmctld; none for a job without IPUs.
+    ///
+    /// # Errors
+    ///
+    /// The first variable that is missing, not UTF-8, no number, contradicts another, or breaks a limit.
+    pub fn parse(variables: &HookEnvironment, conf: &ConfFiles) -> Result<Option<Self>, InputError> {
+        variables.check_context("prolog_slurmctld", "PrologSlurmctld")?;
+        let offset = variables.text(HET_OFFSET)?;
+        if variables.is_later_component()? {
+            // Slurm hands the options of the plugin to all components; the licenses tell.
+            let licenses = variables.text(LICENSES)?.unwrap_or_default();
+            if !names_model(licenses, |name| conf.model(name).is_some()) {
+                return Ok(None);
+            }
+            let rule = "only the first component of a heterogeneous job has IPUs";
+            let fix = "ask for them on the first component";
+            return Err(InputError::new(HET_OFFSET, offset, rule, fix));
+        }
+        let Some(ipus) = request(variables, conf)? else {
+            return Ok(None);
+        };
+        Self::with_ipus(variables, ipus).map(Some)
+    }
+
+    /// Parses the job of PrologSlurmctld, with IPUs that no variable of it requests.
+    pub(crate) fn with_ipus(variables: &HookEnvironment, ipus: JobIpus) -> Result<Self, InputError> {
+        let identity = variables.identity(true)?;
+        let account = match variables.text("SLURM_JOB_ACCOUNT")? {
+            None | Some("(null)") => None,
+            Some(text) => Some(AccountName::new(text).map_err(|error| {
+                let rule = format!("must be {}", error.rule);
+                InputError::new("SLURM_JOB_ACCOUNT", Some(text), rule, "use another account")
+            })?),
+        };
+        let user = variables.required("SLURM_JOB_USER")?;
+        if user.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            let rule = "must have no blanks";
+            return Err(InputError::new("SLURM_JOB_USER", Some(user), rule, BY_SLURM));
+        }
+        Ok(Self {
+            identity,
+            uid: variables.number("SLURM_JOB_UID")?,
+            user: user.to_owned(),
+            account,
+            partition: variables.required("SLURM_JOB_PARTITION")?.to_owned(),
+            node_list: variables.required("SLURM_JOB_NODELIST")?.to_owned(),
+            ipus,
+        })
+    }
+}

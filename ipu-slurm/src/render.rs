@@ -1,0 +1,306 @@
+//! Files that a stock Slurm needs for IPUs, from those of Graphcore's plugin: `slurm.conf`, `gres.conf`,
+//! `plugstack.conf`, and the limits of `ipu_slurm.lua`.
+//!
+//! The input is that of seed 004 §8.5.4, or a configuration that was rendered before: to render twice
+//! changes nothing.
+
+mod outputs;
+mod rules;
+mod slurm_text;
+mod version;
+
+pub use version::SlurmVersion;
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use ipu_core::Violation;
+
+use crate::conf::{ConfError, ConfFiles, HostMap, NodeGresList, VipuGres};
+use slurm_text::SlurmText;
+
+/// A file by its name and text.
+pub type ConfText<'a> = (&'a str, &'a str);
+
+/// The configuration that [`render`] reads.
+#[derive(Clone, Debug)]
+pub struct RenderInput<'a> {
+    /// The version of Slurm.
+    pub version: SlurmVersion,
+    /// `slurm.conf`.
+    pub slurm_conf: ConfText<'a>,
+    /// The file with the settings for IPUs that `slurm.conf` includes at its end, such as
+    /// `v-ipu-plugin.conf`. Without it they are in `slurm.conf` itself.
+    pub included: Option<ConfText<'a>>,
+    /// `vipu.conf`.
+    pub vipu_conf: ConfText<'a>,
+    /// The files of models, by name of the model.
+    pub models: &'a [ConfText<'a>],
+    /// The host map that `HostMap` names. Without it, jobs of every partition have IPU-Machines.
+    pub host_map: Option<&'a HostMap>,
+    /// The text of `gres.conf`; empty if there is none.
+    pub gres_conf: &'a str,
+    /// The text of `plugstack.conf`; empty if there is none.
+    pub plugstack_conf: &'a str,
+    /// The paths and numbers that no file has.
+    pub options: RenderOptions,
+}
+
+/// Paths and numbers that no configuration file has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RenderOptions {
+    /// The IPUs of models, by name. Those of others are the licenses of `slurm.conf`, or else the largest
+    /// partition.
+    pub ipus: BTreeMap<String, u32>,
+    /// The URL of the proxy for a `vipu.conf` without one.
+    pub proxy: String,
+    /// The token file for a `vipu.conf` without a proxy.
+    pub proxy_token_file: String,
+    /// The directory of the hooks.
+    pub hook_directory: String,
+    /// The path of the SPANK plugin on all hosts.
+    pub spank_plugin: String,
+}
+
+impl Default for RenderOptions {
+    fn default() -> Self {
+        Self {
+            ipus: BTreeMap::new(),
+            proxy: "http://127.0.0.1:8080".to_owned(),
+            proxy_token_file: "/etc/slurm/ipu-proxy.token".to_owned(),
+            hook_directory: "/usr/lib/ipu-slurm".to_owned(),
+            spank_plugin: "/usr/local/lib/slurm/libspank_vipu.so".to_owned(),
+        }
+    }
+}
+
+/// The importance of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Jobs do not get IPUs, or Slurm does not start, without the change.
+    Error,
+    /// Jobs get IPUs without the change, but something else is lost.
+    Warning,
+}
+
+/// A place of the configuration that is changed, with the reason.
+///
+/// Displays as `error: file:line:column: field = value: reason; change`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The importance.
+    pub severity: Severity,
+    /// The place, the reason and the change.
+    pub error: ConfError,
+}
+
+/// The files for a stock Slurm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rendered {
+    /// New files and files that change, by name: complete texts.
+    pub files: Vec<(String, String)>,
+    /// The changes with their reasons.
+    pub findings: Vec<Finding>,
+    /// Steps and limits that no file can express.
+    pub notes: Vec<String>,
+    /// Whether jobs may use `--ipus`, so that every host needs the SPANK plugin.
+    pub uses_plugin: bool,
+}
+
+/// A model that nodes have, whose IPUs are given, or that has a license.
+#[derive(Debug)]
+struct Model<'a> {
+    name: &'a str,
+    /// Whether only `Licenses` names it: its jobs use `--licenses`, and need no plugin and no script.
+    has_license_only: bool,
+    ipus: u32,
+    largest_partition: u32,
+    max_ipus_per_job: u32,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{severity}: {}", self.error)
+    }
+}
+
+/// Displays as all files, each after its name, as `head` prints them.
+impl fmt::Display for Rendered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, text)) in self.files.iter().enumerate() {
+            let blank = if index == 0 { "" } else { "\n" };
+            write!(f, "{blank}==> {name} <==\n{text}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the files that a stock Slurm needs, with each change and its reason.
+///
+/// # Errors
+///
+/// All errors that have no safe correction, in the order of the files; never empty.
+pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
+    let mut slurm_conf = SlurmText::parse(input.slurm_conf.0, input.slurm_conf.1);
+    let mut included = input.included.map(|(name, text)| SlurmText::parse(name, text));
+    let mut findings = Vec::new();
+    let vipu_conf = outputs::vipu_conf(input, [Some(&slurm_conf), included.as_ref()], &mut findings);
+
+    let mut errors = Vec::new();
+    let conf = ConfFiles::parse((input.vipu_conf.0, &vipu_conf), input.models);
+    let conf = conf.map_err(|mistakes| errors.extend(mistakes)).ok();
+    let mut names: Vec<&str> = input.models.iter().map(|(name, _)| *name).collect();
+    if conf.as_ref().is_none_or(|conf| conf.model("vipu").is_some()) {
+        names.push("vipu");
+    }
+    let mut gres = Vec::new();
+    for text in [Some(&slurm_conf), included.as_ref()].into_iter().flatten() {
+        match NodeGresList::parse(text.name, text.text(), &names) {
+            Ok(list) => gres.push(list),
+            Err(mistakes) => errors.extend(mistakes),
+        }
+    }
+    let Some(conf) = conf.filter(|_| errors.is_empty()) else {
+        return Err(errors);
+    };
+    let main = included.as_ref().unwrap_or(&slurm_conf);
+    let models = models(input, &conf, &gres, &slurm_conf, main)?;
+    let has_map = conf.cluster().host_map().is_some();
+    let has_gres = gres.iter().any(|list| !list.nodes().is_empty());
+    if models.is_empty() && !has_map && !has_gres {
+        let rule = "no node has IPUs".to_owned();
+        let fix =
+            "add Gres=vipu:<model>:no_consume:<size> to the NodeName lines, <model>:<IPUs> to Licenses, or \
+                   HostMap to vipu.conf"
+                .to_owned();
+        return Err(vec![main.absent("Gres", rule, fix)]);
+    }
+
+    rules::apply(
+        input,
+        &conf,
+        &models,
+        has_gres,
+        &mut slurm_conf,
+        included.as_mut(),
+        &mut findings,
+    );
+    let has_option = models.iter().any(|model| !model.has_license_only);
+    let (plugstack, uses_plugin) = outputs::plugstack_conf(input, has_option, &mut findings);
+    let has_slurmdbd = rules::has_slurmdbd([Some(&slurm_conf), included.as_ref()]);
+    let mut files = Vec::new();
+    let mut add = |name: &str, text: Option<String>| files.extend(text.map(|text| (name.to_owned(), text)));
+    add(slurm_conf.name, slurm_conf.edited());
+    if let Some(included) = &included {
+        add(included.name, included.edited());
+    }
+    add(
+        "gres.conf",
+        outputs::gres_conf(input.gres_conf, &gres, &mut findings),
+    );
+    add("plugstack.conf", plugstack);
+    add(
+        "ipu_limits.lua",
+        has_option.then(|| outputs::limits(&conf, &models)),
+    );
+    add(
+        input.vipu_conf.0,
+        (vipu_conf != input.vipu_conf.1).then_some(vipu_conf),
+    );
+    Ok(Rendered {
+        files,
+        findings,
+        notes: outputs::notes(input, &models, has_slurmdbd),
+        uses_plugin,
+    })
+}
+
+/// Returns the value of a key that is in force: the last one of the last file that has it. `files` are the
+/// texts of `slurm.conf` and of a file that it includes at its end.
+#[must_use]
+pub fn setting(files: &[&str], key: &str) -> Option<String> {
+    let value_in = |text: &&str| {
+        SlurmText::parse("slurm.conf", text)
+            .get(key)
+            .map(|found| found.value.to_owned())
+    };
+    files.iter().rev().find_map(value_in)
+}
+
+/// Returns the models that nodes have, whose IPUs are given, or that have a license, by name.
+fn models<'a>(
+    input: &'a RenderInput<'_>,
+    conf: &'a ConfFiles,
+    gres: &'a [NodeGresList],
+    slurm_conf: &SlurmText<'_>,
+    main: &SlurmText<'_>,
+) -> Result<Vec<Model<'a>>, Vec<ConfError>> {
+    let mut largest: BTreeMap<&str, u32> = BTreeMap::new();
+    for (name, ipus) in &input.options.ipus {
+        largest.insert(name, previous_power_of_two(*ipus));
+    }
+    let mut of_nodes: BTreeMap<&str, u32> = BTreeMap::new();
+    for resource in gres
+        .iter()
+        .flat_map(NodeGresList::nodes)
+        .flat_map(|node| node.gres())
+    {
+        if let VipuGres::Model { model, max_partition } = resource {
+            let size = of_nodes.entry(model).or_default();
+            *size = max_partition.get().max(*size);
+        }
+    }
+    largest.extend(of_nodes);
+    let licenses = rules::licenses([Some(main), Some(slurm_conf)])?;
+    let is_license_only = |name: &str| !largest.contains_key(name);
+    let licensed: Vec<(&str, u32)> = conf
+        .models()
+        .filter(|(name, _)| is_license_only(name))
+        .filter_map(|(name, _)| Some((name, previous_power_of_two(licenses.count(name)?))))
+        .collect();
+    let names: Vec<(&str, u32, bool)> = largest
+        .iter()
+        .map(|(name, size)| (*name, *size, false))
+        .chain(licensed.iter().map(|(name, size)| (*name, *size, true)))
+        .collect();
+    let mut models = Vec::new();
+    for (name, largest_partition, has_license_only) in names {
+        let file = format!("{name}.conf");
+        let refuse = |rule: &str, fix: &str| {
+            let violation = Violation::new("model", Some(name), rule, fix);
+            vec![crate::conf::at_beginning(&file, violation)]
+        };
+        let Some(model) = conf.model(name) else {
+            return Err(refuse(
+                "has no file",
+                "create it, or correct the name of the model",
+            ));
+        };
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            return Err(refuse(
+                "a model with a license has a name that begins with a letter",
+                "rename the file, for example to pod64.conf",
+            ));
+        }
+        let given = input.options.ipus.get(name).copied();
+        models.push(Model {
+            name,
+            has_license_only,
+            ipus: given.or(licenses.count(name)).unwrap_or(largest_partition),
+            largest_partition,
+            max_ipus_per_job: model.max_ipus_per_job(),
+        });
+    }
+    Ok(models)
+}
+
+fn previous_power_of_two(number: u32) -> u32 {
+    number.checked_ilog2().map_or(1, |exponent| 1 << exponent)
+}

@@ -1,0 +1,62 @@
+//! Output of `scontrol show config`.
+
+use core::time::Duration;
+
+use crate::error::{InputError, decimal};
+
+/// The start of slurmctld and the timeouts after which a node has ended all processes that it must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlurmctldConfig {
+    /// The start of slurmctld in seconds since 1970 (`BOOT_TIME`). From 24.11 on, a reconfigure moves it.
+    pub started: u64,
+    /// `SlurmdTimeout`: a node without contact for so long is down.
+    pub slurmd_timeout: Duration,
+    /// `KillWait`: between SIGTERM and SIGKILL.
+    pub kill_wait: Duration,
+    /// `UnkillableStepTimeout`: a node with a process that survives SIGKILL for so long is drained.
+    pub unkillable_step_timeout: Duration,
+}
+
+impl SlurmctldConfig {
+    /// Parses the output of `scontrol show config` with `SLURM_TIME_FORMAT=%s` in its environment.
+    ///
+    /// # Errors
+    ///
+    /// The first value that is absent, given twice, or no number.
+    pub fn parse(text: &str) -> Result<Self, InputError> {
+        Ok(Self {
+            started: value(text, "BOOT_TIME", "")?,
+            slurmd_timeout: Duration::from_secs(value(text, "SlurmdTimeout", " sec")?),
+            kill_wait: Duration::from_secs(value(text, "KillWait", " sec")?),
+            unkillable_step_timeout: Duration::from_secs(value(text, "UnkillableStepTimeout", " sec")?),
+        })
+    }
+
+    /// Returns how long after its start slurmctld may not know of processes that still run.
+    #[must_use]
+    pub fn settle_time(&self) -> Duration {
+        self.slurmd_timeout
+            .saturating_add(self.kill_wait)
+            .saturating_add(self.unkillable_step_timeout)
+    }
+}
+
+/// Returns the number of the line `key = number unit`.
+fn value(text: &str, key: &str, unit: &str) -> Result<u64, InputError> {
+    let mut values = text.lines().filter_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim_end() == key).then_some(value.trim())
+    });
+    let (first, second) = (values.next(), values.next());
+    let number = first.and_then(|value| decimal(value.strip_suffix(unit)?));
+    match (number, second) {
+        (Some(number), None) => Ok(number),
+        _ => Err(InputError::new(
+            key,
+            first,
+            "must be there once, as a number",
+            "run scontrol show config with SLURM_TIME_FORMAT=%s",
+        )),
+    }
+}

@@ -1,0 +1,138 @@
+//! Starts of a run.
+//!
+//! A slurmctld that was killed may have forgotten a start, and start the run again while processes of the
+//! first start still run. Slurm before 25.11 also gives one [`RunKey`] to two jobs: if they have one job id
+//! and were submitted in one second, and if they are tasks of one array. So each start that cannot prove that
+//! it repeats an earlier one has a partition of its own.
+
+use core::fmt;
+
+use ipu_core::{JobKey, NameError, Owner};
+
+use crate::error::{InputError, decimal};
+use crate::run::{OWNER_KIND, RunId, RunKey};
+use crate::squeue::{ListedState, RunList, may_use_nodes};
+
+/// A start of a run, which owns a partition.
+///
+/// Displays as the uid of the owner: that of the run, and `.<number>` after it for further starts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunStart {
+    /// The run.
+    pub key: RunKey,
+    /// The number of the start, from 0.
+    pub number: u32,
+}
+
+impl RunStart {
+    /// Returns the first start of a run.
+    #[must_use]
+    pub const fn first(key: RunKey) -> Self {
+        Self { key, number: 0 }
+    }
+
+    /// Chooses the start of a hook that runs for `key` now.
+    ///
+    /// `known` are starts that may have handed their partition to tasks. `unused` is a start whose hook was
+    /// killed before it did: the hook continues it. A SLUID proves that the hook repeats the latest start.
+    #[must_use]
+    pub fn choose<'a>(
+        key: &RunKey,
+        unused: Option<&Self>,
+        known: impl IntoIterator<Item = &'a Self>,
+    ) -> Self {
+        let first = Self::first(key.clone());
+        let same_run = known.into_iter().filter(|start| start.key == *key);
+        let latest = same_run.map(|start| start.number).max();
+        if matches!(key.run, RunId::Sluid(_)) {
+            let unused = unused.filter(|unused| unused.key == *key);
+            let number = latest.max(unused.map(|unused| unused.number)).unwrap_or(0);
+            return Self { number, ..first };
+        }
+        if let Some(unused) = unused.filter(|unused| unused.key == *key)
+            && latest.is_none_or(|latest| latest <= unused.number)
+        {
+            return unused.clone();
+        }
+        let number = latest.map_or(0, |latest| latest.saturating_add(1));
+        Self { number, ..first }
+    }
+
+    /// Returns the next start of the run.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        Self {
+            key: self.key.clone(),
+            number: self.number.saturating_add(1),
+        }
+    }
+
+    /// Returns whether `other` is a later start of the run.
+    #[must_use]
+    pub fn is_followed_by(&self, other: &Self) -> bool {
+        self.key == other.key && self.number < other.number
+    }
+
+    /// Returns the entry of slurmctld's list for this start. If `starts` has a later one, the entry of the
+    /// run is about that one.
+    #[must_use]
+    pub fn listed_in<'a>(&self, runs: &RunList, starts: impl IntoIterator<Item = &'a Self>) -> ListedState {
+        match runs.state_of(&self.key) {
+            ListedState::SameRun { state, has_nodes }
+                if starts.into_iter().any(|start| self.is_followed_by(start)) =>
+            {
+                ListedState::LaterStart {
+                    has_nodes: may_use_nodes(&state, has_nodes),
+                }
+            }
+            listed => listed,
+        }
+    }
+
+    /// Parses the uid of an owner, `<job id>.<run>` or `<job id>.<run>.<start>`.
+    ///
+    /// # Errors
+    ///
+    /// If the uid has another form.
+    pub fn from_uid(uid: &str) -> Result<Self, InputError> {
+        let further = uid
+            .rsplit_once('.')
+            .filter(|(run, _)| run.contains('.'))
+            .map(|(run, number)| (run, decimal::<u32>(number)));
+        match further {
+            None => Ok(Self::first(RunKey::from_uid(uid)?)),
+            Some((run, Some(number))) if number > 0 => Ok(Self {
+                key: RunKey::from_uid(run)?,
+                number,
+            }),
+            Some(_) => Err(InputError::new(
+                "uid",
+                Some(uid),
+                "must be <job id>.<run> or <job id>.<run>.<start>",
+                "leave owners of kind SlurmJob to the hooks",
+            )),
+        }
+    }
+
+    /// Returns the owner of the start's partition, see [`RunKey::owner`].
+    ///
+    /// # Errors
+    ///
+    /// If `cluster` is not a namespace.
+    pub fn owner(&self, cluster: &str) -> Result<Owner, NameError> {
+        let name = format!("slurm-{}", self.key.job_id);
+        Ok(Owner {
+            kind: OWNER_KIND.to_owned(),
+            job: JobKey::new(cluster, name, self.to_string())?,
+        })
+    }
+}
+
+impl fmt::Display for RunStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.number {
+            0 => write!(f, "{}", self.key),
+            number => write!(f, "{}.{number}", self.key),
+        }
+    }
+}
