@@ -1,0 +1,167 @@
+//! The agent: releases what no hook can release, withholds licenses of IPUs that others use, and explains
+//! waits. Several at once are safe, because each pass derives everything from Slurm and the proxy.
+
+mod allocations;
+mod collect;
+mod context;
+mod explain;
+mod withhold;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+use self::collect::Collected;
+use self::context::Context;
+use crate::failure::Failure;
+use crate::report;
+
+/// Interval of passes over all runs.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum interval of updates of the reservations after events of the ledger.
+const WITHHOLD_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval of updates of AdminComment.
+const EXPLAIN_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause before the configuration is read again, if it cannot be used.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) async fn run() -> Result<(), Failure> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = work() => {}
+    }
+    Ok(())
+}
+
+/// Runs one pass.
+pub(crate) async fn run_once() -> Result<(), Failure> {
+    let context = Context::load().await?;
+    let mut runs = Collected::default();
+    let collected = collect::collect(&context, &mut runs).await;
+    let mut lines = runs.released;
+    lines.extend(runs.kept);
+    let allocations = allocations::collect(&context, &mut lines).await;
+    let withheld = withhold::withhold(&context).await;
+    let explained = explain::explain(&context).await;
+    let withheld = withheld.map(|more| lines.extend(more));
+    for line in &lines {
+        report::note(line);
+    }
+    collected.and(allocations).and(withheld).and(explained)
+}
+
+/// The last problem of each task: a problem that lasts is reported once.
+#[derive(Debug, Default)]
+struct Problems(BTreeMap<&'static str, String>);
+
+impl Problems {
+    /// Reports what a task did, or its problem if it is a new one.
+    fn report(&mut self, task: &'static str, result: Result<Vec<String>, Failure>) {
+        match result {
+            Ok(lines) => {
+                if self.0.remove(task).is_some() {
+                    report::note(&format!("{task}: works again"));
+                }
+                for line in lines {
+                    report::note(&line);
+                }
+            }
+            Err(Failure(problem)) => {
+                if self.0.get(task) != Some(&problem) {
+                    report::note(&format!("{task}: {problem}"));
+                    self.0.insert(task, problem);
+                }
+            }
+        }
+    }
+}
+
+/// The partitions that stay held after the end of their runs. Each is reported once.
+#[derive(Debug, Default)]
+struct KeptPartitions(BTreeSet<String>);
+
+impl KeptPartitions {
+    /// Reports those that the pass before has not found. A pass that failed may not have found all.
+    fn report(&mut self, mut found: BTreeSet<String>, is_complete: bool) {
+        for line in found.difference(&self.0) {
+            report::note(line);
+        }
+        if !is_complete {
+            found.append(&mut self.0);
+        }
+        self.0 = found;
+    }
+}
+
+/// Repeats the passes for ever.
+async fn work() {
+    let mut problems = Problems::default();
+    let mut kept = KeptPartitions::default();
+    let mut context = loop {
+        match Context::load().await {
+            Ok(context) => break context,
+            Err(failure) => problems.report("start", Err(failure)),
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
+    };
+    problems.report("start", Ok(Vec::new()));
+    report::note(&format!("agent of the cluster {}", context.cluster));
+    let mut events = context.proxy.events(None);
+    let now = Instant::now();
+    let (mut next_collect, mut next_withhold, mut next_explain) = (now, now, now);
+    let mut ledger_changed = false;
+    loop {
+        if next_collect <= Instant::now() {
+            next_collect = Instant::now() + COLLECT_INTERVAL;
+            match Context::load().await {
+                Ok(new) if new.conf != context.conf || new.cluster != context.cluster => {
+                    events = new.proxy.events(None);
+                    context = new;
+                    problems.report("configuration", Ok(vec!["the configuration has changed".into()]));
+                }
+                Ok(_) => problems.report("configuration", Ok(Vec::new())),
+                Err(failure) => problems.report("configuration", Err(failure)),
+            }
+            let mut runs = Collected::default();
+            let collected = collect::collect(&context, &mut runs).await;
+            kept.report(runs.kept, collected.is_ok());
+            let mut lines = runs.released;
+            let allocations = allocations::collect(&context, &mut lines).await;
+            for line in &lines {
+                report::note(line);
+            }
+            problems.report("release", collected.map(|()| Vec::new()));
+            problems.report("allocations", allocations.map(|()| Vec::new()));
+            ledger_changed = true;
+        }
+        if ledger_changed && next_withhold <= Instant::now() {
+            next_withhold = Instant::now() + WITHHOLD_INTERVAL;
+            ledger_changed = false;
+            problems.report("reservation", withhold::withhold(&context).await);
+        }
+        if next_explain <= Instant::now() {
+            next_explain = Instant::now() + EXPLAIN_INTERVAL;
+            problems.report(
+                "AdminComment",
+                explain::explain(&context).await.map(|()| Vec::new()),
+            );
+        }
+        let mut next = next_collect.min(next_explain);
+        if ledger_changed {
+            next = next.min(next_withhold);
+        }
+        tokio::select! {
+            event = events.next() => match event {
+                Ok(_) => ledger_changed = true,
+                Err(error) => problems.report("events", Err(error.into())),
+            },
+            () = tokio::time::sleep_until(next) => {}
+        }
+    }
+}

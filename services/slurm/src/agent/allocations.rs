@@ -1,0 +1,48 @@
+//! Removes the allocations of runs that have ended, which no hook could remove.
+
+use super::collect::{SlurmFacts, partition_of};
+use super::context::Context;
+use crate::failure::Failure;
+use crate::host_map::{Allocations, FoundRecord, record_name, records};
+
+/// Removes the allocations of runs that have ended and have no partition any more. Adds a line for each.
+/// The error names all allocations that could not be removed.
+pub(super) async fn collect(context: &Context, lines: &mut Vec<String>) -> Result<(), Failure> {
+    let Some(allocations) = Allocations::of(&context.conf)? else {
+        return Ok(());
+    };
+    let cluster = context.cluster.as_str();
+    // Another cluster may share the directory.
+    let is_ours = |found: &FoundRecord| found.name == record_name(cluster, found.record.start.key.job_id);
+    let found: Vec<FoundRecord> = records(allocations.directory())?
+        .into_iter()
+        .filter(is_ours)
+        .collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    let partitions = context.proxy.partitions().await?;
+    let in_ledger = partitions
+        .iter()
+        .filter_map(|partition| context.start_of(partition));
+    let in_records = found.iter().map(|found| found.record.start.clone());
+    let facts = SlurmFacts::load(context, in_ledger.chain(in_records).collect()).await?;
+    let mut problems = Vec::new();
+    for FoundRecord { record, changed, .. } in found {
+        let start = &record.start;
+        let partition = partition_of(context, start);
+        let has_partition = partitions.iter().any(|one| Some(&one.id) == partition.as_ref());
+        if has_partition || !facts.is_dead(start, changed) {
+            continue;
+        }
+        match allocations.remove(&context.proxy, cluster, start).await {
+            Ok(true) => lines.push(format!("run {start} has ended: removed its allocation")),
+            Ok(false) => {}
+            Err(error) => problems.push(format!("run {start}: {}", error.0)),
+        }
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(Failure(problems.join("; ")))
+}

@@ -1,0 +1,239 @@
+//! The release of partitions of runs that have ended.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ipu_core::PartitionId;
+use ipu_proxy_client::{ClientError, HoldState, PartitionDocument};
+use ipu_slurm::{Life, LifeFacts, RunList, RunStart, SlurmctldConfig, SlurmctldReply, life_of};
+
+use super::context::{Context, now, seconds};
+use crate::conf_files::ipuof_directories;
+use crate::failure::Failure;
+use crate::proxy::release_options;
+use crate::run_file::{self, FileState, RunFile};
+
+/// The begin of a hold that is not known: slurmctld has started since.
+const UNKNOWN_BEGIN: u64 = 0;
+
+/// The reason of the proxy for a release that the controller refuses without force.
+const REMOVAL_REFUSED: &str = "RemovalRefused";
+
+/// A file of a run in IpuofDir.
+struct FoundFile {
+    directory: PathBuf,
+    name: String,
+    file: RunFile,
+}
+
+/// The answers of slurmctld.
+pub(super) struct SlurmFacts {
+    runs: RunList,
+    config: SlurmctldConfig,
+    /// All starts in the ledger and in IpuofDir.
+    starts: Vec<RunStart>,
+    now: u64,
+}
+
+impl SlurmFacts {
+    /// Asks slurmctld. `starts` are those in the ledger and in IpuofDir.
+    pub(super) async fn load(context: &Context, starts: Vec<RunStart>) -> Result<Self, Failure> {
+        let runs = context.slurm.runs().await?;
+        // After the list: a slurmctld that has started in between counts.
+        let config = SlurmctldConfig::parse(&context.slurm.config().await?)?;
+        Ok(Self {
+            runs,
+            config,
+            starts,
+            now: now(),
+        })
+    }
+
+    /// Returns whether the processes of a start are gone.
+    pub(super) fn is_dead(&self, start: &RunStart, held_since: u64) -> bool {
+        self.life(start, held_since) == Life::Dead
+    }
+
+    fn life(&self, start: &RunStart, held_since: u64) -> Life {
+        let facts = LifeFacts {
+            answer: SlurmctldReply::Complete(start.listed_in(&self.runs, &self.starts)),
+            slurmctld_started: Some(self.config.started),
+            settle_time: self.config.settle_time(),
+            held_since,
+            now: self.now,
+        };
+        life_of(&facts)
+    }
+}
+
+/// The result of a pass, as lines for the administrator.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    /// The partitions that were released.
+    pub(super) released: Vec<String>,
+    /// The partitions that stay held although their run has ended, with the reason.
+    pub(super) kept: BTreeSet<String>,
+}
+
+/// Releases the partitions of runs that have ended, and removes their files. Adds lines to `collected`.
+///
+/// # Errors
+///
+/// All problems. One with a run, or with a directory, keeps no other run from its release.
+pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Result<(), Failure> {
+    // First the ledger: a run that starts later is not in it, so it cannot look dead.
+    let partitions = context.proxy.partitions().await?;
+    // A directory that cannot be read keeps no partition from its release.
+    let mut problems = Vec::new();
+    let files = find_files(context, &mut problems);
+    let in_ledger = partitions
+        .iter()
+        .filter_map(|partition| context.start_of(partition));
+    let in_files = files.iter().map(|found| found.file.start.clone());
+    let facts = SlurmFacts::load(context, in_ledger.chain(in_files).collect()).await?;
+    for partition in &partitions {
+        let Some((start, held_since)) = claim(context, partition, &files) else {
+            continue;
+        };
+        let mut options = release_options(&context.conf, &start, Some(partition));
+        let refused = partition
+            .reason
+            .as_ref()
+            .is_some_and(|reason| reason.code == REMOVAL_REFUSED);
+        // The proxy completes a release, unless the controller must be forced.
+        let is_under_way = partition.state == HoldState::Releasing && (options.without_force || !refused);
+        if is_under_way {
+            continue;
+        }
+        let id = &partition.id;
+        match facts.life(&start, held_since) {
+            Life::Dead => {}
+            Life::StartForgotten => {
+                // A hook takes over a request with its attempt, and an active partition with the next one.
+                let has_hook = files
+                    .iter()
+                    .any(|found| found.file.partition == *id && found.file.state != FileState::Active);
+                if partition.state != HoldState::Active || has_hook {
+                    continue;
+                }
+                options.attempt = Some(partition.attempt);
+                // Its file tells the next hook which start may have been used.
+                match context.proxy.delete(id, &options).await {
+                    Ok(_) => collected.released.push(format!(
+                        "run {start} pends again: released partition {id} of its forgotten start"
+                    )),
+                    // A hook has taken it over.
+                    Err(error)
+                        if error
+                            .problem()
+                            .is_some_and(|problem| problem.code == "OldAttempt") => {}
+                    Err(error) => problems.push(cannot_release(id, error)),
+                }
+                continue;
+            }
+            Life::BesideLaterRun => {
+                let job_id = start.key.job_id;
+                collected.kept.insert(format!(
+                    "run {start} may have processes beside those of the present run of job {job_id}: partition {id} \
+                     stays held until that run has ended"
+                ));
+                continue;
+            }
+            Life::Live | Life::Unknown => continue,
+        }
+        match context.proxy.delete(id, &options).await {
+            Ok(_) => {
+                let line = format!("run {start} has ended: released partition {id}");
+                collected.released.push(line);
+                let name = format!("{}-{}.env", context.cluster, start.key.job_id);
+                for directory in ipuof_directories(&context.conf) {
+                    let removed = run_file::remove_start(&directory, &name, &start, id);
+                    problems.extend(removed.err().map(|failure| failure.0));
+                }
+            }
+            Err(error) => problems.push(cannot_release(id, error)),
+        }
+    }
+    for found in files {
+        let start = &found.file.start;
+        if facts.is_dead(start, UNKNOWN_BEGIN) {
+            let removed = run_file::remove_start(&found.directory, &found.name, start, &found.file.partition);
+            problems.extend(removed.err().map(|failure| failure.0));
+        }
+    }
+    // The files of a run that was released above are found a second time.
+    problems.sort();
+    problems.dedup();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(Failure(problems.join("; ")))
+}
+
+fn cannot_release(id: &PartitionId, error: ClientError) -> String {
+    format!("cannot release partition {id}: {}", Failure::from(error).0)
+}
+
+/// Returns the start that owns a partition, and the begin of its hold. A quarantined partition has lost its
+/// owner; the file of a run tells whose it was, but not since when. It may be that of an earlier start.
+fn claim(context: &Context, partition: &PartitionDocument, files: &[FoundFile]) -> Option<(RunStart, u64)> {
+    if let Some(start) = context.start_of(partition) {
+        let since = partition.held_since.unwrap_or(partition.since);
+        return Some((start, seconds(since)));
+    }
+    if partition.state != HoldState::Quarantined || partition.owner.is_some() {
+        return None;
+    }
+    let mut known = files.iter().flat_map(|found| found.file.known_starts());
+    let start = known.find(|start| partition_of(context, start).as_ref() == Some(&partition.id))?;
+    Some((start, UNKNOWN_BEGIN))
+}
+
+/// Returns the id of the partition of a start.
+pub(super) fn partition_of(context: &Context, start: &RunStart) -> Option<PartitionId> {
+    let owner = start.owner(context.cluster.as_str()).ok()?;
+    Some(owner.job.partition_id(0))
+}
+
+/// Finds the files of runs of this cluster. A directory that cannot be read is a problem.
+fn find_files(context: &Context, problems: &mut Vec<String>) -> Vec<FoundFile> {
+    let mut found = Vec::new();
+    for directory in ipuof_directories(&context.conf) {
+        let entries = match fs::read_dir(&directory).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
+            Ok(entries) => entries,
+            // A model that no job has used.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                problems.push(format!("cannot read {}: {error}", directory.display()));
+                continue;
+            }
+        };
+        for entry in entries {
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else {
+                continue;
+            };
+            // Another cluster may share the directory.
+            if let Some(file) = read_own(context, &directory, name) {
+                found.push(FoundFile {
+                    directory: directory.clone(),
+                    name: name.to_owned(),
+                    file,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Reads a file that a hook of this cluster wrote.
+fn read_own(context: &Context, directory: &Path, name: &str) -> Option<RunFile> {
+    let job_id = name
+        .strip_suffix(".env")?
+        .strip_prefix(context.cluster.as_str())?
+        .strip_prefix('-')?;
+    let file = RunFile::read(&directory.join(name)).ok()??;
+    (file.start.key.job_id.to_string() == job_id).then_some(file)
+}

@@ -1,0 +1,65 @@
+//! The reservations that withhold licenses of IPUs which others hold.
+
+use ipu_proxy_client::ControllerStatus;
+use ipu_slurm::conf::ModelConf;
+use ipu_slurm::{reservation_command, withheld};
+
+use super::context::{Context, now};
+use crate::failure::Failure;
+
+/// Updates the reservation of each model. Returns a line for each change.
+pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> {
+    // First the free IPUs: a grant in between is then counted twice, which withholds too few for a moment,
+    // instead of none at all.
+    let controllers = context.proxy.controllers().await?.controllers;
+    let partitions = context.proxy.partitions().await?;
+    let licenses = context.slurm.licenses().await?;
+    let reservations = context.slurm.reservations().await?;
+    let mut lines = Vec::new();
+    for (name, model) in context.conf.models() {
+        let license = licenses
+            .iter()
+            .find(|license| license.name == name && !license.remote);
+        let (Some(license), Some(free)) = (license, free_ipus(&controllers, model)) else {
+            // Without an answer of the controller, the last reservation stays.
+            continue;
+        };
+        let address = model.api_address();
+        let held_here: u32 = partitions
+            .iter()
+            .filter(|partition| partition.state.holds() && context.is_ours(partition))
+            .filter(|partition| {
+                let controller = partition.controller.as_ref();
+                controller.is_some_and(|controller| controller.name.as_str() == address)
+            })
+            .map(|partition| partition.size)
+            .sum();
+        let wanted = withheld(license.total, free, held_here);
+        if let Some(arguments) = reservation_command(name, wanted, &reservations, now())? {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            context.slurm.scontrol(&arguments).await?;
+            lines.push(format!(
+                "{wanted} of {} licenses {name} are withheld",
+                license.total
+            ));
+        }
+    }
+    Ok(lines)
+}
+
+/// Returns the free IPUs of a model; none if its controller does not answer.
+fn free_ipus(controllers: &[ControllerStatus], model: &ModelConf) -> Option<u32> {
+    controller_of(controllers, model)?.free
+}
+
+/// Returns the controller of a model, if it answers.
+pub(super) fn controller_of<'a>(
+    controllers: &'a [ControllerStatus],
+    model: &ModelConf,
+) -> Option<&'a ControllerStatus> {
+    let address = model.api_address();
+    controllers
+        .iter()
+        .find(|status| status.controller.name.as_str() == address)
+        .filter(|status| status.available)
+}

@@ -1,0 +1,185 @@
+//! `ipu-slurm doctor`: errors of the configuration and of this host.
+
+mod cluster_name;
+mod spank_plugin;
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use ipu_slurm::render::setting;
+
+use crate::conf_files::ipuof_directories;
+use crate::render_command::{CheckArguments, Report, examine, finish};
+use crate::safe_file;
+
+/// The keys of hooks in `slurm.conf`.
+const HOOKS: [&str; 5] = [
+    "PrologSlurmctld",
+    "EpilogSlurmctld",
+    "Prolog",
+    "Epilog",
+    "TaskProlog",
+];
+/// The variable that Poplar reads.
+const PARTITION_VARIABLE: &str = "IPUOF_VIPU_API_PARTITION_ID";
+/// Its spelling in the table of seed 004 §8.6.
+const MISSPELT_VARIABLE: &str = "IPUOF_VIPU_PARTITION_ID";
+
+/// Prints the errors of the configuration and of this host.
+pub(crate) fn doctor(arguments: &CheckArguments) -> ExitCode {
+    finish(examine(arguments).map(|mut report| {
+        let files = report.slurm_conf.clone();
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let user = setting(&files, "SlurmUser").unwrap_or_else(|| "root".to_owned());
+        match user_id(&user) {
+            Some(id) => check_host(&mut report, &files, &user, id),
+            None => report.error(format!(
+                "SlurmUser = {user}: the user does not exist; create it, or correct SlurmUser"
+            )),
+        }
+        if report.uses_plugin {
+            spank_plugin::check(&mut report, &arguments.directory());
+        }
+        cluster_name::check(&mut report, &arguments.directory());
+        if report.version.loses_licenses() {
+            let line =
+                "requeued jobs lose their licenses, so more jobs wait in PrologSlurmctld; install 25.11.7";
+            report.error(format!("Slurm {}: {line}", report.version));
+        }
+        report
+    }))
+}
+
+fn check_host(report: &mut Report, slurm_conf: &[&str], user: &str, id: u32) {
+    for key in HOOKS {
+        if let Some(path) = setting(slurm_conf, key) {
+            check_hook(report, key, Path::new(&path), id);
+        }
+    }
+    if let Some(path) = setting(slurm_conf, "TaskProlog") {
+        check_variables(report, Path::new(&path));
+    }
+    for directory in ipuof_directories(&report.conf) {
+        let shown = directory.display();
+        match fs::metadata(&directory) {
+            Err(error) => report.error(format!("IpuofDir = {shown}: {error}; create it for {user}")),
+            Ok(data) if !data.is_dir() => report.error(format!("IpuofDir = {shown}: is not a directory")),
+            Ok(data) => {
+                let mode = data.permissions().mode();
+                let is_writable = id == 0 || data.uid() == id && mode & 0o200 != 0 || mode & 0o022 != 0;
+                if !is_writable {
+                    report.error(format!(
+                        "IpuofDir = {shown}: SlurmUser cannot write there; run chown {user} {shown}"
+                    ));
+                }
+                if mode & 0o022 != 0 || id == 0 && !is_owned(&data, id) {
+                    report.error(format!(
+                        "IpuofDir = {shown}: others can write there; run chown {user} {shown} and chmod 755 {shown}"
+                    ));
+                }
+                if mode & 0o005 != 0o005 {
+                    report.error(format!(
+                        "IpuofDir = {shown}: jobs cannot read it; run chmod 755 {shown}"
+                    ));
+                }
+            }
+        }
+    }
+    if let Some(path) = report.conf.cluster().proxy_token_file().map(str::to_owned) {
+        match fs::metadata(&path) {
+            Err(error) => report.error(format!("ProxyTokenFile = {path}: {error}; write the token there")),
+            Ok(data) if !data.is_file() => {
+                report.error(format!(
+                    "ProxyTokenFile = {path}: is not a regular file; write the token there"
+                ));
+            }
+            Ok(data) => {
+                if data.permissions().mode() & 0o077 != 0 {
+                    report.error(format!(
+                        "ProxyTokenFile = {path}: others can read the token; run chmod 600 {path}, and replace the token"
+                    ));
+                }
+                if id != 0 && data.uid() != id {
+                    report.error(format!(
+                        "ProxyTokenFile = {path}: SlurmUser does not own it; run chown {user} {path}"
+                    ));
+                }
+            }
+        }
+    }
+}
+
+fn check_hook(report: &mut Report, key: &str, path: &Path, slurm_user: u32) {
+    let shown = path.display();
+    // Slurm accepts patterns of paths.
+    if shown.to_string().contains(['*', '?', '[']) {
+        return;
+    }
+    let data = match fs::metadata(path) {
+        Ok(data) => data,
+        Err(error) => return report.error(format!("{key} = {shown}: {error}; install the hook")),
+    };
+    let mode = data.permissions().mode();
+    // The bits of the user that runs the hook.
+    let executable = match key {
+        "Prolog" | "Epilog" => 0o111,
+        "TaskProlog" => 0o001,
+        _ if slurm_user == 0 || slurm_user == data.uid() => 0o111,
+        _ => 0o011,
+    };
+    if mode & executable == 0 {
+        report.error(format!(
+            "{key} = {shown}: is not executable; run chmod 755 {shown}"
+        ));
+    }
+    if !is_owned(&data, slurm_user) || mode & 0o022 != 0 {
+        report.error(format!(
+            "{key} = {shown}: others can change it; run chown root {shown} and chmod 755 {shown}"
+        ));
+    }
+}
+
+fn is_owned(data: &Metadata, slurm_user: u32) -> bool {
+    data.uid() == 0 || data.uid() == slurm_user
+}
+
+/// Checks the lines of a TaskProlog that is a script.
+fn check_variables(report: &mut Report, path: &Path) {
+    let Some(text) = safe_file::read(path).ok().filter(|text| text.starts_with("#!")) else {
+        return;
+    };
+    for (index, line) in text.lines().enumerate() {
+        let place = format!("{}:{}", path.display(), index + 1);
+        let line = line.trim_start();
+        if line.starts_with('#') {
+            continue;
+        }
+        if line.contains(MISSPELT_VARIABLE) {
+            report.error(format!(
+                "{place}: {MISSPELT_VARIABLE} is not a Poplar variable; write {PARTITION_VARIABLE}"
+            ));
+        }
+        let prints = ["echo ", "printf ", "print "]
+            .iter()
+            .any(|word| line.starts_with(word));
+        if prints && line.contains("IPUOF_") && !line.contains("export ") {
+            report.error(format!(
+                "{place}: Slurm sets only variables that are exported; print \"export NAME=value\""
+            ));
+        }
+    }
+}
+
+/// Returns the id of a user of this host; a number is an id.
+fn user_id(name: &str) -> Option<u32> {
+    if let Ok(id) = name.parse() {
+        return Some(id);
+    }
+    let output = Command::new("/usr/bin/id")
+        .args(["-u", "--", name])
+        .output()
+        .ok()?;
+    String::from_utf8_lossy(&output.stdout).trim().parse().ok()
+}

@@ -1,0 +1,94 @@
+//! Traces of a second cluster with the name of this one. Its partitions have owners of this cluster, so the
+//! agent here would release those of running jobs there.
+
+use std::path::Path;
+
+use ipu_proxy_client::PartitionDocument;
+use ipu_slurm::OWNER_KIND;
+
+use crate::failure::Failure;
+use crate::pool::command::{OWNER_KIND as POOL_KIND, SHARED_NODE};
+use crate::render_command::Report;
+use crate::slurm_commands::Slurm;
+
+/// The facts of this cluster that a second one does not share.
+struct ClusterFacts {
+    name: String,
+    /// The id of the next job.
+    next_job_id: u32,
+    nodes: Vec<String>,
+}
+
+/// Checks the owners in the ledger. Without an answer of slurmctld and the proxy there is no finding: other
+/// checks and the agent report them.
+pub(super) fn check(report: &mut Report, directory: &Path) {
+    let mut found = None;
+    let conf = &report.conf;
+    let compare = async {
+        let proxy = crate::proxy::connect(conf)?;
+        let slurm = Slurm::find(directory);
+        // First the ledger: a job that starts later has no smaller id.
+        let partitions = proxy.partitions().await?;
+        let config = slurm.config().await?;
+        let nodes = slurm.node_names().await?;
+        if let Some(facts) = ClusterFacts::parse(&config, nodes) {
+            found = facts.finding(&partitions);
+        }
+        Ok::<(), Failure>(())
+    };
+    let _ = crate::block_on(compare);
+    if let Some(line) = found {
+        report.error(line);
+    }
+}
+
+impl ClusterFacts {
+    /// Reads the output of `scontrol show config`.
+    fn parse(config: &str, nodes: Vec<String>) -> Option<Self> {
+        let value = |key: &str| {
+            let mut lines = config.lines().filter_map(|line| line.split_once('='));
+            lines.find_map(|(found, value)| (found.trim_end() == key).then_some(value.trim()))
+        };
+        Some(Self {
+            name: value("ClusterName")?.to_owned(),
+            next_job_id: value("NEXT_JOB_ID")?.parse().ok()?,
+            nodes,
+        })
+    }
+
+    /// Returns the finding about owners of this name that cannot be of this cluster.
+    fn finding(&self, partitions: &[PartitionDocument]) -> Option<String> {
+        let mut traces = partitions.iter().filter_map(|partition| {
+            let owner = partition.owner.as_ref()?;
+            let reason = match owner.kind.as_str() {
+                _ if owner.namespace != self.name => return None,
+                OWNER_KIND => self.reason_of_job(&owner.uid)?,
+                POOL_KIND => self.reason_of_node(&owner.name)?,
+                _ => return None,
+            };
+            Some(format!("partition {} of {owner}, but {reason}", partition.id))
+        });
+        let first = traces.next()?;
+        let more = match traces.count() {
+            0 => String::new(),
+            count => format!(" (and {count} more)"),
+        };
+        Some(format!(
+            "ClusterName = {}: the proxy has {first}{more}; another cluster with this name uses the proxy, or \
+             slurmctld has lost its state: give each cluster a name of its own",
+            self.name
+        ))
+    }
+
+    fn reason_of_job(&self, uid: &str) -> Option<String> {
+        // The second start of a run has another number behind the run.
+        let job_id = uid.split('.').next()?.parse::<u32>().ok()?;
+        let is_later = job_id >= self.next_job_id;
+        is_later.then(|| format!("the next job here has the id {}", self.next_job_id))
+    }
+
+    fn reason_of_node(&self, node: &str) -> Option<String> {
+        let is_known = node == SHARED_NODE || self.nodes.iter().any(|known| known == node);
+        (!is_known).then(|| format!("slurm.conf has no node {node}"))
+    }
+}

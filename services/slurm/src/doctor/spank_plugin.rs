@@ -1,0 +1,58 @@
+//! The SPANK plugin in the Slurm of this host.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::render_command::Report;
+
+const SRUN: &str = "/usr/bin/srun";
+/// Part of Slurm's line about a plugin of another version. Slurm skips an `optional` one.
+const OTHER_VERSION: &str = "Incompatible Slurm plugin";
+
+/// Checks that Slurm loads the plugin.
+pub(super) fn check(report: &mut Report, directory: &Path) {
+    let output = Command::new(SRUN)
+        .arg("--help")
+        .env("SLURM_CONF", directory.join("slurm.conf"))
+        .output();
+    // A host without srun submits no jobs.
+    let Ok(output) = output else { return };
+    if String::from_utf8_lossy(&output.stdout).contains("--ipus") {
+        return;
+    }
+    report.error(finding(&String::from_utf8_lossy(&output.stderr)));
+}
+
+/// Returns the finding of a Slurm without the options; `messages` is the error output of `srun`.
+fn finding(messages: &str) -> String {
+    let line = |words: &[&str]| {
+        let mut lines = messages.lines();
+        lines.find(|line| words.iter().any(|word| line.contains(word)))
+    };
+    if let Some(reason) = line(&[OTHER_VERSION]) {
+        return format!(
+            "srun --help has no --ipus ({}): the SPANK plugin is of another version; install that of an ipu-slurm \
+             that knows this Slurm, and restart slurmd",
+            reason.trim()
+        );
+    }
+    let reason = line(&["error", "fatal"]).unwrap_or("the plugin is not loaded");
+    format!(
+        "srun --help has no --ipus ({}); install the SPANK plugin of this release, and its line in plugstack.conf",
+        reason.trim()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_about_the_version_wins() {
+        let messages = "srun: x.so: Incompatible Slurm plugin spank version (23.02.0)\n\
+                        srun: error: spank: plugstack.conf:1: Failed to load plugin x.so. Aborting.\n";
+        assert!(finding(messages).contains("of another version"));
+        assert!(finding("srun: error: no such file\n").contains("(srun: error: no such file); install"));
+        assert!(finding("").contains("(the plugin is not loaded)"));
+    }
+}

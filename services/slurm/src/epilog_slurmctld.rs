@@ -1,0 +1,137 @@
+//! EpilogSlurmctld: waits until the nodes are done with a job, and releases its partition.
+//!
+//! Slurm starts it at once when a job is cancelled, while processes may still run. `NodeList` of
+//! `scontrol show job` becomes empty when all of them are gone. The licenses of the job come back when the
+//! hook ends, so it ends after the release.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipu_slurm::conf::ConfFiles;
+use ipu_slurm::{EpilogRequest, HookEnvironment, RunKey, RunStart, SlurmJob};
+use tokio::time::Instant;
+
+use crate::conf_files::{self, ConfFacts, ipuof_directories};
+use crate::failure::Failure;
+use crate::host_map::{self, Allocations};
+use crate::proxy::{is_not_found, release_options};
+use crate::run_file::{self, FileState, RunFile};
+use crate::slurm_commands::{Slurm, SlurmError};
+
+/// Maximum wait for the nodes. The agent releases the partition if they need longer.
+const NODES_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Maximum wait for the release. The proxy completes it in any case.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(50);
+/// First pause between two looks at the job; it doubles up to [`MAX_PAUSE`].
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+/// Maximum pause between two looks at the job.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+
+/// Releases the partition of the job, if it has IPUs.
+pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
+    let directory = conf_files::directory();
+    let loaded = conf_files::load(&directory, &[]);
+    if loaded.is_err() && !ConfFacts::gather(&directory).may_request_ipus(variables) {
+        return Ok(());
+    }
+    let mut request = EpilogRequest::parse(variables, loaded.as_ref().ok())?;
+    if let (None, Ok(conf)) = (&request, &loaded) {
+        request = host_map::epilog_request(variables, conf)?;
+    }
+    let Some(request) = request else {
+        return Ok(());
+    };
+    let conf = loaded?;
+    let slurm = Slurm::find(&directory);
+    crate::block_on(async {
+        let job = slurm.job(request.identity.job_id).await?;
+        let job =
+            job.ok_or_else(|| Failure("slurmctld does not know the job; the agent releases it".into()))?;
+        let key = request.identity.run_key(Some(&job.submit_time))?;
+        wait_for_nodes(&slurm, &job).await?;
+        let name = request.identity.env_file_name();
+        let files = files_of(&conf, &name, &key)?;
+        // An undecided file does not tell which start has the partition: processes of an earlier one may
+        // still use it, and the agent knows when they are gone.
+        let known = files.iter().rfind(|(_, file)| file.state != FileState::Undecided);
+        if let Some((_, file)) = known {
+            release(&conf, &request, &file.start).await?;
+        }
+        // After the release: a directory that cannot be written keeps no IPUs. The agent tries again.
+        let mut result = Ok(());
+        for (directory, file) in &files {
+            result = result.and(run_file::remove_start(
+                directory,
+                &name,
+                &file.start,
+                &file.partition,
+            ));
+        }
+        // The line of the failed hook names partitions that are left; the agent repeats the removal.
+        if let (Some((_, file)), Some(allocations)) = (known, Allocations::of(&conf)?) {
+            let proxy = crate::proxy::connect(&conf)?;
+            let cluster = request.identity.cluster.as_str();
+            let removed = allocations.remove(&proxy, cluster, &file.start).await;
+            result = result.and(removed.map(|_| ()));
+        }
+        result
+    })
+}
+
+/// Releases the partition of a start.
+async fn release(conf: &ConfFiles, request: &EpilogRequest, start: &RunStart) -> Result<(), Failure> {
+    let owner = start.owner(request.identity.cluster.as_str())?;
+    let id = owner.job.partition_id(0);
+    let proxy = crate::proxy::connect(conf)?;
+    let found = match proxy.partition(&id).await {
+        Ok(found) => Some(found),
+        Err(error) if is_not_found(&error) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let options = release_options(conf, start, found.as_ref());
+    proxy
+        .wait_released(&id, &options, RELEASE_TIMEOUT, &mut |_| ())
+        .await?;
+    Ok(())
+}
+
+/// Returns the files of a run, with their directories.
+fn files_of(conf: &ConfFiles, name: &str, key: &RunKey) -> Result<Vec<(PathBuf, RunFile)>, Failure> {
+    let mut files = Vec::new();
+    for directory in ipuof_directories(conf) {
+        let path = directory.join(name);
+        let file = RunFile::read(&path).map_err(|error| Failure(format!("{}: {error}", path.display())))?;
+        if let Some(file) = file.filter(|file| file.start.key == *key) {
+            files.push((directory, file));
+        }
+    }
+    Ok(files)
+}
+
+/// Waits until no node of the run has processes of it.
+async fn wait_for_nodes(slurm: &Slurm, first: &SlurmJob) -> Result<(), Failure> {
+    let started = Instant::now();
+    let mut pause = MIN_PAUSE;
+    let mut job: Result<Option<SlurmJob>, SlurmError> = Ok(Some(first.clone()));
+    loop {
+        match &job {
+            // The next run of the job id has begun.
+            Ok(Some(job)) if job.submit_time != first.submit_time => return Ok(()),
+            // A run whose epilog has begun has ended.
+            Ok(Some(job)) if job.node_list.is_none() => return Ok(()),
+            Ok(None) => return Ok(()),
+            Ok(Some(_)) | Err(_) => {}
+        }
+        if started.elapsed() >= NODES_TIMEOUT {
+            return Err(match job {
+                Ok(_) => {
+                    Failure("the nodes are not done with the job; the agent releases its partition".into())
+                }
+                Err(error) => error.into(),
+            });
+        }
+        tokio::time::sleep(pause).await;
+        pause = pause.saturating_mul(2).min(MAX_PAUSE);
+        job = slurm.job(first.id).await;
+    }
+}

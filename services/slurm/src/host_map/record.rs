@@ -1,0 +1,243 @@
+//! The record of a job's allocation in IpuofDir, which also is its lock.
+//!
+//! An allocation has the id of the job, and Slurm reuses job ids. So the allocation belongs to the run in the
+//! record: a later run with the same id waits until the record is gone, and only the holder of the lock runs
+//! the commands.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use ipu_core::AgentId;
+use ipu_slurm::RunStart;
+
+/// The beginning of the first line, with the version of the format.
+const HEADER: &str = "# ipu-slurm allocation 1";
+/// The end of the name of a record.
+const SUFFIX: &str = ".allocation";
+/// The line of an allocation that AllocationCreate has created.
+const CREATED: &str = "created";
+/// Administrators read the records.
+const MODE: u32 = 0o644;
+
+/// The record of an allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AllocationRecord {
+    /// The run that the allocation belongs to.
+    pub(crate) start: RunStart,
+    /// Its machines.
+    pub(crate) machines: Vec<AgentId>,
+    /// Whether AllocationCreate has succeeded.
+    pub(crate) is_created: bool,
+}
+
+/// A record whose allocation no other process changes.
+#[derive(Debug)]
+pub(super) struct LockedRecord {
+    pub(super) record: AllocationRecord,
+    /// Whether this process has created the record.
+    pub(super) is_new: bool,
+    path: PathBuf,
+    file: File,
+}
+
+impl AllocationRecord {
+    fn render(&self) -> String {
+        let machines: Vec<&str> = self.machines.iter().map(AgentId::as_str).collect();
+        format!("{HEADER} run={} machines={}\n", self.start, machines.join(","))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (header, rest) = text.split_once('\n')?;
+        let words = header.strip_prefix(HEADER)?;
+        let word = |key: &str| {
+            words
+                .split(' ')
+                .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+        };
+        let machines: Result<Vec<AgentId>, _> = word("machines")?.split(',').map(AgentId::new).collect();
+        Some(Self {
+            start: RunStart::from_uid(word("run")?).ok()?,
+            machines: machines.ok()?,
+            is_created: rest.lines().any(|line| line == CREATED),
+        })
+    }
+}
+
+/// Returns the name of the record of a job.
+pub(crate) fn record_name(cluster: &str, job_id: u32) -> String {
+    format!("{cluster}-{job_id}{SUFFIX}")
+}
+
+/// A record in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FoundRecord {
+    pub(crate) name: String,
+    pub(crate) record: AllocationRecord,
+    /// The last change, in seconds since 1970.
+    pub(crate) changed: u64,
+}
+
+/// Returns the records of a directory by name, without files that this program did not write.
+pub(crate) fn records(directory: &Path) -> io::Result<Vec<FoundRecord>> {
+    let mut found = Vec::new();
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let Some(name) = name
+            .to_str()
+            .filter(|name| name.ends_with(SUFFIX) && !name.starts_with('.'))
+        else {
+            continue;
+        };
+        let path = directory.join(name);
+        let read = fs::read_to_string(&path).and_then(|text| Ok((text, fs::metadata(&path)?.mtime())));
+        match read {
+            Ok((text, changed)) => found.extend(AllocationRecord::parse(&text).map(|record| FoundRecord {
+                name: name.to_owned(),
+                record,
+                changed: u64::try_from(changed).unwrap_or(0),
+            })),
+            // Removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    found.sort_by(|left, right| left.name.cmp(&right.name));
+    Ok(found)
+}
+
+impl LockedRecord {
+    /// Creates the record of a run, or opens one that a hook of the same run has created. None if another
+    /// process has it.
+    pub(super) fn create(
+        directory: &Path,
+        name: &str,
+        record: &AllocationRecord,
+    ) -> io::Result<Option<Self>> {
+        let unfinished = directory.join(format!(".{name}.{}.new", std::process::id()));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(MODE)
+            .open(&unfinished)?;
+        file.write_all(record.render().as_bytes())?;
+        file.sync_all()?;
+        // Unlike a rename, a link replaces no record of another run.
+        let linked = fs::hard_link(&unfinished, directory.join(name));
+        fs::remove_file(&unfinished)?;
+        let is_new = match linked {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(error),
+        };
+        let locked = Self::open(directory, name)?.filter(|locked| locked.record.start == record.start);
+        Ok(locked.map(|locked| Self { is_new, ..locked }))
+    }
+
+    /// Opens and locks a record; none if there is none, or another process has it.
+    pub(super) fn open(directory: &Path, name: &str) -> io::Result<Option<Self>> {
+        let path = directory.join(name);
+        let mut file = match OpenOptions::new().read(true).append(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // The process that had the lock may have removed the record.
+        let current = match fs::metadata(&path) {
+            Ok(current) => current,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let own = file.metadata()?;
+        if (own.dev(), own.ino()) != (current.dev(), current.ino()) {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let record = AllocationRecord::parse(&text).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the file is not one of ipu-slurm: remove it",
+            )
+        })?;
+        Ok(Some(Self {
+            record,
+            is_new: false,
+            path,
+            file,
+        }))
+    }
+
+    /// Records that AllocationCreate has succeeded.
+    pub(super) fn set_created(&mut self) -> io::Result<()> {
+        self.file.write_all(format!("{CREATED}\n").as_bytes())?;
+        self.file.sync_all()?;
+        self.record.is_created = true;
+        Ok(())
+    }
+
+    /// Removes the record: the allocation is gone.
+    pub(super) fn remove(self) -> io::Result<()> {
+        fs::remove_file(&self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(run: &str) -> AllocationRecord {
+        AllocationRecord {
+            start: RunStart::from_uid(run).unwrap(),
+            machines: ["a1", "a2"].map(|name| AgentId::new(name).unwrap()).to_vec(),
+            is_created: false,
+        }
+    }
+
+    #[test]
+    fn a_record_belongs_to_one_run_until_it_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (directory, name) = (directory.path(), record_name("testbed", 7));
+        let (first, second) = (record("7.100"), record("7.200"));
+        let mut locked = LockedRecord::create(directory, &name, &first).unwrap().unwrap();
+        locked.set_created().unwrap();
+        // The lock is held.
+        assert!(LockedRecord::create(directory, &name, &first).unwrap().is_none());
+        assert!(LockedRecord::open(directory, &name).unwrap().is_none());
+        drop(locked);
+        assert!(LockedRecord::create(directory, &name, &second).unwrap().is_none());
+        let again = LockedRecord::create(directory, &name, &first).unwrap().unwrap();
+        assert!(again.record.is_created);
+        let found = records(directory).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!((&found[0].name, &found[0].record), (&name, &again.record));
+        again.remove().unwrap();
+        let later = LockedRecord::create(directory, &name, &second).unwrap().unwrap();
+        assert_eq!(later.record, second);
+        later.remove().unwrap();
+        assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_of_another_program_is_no_record() {
+        let directory = tempfile::tempdir().unwrap();
+        let (directory, name) = (directory.path(), record_name("testbed", 7));
+        fs::write(directory.join(&name), "mine\n").unwrap();
+        assert_eq!(records(directory).unwrap(), []);
+        let error = LockedRecord::open(directory, &name).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(LockedRecord::open(directory, "absent").unwrap().is_none());
+    }
+}

@@ -1,0 +1,39 @@
+//! The command `ipu-slurm pool create-shared` (option 3).
+
+use ipu_core::{IpuCount, PartitionId};
+use ipu_proxy_client::{OwnerDocument, PutPartition};
+
+use super::{SHARED_NODE, cluster_name, make, only_model, owner, print};
+use crate::conf_files;
+use crate::failure::Failure;
+
+/// Maximum number of IPUs of a reconfigurable partition.
+const MAX_RECONFIGURABLE: u32 = 64;
+/// The port that Poplar assumes.
+const DEFAULT_PORT: u16 = 8090;
+
+/// Creates the partition, and prints the TaskProlog with its variables.
+pub(super) async fn create(name: &str, size: IpuCount, model: Option<&str>) -> Result<(), Failure> {
+    if size.get() > MAX_RECONFIGURABLE {
+        return Err(Failure(format!(
+            "--size {size}: a reconfigurable partition has at most {MAX_RECONFIGURABLE} IPUs; use {MAX_RECONFIGURABLE}"
+        )));
+    }
+    let id = PartitionId::new(name)?;
+    let conf = conf_files::load(&conf_files::directory(), &[])?;
+    let model = only_model(&conf, model)?;
+    let owner = owner(&cluster_name()?, SHARED_NODE, name)?;
+    let mut request = PutPartition::new(OwnerDocument::from(&owner), size.get());
+    request.reconfigurable = true;
+    request.controller = Some(model.api_address());
+    make(&crate::proxy::connect(&conf)?, &id, &request).await?;
+    let mut script = format!(
+        "#!/bin/sh\n# TaskProlog of Slurm: every job uses partition {id}.\n\
+         echo export IPUOF_VIPU_API_HOST={}\necho export IPUOF_VIPU_API_PARTITION_ID={id}\n",
+        model.api_host()
+    );
+    if model.api_port() != DEFAULT_PORT {
+        script.push_str(&format!("echo export IPUOF_VIPU_API_PORT={}\n", model.api_port()));
+    }
+    print(&script)
+}

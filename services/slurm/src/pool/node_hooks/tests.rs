@@ -1,0 +1,61 @@
+//! Partitions of jobs whose Epilog was lost.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use ipu_slurm::{POOL_ALLOCATED, POOL_FREE, POOL_LOCK};
+
+use super::*;
+
+/// Returns a directory whose only partition job 5 has, and commands of Slurm that run `script` and know no
+/// job.
+fn pool_without_free_partition(script: &str) -> (tempfile::TempDir, PoolDirectory, Slurm) {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path();
+    for name in [POOL_FREE, POOL_ALLOCATED, "bin"] {
+        fs::create_dir(path.join(name)).unwrap();
+    }
+    fs::write(path.join(POOL_FREE).join("a"), "").unwrap();
+    let directory = PoolDirectory::open(path, "n1").unwrap();
+    let wanted = PoolRequest { size: None, count: 1 };
+    let mut pool = directory.lock().unwrap();
+    let steps = pool.state.allocate(5, &wanted).unwrap().steps;
+    pool.take(&steps).unwrap();
+    drop(pool);
+    let script = format!(
+        "#!/bin/sh\ncd {}\n{script}\necho {UNKNOWN_JOB} >&2; exit 1\n",
+        path.display()
+    );
+    let scontrol = path.join("bin/scontrol");
+    fs::write(&scontrol, script).unwrap();
+    fs::set_permissions(&scontrol, Permissions::from_mode(0o755)).unwrap();
+    let slurm = Slurm::in_directory(&path.join("bin"));
+    (root, directory, slurm)
+}
+
+/// Returns the reason that job 7 gets no partition.
+fn reason(directory: &PoolDirectory, slurm: &Slurm) -> Option<String> {
+    let wanted = PoolRequest { size: None, count: 1 };
+    let refusal = allocate(directory, slurm, 7, &wanted);
+    refusal
+        .unwrap_or_else(|failure| panic!("{}", failure.0))
+        .map(|failure| failure.0)
+}
+
+#[test]
+fn slurmctld_is_asked_without_the_lock() {
+    let script = format!("flock --nonblock {POOL_LOCK} touch asked");
+    let (root, directory, slurm) = pool_without_free_partition(&script);
+    assert_eq!(reason(&directory, &slurm), None);
+    assert!(root.path().join("asked").exists(), "the lock was free");
+    assert_eq!(directory.pointer(5).unwrap(), None);
+    assert_eq!(directory.pointer(7).unwrap(), Some(vec!["a".to_owned()]));
+}
+
+#[test]
+fn a_later_job_with_the_id_of_an_ended_one_keeps_its_partition() {
+    // Its pointer has the same text.
+    let (_root, directory, slurm) = pool_without_free_partition("cp p5 p5.new && mv p5.new p5");
+    assert!(reason(&directory, &slurm).is_some());
+    assert_eq!(directory.pointer(5).unwrap(), Some(vec!["a".to_owned()]));
+}

@@ -1,0 +1,154 @@
+//! Reads of regular files only, and writes that follow no link.
+//!
+//! A FIFO or a device in the place of a file would make a hook wait for ever, and a symbolic link would let a
+//! hook overwrite the file that it names.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Users read the files.
+const MODE: u32 = 0o644;
+
+/// Opens a regular file for reading. A link to one is followed.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new()
+        .read(true)
+        // The bits of the flags are those of the system's `int`.
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        return Ok(file);
+    }
+    let kind = if kind.is_dir() {
+        io::ErrorKind::IsADirectory
+    } else {
+        io::ErrorKind::InvalidInput
+    };
+    Err(io::Error::new(kind, "is not a regular file; remove it"))
+}
+
+/// Reads a regular file.
+///
+/// # Errors
+///
+/// If it cannot be read, is not a regular file, or is not UTF-8.
+pub(crate) fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    open_regular(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Reads a regular file; none if there is no file.
+///
+/// # Errors
+///
+/// As of [`read`].
+pub(crate) fn read_if_exists(path: &Path) -> io::Result<Option<String>> {
+    match read(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns whether a path is a FIFO, a socket or a device.
+pub(crate) fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.is_dir())
+}
+
+/// Removes a file, which need not exist. Its directory may then be read-only.
+pub(crate) fn remove_if_exists(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_absent(path) => Ok(()),
+        result => result,
+    }
+}
+
+fn is_absent(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Returns the path of the file that an interrupted [`replace`] leaves.
+pub(crate) fn unfinished_path(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!(".{name}.new"))
+}
+
+/// Replaces a file: readers see the old one or the whole new one. A link in its place is replaced. `sync`
+/// forces the text and the name to the disk.
+pub(crate) fn replace(directory: &Path, name: &str, text: &str, sync: bool) -> io::Result<()> {
+    let unfinished = unfinished_path(directory, name);
+    remove_if_exists(&unfinished)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        // O_EXCL: a file or a link that another process creates meanwhile is an error.
+        .create_new(true)
+        .mode(MODE)
+        .open(&unfinished)?;
+    file.set_permissions(Permissions::from_mode(MODE))?;
+    file.write_all(text.as_bytes())?;
+    if sync {
+        file.sync_all()?;
+    }
+    drop(file);
+    fs::rename(&unfinished, directory.join(name))?;
+    if sync {
+        // Otherwise a host that loses power may come back with the earlier file.
+        fs::File::open(directory)?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_the_unfinished_file_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("precious");
+        fs::write(&target, "old").unwrap();
+        for name in [".c-7.env.new", "c-7.env"] {
+            symlink(&target, directory.path().join(name)).unwrap();
+        }
+        replace(directory.path(), "c-7.env", "new", true).unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "old");
+        let written = directory.path().join("c-7.env");
+        assert!(fs::symlink_metadata(&written).unwrap().is_file());
+        assert_eq!(read(&written).unwrap(), "new");
+    }
+
+    #[test]
+    fn a_fifo_and_a_device_are_errors_without_a_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&fifo)
+                .status()
+                .unwrap()
+                .success()
+        );
+        for path in [fifo.as_path(), Path::new("/dev/zero")] {
+            let error = read(path).unwrap_err().to_string();
+            assert_eq!(error, "is not a regular file; remove it");
+            assert!(is_special(path));
+        }
+        assert!(!is_special(directory.path()) && read(directory.path()).is_err());
+    }
+
+    #[test]
+    fn an_absent_file_needs_no_removal() {
+        let directory = tempfile::tempdir().unwrap();
+        remove_if_exists(&directory.path().join("absent")).unwrap();
+        assert!(remove_if_exists(directory.path()).is_err());
+        assert_eq!(read_if_exists(&directory.path().join("absent")).unwrap(), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! Commands of Slurm: `scontrol` and `squeue`.
+
+mod blocking;
+
+use std::env;
+use std::fs;
+use std::io;
+use std::os::unix::process::parent_id;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use ipu_slurm::{
+    AdminComment, InputError, LicenseCounts, Reservation, RunList, SQUEUE_ARGS, SQUEUE_JOB_ARGS, SlurmJob,
+    UNKNOWN_JOB, parse_job, parse_squeue_job,
+};
+use tokio::process::Command;
+
+/// Directories of Slurm's commands. A hook has no `PATH`.
+const DIRECTORIES: [&str; 4] = [
+    "/usr/bin",
+    "/usr/local/bin",
+    "/opt/slurm/bin",
+    "/usr/local/slurm/bin",
+];
+/// `PATH` of a command.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Maximum time of a command: Slurm's default timeout of a message is 10 s, and `scontrol` retries.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The reason that a command of Slurm has no result.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SlurmError {
+    /// The command cannot be started.
+    #[error("cannot run {command}: {source}")]
+    Start {
+        /// The command.
+        command: &'static str,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The command failed.
+    #[error("{command} failed: {}", message.trim())]
+    Failed {
+        /// The command with its arguments.
+        command: String,
+        /// Its standard error.
+        message: String,
+    },
+    /// The command took too long.
+    #[error("{command} did not end within {} s", TIMEOUT.as_secs())]
+    Timeout {
+        /// The command with its arguments.
+        command: String,
+    },
+    /// The output cannot be read.
+    #[error("cannot read the output of {command}: {source}")]
+    Output {
+        /// The command with its arguments.
+        command: String,
+        /// The first error.
+        source: InputError,
+    },
+}
+
+/// The commands of the installed Slurm.
+#[derive(Clone, Debug)]
+pub(crate) struct Slurm {
+    directory: PathBuf,
+    slurm_conf: Option<PathBuf>,
+}
+
+impl Slurm {
+    /// Finds the commands. `conf_directory` has the configuration that they read.
+    pub(crate) fn find(conf_directory: &Path) -> Self {
+        let slurm_conf = conf_directory.join("slurm.conf");
+        let path = env::var_os("PATH").unwrap_or_default();
+        let mut directories = beside_slurmctld()
+            .into_iter()
+            .chain(DIRECTORIES.map(PathBuf::from));
+        let directory = directories
+            .find(|directory| has_scontrol(directory))
+            .or_else(|| env::split_paths(&path).find(|directory| has_scontrol(directory)));
+        Self {
+            directory: directory.unwrap_or_else(|| PathBuf::from(DIRECTORIES[0])),
+            slurm_conf: slurm_conf.exists().then_some(slurm_conf),
+        }
+    }
+
+    /// Returns the commands in a directory.
+    #[cfg(test)]
+    pub(crate) fn in_directory(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            slurm_conf: None,
+        }
+    }
+
+    /// Returns a job; none if slurmctld does not know it.
+    pub(crate) async fn job(&self, id: u32) -> Result<Option<SlurmJob>, SlurmError> {
+        let arguments = ["-o", "show", "job", &id.to_string()];
+        match self.run("scontrol", &arguments).await {
+            Ok(text) => match parse_job(&text, id) {
+                Ok(job) => Ok(Some(job)),
+                // The name of the job imitates keys of scontrol.
+                Err(_) => {
+                    let mut job = self.squeue_job(id).await?;
+                    if !text.contains("AdminComment=") {
+                        job.admin_comment = AdminComment::Absent;
+                    }
+                    Ok(Some(job))
+                }
+            },
+            Err(SlurmError::Failed { message, .. }) if message.contains(UNKNOWN_JOB) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns a job by a command whose output has no text of a user.
+    async fn squeue_job(&self, id: u32) -> Result<SlurmJob, SlurmError> {
+        let jobs = format!("--jobs={id}");
+        let arguments: Vec<&str> = SQUEUE_JOB_ARGS.into_iter().chain([jobs.as_str()]).collect();
+        let text = self.run("squeue", &arguments).await?;
+        parse_squeue_job(&text, id).map_err(|source| output("squeue", &arguments, source))
+    }
+
+    /// Returns the ids of the jobs that pend for licenses. The output has no text of a user, who could
+    /// imitate the record of another job.
+    pub(crate) async fn pending_for_licenses(&self) -> Result<Vec<u32>, SlurmError> {
+        let format = "--Format=JobID:0|,Reason:0|";
+        let arguments = ["--noheader", "--all", "--local", "--states=PENDING", format];
+        let text = self.run("squeue", &arguments).await?;
+        let id_of = |line: &str| line.strip_suffix("|Licenses|")?.parse().ok();
+        Ok(text.lines().filter_map(id_of).collect())
+    }
+
+    /// Returns the states of all runs.
+    pub(crate) async fn runs(&self) -> Result<RunList, SlurmError> {
+        let text = self.run("squeue", &SQUEUE_ARGS).await?;
+        RunList::parse(&text).map_err(|source| output("squeue", &SQUEUE_ARGS, source))
+    }
+
+    /// Returns `scontrol show config`.
+    pub(crate) async fn config(&self) -> Result<String, SlurmError> {
+        self.run("scontrol", &["show", "config"]).await
+    }
+
+    /// Returns the names of all nodes.
+    pub(crate) async fn node_names(&self) -> Result<Vec<String>, SlurmError> {
+        let arguments = ["--noheader", "--all", "--Node", "--format=%N"];
+        let text = self.run("sinfo", &arguments).await?;
+        Ok(text.lines().map(|line| line.trim().to_owned()).collect())
+    }
+
+    /// Returns all licenses.
+    pub(crate) async fn licenses(&self) -> Result<Vec<LicenseCounts>, SlurmError> {
+        let arguments = ["-o", "show", "licenses"];
+        let text = self.run("scontrol", &arguments).await?;
+        LicenseCounts::parse_list(&text).map_err(|source| output("scontrol", &arguments, source))
+    }
+
+    /// Returns all reservations.
+    pub(crate) async fn reservations(&self) -> Result<Vec<Reservation>, SlurmError> {
+        let arguments = ["-o", "show", "reservation"];
+        let text = self.run("scontrol", &arguments).await?;
+        Reservation::parse_list(&text).map_err(|source| output("scontrol", &arguments, source))
+    }
+
+    /// Runs `scontrol` with these arguments.
+    pub(crate) async fn scontrol(&self, arguments: &[&str]) -> Result<(), SlurmError> {
+        self.run("scontrol", arguments).await.map(drop)
+    }
+
+    /// Sets the AdminComment of a job, by [`SlurmJob::scontrol_id`].
+    pub(crate) async fn set_admin_comment(&self, id: &str, text: &str) -> Result<(), SlurmError> {
+        let (job, comment) = (format!("JobId={id}"), format!("AdminComment={text}"));
+        self.scontrol(&["update", &job, &comment]).await
+    }
+
+    /// Runs a command and returns its standard output.
+    async fn run(&self, command: &'static str, arguments: &[&str]) -> Result<String, SlurmError> {
+        let mut process = Command::new(self.directory.join(command));
+        process
+            .args(arguments)
+            .env_clear()
+            .env("PATH", PATH)
+            .env("LC_ALL", "C")
+            .env("SLURM_TIME_FORMAT", "%s")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        if let Some(slurm_conf) = &self.slurm_conf {
+            process.env("SLURM_CONF", slurm_conf);
+        }
+        let result = tokio::time::timeout(TIMEOUT, process.output()).await;
+        let finished = match result {
+            Ok(Ok(finished)) => finished,
+            Ok(Err(source)) => return Err(SlurmError::Start { command, source }),
+            Err(_) => {
+                let command = command_line(command, arguments);
+                return Err(SlurmError::Timeout { command });
+            }
+        };
+        // Any byte may be in the name of a job.
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        if finished.status.success() {
+            return Ok(text(finished.stdout));
+        }
+        Err(SlurmError::Failed {
+            command: command_line(command, arguments),
+            // 22.05 prints some errors on standard output.
+            message: text(finished.stderr) + &text(finished.stdout),
+        })
+    }
+}
+
+fn has_scontrol(directory: &Path) -> bool {
+    directory.is_absolute() && directory.join("scontrol").exists()
+}
+
+/// Returns `PREFIX/bin`, if the parent process is `PREFIX/sbin/slurmctld`, as that of a hook of slurmctld is.
+fn beside_slurmctld() -> Option<PathBuf> {
+    let program = fs::read_link(format!("/proc/{}/exe", parent_id())).ok()?;
+    if !program.file_name()?.to_str()?.starts_with("slurmctld") {
+        return None;
+    }
+    Some(program.parent()?.parent()?.join("bin"))
+}
+
+fn command_line(command: &str, arguments: &[&str]) -> String {
+    format!("{command} {}", arguments.join(" "))
+}
+
+fn output(command: &str, arguments: &[&str], source: InputError) -> SlurmError {
+    SlurmError::Output {
+        command: command_line(command, arguments),
+        source,
+    }
+}

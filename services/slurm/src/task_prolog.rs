@@ -1,0 +1,174 @@
+//! TaskProlog: runs as the user of the job before each task, without network and without an asynchronous
+//! runtime. Its standard output is read by Slurm.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ipu_slurm::text::{hook_failure, no_partition_file, step_differs, unknown_licenses};
+use ipu_slurm::{HookEnvironment, SlurmJob, TaskRequest, parse_job};
+
+use crate::conf_files::{self, ConfFacts, LoadError};
+use crate::failure::Failure;
+use crate::ipuof_directory;
+use crate::run_file::{FileState, RunFile};
+use crate::slurm_commands::Slurm;
+
+/// Maximum wait for the file of a job that asked for IPUs. The file is there before the job starts, but a
+/// client of NFS may not see it at once.
+const WAIT: Duration = Duration::from_secs(20);
+/// Pause between two looks for the file.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Prints the variables of the partition of the task's job. If that fails, the task does not start, and the
+/// user finds the reason in its output.
+pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
+    let result = print_variables(variables);
+    if let Err(Failure(problem)) = &result {
+        // Slurm copies the rest of such a line to the standard output of the task.
+        let line = hook_failure("task-prolog", None, problem);
+        let _ = writeln!(io::stdout(), "print {line}");
+    }
+    result
+}
+
+fn print_variables(variables: &HookEnvironment) -> Result<(), Failure> {
+    let directory = conf_files::task_directory();
+    // A user can set the variable of a task, and one of another cluster would select the file of its job.
+    let renamed = conf_files::cluster_name(&directory).map(|name| variables.clone().with_cluster_name(&name));
+    let variables = renamed.as_ref().unwrap_or(variables);
+    let conf = match conf_files::load(&directory, &[]) {
+        Ok(conf) => conf,
+        Err(error) => {
+            let facts = ConfFacts::gather(&directory);
+            if facts.task_wants_ipus(variables)? {
+                return Err(error.into());
+            }
+            if let LoadError::Absent(path) = &error
+                && !facts.has_model()
+            {
+                ensure_no_licenses(variables, &directory, path)?;
+            }
+            // A task without IPUs starts whatever the configuration is like.
+            return print_lines(&BTreeMap::new(), "").map_err(Failure::from);
+        }
+    };
+    if let Some(variables) = crate::pool::task::variables(variables, &conf)? {
+        return print_lines(&variables, "").map_err(Failure::from);
+    }
+    let models: Vec<&str> = conf.models().map(|(name, _)| name).collect();
+    let mut request = TaskRequest::parse(variables, &models)?;
+    let has_machines = crate::host_map::has_machines(variables, &conf)?;
+    let name = request.identity.env_file_name();
+    let paths: Vec<PathBuf> = conf_files::ipuof_directories(&conf)
+        .iter()
+        .map(|directory| directory.join(&name))
+        .collect();
+    let started = Instant::now();
+    loop {
+        let mut is_pending = false;
+        for path in &paths {
+            let read = match RunFile::read(path) {
+                // A job that may have no IPUs does not need a directory that cannot be read.
+                Err(_) if !request.requests_ipus && !path.exists() => None,
+                read => read.map_err(|error| Failure(format!("{}: {error}", path.display())))?,
+            };
+            if read.is_some() {
+                ipuof_directory::check_writers(path.parent().unwrap_or(path))?;
+            }
+            match read {
+                Some(file) if file.state == FileState::Active => {
+                    if let Some((step, job)) = request.ipus.zip(file.ipus).filter(|(step, job)| step != job) {
+                        return Err(Failure(step_differs(step, job)));
+                    }
+                    return print(&file, request.task).map_err(Failure::from);
+                }
+                Some(_) => is_pending = true,
+                None => {}
+            }
+        }
+        if request.may_be_inherited && !is_pending {
+            request = with_record(request, &directory, &models);
+        }
+        if !request.requests_ipus && !has_machines && !is_pending {
+            return print_lines(&BTreeMap::new(), "").map_err(Failure::from);
+        }
+        if started.elapsed() >= WAIT {
+            let path = paths.first().map(|path| path.display().to_string());
+            return Err(Failure(no_partition_file(&path.unwrap_or(name), WAIT)));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Checks that a job has no license, on a node where nothing tells which licenses are of IPUs. The variable
+/// may be that of the job that submitted it, so slurmctld decides.
+fn ensure_no_licenses(
+    variables: &HookEnvironment,
+    directory: &Path,
+    vipu_conf: &Path,
+) -> Result<(), Failure> {
+    let request = TaskRequest::parse(variables, &[])?;
+    let Some(licenses) = &request.licenses else {
+        return Ok(());
+    };
+    let is_empty = |job: SlurmJob| job.license_list().is_ok_and(|list| list.items().is_empty());
+    if record_of(request.identity.job_id, directory).is_some_and(is_empty) {
+        return Ok(());
+    }
+    Err(Failure(unknown_licenses(
+        &vipu_conf.display().to_string(),
+        licenses,
+    )))
+}
+
+/// Returns the record of a job; none if slurmctld does not answer.
+fn record_of(id: u32, directory: &Path) -> Option<SlurmJob> {
+    let text = Slurm::find(directory).scontrol_blocking(&["-o", "show", "job", &id.to_string()]);
+    parse_job(&text.ok()?, id).ok()
+}
+
+/// Asks slurmctld for the licenses of a job without a file. If it does not answer, the task waits for the
+/// file.
+fn with_record(request: TaskRequest, directory: &Path, models: &[&str]) -> TaskRequest {
+    match record_of(request.identity.job_id, directory) {
+        Some(job) => request.with_licenses(&job.licenses, models),
+        None => request.assume_own_licenses(),
+    }
+}
+
+/// Prints the variables of a run's task.
+fn print(file: &RunFile, task: u32) -> io::Result<()> {
+    let mut gcd = String::new();
+    if file.gcds > 1 {
+        // The tasks of a step share the GCDs in turn, as the instances of PopRun do.
+        gcd = format!("export IPUOF_VIPU_API_GCD_ID={}\n", task % file.gcds);
+    }
+    print_lines(&file.variables, &gcd)
+}
+
+/// The variables of a partition.
+const PARTITION_VARIABLES: [&str; 5] = [
+    "IPUOF_VIPU_API_HOST",
+    "IPUOF_VIPU_API_PORT",
+    "IPUOF_VIPU_API_PARTITION_ID",
+    "IPUOF_VIPU_API_GCD_ID",
+    "IPUOF_VIPU_API_TIMEOUT",
+];
+
+/// Prints the lines that Slurm reads: `unset NAME` and `export NAME=value`. A job that another one submitted
+/// inherits the variables of that job, whose partition it must not use.
+fn print_lines(variables: &BTreeMap<String, String>, more: &str) -> io::Result<()> {
+    let mut text = String::new();
+    for name in PARTITION_VARIABLES {
+        text.push_str(&format!("unset {name}\n"));
+    }
+    for (name, value) in variables {
+        text.push_str(&format!("export {name}={value}\n"));
+    }
+    text.push_str(more);
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()
+}

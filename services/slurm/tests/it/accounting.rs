@@ -1,0 +1,115 @@
+//! IPUs in Slurm's accounting: a real slurmdbd, a limit of a QOS, and reports.
+
+use ipu_test_slurm::{BedOptions, Daemon};
+
+use crate::cluster::Cluster;
+
+/// Starts a cluster whose accounting counts the licenses of the IPUs.
+fn start(test: &str) -> Option<Cluster> {
+    let options = BedOptions::new()
+        .accounting()
+        .line("AccountingStorageTRES=license/pod64");
+    Cluster::start_with(test, 60, "", options)
+}
+
+fn manage(cluster: &Cluster, words: &[&str]) {
+    cluster.bed.succeed("sacctmgr", &[&["-i"], words].concat());
+}
+
+/// Adds the account `ml` with the user of the jobs.
+fn add_user(cluster: &Cluster) {
+    manage(cluster, &["add", "account", "ml", "Cluster=testbed"]);
+    manage(
+        cluster,
+        &["add", "user", "daemon", "Account=ml", "Cluster=testbed"],
+    );
+    // slurmdbd tells slurmctld about them in this order.
+    cluster.bed.wait_until("slurmctld knows the user", || {
+        let users = ["show", "assoc_mgr", "flags=assoc", "users=daemon"];
+        cluster
+            .bed
+            .run("scontrol", &users)
+            .stdout
+            .contains("UserName=daemon")
+    });
+}
+
+#[test]
+fn sacct_shows_the_ipus_of_a_job_and_a_limit_of_a_qos_holds() {
+    let name = "sacct_shows_the_ipus_of_a_job_and_a_limit_of_a_qos_holds";
+    let Some(cluster) = start(name) else { return };
+    let limit = "MaxTRESPerUser=license/pod64=8";
+    manage(&cluster, &["modify", "qos", "normal", "set", limit]);
+    add_user(&cluster);
+
+    let script = "env | grep PARTITION_ID; echo started; exec tail -f /dev/null";
+    let first = cluster.submit(&["--licenses=pod64:8"], script);
+    cluster.wait_for_line(&first, "started");
+    let second = cluster.submit(&["--licenses=pod64:4"], script);
+    cluster.bed.wait_until("the second job pends for the limit", || {
+        let state = cluster.job_value(&second, "JobState");
+        assert!(!state.starts_with("RUNNING"), "{}", cluster.ledger().len());
+        state.starts_with("PENDING Reason=QOSMaxLicensePerUser")
+    });
+    assert_eq!(cluster.ledger().len(), 1);
+
+    cluster.bed.succeed("scancel", &[&first]);
+    cluster.wait_for_line(&second, "started");
+    cluster.bed.succeed("scancel", &[&second]);
+    for (job, ipus) in [(&first, 8), (&second, 4)] {
+        cluster.wait_for_end(job);
+        let words = ["-X", "-n", "-P", "-j", job, "--format=State,Account,AllocTRES"];
+        let tres = format!("license/pod64={ipus}");
+        cluster.bed.wait_until("sacct shows the end of the job", || {
+            let line = cluster.bed.run("sacct", &words).stdout;
+            line.starts_with("CANCELLED") && line.contains("|ml|") && line.contains(&tres)
+        });
+    }
+    cluster.assert_nothing_left();
+}
+
+/// Moves all records three hours into the past, and makes the ended jobs half an hour long.
+const AGE_RECORDS: &str = "\
+UPDATE testbed_event_table SET time_start = time_start - 10800;
+UPDATE testbed_last_ran_table SET hourly_rollup = hourly_rollup - 10800,
+  daily_rollup = daily_rollup - 10800, monthly_rollup = monthly_rollup - 10800;
+UPDATE testbed_job_table SET time_submit = time_start - 10800, time_eligible = time_start - 10800,
+  time_start = time_start - 10800, time_end = time_start + 1800;
+";
+
+#[test]
+fn sreport_shows_the_ipu_hours_of_an_account_after_the_roll_up() {
+    let name = "sreport_shows_the_ipu_hours_of_an_account_after_the_roll_up";
+    let Some(mut cluster) = start(name) else { return };
+    add_user(&cluster);
+    let job = cluster.submit(&["--licenses=pod64:8"], "true");
+    cluster.wait_for_end(&job);
+    let words = ["-X", "-n", "-P", "-j", &job, "--format=State,AllocTRES"];
+    cluster.bed.wait_until("slurmdbd has the end of the job", || {
+        let line = cluster.bed.run("sacct", &words).stdout;
+        line.starts_with("COMPLETED") && line.contains("license/pod64=8")
+    });
+    // slurmdbd counts complete hours, when it starts and at each full hour.
+    cluster.bed.stop_daemon(&Daemon::Slurmdbd);
+    let database = [
+        "--no-defaults",
+        "--socket=/run/mysqld/mysqld.sock",
+        "slurm_acct_db",
+        "-e",
+    ];
+    cluster
+        .bed
+        .succeed("mariadb", &[&database[..], &[AGE_RECORDS]].concat());
+    cluster.bed.start_daemon(Daemon::Slurmdbd);
+    let report = ["-P", "-n", "-t", "Hours", "--tres=license/pod64", "cluster"];
+    let period = ["Start=now-1days", "End=now+1days"];
+    let accounts = [&report[..], &["AccountUtilizationByUser", "Accounts=ml"], &period].concat();
+    cluster
+        .bed
+        .wait_until("sreport shows the IPU hours of the account", || {
+            // 8 IPUs for half an hour.
+            let text = cluster.bed.run("sreport", &accounts).stdout;
+            text.contains("testbed|ml|daemon|daemon|license/pod64|4")
+        });
+    cluster.assert_nothing_left();
+}

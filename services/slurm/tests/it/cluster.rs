@@ -1,0 +1,317 @@
+//! A Slurm whose jobs get IPUs from a proxy with a simulated Pod64.
+
+mod api;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use ipu_test_slurm::{BED, Bed, BedOptions, Daemon, Hook, bed, this_program};
+use serde_json::Value;
+use vipu_proxy::{Proxy, Settings};
+
+/// Environment variable that runs a copy of this test program as a proxy with these arguments.
+pub(crate) const PROXY_ARGUMENTS: &str = "IPU_SLURM_TEST_PROXY";
+/// Address of the proxy in its bed.
+const PROXY: &str = "http://127.0.0.1:8080";
+/// Token of the hooks.
+const TOKEN: &str = "token-of-the-hooks";
+
+/// Links to the program.
+const HOOKS: [&str; 3] = ["prolog-slurmctld", "epilog-slurmctld", "task-prolog"];
+
+/// A running cluster.
+pub(crate) struct Cluster {
+    pub(crate) bed: Bed,
+    proxy: Option<Daemon>,
+    agent: Option<Daemon>,
+}
+
+impl Cluster {
+    /// Starts a cluster whose hooks wait for at most `wait` seconds; none if this machine has no Slurm.
+    pub(crate) fn start(test: &str, wait: u32) -> Option<Self> {
+        Self::start_with(test, wait, "", BedOptions::new())
+    }
+
+    /// Starts a cluster with the options of the SPANK plugin, which the scripts turn into licenses.
+    pub(crate) fn start_with_plugin(test: &str) -> Option<Self> {
+        Self::start_with_plugin_and(test, BedOptions::new())
+    }
+
+    /// Starts a cluster with the SPANK plugin and more options.
+    pub(crate) fn start_with_plugin_and(test: &str, options: BedOptions) -> Option<Self> {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/slurm");
+        let library = std::env::current_exe()
+            .unwrap()
+            .with_file_name("libspank_vipu.so");
+        let options = options
+            .spank_plugin("optional", &library)
+            .job_submit_lua(&deploy.join("job_submit.lua"))
+            .copy("etc/ipu_slurm.lua", &deploy.join("ipu_slurm.lua"))
+            .copy("etc/ipu_limits.lua", &deploy.join("ipu_limits.lua"))
+            .node_gres("vipu:pod64:no_consume:64");
+        Self::start_with(test, 60, "", options)
+    }
+
+    /// Starts a cluster with more options, and more lines for `vipu.conf`.
+    pub(crate) fn start_with(
+        test: &str,
+        wait: u32,
+        vipu_lines: &str,
+        mut options: BedOptions,
+    ) -> Option<Self> {
+        let hook = |name: &str| format!("{BED}/hooks/{name}");
+        let vipu_conf =
+            format!("Proxy={PROXY}\nProxyTokenFile={BED}/files/token\nWaitInProlog={wait}\n{vipu_lines}");
+        let pod64 = format!("ApiHost=127.0.0.1\nApiPort=8090\nIpuofDir={BED}/ipuof\n");
+        for name in HOOKS {
+            options = options.text(&format!("hooks/{name}"), "");
+        }
+        let options = options
+            .licenses("pod64:64,other:8")
+            .requeue_delay_seconds(11)
+            .copy("hooks/ipu-slurm", Path::new(env!("CARGO_BIN_EXE_ipu-slurm")))
+            .text("etc/vipu.conf", &vipu_conf)
+            .text("etc/pod64.conf", &pod64)
+            .text("files/token", TOKEN)
+            .text("private/tokens", &format!("{TOKEN} slurm\n"))
+            .hook_program(Hook::PrologSlurmctld, &hook("prolog-slurmctld"))
+            .hook_program(Hook::EpilogSlurmctld, &hook("epilog-slurmctld"))
+            .hook_program(Hook::TaskProlog, &hook("task-prolog"));
+        let bed = bed(test, options)?;
+        // slurmctld checked the paths of the placeholders when it started.
+        for name in HOOKS {
+            let path = bed.directory().join("hooks").join(name);
+            fs::remove_file(&path).unwrap();
+            symlink("ipu-slurm", path).unwrap();
+        }
+        bed.succeed("chown", &["slurm:slurm", &format!("{BED}/files/token")]);
+        fs::set_permissions(
+            bed.directory().join("files/token"),
+            fs::Permissions::from_mode(0o600),
+        )
+        .unwrap();
+        bed.succeed("install", &["-d", "-o", "slurm", &format!("{BED}/ipuof")]);
+        let mut cluster = Self {
+            bed,
+            proxy: None,
+            agent: None,
+        };
+        cluster.start_proxy();
+        Some(cluster)
+    }
+
+    /// Starts the proxy, with the ledger and the simulated hardware of an earlier one.
+    pub(crate) fn start_proxy(&mut self) {
+        self.launch_proxy();
+        self.wait_for_proxy();
+    }
+
+    /// Waits until the proxy serves.
+    pub(crate) fn wait_for_proxy(&self) {
+        self.bed.wait_until("the proxy is ready", || {
+            self.bed.run("curl", &["-sf", &format!("{PROXY}/readyz")]).success
+        });
+    }
+
+    /// Starts the proxy like [`start_proxy`](Self::start_proxy), and does not wait until it is ready.
+    pub(crate) fn launch_proxy(&mut self) {
+        let arguments = format!(
+            "--sim pod64 --sim-listen 127.0.0.1:8090 --sim-state {BED}/private/sim --sim-delay-ms 0 \
+             --store file:{BED}/private/ledger.db --token-file {BED}/private/tokens --listen 127.0.0.1:8080"
+        );
+        let daemon = self.bed.start_program(
+            "proxy",
+            &[
+                "env",
+                &format!("{PROXY_ARGUMENTS}={arguments}"),
+                &this_program(),
+                "cluster::a_proxy_serves_in_a_process_of_its_own",
+                "--exact",
+                "--nocapture",
+            ],
+        );
+        self.proxy = Some(daemon);
+    }
+
+    /// Replaces a hook by a script of `sh`.
+    pub(crate) fn replace_hook(&self, hook: &str, script: &str) {
+        let path = self.bed.directory().join("hooks").join(hook);
+        let new = path.with_extension("new");
+        fs::write(&new, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(new, path).unwrap();
+    }
+
+    /// Kills the proxy.
+    pub(crate) fn kill_proxy(&mut self) {
+        let proxy = self.proxy.take().unwrap();
+        self.bed.kill_daemon(&proxy);
+    }
+
+    /// Starts the proxy again with an empty ledger.
+    pub(crate) fn lose_ledger(&mut self) {
+        self.kill_proxy();
+        for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
+            let _ = fs::remove_file(self.bed.directory().join("private").join(name));
+        }
+        self.start_proxy();
+    }
+
+    /// Starts the agent as SlurmUser.
+    pub(crate) fn start_agent(&mut self) {
+        let program = format!("{BED}/hooks/ipu-slurm");
+        let words = [
+            "setpriv",
+            "--reuid=slurm",
+            "--regid=slurm",
+            "--clear-groups",
+            &program,
+            "agent",
+        ];
+        self.agent = Some(self.bed.start_program("agent", &words));
+    }
+
+    /// Waits until the agent that was started has printed a line with `text`.
+    pub(crate) fn wait_for_agent(&self, text: &str) {
+        let log = self.bed.directory().join("log/agent.out");
+        self.bed
+            .wait_until(&format!("the agent has printed {text:?}"), || {
+                fs::read_to_string(&log).is_ok_and(|log| log.contains(text))
+            });
+    }
+
+    /// Kills the agent.
+    pub(crate) fn kill_agent(&mut self) {
+        let agent = self.agent.take().unwrap();
+        self.bed.kill_daemon(&agent);
+    }
+
+    /// Runs one pass of the agent as SlurmUser.
+    pub(crate) fn collect(&self) {
+        let mut gc = self.bed.command_as("slurm", &format!("{BED}/hooks/ipu-slurm"));
+        let output = gc.arg("gc").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    /// Submits a batch job of an ordinary user and returns its id. Its output goes to `work/<id>.out`.
+    pub(crate) fn submit(&self, options: &[&str], script: &str) -> String {
+        let mut sbatch = self.bed.command_as("daemon", "sbatch");
+        sbatch.args(["--parsable", "-o", &format!("{BED}/work/%j.out")]);
+        let output = sbatch.args(options).args(["--wrap", script]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Returns what a job has printed.
+    pub(crate) fn output(&self, job: &str) -> String {
+        fs::read_to_string(self.bed.directory().join(format!("work/{job}.out"))).unwrap_or_default()
+    }
+
+    /// Waits until a job has printed a line that begins with `prefix`, and returns the rest of it.
+    pub(crate) fn wait_for_line(&self, job: &str, prefix: &str) -> String {
+        self.bed.wait_for(&format!("job {job} has printed {prefix}"), || {
+            let output = self.output(job);
+            output
+                .lines()
+                .find_map(|line| line.strip_prefix(prefix).map(str::to_owned))
+        })
+    }
+
+    /// Waits until a job has left the queue of Slurm.
+    pub(crate) fn wait_for_end(&self, job: &str) {
+        self.bed.wait_until(&format!("job {job} has ended"), || {
+            !self.bed.job_ids().contains(&job.to_owned())
+        });
+    }
+
+    /// Returns the value of a key of `scontrol show job`.
+    pub(crate) fn job_value(&self, job: &str, key: &str) -> String {
+        let text = self.bed.run("scontrol", &["show", "job", job]).stdout;
+        let prefix = format!("{key}=");
+        let from = text.find(&prefix).map(|at| at + prefix.len());
+        let line = from.and_then(|from| text[from..].lines().next());
+        line.unwrap_or_default().trim_end().to_owned()
+    }
+
+    /// Starts slurmctld after a kill, and waits until it answers.
+    pub(crate) fn start_slurmctld(&mut self) {
+        self.bed.start_daemon(Daemon::Slurmctld);
+        self.bed.wait_until("slurmctld answers", || {
+            self.bed.run("scontrol", &["ping"]).stdout.contains(" UP")
+        });
+    }
+
+    /// Waits until slurmctld has saved the present state of a job, so that a kill does not lose it.
+    pub(crate) fn wait_for_saved_state(&self, job: &str) {
+        let path = self.bed.directory().join("state/job_state");
+        let modified = || fs::metadata(&path).and_then(|data| data.modified()).ok();
+        let before = modified();
+        self.bed
+            .succeed("scontrol", &["update", &format!("JobId={job}"), "Comment=saved"]);
+        self.bed
+            .wait_until("slurmctld has saved the job", || modified() != before);
+    }
+
+    /// Waits until a partition is released. Meanwhile no process with this command line may outlive it.
+    pub(crate) fn wait_for_release(&self, id: &str, process: &str) {
+        self.bed.wait_until(&format!("{id} is released"), || {
+            let is_held = self.ledger().iter().any(|entry| entry["id"] == id);
+            let runs = self.bed.run("pgrep", &["-f", process]).success;
+            assert!(is_held || !runs, "released while {process} runs");
+            !is_held
+        });
+    }
+
+    /// Returns the licenses of all reservations as Slurm prints them.
+    pub(crate) fn reserved(&self) -> String {
+        let text = self.bed.run("scontrol", &["-o", "show", "reservation"]).stdout;
+        let licenses = text.split(' ').filter(|word| word.starts_with("Licenses="));
+        licenses.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns the names of the files in IpuofDir.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let directory: PathBuf = self.bed.directory().join("ipuof");
+        let mut names: Vec<String> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Checks that nothing is left: no partition, no file, no node that is not idle.
+    pub(crate) fn assert_nothing_left(&self) {
+        assert_eq!(self.ledger(), Vec::<Value>::new(), "{}", self.bed.logs());
+        assert_eq!(self.hardware(), Vec::<String>::new());
+        assert_eq!(self.files(), Vec::<String>::new());
+        self.bed.wait_until("all nodes are idle", || {
+            self.bed.node_states().iter().all(|state| state == "idle")
+        });
+    }
+}
+
+/// The settings of a proxy.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// The body of the process that the bed starts as its proxy.
+#[test]
+fn a_proxy_serves_in_a_process_of_its_own() {
+    let Ok(arguments) = std::env::var(PROXY_ARGUMENTS) else {
+        return;
+    };
+    let words = std::iter::once("vipu-proxy").chain(arguments.split_whitespace());
+    let config = Arguments::parse_from(words).settings.check().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let proxy = Proxy::start(config).await.unwrap();
+        println!("vipu-proxy serves on {}", proxy.addr());
+        std::future::pending::<()>().await;
+    });
+}

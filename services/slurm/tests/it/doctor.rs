@@ -1,0 +1,278 @@
+//! `ipu-slurm doctor`: each cause is planted on a host, found and named. The test of `render` has a healthy
+//! cluster.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// The files of a host.
+struct Host(TempDir);
+
+impl Host {
+    fn new() -> Self {
+        let host = Self(tempfile::tempdir().unwrap());
+        let user = Command::new("id").arg("-un").output().unwrap();
+        let user = String::from_utf8(user.stdout).unwrap();
+        let root = host.0.path().display().to_string();
+        host.write(
+            "slurm.conf",
+            &format!(
+                "SlurmUser={}\nGresTypes=vipu\nPropagateResourceLimitsExcept=MEMLOCK\nLicenses=pod64:64\n\
+                 JobSubmitPlugins=lua\nLaunchParameters=use_interactive_step\nPrologEpilogTimeout=700\n\
+                 PrologSlurmctld={root}/prolog-slurmctld\nEpilogSlurmctld={root}/epilog-slurmctld\n\
+                 TaskProlog={root}/task-prolog\nNodeName=n1 Gres=vipu:pod64:no_consume:64\n",
+                user.trim()
+            ),
+        );
+        host.write(
+            "vipu.conf",
+            &format!(
+                "Proxy=http://127.0.0.1:8080\nProxyTokenFile={root}/token\nHostMap={root}/ipum.allocs\n"
+            ),
+        );
+        host.write("pod64.conf", &format!("ApiHost=pod\nIpuofDir={root}/ipuof\n"));
+        host.write("ipum.allocs", "n1:ipum1\n");
+        host.write("token", "secret\n");
+        host.mode("token", 0o600);
+        fs::create_dir(host.path("ipuof")).unwrap();
+        host.mode("ipuof", 0o755);
+        for name in ["prolog-slurmctld", "epilog-slurmctld", "task-prolog"] {
+            host.write(name, "#!/bin/sh\necho export IPUOF_VIPU_API_PARTITION_ID=p\n");
+            host.mode(name, 0o755);
+        }
+        host
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    fn mode(&self, name: &str, mode: u32) {
+        fs::set_permissions(self.path(name), Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn replace(&self, name: &str, from: &str, to: &str) {
+        let text = fs::read_to_string(self.path(name)).unwrap();
+        assert!(text.contains(from));
+        self.write(name, &text.replace(from, to));
+    }
+
+    /// Returns the findings that are errors, besides those of the plugin: the host has no real Slurm.
+    fn errors(&self) -> Vec<String> {
+        self.errors_of_version("24.11")
+    }
+
+    fn errors_of_version(&self, version: &str) -> Vec<String> {
+        let output = Command::new(env!("CARGO_BIN_EXE_ipu-slurm"))
+            .args(["doctor", "--slurm-version", version, "--directory"])
+            .arg(self.0.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        text.lines()
+            .filter(|line| line.starts_with("error: ") && !line.contains("srun --help"))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Checks that the only finding has this text.
+    #[track_caller]
+    fn assert_only(&self, expected: &str) {
+        let errors = self.errors();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains(expected), "{errors:?}");
+    }
+}
+
+#[test]
+fn a_healthy_host_has_no_finding() {
+    assert_eq!(Host::new().errors(), Vec::<String>::new());
+}
+
+#[test]
+fn a_host_whose_jobs_use_only_licenses_needs_no_plugin_and_no_script() {
+    let host = Host::new();
+    host.replace("slurm.conf", " Gres=vipu:pod64:no_consume:64", "");
+    for setting in ["GresTypes=vipu\n", "JobSubmitPlugins=lua\n"] {
+        host.replace("slurm.conf", setting, "");
+    }
+    assert_eq!(host.errors(), Vec::<String>::new());
+}
+
+#[test]
+fn a_hook_that_is_not_executable_is_found() {
+    let host = Host::new();
+    host.mode("prolog-slurmctld", 0o644);
+    host.assert_only("prolog-slurmctld: is not executable; run chmod 755");
+}
+
+#[test]
+fn a_hook_that_others_can_change_is_found() {
+    let host = Host::new();
+    host.mode("epilog-slurmctld", 0o777);
+    host.assert_only("epilog-slurmctld: others can change it; run chown root");
+}
+
+#[test]
+fn a_hook_for_slurmuser_alone_is_healthy_and_one_for_users_must_be_theirs() {
+    let host = Host::new();
+    host.mode("prolog-slurmctld", 0o700);
+    assert_eq!(host.errors(), Vec::<String>::new());
+    host.mode("task-prolog", 0o700);
+    host.assert_only("task-prolog: is not executable");
+}
+
+#[test]
+fn a_pattern_of_hooks_is_left_to_slurm() {
+    let host = Host::new();
+    host.replace(
+        "slurm.conf",
+        "TaskProlog=",
+        "Prolog=/etc/slurm/prolog.d/*\nTaskProlog=",
+    );
+    assert_eq!(host.errors(), Vec::<String>::new());
+}
+
+#[test]
+fn an_absent_hook_is_found() {
+    let host = Host::new();
+    fs::remove_file(host.path("epilog-slurmctld")).unwrap();
+    host.assert_only("EpilogSlurmctld = ");
+}
+
+#[test]
+fn a_variable_that_is_not_exported_is_found() {
+    let host = Host::new();
+    host.replace("task-prolog", "echo export ", "echo ");
+    host.assert_only("task-prolog:2: Slurm sets only variables that are exported");
+}
+
+#[test]
+fn the_misspelt_variable_of_the_seed_is_found() {
+    let host = Host::new();
+    host.replace("task-prolog", "VIPU_API_PARTITION", "VIPU_PARTITION");
+    host.assert_only("task-prolog:2: IPUOF_VIPU_PARTITION_ID is not a Poplar variable");
+}
+
+#[test]
+fn white_space_in_the_host_map_is_found() {
+    let host = Host::new();
+    host.write("ipum.allocs", "n1:ipum1, ipum2\n");
+    host.assert_only("ipum.allocs:1:");
+}
+
+#[test]
+fn a_time_limit_below_the_wait_is_found() {
+    for key in ["PrologEpilogTimeout", "PrologTimeout"] {
+        let host = Host::new();
+        host.replace("slurm.conf", "PrologEpilogTimeout=700", &format!("{key}=60"));
+        host.assert_only("Slurm kills PrologSlurmctld while it waits 600 s for IPUs");
+    }
+}
+
+#[test]
+fn a_directory_that_jobs_cannot_read_is_found() {
+    let host = Host::new();
+    host.mode("ipuof", 0o700);
+    host.assert_only("ipuof: jobs cannot read it; run chmod 755");
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_found() {
+    for mode in [0o775, 0o777, 0o1777] {
+        let host = Host::new();
+        host.mode("ipuof", mode);
+        host.assert_only("ipuof: others can write there; run chown ");
+    }
+}
+
+#[test]
+fn an_absent_directory_is_found() {
+    let host = Host::new();
+    fs::remove_dir(host.path("ipuof")).unwrap();
+    host.assert_only("IpuofDir = ");
+}
+
+#[test]
+fn a_directory_that_slurmuser_cannot_write_is_found() {
+    let host = Host::new();
+    let text = fs::read_to_string(host.path("slurm.conf")).unwrap();
+    let rest = text.split_once('\n').unwrap().1;
+    host.write("slurm.conf", &format!("SlurmUser=12345\n{rest}"));
+    let errors = host.errors().join("\n");
+    assert!(
+        errors.contains("ipuof: SlurmUser cannot write there; run chown 12345"),
+        "{errors}"
+    );
+    assert!(
+        errors.contains("token: SlurmUser does not own it; run chown 12345"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_token_that_others_can_read_is_found() {
+    let host = Host::new();
+    host.mode("token", 0o644);
+    host.assert_only("token: others can read the token; run chmod 600");
+}
+
+#[test]
+fn a_fifo_in_the_place_of_a_file_is_found_without_a_wait() {
+    for name in [
+        "slurm.conf",
+        "vipu.conf",
+        "pod64.conf",
+        "other.conf",
+        "gres.conf",
+        "plugstack.conf",
+        "v-ipu-plugin.conf",
+        "ipum.allocs",
+        "token",
+    ] {
+        let host = Host::new();
+        let path = host.path(name);
+        let _ = fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        host.mode(name, 0o600);
+        let errors = host.errors().join("\n");
+        assert!(
+            errors.contains(name) && errors.contains("is not a regular file"),
+            "{name}: {errors}"
+        );
+    }
+}
+
+#[test]
+fn settings_that_slurm_conf_lacks_are_found() {
+    for (line, finding) in [
+        ("GresTypes=vipu\n", "GresTypes is absent"),
+        (
+            "PropagateResourceLimitsExcept=MEMLOCK\n",
+            "PropagateResourceLimitsExcept is absent",
+        ),
+        ("JobSubmitPlugins=lua\n", "JobSubmitPlugins is absent"),
+        ("Licenses=pod64:64\n", "Licenses is absent"),
+    ] {
+        let host = Host::new();
+        host.replace("slurm.conf", line, "");
+        host.assert_only(finding);
+    }
+}
+
+#[test]
+fn a_slurm_that_loses_licenses_is_found() {
+    let errors = Host::new().errors_of_version("25.11.6");
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(
+        errors[0].contains("Slurm 25.11.6: requeued jobs lose their licenses"),
+        "{errors:?}"
+    );
+}
