@@ -38,6 +38,8 @@ impl IpuJob {
             "metadata": {
                 "name": format!("ipujobs.{group}"),
                 "labels": {"app.kubernetes.io/name": "ipu-operator"},
+                // An operator replaces the CRD of an older version only.
+                "annotations": {"graphcore.ai/crd-version": env!("CARGO_PKG_VERSION")},
             },
             "spec": {
                 "group": group,

@@ -2,7 +2,7 @@
 
 use ipu_core::{JobOrigin, Limits, ParsedJob, Violation, Warning};
 use serde_json::Value;
-use serde_saphyr::Spanned;
+use serde_saphyr::{Spanned, UserMessageFormatter};
 
 use super::ipujob::IpuJob;
 use super::schema::{IPU_JOB, prune};
@@ -246,7 +246,7 @@ fn values(text: &str) -> Result<Vec<(u64, Value)>, ManifestError> {
 
 fn syntax(error: &serde_saphyr::Error) -> ManifestError {
     let location = error.location();
-    let text = error.to_string();
+    let text = error.render_with_formatter(&UserMessageFormatter);
     // The location is reported separately; the message may repeat it.
     let message = text
         .lines()

@@ -81,6 +81,20 @@ fn a_syntax_error_has_its_line() {
 }
 
 #[test]
+fn a_key_that_occurs_twice_is_an_error_without_terms_of_a_library() {
+    let text = format!("{HEAD}spec:\n  jobInstances: 1\n  jobInstances: 2\n");
+    match read_manifests(&text, &[]) {
+        Err(ManifestError::Syntax { line, message, .. }) => {
+            assert_eq!(
+                (line, &*message),
+                (6, "duplicate mapping key: jobInstances not allowed here")
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn anchors_lists_and_json_are_manifests_too() {
     let yaml =
         format!("{HEAD}spec: {{ipusPerJobInstance: &size 4, workersPerJobInstance: *size, {WORKERS}}}\n");

@@ -6,6 +6,7 @@
 //! [`Metrics`] and reports its progress to [`HealthRegistry`].
 
 mod certificates;
+mod crd_update;
 mod error;
 mod health;
 mod job_controller;

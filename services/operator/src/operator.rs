@@ -18,6 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
 
 use crate::certificates::{CertBundle, CertRotator, ProxyCertRotator, Rotation};
+use crate::crd_update::CrdUpdater;
 use crate::error::{OperatorError, chain};
 use crate::health::HealthRegistry;
 use crate::job_controller::{proxy_client, run_controller};
@@ -30,6 +31,11 @@ use crate::{metrics, probes, webhooks};
 
 /// Validity of a certificate only for the metrics: longer than the process runs.
 const METRICS_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Timeout of idle connections. The API server closes its own after 90 s, and must be the first: it does not
+/// repeat a request that was on its way when the operator closed the connection.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time in which clients close their connections before the operator stops.
+const DRAIN: Duration = Duration::from_secs(3);
 /// Maximum body size of requests that need no body, in bytes.
 const MAX_EMPTY_BODY: usize = 1024;
 
@@ -43,7 +49,7 @@ pub struct Operator {
     leadership: Leadership,
     stop: watch::Sender<()>,
     servers: JoinSet<()>,
-    /// Certificate rotation loops.
+    /// Certificate rotation loops, and the update of the CRD.
     rotators: Vec<JoinHandle<()>>,
     work: JoinHandle<()>,
     failure: mpsc::Receiver<OperatorError>,
@@ -94,7 +100,15 @@ impl Operator {
         let (tls, rotator) = serving_tls(&config, &client, rotation, &health, &recorded)?;
         let metrics_tls = metrics_tls(&config, &tls)?;
         let (trusts, proxy_rotator) = proxy_trust(&config, &client, rotation, &health);
-        let rotators = [rotator, proxy_rotator].into_iter().flatten().collect();
+        let (crd_served, crd_updater) = crd_update(&config, &client, &health);
+        let rotators = [rotator, proxy_rotator, crd_updater]
+            .into_iter()
+            .flatten()
+            .collect();
+        let prerequisites = vec![
+            (trusts, "the rotation of the proxy's certificate has stopped"),
+            (crd_served, "the update of the CRD has stopped"),
+        ];
 
         let (stop, stopped) = watch::channel(());
         let mut servers = JoinSet::new();
@@ -122,7 +136,7 @@ impl Operator {
         };
         let (failure_sender, failure) = mpsc::channel(1);
         let leads = leadership.is_leader();
-        let work = run_while_leader(leads, trusts, kube, config, recorded, health.clone());
+        let work = run_while_leader(leads, prerequisites, kube, config, recorded, health.clone());
         let work = tokio::spawn(report_exit(work, failure_sender));
         Ok(Self {
             webhooks,
@@ -204,10 +218,13 @@ async fn report_exit(work: impl Future<Output = OperatorError>, failure_sender: 
     let _ = failure_sender.send(error).await;
 }
 
+/// Condition of the first reconciliation, and the error if it can no longer be met.
+type Prerequisite = (watch::Receiver<bool>, &'static str);
+
 /// Runs the controller whenever this operator leads, until a fatal error.
 async fn run_while_leader(
     mut leads: watch::Receiver<bool>,
-    mut trusts: watch::Receiver<bool>,
+    mut prerequisites: Vec<Prerequisite>,
     kube: kube::Config,
     config: Arc<Config>,
     metrics: Metrics,
@@ -220,10 +237,10 @@ async fn run_while_leader(
         metrics.set_leader(true);
         let controller = run_controller(kube.clone(), Arc::clone(&config), metrics.clone(), health.clone());
         let work = async {
-            if trusts.wait_for(|trusts| *trusts).await.is_err() {
-                return Err(stopped_because(
-                    "the rotation of the proxy's certificate has stopped",
-                ));
+            for (met, error) in &mut prerequisites {
+                met.wait_for(|met| *met)
+                    .await
+                    .map_err(|_| stopped_because(error))?;
             }
             controller.await
         };
@@ -266,6 +283,25 @@ fn proxy_trust(
         trusts,
     };
     (trusted, Some(tokio::spawn(rotator.run())))
+}
+
+/// Returns whether the CRD is served, now or later, and the task that updates it.
+fn crd_update(
+    config: &Config,
+    client: &Client,
+    health: &HealthRegistry,
+) -> (watch::Receiver<bool>, Option<JoinHandle<()>>) {
+    if !config.maintain_crd {
+        return (watch::channel(true).1, None);
+    }
+    let (served, is_served) = watch::channel(false);
+    let updater = CrdUpdater {
+        client: client.clone(),
+        health: health.clone(),
+        served,
+    };
+    updater.require();
+    (is_served, Some(tokio::spawn(updater.run())))
 }
 
 type PendingTls = watch::Receiver<Option<Tls>>;
@@ -347,6 +383,8 @@ async fn serve_tls(
     };
     let mut options = ServeOptions::default();
     options.tls = tls;
+    options.idle_timeout = IDLE_TIMEOUT;
+    options.drain = DRAIN;
     serve(
         listener,
         Arc::new(WebhookServer::new(routes, max_body)),
@@ -414,7 +452,7 @@ mod tests {
             let config = Settings::default().check("n").unwrap();
             let work = run_while_leader(
                 leads,
-                watch::channel(true).1,
+                Vec::new(),
                 kube,
                 Arc::new(config),
                 Metrics::default(),

@@ -93,6 +93,10 @@ pub struct Settings {
     /// time [default: 64].
     #[arg(long, env = "IPU_OPERATOR_MAX_REQUESTED_INSTANCES", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_requested_instances: Option<u32>,
+    /// Apply the CRD of this build before the operator is ready, unless a newer one is installed [default:
+    /// false].
+    #[arg(long, env = "IPU_OPERATOR_MAINTAIN_CRD", value_name = "true|false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub maintain_crd: Option<bool>,
     /// Service of the webhooks; the certificate covers its names and those in the webhook configurations
     /// [default: ipu-operator-webhook-svc].
     #[arg(long, env = "IPU_OPERATOR_WEBHOOK_SERVICE", value_name = "NAME")]
@@ -197,6 +201,8 @@ pub struct Config {
     /// Maximum instances per job that are queued at the proxy or have their partition created at the same
     /// time.
     pub max_requested_instances: u32,
+    /// Apply the CRD of this build before the operator is ready, unless a newer one is installed.
+    pub maintain_crd: bool,
     /// Candidate addresses of the webhooks; the first available one is used.
     pub webhooks: Vec<SocketAddr>,
     /// Candidate addresses of the metrics.
@@ -258,7 +264,8 @@ impl Settings {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        serde_saphyr::from_str(&text).map_err(|error| invalid(error.to_string()))
+        serde_saphyr::from_str(&text)
+            .map_err(|error| invalid(error.render_with_formatter(&serde_saphyr::UserMessageFormatter)))
     }
 
     /// Returns these settings; unset ones are taken from `others`.
@@ -287,6 +294,7 @@ impl Settings {
             max_ipus_per_instance: self.max_ipus_per_instance.or(others.max_ipus_per_instance),
             max_instances: self.max_instances.or(others.max_instances),
             max_requested_instances: self.max_requested_instances.or(others.max_requested_instances),
+            maintain_crd: self.maintain_crd.or(others.maintain_crd),
             webhook_service: self.webhook_service.or(others.webhook_service),
             metrics_service: self.metrics_service.or(others.metrics_service),
             webhook_cert_names: self.webhook_cert_names.or(others.webhook_cert_names),
@@ -330,6 +338,7 @@ impl Settings {
             watch_namespaces: parse_list(self.watch_namespaces.as_deref()),
             rules: self.rules()?,
             max_requested_instances: self.max_requested()?,
+            maintain_crd: self.maintain_crd.unwrap_or(false),
             webhooks: all_interfaces(self.webhooks_port.unwrap_or(WEBHOOKS_PORT)),
             metrics: addresses(
                 "metrics-bind-address",
@@ -406,9 +415,13 @@ impl Settings {
                         vipu-proxy-svc to https://";
             return Err(invalid("proxy-secret", &secret, rule));
         };
-        let mut names: BTreeSet<String> = service_names(PROXY_SERVICE, namespace).collect();
         let uri: Option<http::Uri> = url.parse().ok();
         let host = uri.as_ref().and_then(http::Uri::host);
+        // The URL of the chart names the Service of its release.
+        let service = host
+            .and_then(|host| host.split_once(&format!(".{namespace}.svc")))
+            .map_or(PROXY_SERVICE, |(service, _)| service);
+        let mut names: BTreeSet<String> = service_names(service, namespace).collect();
         // An IPv6 address has brackets in a URL.
         names.extend(host.map(|host| host.trim_matches(['[', ']']).to_owned()));
         Ok(Some(ProxyCertificate {

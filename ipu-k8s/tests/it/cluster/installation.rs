@@ -82,9 +82,10 @@ impl Permission {
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const LEASES: &str = "coordination.k8s.io";
+const CRDS: &str = "apiextensions.k8s.io";
 const WEBHOOKS: &str = "admissionregistration.k8s.io";
 
-const REQUIRED_PERMISSIONS: [Permission; 44] = [
+const REQUIRED_PERMISSIONS: [Permission; 47] = [
     Permission(OPERATOR, "list", "graphcore.ai", "ipujobs", "default"),
     Permission(OPERATOR, "watch", "graphcore.ai", "ipujobs", ""),
     Permission(OPERATOR, "patch", "graphcore.ai", "ipujobs", "default"),
@@ -182,6 +183,21 @@ const REQUIRED_PERMISSIONS: [Permission; 44] = [
         "validatingwebhookconfigurations:ipu-operator-admission",
         "",
     ),
+    Permission(OPERATOR, "create", CRDS, "customresourcedefinitions", ""),
+    Permission(
+        OPERATOR,
+        "get",
+        CRDS,
+        "customresourcedefinitions:ipujobs.graphcore.ai",
+        "",
+    ),
+    Permission(
+        OPERATOR,
+        "patch",
+        CRDS,
+        "customresourcedefinitions:ipujobs.graphcore.ai",
+        "",
+    ),
     Permission(PROXY, "create", "", "configmaps", NAMESPACE),
     Permission(PROXY, "patch", "", "configmaps:ipu-partitions-tracker", NAMESPACE),
     Permission(
@@ -203,7 +219,7 @@ const REQUIRED_PERMISSIONS: [Permission; 44] = [
     Permission(PROXY, "list", "graphcore.ai", "ipujobs", ""),
 ];
 
-const FORBIDDEN_PERMISSIONS: [Permission; 21] = [
+const FORBIDDEN_PERMISSIONS: [Permission; 23] = [
     Permission(OPERATOR, "get", "", "secrets", "default"),
     Permission(OPERATOR, "list", "", "secrets", NAMESPACE),
     Permission(OPERATOR, "get", "", "secrets:another", NAMESPACE),
@@ -226,6 +242,14 @@ const FORBIDDEN_PERMISSIONS: [Permission; 21] = [
         "patch",
         WEBHOOKS,
         "validatingwebhookconfigurations:another",
+        "",
+    ),
+    Permission(OPERATOR, "patch", CRDS, "customresourcedefinitions:another", ""),
+    Permission(
+        OPERATOR,
+        "delete",
+        CRDS,
+        "customresourcedefinitions:ipujobs.graphcore.ai",
         "",
     ),
     Permission(OPERATOR, "create", "graphcore.ai", "ipujobs", "default"),
@@ -387,7 +411,6 @@ fn the_overlay_of_the_guide_sets_the_documented_values() {
         "image: registry.example.com/vipu-proxy:0.1.0",
         "value: registry.example.com/ipu-launcher:0.1.0",
         "controllers.yaml: pod1:8090:ipunode=pod1,pod2:8090:ipunode=pod2",
-        "value: \"false\"",
         // Other settings are unchanged.
         "- --proxy-token-file=/var/run/secrets/vipu-proxy/token",
     ] {

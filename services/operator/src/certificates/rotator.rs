@@ -31,6 +31,8 @@ use crate::settings::ManagedCertificates;
 /// Readiness condition.
 const READINESS_CONDITION: &str = "the webhooks' certificate";
 const LOOP_NAME: &str = "certificates";
+/// Key of the Secret with the CA certificates, for clients of the metrics.
+const CA_KEY: &str = "ca.crt";
 
 pub(crate) struct CertRotator {
     pub(crate) client: Client,
@@ -104,10 +106,12 @@ impl CertRotator {
     async fn check(&self, served: &mut Option<CertBundle>) -> Result<Duration, RotationError> {
         let now = now();
         let secret = self.state_secret();
-        let (version, state) = secret
+        let (version, state, mut files) = secret
             .load()
             .await?
-            .map_or((None, None), |stored| (Some(stored.version), stored.state));
+            .map_or((None, None, BTreeMap::new()), |stored| {
+                (Some(stored.version), stored.state, stored.files)
+            });
         if let Some(state) = &state {
             self.serve(&state.current, served)?;
         }
@@ -126,17 +130,25 @@ impl CertRotator {
             rotation: &self.rotation,
         };
         let create = |names: &_| CertBundle::create(names, now, self.rotation.validity);
-        match (next_state(state.as_ref(), &facts, create)?, &state) {
-            (Some(next), _) => {
-                if secret.store(&next, version.as_deref(), &BTreeMap::new()).await? {
-                    info!(secret = self.managed.secret, "wrote the webhooks' certificates");
-                }
-                // The next check reads the Secret, also after a write of this operator.
-                Ok(Duration::from_millis(1))
-            }
-            (None, Some(state)) => Ok(state.pause(now, &self.rotation)),
-            (None, None) => Ok(RETRY_INTERVAL),
+        let next = next_state(state.as_ref(), &facts, create)?;
+        let is_changed = next.is_some();
+        let Some(wanted) = next.or(state) else {
+            return Ok(RETRY_INTERVAL);
+        };
+        let bundle = wanted.bundle();
+        if !is_changed
+            && files
+                .remove(CA_KEY)
+                .is_some_and(|stored| stored == bundle.as_bytes())
+        {
+            return Ok(wanted.pause(now, &self.rotation));
         }
+        let files = BTreeMap::from([(CA_KEY, bundle.as_str())]);
+        if secret.store(&wanted, version.as_deref(), &files).await? {
+            info!(secret = self.managed.secret, "wrote the webhooks' certificates");
+        }
+        // The next check reads the Secret, also after a write of this operator.
+        Ok(Duration::from_millis(1))
     }
 
     /// Serves with `current`, unless it is served already.

@@ -124,6 +124,15 @@ fn a_certificate_of_the_proxy_is_made_for_the_names_of_its_service_and_its_url()
     ] {
         assert!(certificate.names.contains(name), "{name}");
     }
+    settings.vipu_proxy_svc = Some("https://gc-ipu-operator-vipu-proxy.n.svc".into());
+    let certificate = settings.clone().check("n").unwrap().proxy_certificate.unwrap();
+    for (name, is_named) in [
+        ("gc-ipu-operator-vipu-proxy", true),
+        ("gc-ipu-operator-vipu-proxy.n.svc", true),
+        ("ipu-operator-vipu-proxy", false),
+    ] {
+        assert_eq!(certificate.names.contains(name), is_named, "{name}");
+    }
     settings.proxy_ca_file = None;
     settings.vipu_proxy_svc = None;
     let error = settings.check("n").unwrap_err();

@@ -193,6 +193,18 @@ async fn a_changed_bundle_is_restored_and_operators_share_one_certificate() {
             .unwrap();
     }
     wait_until("the bundles are restored", both_trusted).await;
+    // A Secret of an older build has no bundle for clients of the metrics.
+    let remove_ca = r#"[{"op":"remove","path":"/data/ca.crt"}]"#;
+    cluster
+        .kubectl(&["patch", "secret", "bundled", "--type=json", "-p", remove_ca])
+        .unwrap();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+    wait_until("the Secret has the bundle", async || {
+        let data = secrets.get("bundled").await.unwrap().data.unwrap();
+        let [bundle, _] = bundles(&client, "bundled").await;
+        data.get("ca.crt").map(|stored| &stored.0) == bundle.as_ref()
+    })
+    .await;
     assert_eq!(current(&client, "bundled").await, before);
     for operator in operators {
         operator.shutdown().await;

@@ -5,6 +5,8 @@ mod binary;
 mod certificates;
 mod cluster_fixture;
 mod crash;
+mod crd;
+mod crd_matrix;
 mod election;
 mod fault_attribution;
 mod guide;
