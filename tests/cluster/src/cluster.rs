@@ -180,6 +180,38 @@ impl Cluster {
         self.node()?.load(image)
     }
 
+    /// Lets the node pull from the registry at `address`, such as `198.18.0.1:5000`, without TLS.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Step`], also if there is no node.
+    pub fn allow_plain_registry(&self, address: &str) -> Result<(), ClusterError> {
+        self.node()?.allow_plain_registry(address)
+    }
+
+    /// Adds a second network 10.247.208.0/24 to the node, on its interface `ipu0`. `server` runs at
+    /// 10.247.208.2. A Pod with the annotation `k8s.v1.cni.cncf.io/networks` gets the interface `net1` of the
+    /// NetworkAttachmentDefinition that it names, whose plugin must be `macvlan`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Step`], also if there is no node.
+    pub fn add_second_network(&mut self, server: &Path, arguments: &[String]) -> Result<(), ClusterError> {
+        let server = self.node()?.start_second_network(server, arguments)?;
+        self.others.push(server);
+        self.record()
+    }
+
+    /// Returns a command that runs `program` in the network of the node, or of this machine without a node.
+    #[must_use]
+    pub fn in_node_network(&self, program: &Path) -> Command {
+        let mut words = self.machine.as_ref().map(Machine::network).unwrap_or_default();
+        words.push(program.display().to_string());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command
+    }
+
     /// Writes a kubeconfig for a user in groups, with the permissions that RBAC grants.
     ///
     /// # Errors
@@ -214,6 +246,18 @@ impl Cluster {
         command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments);
         // Discovery is cached in the home directory otherwise.
         command.env("KUBECACHEDIR", self.directory.join("kubectl-cache"));
+        run(command)
+    }
+
+    /// Runs Helm as the administrator and returns its output. Helm keeps its files in the directory of the
+    /// cluster.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Step`] with the error output.
+    pub fn helm(&self, helm: Tool, arguments: &[&str]) -> Result<String, ClusterError> {
+        let mut command = self.tools.helm(helm, &self.directory);
+        command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments);
         run(command)
     }
 

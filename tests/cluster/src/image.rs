@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::digest::sha256;
 use crate::error::ClusterError;
-use crate::tar::{self, Content};
+use crate::oci::oci_archive;
+use crate::tar::TarArchive;
 
 /// Paths of the program in Debian's `busybox-static`, in newer and in older releases.
 const BUSYBOX: [&str; 2] = ["/usr/bin/busybox", "/bin/busybox"];
@@ -33,6 +32,7 @@ pub struct Image {
     entries: BTreeMap<String, Entry>,
     entrypoint: Vec<String>,
     environment: Vec<String>,
+    user: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,12 +49,7 @@ impl Image {
     /// `local/mine:1`, so that no node tries to pull it.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let mut image = Self {
-            name: name.to_owned(),
-            entries: BTreeMap::new(),
-            entrypoint: Vec::new(),
-            environment: vec!["PATH=/usr/local/bin:/bin:/usr/bin:/sbin:/usr/sbin".into()],
-        };
+        let mut image = Self::scratch(name).variable("PATH", "/usr/local/bin:/bin:/usr/bin:/sbin:/usr/sbin");
         for folder in [
             "bin", "dev", "etc", "proc", "root", "sys", "usr", "usr/bin", "var",
         ] {
@@ -62,6 +57,18 @@ impl Image {
         }
         image.entries.insert("tmp".into(), Entry::Folder(0o1777));
         image
+    }
+
+    /// Creates an image without files, for static programs. `name` is as for [`Self::new`].
+    #[must_use]
+    pub fn scratch(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            entries: BTreeMap::new(),
+            entrypoint: Vec::new(),
+            environment: Vec::new(),
+            user: None,
+        }
     }
 
     /// Creates an image with a shell and the usual small programs in `/bin`, by `busybox` of this machine.
@@ -146,6 +153,13 @@ impl Image {
         self
     }
 
+    /// Sets the user, as numbers such as `65532:65532`.
+    #[must_use]
+    pub fn user(mut self, user: &str) -> Self {
+        self.user = Some(user.to_owned());
+        self
+    }
+
     /// Adds an environment variable.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
@@ -172,51 +186,45 @@ impl Image {
     ///
     /// [`ClusterError::Step`] if a file cannot be read or written.
     pub fn write(&self, archive: &Path) -> Result<(), ClusterError> {
-        let write_error =
-            |error: std::io::Error| ClusterError::step(format!("write the image {}", self.name), error);
-        let layer = self.layer()?;
-        let config = json!({
-            "architecture": architecture(),
-            "os": "linux",
-            "config": {"Entrypoint": self.entrypoint, "Env": self.environment},
-            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", sha256(&layer))]},
-            "history": [{"created_by": "ipu-test-cluster"}],
-        })
-        .to_string();
-        let config_name = format!("{}.json", sha256(config.as_bytes()));
-        let manifest =
-            json!([{"Config": config_name, "RepoTags": [self.name], "Layers": ["layer.tar"]}]).to_string();
-        let mut out = Vec::with_capacity(layer.len() + 8192);
-        for (name, bytes) in [
-            (config_name.as_str(), config.as_bytes()),
-            ("layer.tar", &layer),
-            ("manifest.json", manifest.as_bytes()),
-        ] {
-            tar::append(&mut out, name, 0o644, &Content::File(bytes)).map_err(write_error)?;
-        }
-        tar::finish(&mut out).map_err(write_error)?;
-        fs::write(archive, out).map_err(write_error)
+        let bytes = oci_archive(std::slice::from_ref(self))?;
+        fs::write(archive, bytes)
+            .map_err(|error| ClusterError::step(format!("write the image {}", self.name), error))
     }
 
-    fn layer(&self) -> Result<Vec<u8>, ClusterError> {
-        let mut out = Vec::new();
+    /// Returns the configuration of an image whose only layer has this digest.
+    pub(crate) fn config(&self, layer: &str) -> Value {
+        let mut config = json!({"Entrypoint": self.entrypoint, "Env": self.environment, "WorkingDir": "/"});
+        if let Some(user) = &self.user {
+            config["User"] = user.as_str().into();
+        }
+        json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": config,
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer}")]},
+            "history": [{"created_by": "cargo xtask package"}],
+        })
+    }
+
+    /// Returns the layer, a tar archive.
+    pub(crate) fn layer(&self) -> Result<Vec<u8>, ClusterError> {
+        let mut archive = TarArchive::default();
         for (path, entry) in &self.entries {
             let write_error =
                 |error: std::io::Error| ClusterError::step(format!("put {path} into an image"), error);
             match entry {
-                Entry::Folder(mode) => tar::append(&mut out, path, *mode, &Content::Folder),
-                Entry::Text(text) => tar::append(&mut out, path, 0o644, &Content::File(text.as_bytes())),
-                Entry::Link(target) => tar::append(&mut out, path, 0o777, &Content::Link(target)),
+                Entry::Folder(mode) => archive.folder(path, *mode),
+                Entry::Text(text) => archive.file(path, 0o644, text.as_bytes()),
+                Entry::Link(target) => archive.link(path, target),
                 Entry::File(host) => {
-                    let mode = fs::metadata(host).map_err(write_error)?.permissions().mode();
+                    // The mode on the host depends on the umask of the build.
                     let bytes = fs::read(host).map_err(write_error)?;
-                    tar::append(&mut out, path, mode & 0o7777, &Content::File(&bytes))
+                    archive.file(path, 0o755, &bytes)
                 }
             }
             .map_err(write_error)?;
         }
-        tar::finish(&mut out).map_err(|error| ClusterError::step("finish an image", error))?;
-        Ok(out)
+        Ok(archive.finish())
     }
 
     fn with_entry(mut self, inside: &str, entry: Entry) -> Self {

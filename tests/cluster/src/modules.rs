@@ -9,13 +9,26 @@ use std::process::Command;
 use crate::error::ClusterError;
 use crate::tools::{Tool, names};
 
-/// A set of modules. There are two because containerd and Kubernetes need different versions of shared
+/// A set of modules. There are several because their programs need different versions of shared
 /// dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Module {
     /// Kubernetes and etcd.
     Kubernetes,
     Containerd,
+    Helm3,
+    Helm4,
+    Kubeconform,
+}
+
+impl Module {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Kubernetes,
+        Self::Containerd,
+        Self::Helm3,
+        Self::Helm4,
+        Self::Kubeconform,
+    ];
 }
 
 /// The pinned Go modules of one set.
@@ -37,6 +50,9 @@ impl Modules {
             Module::Kubernetes => (all, ""),
             // Drops file systems that no test uses.
             Module::Containerd => (all.join("containerd"), "no_btrfs no_zfs no_devmapper"),
+            Module::Helm3 => (all.join("helm3"), ""),
+            Module::Helm4 => (all.join("helm4"), ""),
+            Module::Kubeconform => (all.join("kubeconform"), ""),
         };
         let read_file = |name: &str| {
             fs::read_to_string(folder.join(name))
@@ -51,7 +67,9 @@ impl Modules {
                 read_file("cluster-dns/main.go")?.hash(&mut hasher);
                 kubernetes_version(&manifest)?
             }
-            Module::Containerd => String::new(),
+            Module::Helm3 => helm_kubernetes_version(&manifest)?,
+            // Helm 4 reads its Kubernetes version from the module versions in the program.
+            Module::Containerd | Module::Helm4 | Module::Kubeconform => String::new(),
         };
         Ok(Self {
             stamp,
@@ -71,10 +89,12 @@ impl Modules {
 
     /// Builds programs into a folder, at low priority.
     pub(crate) fn build(&self, tools: &[Tool], output: &Path) -> Result<(), ClusterError> {
-        // etcd's package is named after its folder, so its output name is explicit.
-        let (etcd, others): (Vec<Tool>, Vec<Tool>) = tools.iter().partition(|tool| **tool == Tool::Etcd);
-        if !etcd.is_empty() {
-            self.go_build(&etcd, &output.join(Tool::Etcd.name()))?;
+        // A program is named after the folder of its package, unless its output name is explicit.
+        let (renamed, others): (Vec<Tool>, Vec<Tool>) = tools
+            .iter()
+            .partition(|tool| matches!(tool, Tool::Etcd | Tool::Helm3 | Tool::Helm4));
+        for tool in renamed {
+            self.go_build(&[tool], &output.join(tool.name()))?;
         }
         if !others.is_empty() {
             self.go_build(&others, &output.join(""))?;
@@ -116,13 +136,31 @@ impl Modules {
     }
 }
 
+/// Returns the version of a module, such as `v1.36.3`.
+fn version_of<'a>(manifest: &'a str, module: &str) -> Result<&'a str, ClusterError> {
+    manifest
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(module)?.strip_prefix(' '))
+        .and_then(|rest| rest.split_whitespace().next())
+        .ok_or_else(|| ClusterError::step("read go.mod", format!("{module} has no version")))
+}
+
+/// Returns the linker flags that set the Kubernetes version of Helm 3, as its releases do: without them,
+/// `helm template` renders for Kubernetes 1.20.
+fn helm_kubernetes_version(manifest: &str) -> Result<String, ClusterError> {
+    // Version v0.N of a library belongs to Kubernetes 1.N.
+    let version = version_of(manifest, "k8s.io/client-go")?;
+    let minor = version.split('.').nth(1).unwrap_or_default();
+    let flags = ["pkg/chartutil", "pkg/lint/rules"].map(|package| {
+        let package = format!("helm.sh/helm/v3/{package}");
+        format!("-X {package}.k8sVersionMajor=1 -X {package}.k8sVersionMinor={minor}")
+    });
+    Ok(flags.join(" "))
+}
+
 /// Returns the linker flags that set the Kubernetes version, such as `v1.36.3`.
 fn kubernetes_version(manifest: &str) -> Result<String, ClusterError> {
-    let version = manifest
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
-        .and_then(|rest| rest.split_whitespace().next())
-        .ok_or_else(|| ClusterError::step("read go.mod", "k8s.io/kubernetes has no version"))?;
+    let version = version_of(manifest, "k8s.io/kubernetes")?;
     let numbers: Vec<&str> = version.trim_start_matches('v').split('.').collect();
     let package = "k8s.io/component-base/version";
     Ok(format!(

@@ -50,10 +50,15 @@ impl NodeSandbox<'_> {
     pub(crate) fn start_containerd(&self) -> Result<Server, ClusterError> {
         let folder = self.folder()?;
         let networks = folder.join("networks");
-        fs::create_dir_all(&networks).map_err(|error| ClusterError::step("create a folder", error))?;
+        for folder in [&networks, &folder.join("plugins"), &folder.join("registries")] {
+            fs::create_dir_all(folder).map_err(|error| ClusterError::step("create a folder", error))?;
+        }
         let config = folder.join("containerd.toml");
-        self.write(&config, &containerd_config(&folder, &networks))?;
-        self.write(&networks.join("pods.conflist"), &network_config().to_string())?;
+        self.write(&config, &containerd_config(&folder))?;
+        self.write(
+            &networks.join("pods.conflist"),
+            &network_config("ptp").to_string(),
+        )?;
         let server = self.launch(
             "containerd",
             Tool::Containerd,
@@ -74,6 +79,16 @@ impl NodeSandbox<'_> {
     pub(crate) fn load(&self, image: &Image) -> Result<(), ClusterError> {
         let folder = self.folder()?;
         load(&folder, image, |arguments| self.ctr(arguments))
+    }
+
+    /// Lets containerd pull from a registry without TLS.
+    pub(crate) fn allow_plain_registry(&self, address: &str) -> Result<(), ClusterError> {
+        let folder = self.folder()?.join("registries").join(address);
+        fs::create_dir_all(&folder).map_err(|error| ClusterError::step("create a folder", error))?;
+        self.write(
+            &folder.join("hosts.toml"),
+            &format!("server = \"http://{address}\"\n"),
+        )
     }
 
     pub(crate) fn start_kubelet(&self, files: &KubeletFiles) -> Result<Server, ClusterError> {
@@ -152,6 +167,8 @@ impl NodeSandbox<'_> {
             "resolvConf": "",
             "clusterDNS": [self.machine.address()],
             "clusterDomain": "cluster.local",
+            // The soak of upgrades has 200 jobs.
+            "maxPods": 250,
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
             "serializeImagePulls": false,
@@ -161,7 +178,7 @@ impl NodeSandbox<'_> {
     }
 
     /// Returns a command prefix that runs inside the machine.
-    fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         inside(self.machine.first().pid(), self.tools)
     }
 
@@ -182,7 +199,7 @@ impl NodeSandbox<'_> {
         )
     }
 
-    fn folder(&self) -> Result<PathBuf, ClusterError> {
+    pub(crate) fn folder(&self) -> Result<PathBuf, ClusterError> {
         let folder = self.directory.join("node");
         fs::create_dir_all(&folder)
             .map_err(|error| ClusterError::step("create the folder of a node", error))?;
@@ -225,36 +242,38 @@ fn inside(pid: i32, tools: &Tools) -> Command {
     command
 }
 
-fn containerd_config(folder: &Path, networks: &Path) -> String {
+fn containerd_config(folder: &Path) -> String {
     // State and socket are in /run, which is the machine's own mount.
     format!(
         r#"version = 3
-root = "{root}"
+root = "{folder}/containerd"
 state = "/run/containerd"
 [grpc]
   address = "/run/containerd/containerd.sock"
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "{PAUSE}"
+[plugins."io.containerd.cri.v1.images".registry]
+  config_path = "{folder}/registries"
 [plugins."io.containerd.cri.v1.runtime"]
   disable_apparmor = true
   restrict_oom_score_adj = true
 [plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["{PLUGINS}"]
-  conf_dir = "{networks}"
+  bin_dirs = ["{PLUGINS}", "{folder}/plugins"]
+  conf_dir = "{folder}/networks"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
   SystemdCgroup = false
 "#,
-        root = folder.join("containerd").display(),
-        networks = networks.display(),
+        folder = folder.display(),
     )
 }
 
-/// Pods are routed, not bridged, so that Service addresses work between Pods of one node.
-fn network_config() -> serde_json::Value {
+/// Returns the network of Pods by a plugin with the settings of `ptp`. Pods are routed, not bridged, so that
+/// Service addresses work between Pods of one node.
+pub(crate) fn network_config(plugin: &str) -> serde_json::Value {
     json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
-        "type": "ptp",
+        "type": plugin,
         "ipMasq": false,
         "ipam": {
             "type": "host-local",

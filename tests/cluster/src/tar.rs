@@ -4,17 +4,57 @@ use std::io::{self, Write};
 
 const BLOCK: usize = 512;
 
+/// An archive in memory. The owner of all entries is root and their time is the epoch, so that the same
+/// entries give the same bytes.
+#[derive(Debug, Default)]
+pub struct TarArchive(Vec<u8>);
+
+impl TarArchive {
+    /// Appends a folder.
+    ///
+    /// # Errors
+    ///
+    /// If the path is too long for the format.
+    pub fn folder(&mut self, path: &str, mode: u32) -> io::Result<()> {
+        append(&mut self.0, path, mode, &Content::Folder)
+    }
+
+    /// Appends a file.
+    ///
+    /// # Errors
+    ///
+    /// If the path is too long for the format.
+    pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> io::Result<()> {
+        append(&mut self.0, path, mode, &Content::File(content))
+    }
+
+    /// Appends a symbolic link to `target`.
+    ///
+    /// # Errors
+    ///
+    /// If a path is too long for the format.
+    pub fn link(&mut self, path: &str, target: &str) -> io::Result<()> {
+        append(&mut self.0, path, 0o777, &Content::Link(target))
+    }
+
+    /// Returns the bytes of the archive.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<u8> {
+        self.0.extend_from_slice(&[0; 2 * BLOCK]);
+        self.0
+    }
+}
+
 /// Content of an entry.
-pub(crate) enum Content<'a> {
+enum Content<'a> {
     Folder,
     File(&'a [u8]),
     /// A symbolic link to this target.
     Link(&'a str),
 }
 
-/// Appends one entry. The owner is root and the time is the epoch, so that the same files give the same
-/// archive.
-pub(crate) fn append(out: &mut impl Write, path: &str, mode: u32, content: &Content<'_>) -> io::Result<()> {
+/// Appends one entry.
+fn append(out: &mut impl Write, path: &str, mode: u32, content: &Content<'_>) -> io::Result<()> {
     let (kind, size, link) = match content {
         Content::Folder => (b'5', 0, ""),
         Content::File(bytes) => (b'0', bytes.len(), ""),
@@ -44,11 +84,6 @@ pub(crate) fn append(out: &mut impl Write, path: &str, mode: u32, content: &Cont
         out.write_all(&[0; BLOCK][..size.next_multiple_of(BLOCK) - size])?;
     }
     Ok(())
-}
-
-/// Writes the end of the archive.
-pub(crate) fn finish(out: &mut impl Write) -> io::Result<()> {
-    out.write_all(&[0; 2 * BLOCK])
 }
 
 fn put(header: &mut [u8; BLOCK], at: usize, width: usize, text: &str) -> io::Result<()> {

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cluster::Cluster;
 use crate::concurrency_limit::ClusterSlot;
+use crate::error::ClusterError;
 use crate::node_sandbox::{check_support, sweep_cgroups};
 use crate::options::{ClusterLifetime, ClusterProfile, Options};
-use crate::tools::Tools;
+use crate::tools::{Tool, Tools};
 
 /// Returns the API server that the tests of this process share; each test uses names of its own. Prints a
 /// message and returns `None` if the tools are missing outside CI.
@@ -67,7 +68,17 @@ pub fn private_with(test: &str, profile: ClusterProfile) -> Option<Cluster> {
     })
 }
 
-#[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
+/// Returns the tools if all `required` ones are there. Prints a message and returns `None` if one is missing
+/// outside CI.
+///
+/// # Panics
+///
+/// If a tool is missing and `CI` is set.
+#[must_use]
+pub fn find_tools(test: &str, required: &[Tool]) -> Option<Tools> {
+    found_or_skipped(test, Tools::find_all(required))
+}
+
 fn tools(test: &str, profile: ClusterProfile) -> Option<Tools> {
     let found = Tools::find_for(profile).and_then(|tools| {
         if profile >= ClusterProfile::Node {
@@ -75,6 +86,11 @@ fn tools(test: &str, profile: ClusterProfile) -> Option<Tools> {
         }
         Ok(tools)
     });
+    found_or_skipped(test, found)
+}
+
+#[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
+fn found_or_skipped(test: &str, found: Result<Tools, ClusterError>) -> Option<Tools> {
     match found {
         Ok(tools) => Some(tools),
         Err(error) => {

@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::error::ClusterError;
 use crate::modules::{Module, Modules};
@@ -40,6 +41,12 @@ pub enum Tool {
     Ctr,
     /// Name server for Services: `tools/cluster-dns`, of this repository.
     ClusterDns,
+    /// Helm 3.
+    Helm3,
+    /// Helm 4.
+    Helm4,
+    /// Validates manifests by JSON schemas.
+    Kubeconform,
 }
 
 impl Tool {
@@ -62,6 +69,9 @@ impl Tool {
         Self::Ctr,
         Self::ClusterDns,
     ];
+
+    /// Package managers that install the chart; no profile needs them.
+    pub const HELM: [Self; 2] = [Self::Helm3, Self::Helm4];
 
     /// Returns all tools of a profile.
     #[must_use]
@@ -93,6 +103,9 @@ impl Tool {
             Self::ContainerdShim => "containerd-shim-runc-v2",
             Self::Ctr => "ctr",
             Self::ClusterDns => "cluster-dns",
+            Self::Helm3 => "helm3",
+            Self::Helm4 => "helm4",
+            Self::Kubeconform => "kubeconform",
         }
     }
 
@@ -106,6 +119,9 @@ impl Tool {
                 format!("github.com/containerd/containerd/v2/cmd/{}", self.name())
             }
             Self::ClusterDns => "./cluster-dns".into(),
+            Self::Helm3 => "helm.sh/helm/v3/cmd/helm".into(),
+            Self::Helm4 => "helm.sh/helm/v4/cmd/helm".into(),
+            Self::Kubeconform => "github.com/yannh/kubeconform/cmd/kubeconform".into(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -113,6 +129,9 @@ impl Tool {
     pub(crate) const fn module(self) -> Module {
         match self {
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
+            Self::Helm3 => Module::Helm3,
+            Self::Helm4 => Module::Helm4,
+            Self::Kubeconform => Module::Kubeconform,
             _ => Module::Kubernetes,
         }
     }
@@ -141,12 +160,19 @@ impl Tools {
     ///
     /// [`ClusterError::Missing`] names the first missing program.
     pub fn find_for(profile: ClusterProfile) -> Result<Self, ClusterError> {
+        Self::find_all(&Tool::of(profile))
+    }
+
+    /// Returns the folder if it has all these tools, as [`Self::find`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Missing`] names the first missing program.
+    pub fn find_all(required: &[Tool]) -> Result<Self, ClusterError> {
         let tools = Self { folder: folder() };
-        let missing = Tool::of(profile)
-            .into_iter()
-            .find(|tool| !tools.path(*tool).exists());
+        let missing = required.iter().find(|tool| !tools.path(**tool).exists());
         match missing {
-            Some(tool) => Err(ClusterError::Missing(tools.path(tool))),
+            Some(tool) => Err(ClusterError::Missing(tools.path(*tool))),
             None => Ok(tools),
         }
     }
@@ -159,7 +185,7 @@ impl Tools {
     /// [`ClusterError::Build`].
     pub fn build(requested: &[Tool]) -> Result<Self, ClusterError> {
         let tools = Self { folder: folder() };
-        for module in [Module::Kubernetes, Module::Containerd] {
+        for module in Module::ALL {
             let modules = Modules::read(module)?;
             let outdated: Vec<Tool> = requested
                 .iter()
@@ -207,6 +233,27 @@ impl Tools {
     #[must_use]
     pub fn path(&self, tool: Tool) -> PathBuf {
         self.folder.join(tool.name())
+    }
+
+    /// Returns a command of Helm that keeps its files in `home`.
+    #[must_use]
+    pub fn helm(&self, helm: Tool, home: &Path) -> Command {
+        let mut command = Command::new(self.path(helm));
+        for (name, folder) in [("CACHE", "cache"), ("CONFIG", "config"), ("DATA", "data")] {
+            let folder = home.join(format!("{}-{folder}", helm.name()));
+            command.env(format!("HELM_{name}_HOME"), folder);
+        }
+        // Nothing of a user's own Helm applies.
+        for name in [
+            "HELM_NAMESPACE",
+            "HELM_KUBECONTEXT",
+            "HELM_DRIVER",
+            "HELM_PLUGINS",
+            "KUBECONFIG",
+        ] {
+            command.env_remove(name);
+        }
+        command
     }
 
     fn stamp(&self, tool: Tool) -> PathBuf {

@@ -1,208 +1,14 @@
-//! Upgrade, crash, removal and reinstallation of operator and proxy while a job runs.
+//! Upgrade and crash of operator and proxy of the manifests while a job runs.
 
-use ipu_test_cluster::Cluster;
-use serde_json::Value;
-
-use crate::installation::{CONTROLLERS, Product, SYSTEM, installed_privately, repository, wait_until};
+use crate::installation::{SYSTEM, prepared_privately, repository, wait_until};
+use crate::running_job::{NAMESPACE, RunningJob};
 
 const DEPLOYMENTS: [&str; 2] = ["ipu-operator-vipu-proxy", "ipu-operator-controller-manager"];
-const NAMESPACE: &str = "disruptions";
-
-/// The CRD of the IPUJob.
-const CRD: &str = "customresourcedefinition.apiextensions.k8s.io/ipujobs.graphcore.ai";
 
 /// Registry of the next version's images.
 const NEXT_REGISTRY: &str = "registry.example.com";
 
-/// A running job of one worker, with its initial worker and partition.
-struct RunningJob {
-    product: Product<Box<Cluster>>,
-    worker: String,
-    partition: String,
-}
-
 impl RunningJob {
-    fn start(product: Product<Box<Cluster>>) -> Self {
-        product.kubectl(&["create", "namespace", NAMESPACE]);
-        // The job needs no Open MPI.
-        product.submit(NAMESPACE, "inference", |job| {
-            job.replace("mpi-example:1", "local/busybox:1")
-        });
-        product.wait_for_phase(NAMESPACE, "inference", "Running");
-        let job: Value = serde_json::from_str(&product.kubectl(&[
-            "-n",
-            NAMESPACE,
-            "get",
-            "ipujob",
-            "inference",
-            "-o",
-            "json",
-        ]))
-        .unwrap();
-        let partition = job["status"]["instances"][0]["partition"].as_str().unwrap();
-        let partition = partition.to_owned();
-        let mut running = Self {
-            product,
-            worker: String::new(),
-            partition,
-        };
-        running.worker = running.workers();
-        running
-    }
-
-    /// Returns the uids of the workers.
-    fn workers(&self) -> String {
-        let path = "jsonpath={.items[*].metadata.uid}";
-        let selector = "graphcore.ai/ipujob-name=inference";
-        self.product
-            .kubectl(&["-n", NAMESPACE, "get", "pods", "-l", selector, "-o", path])
-    }
-
-    /// Returns the whole ledger.
-    fn ledger(&self) -> String {
-        let configmap = ["get", "configmap", "ipu-partitions-tracker"];
-        let arguments = [&["-n", SYSTEM], &configmap[..], &["-o", "jsonpath={.data}"]];
-        self.product.kubectl(&arguments.concat())
-    }
-
-    fn scale_to(&self, replicas: &str) {
-        let scale = ["scale", "ipujob/inference", "--replicas", replicas];
-        self.product.kubectl(&[&["-n", NAMESPACE], &scale[..]].concat());
-        wait_until("the job is scaled", || {
-            let path = "jsonpath={.status.currentReplicas} {.status.phase}";
-            let output = self
-                .product
-                .kubectl(&["-n", NAMESPACE, "get", "ipujob", "inference", "-o", path]);
-            if output == format!("{replicas} Running") {
-                Ok(())
-            } else {
-                Err(output)
-            }
-        });
-    }
-
-    /// Asserts that the job runs with its initial worker and partition.
-    fn assert_kept_worker_and_partition(&self) {
-        self.product.wait_for_phase(NAMESPACE, "inference", "Running");
-        assert!(self.workers().contains(&self.worker), "the worker keeps running");
-        assert!(self.ledger().contains(&self.partition), "{}", self.ledger());
-    }
-
-    /// Returns the remaining cluster-scoped objects and namespaces of the installation.
-    fn remaining_objects(&self) -> Vec<String> {
-        let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations,clusterroles,clusterrolebindings,\
-                     customresourcedefinitions,namespaces";
-        let all = self.product.kubectl(&["get", kinds, "-o", "name"]);
-        let belongs_to_installation = |name: &&str| name.contains("ipu-operator") || name.contains("ipujob");
-        all.lines()
-            .filter(belongs_to_installation)
-            .map(str::to_owned)
-            .collect()
-    }
-
-    /// Waits until exactly these objects remain.
-    fn wait_until_only_remain(&self, expected: &[&str]) {
-        wait_until(&format!("only {expected:?} remain"), || {
-            let remaining_objects = self.remaining_objects();
-            if remaining_objects == expected {
-                Ok(())
-            } else {
-                Err(format!("{remaining_objects:?}"))
-            }
-        });
-    }
-
-    fn reinstall(&self) {
-        self.product
-            .kubectl(&["apply", "-k", &repository("deploy/kubernetes")]);
-        let patch = [
-            "patch",
-            "configmap",
-            "ipu-operator-vipu-controllers",
-            "--type=merge",
-        ];
-        self.in_system(&[&patch[..], &["-p", CONTROLLERS]].concat());
-        self.wait_for_rollouts();
-    }
-
-    /// Removes everything while the job exists. Without an operator, nothing removes the job's finalizer:
-    /// job and CRD remain.
-    fn remove_everything(&self) {
-        let product = &self.product;
-        let component = "app.kubernetes.io/component=controller-manager";
-        self.in_system(&[
-            "delete",
-            "deployment",
-            "-l",
-            component,
-            "--cascade=foreground",
-            "--timeout=120s",
-        ]);
-        let manifests = repository("deploy/kubernetes");
-        product.kubectl(&["delete", "-k", &manifests, "--ignore-not-found", "--wait=false"]);
-        self.wait_until_only_remain(&[CRD]);
-        for arguments in [
-            &["crd/ipujobs.graphcore.ai"][..],
-            &["-n", NAMESPACE, "ipujob/inference"],
-        ] {
-            let path = "jsonpath={.metadata.deletionTimestamp} {.metadata.finalizers}";
-            let output = product.kubectl(&[&["get", "-o", path], arguments].concat());
-            assert!(
-                output.contains(":") && output.contains("[\""),
-                "{arguments:?}: {output}"
-            );
-        }
-        assert!(self.workers().contains(&self.worker), "the worker keeps running");
-        assert!(
-            self.controller_partitions().contains(&self.partition),
-            "{}",
-            self.controller_partitions()
-        );
-    }
-
-    /// Waits until the job is deleted with all its resources, and then the CRD.
-    fn wait_until_job_and_crd_are_deleted(&self) {
-        wait_until("the CRD is deleted", || {
-            let remaining_objects = self.remaining_objects();
-            if remaining_objects.iter().any(|name| name == CRD) {
-                Err(format!("{remaining_objects:?}"))
-            } else {
-                Ok(())
-            }
-        });
-        wait_until("the workers are deleted", || {
-            let workers = self.workers();
-            if workers.is_empty() { Ok(()) } else { Err(workers) }
-        });
-        wait_until("V-IPU has no partition of the job", || {
-            let partitions = self.controller_partitions();
-            if partitions.contains("p-inference") {
-                Err(partitions)
-            } else {
-                Ok(())
-            }
-        });
-    }
-
-    /// Returns the partitions of the controller.
-    fn controller_partitions(&self) -> String {
-        let path = "/api/v1/namespaces/vipu/services/http:vipu-server:8090/proxy/v1/partitions";
-        self.product.kubectl(&["get", "--raw", path])
-    }
-
-    /// Deletes the job, and waits until the ledger holds nothing for it.
-    fn delete_job(&self) {
-        self.product.delete(NAMESPACE, "inference");
-        wait_until("the ledger holds nothing", || {
-            let ledger = self.ledger();
-            if ledger.contains("p-inference") {
-                Err(ledger)
-            } else {
-                Ok(())
-            }
-        });
-    }
-
     fn wait_for_rollouts(&self) {
         for deployment in DEPLOYMENTS {
             self.product.wait_for_rollout(SYSTEM, deployment);
@@ -266,35 +72,6 @@ impl RunningJob {
         }
     }
 
-    /// Submits a suspended job, which must be accepted at the first attempt.
-    fn submit_another(&self, number: usize) {
-        self.product.submit(NAMESPACE, "inference", |job| {
-            let other = format!("name: other-{number}\n  labels: {{group: other}}");
-            job.replacen("name: inference", &other, 1).replacen(
-                "  jobInstances",
-                "  suspend: true\n  jobInstances",
-                1,
-            )
-        });
-    }
-
-    /// Waits until all `submitted` jobs are reconciled, and deletes them.
-    fn wait_until_others_are_reconciled(&self, submitted: usize) {
-        let kubectl_others = |arguments: &[&str]| {
-            let prefix = ["-n", NAMESPACE, arguments[0], "ipujobs", "-l", "group=other"];
-            self.product.kubectl(&[&prefix[..], &arguments[1..]].concat())
-        };
-        wait_until("the next operator has reconciled all jobs", || {
-            let phases = kubectl_others(&["get", "-o", "jsonpath={.items[*].status.phase}"]);
-            if phases == vec!["Suspended"; submitted].join(" ") {
-                Ok(())
-            } else {
-                Err(phases)
-            }
-        });
-        kubectl_others(&["delete", "--timeout=120s"]);
-    }
-
     /// Checks that all Pods of operator and proxy use the next images and are rolled out.
     fn check_all_upgraded(&self) -> Result<(), String> {
         let is_rolled_out = |deployment: &&str| {
@@ -338,10 +115,6 @@ impl RunningJob {
         let path = "jsonpath={.spec.holderIdentity}";
         self.in_system(&["get", "lease", "ee82fc7a.graphcore.ai", "-o", path])
     }
-
-    fn in_system(&self, arguments: &[&str]) -> String {
-        self.product.kubectl(&[&["-n", SYSTEM], arguments].concat())
-    }
 }
 
 /// Creates the overlay of the next version, beside `deploy` as in the guide.
@@ -383,18 +156,15 @@ patches:
 #[test]
 fn a_job_keeps_running_and_others_are_accepted_while_operator_and_proxy_are_upgraded_and_killed() {
     let name = "a_job_keeps_running_and_others_are_accepted_while_operator_and_proxy_are_upgraded_and_killed";
-    let Some(product) = installed_privately(name) else {
+    let Some(product) = prepared_privately(name) else {
         return;
     };
+    product.install_manifests();
     let job = RunningJob::start(product);
     let product = &job.product;
     let mpi = product.has_mpi(name);
     if mpi {
-        product.submit(NAMESPACE, "training", |job| {
-            let waiting_script = "    - sh\n    - -c\n    - until [ -e /tmp/go ]; do sleep 1; done; ring\n";
-            job.replace("    - ring\n", waiting_script)
-        });
-        product.wait_for_phase(NAMESPACE, "training", "Running");
+        job.start_training();
     }
     job.upgrade();
     job.assert_kept_worker_and_partition();
@@ -405,46 +175,7 @@ fn a_job_keeps_running_and_others_are_accepted_while_operator_and_proxy_are_upgr
     job.scale_to("2");
     job.assert_kept_worker_and_partition();
     if mpi {
-        for worker in 0..4 {
-            let worker = format!("training-worker-{worker}");
-            product.kubectl(&["-n", NAMESPACE, "exec", &worker, "--", "touch", "/tmp/go"]);
-        }
-        let status = product.wait_for_phase(NAMESPACE, "training", "Completed");
-        assert_eq!(status["restartCount"], 0, "{status}");
-        let log = product.kubectl(&["-n", NAMESPACE, "logs", "training-launcher"]);
-        assert_eq!(log.matches("the sum is 6").count(), 4, "{log}");
-        product.delete(NAMESPACE, "training");
+        job.finish_training();
     }
     job.delete_job();
-}
-
-#[test]
-fn a_removal_blocks_nothing_and_a_reinstallation_continues_with_the_ledger() {
-    let name = "a_removal_blocks_nothing_and_a_reinstallation_continues_with_the_ledger";
-    let Some(product) = installed_privately(name) else {
-        return;
-    };
-    let job = RunningJob::start(product);
-    let product = &job.product;
-    let manifests = repository("deploy/kubernetes");
-    let component = "app.kubernetes.io/component";
-    product.kubectl(&["delete", "-k", &manifests, "-l", component, "--timeout=120s"]);
-    job.assert_kept_worker_and_partition();
-    job.wait_until_only_remain(&[CRD, "namespace/ipu-operator-system"]);
-    // The webhooks are removed, so the update needs no admission.
-    let labelled = ["-n", NAMESPACE, "label", "ipujob", "inference"];
-    product.kubectl(&[&labelled[..], &["webhooks=removed"]].concat());
-
-    job.reinstall();
-    job.scale_to("2");
-    job.assert_kept_worker_and_partition();
-
-    job.remove_everything();
-    job.reinstall();
-    job.wait_until_job_and_crd_are_deleted();
-    // The CRD is deleted already.
-    let arguments = ["delete", "-k", &manifests, "--ignore-not-found", "--timeout=120s"];
-    product.kubectl(&arguments);
-    job.wait_until_only_remain(&[]);
-    product.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=120s"]);
 }

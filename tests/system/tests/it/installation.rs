@@ -5,15 +5,18 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ipu_test_cluster::{
-    Cluster, ClusterProfile, Image, mpi_image, private_with, product_images, shared_with,
+    Cluster, ClusterProfile, Image, Tool, find_tools, mpi_image, private_with, product_images, shared_with,
 };
 use serde_json::Value;
+
+/// Prefix of the object names of [`installed`].
+pub(crate) const PREFIX: &str = "gc-ipu-operator";
 
 /// Namespace of operator and proxy.
 pub(crate) const SYSTEM: &str = "ipu-operator-system";
 
 /// Controller configuration, as an administrator sets it.
-pub(crate) const CONTROLLERS: &str =
+const CONTROLLERS: &str =
     r#"{"data": {"controllers.yaml": "vipu-server.vipu.svc.cluster.local:8090:vipu-ctrl=vctl1"}}"#;
 
 /// Maximum duration of any wait on the cluster.
@@ -29,41 +32,41 @@ pub(crate) struct Product<C> {
 }
 
 impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
-    /// Installs the product in the order of the guide.
-    fn install(cluster: C) -> Self {
+    /// Loads the images, starts the simulated controller, and labels the node.
+    fn prepare(cluster: C) -> Self {
         for image in product_images(programs().as_path()).unwrap() {
             cluster.load(&image).unwrap();
         }
+        let product = Self::with_examples(cluster);
+        product.kubectl(&["apply", "-f", &repository("deploy/simulator")]);
+        product.kubectl(&["label", "nodes", "--all", "vipu-ctrl=vctl1"]);
+        product.wait_for_rollout("vipu", "vipu-server");
+        product
+    }
+
+    /// Loads the image of the examples.
+    pub(crate) fn with_examples(cluster: C) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let image = mpi_image("mpi-example:1", &programs().join("ipu-launcher"), scratch.path()).unwrap();
         if let Some(image) = &image {
             cluster.load(image).unwrap();
         }
-        let product = Self {
+        Self {
             cluster,
             mpi: image.is_some(),
             curl: OnceLock::new(),
-        };
-        product.kubectl(&["apply", "-f", &repository("deploy/simulator")]);
-        product.kubectl(&["apply", "-k", &repository("deploy/kubernetes")]);
-        let configmap = ["patch", "configmap", "ipu-operator-vipu-controllers"];
-        product.kubectl(
-            &[
-                &["-n", SYSTEM],
-                &configmap[..],
-                &["--type=merge", "-p", CONTROLLERS],
-            ]
-            .concat(),
-        );
-        product.kubectl(&["label", "nodes", "--all", "vipu-ctrl=vctl1"]);
-        for (namespace, deployment) in [
-            ("vipu", "vipu-server"),
-            (SYSTEM, "ipu-operator-vipu-proxy"),
-            (SYSTEM, "ipu-operator-controller-manager"),
-        ] {
-            product.wait_for_rollout(namespace, deployment);
         }
-        product
+    }
+
+    /// Installs the manifests in the order of the guide, and waits until operator and proxy are ready.
+    pub(crate) fn install_manifests(&self) {
+        self.kubectl(&["apply", "-k", &repository("deploy/kubernetes")]);
+        let configmap = ["patch", "configmap", "ipu-operator-vipu-controllers"];
+        let patch = ["--type=merge", "-p", CONTROLLERS];
+        self.kubectl(&[&["-n", SYSTEM], &configmap[..], &patch].concat());
+        for deployment in ["ipu-operator-vipu-proxy", "ipu-operator-controller-manager"] {
+            self.wait_for_rollout(SYSTEM, deployment);
+        }
     }
 
     /// Waits until a deployment is rolled out.
@@ -113,6 +116,13 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
             "-f",
             &folder.path().display().to_string(),
         ]);
+    }
+
+    /// Submits a job for admission only, which must succeed.
+    pub(crate) fn admit(&self, namespace: &str, example: &str, edit: impl Fn(&str) -> String) {
+        let folder = write_edited(example, edit);
+        let file = folder.path().display().to_string();
+        self.kubectl(&["-n", namespace, "create", "--dry-run=server", "-f", &file]);
     }
 
     /// Submits a job that must be refused, and returns the error.
@@ -235,18 +245,23 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         logs_of("controller-manager") + &logs_of("vipu-proxy")
     }
 
-    fn describe_pods(&self, namespace: &str) -> String {
+    pub(crate) fn describe_pods(&self, namespace: &str) -> String {
         let pods = self.cluster.kubectl(&["-n", namespace, "describe", "pods"]);
         pods.unwrap_or_default()
     }
 }
 
-/// Returns the installation that the tests share; each test has its own namespace. Returns `None` if this
-/// machine cannot run a node.
+/// Returns the installation that the tests share, by the documented `helm install gc …` (seed 000 §6.3.2).
+/// Each test has its own namespace. Returns `None` if this machine cannot run a node.
 pub(crate) fn installed(test: &str) -> Option<&'static Product<&'static Cluster>> {
     static INSTALLED: OnceLock<Product<&'static Cluster>> = OnceLock::new();
+    find_tools(test, &Tool::HELM)?;
     let cluster = shared_with(test, ClusterProfile::Node)?;
-    Some(INSTALLED.get_or_init(|| Product::install(cluster)))
+    Some(INSTALLED.get_or_init(|| {
+        let product = Product::prepare(cluster);
+        product.install_chart(Tool::Helm4, "gc");
+        product
+    }))
 }
 
 /// Returns the shared installation if the image of the examples is available.
@@ -254,10 +269,10 @@ pub(crate) fn installed_with_mpi(test: &str) -> Option<&'static Product<&'static
     installed(test).filter(|product| product.has_mpi(test))
 }
 
-/// Returns an installation that the test may break.
-pub(crate) fn installed_privately(test: &str) -> Option<Product<Box<Cluster>>> {
+/// Returns a cluster of the test's own that has all but operator and proxy.
+pub(crate) fn prepared_privately(test: &str) -> Option<Product<Box<Cluster>>> {
     let cluster = private_with(test, ClusterProfile::Node)?;
-    Some(Product::install(Box::new(cluster)))
+    Some(Product::prepare(Box::new(cluster)))
 }
 
 /// Waits until `check` succeeds; its error has the reason.
@@ -284,7 +299,7 @@ pub(crate) fn repository(path: &str) -> String {
 }
 
 /// Returns the folder of the programs that were built with this test.
-fn programs() -> PathBuf {
+pub(crate) fn programs() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().and_then(Path::parent).unwrap().to_owned()
 }

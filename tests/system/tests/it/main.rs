@@ -3,8 +3,14 @@
 //! (`docs/kubernetes.md`), on the jobs of `examples/kubernetes`.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod bundle;
+mod chart;
 mod disruptions;
+mod figures;
 mod installation;
 mod interactive;
+mod no_host_network;
 mod observability;
+mod restarts;
+mod running_job;
 mod training;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::installation::{SYSTEM, installed, installed_with_mpi, wait_until};
+use crate::installation::{PREFIX, SYSTEM, installed, installed_with_mpi, wait_until};
 
 #[test]
 fn section_6_9_any_pod_can_read_usage() {
@@ -14,7 +14,7 @@ fn section_6_9_any_pod_can_read_usage() {
     product.submit("usage", "inference", str::to_owned);
     product.wait_for_phase("usage", "inference", "Running");
     product.kubectl(&["-n", "usage", "scale", "ipujob/inference", "--replicas=2"]);
-    let proxy = format!("http://ipu-operator-vipu-proxy.{SYSTEM}");
+    let proxy = format!("http://{PREFIX}-vipu-proxy.{SYSTEM}");
     let curl = format!(
         "curl -sS --fail-with-body {proxy}/stats; echo; curl -sS --fail-with-body --request POST \
          -H 'Content-Type: application/json' --data '{{\"size\":1}}' {proxy}/query"
@@ -48,16 +48,9 @@ fn other_pods_read_only_usage_of_the_proxy_over_plain_http() {
     };
     product.kubectl(&["create", "namespace", "curious"]);
     let path = "jsonpath={.data.ca\\.crt}";
-    let authorities = product.kubectl(&[
-        "-n",
-        SYSTEM,
-        "get",
-        "secret",
-        "ipu-operator-vipu-proxy",
-        "-o",
-        path,
-    ]);
-    let proxy = format!("ipu-operator-vipu-proxy.{SYSTEM}.svc");
+    let secret = format!("{PREFIX}-vipu-proxy");
+    let authorities = product.kubectl(&["-n", SYSTEM, "get", "secret", &secret, "-o", path]);
+    let proxy = format!("{PREFIX}-vipu-proxy.{SYSTEM}.svc");
     let status = "curl -sS -o /dev/null -w '%{http_code}\\n'";
     let write = "-X DELETE";
     let output = product.curl(
@@ -84,25 +77,27 @@ fn section_6_10_metrics_require_the_metrics_reader_role() {
     product.kubectl(&["-n", "monitoring", "create", "serviceaccount", "prometheus"]);
     // The certificate is the Service's; the webhook configuration has its CA.
     let path = "jsonpath={.webhooks[0].clientConfig.caBundle}";
+    let configuration = format!("{PREFIX}-admission");
     let bundle = product.kubectl(&[
         "get",
         "validatingwebhookconfiguration",
-        "ipu-operator-admission",
+        &configuration,
         "-o",
         path,
     ]);
     let scrape = format!(
         "echo {bundle} | base64 -d >/tmp/ca.crt; curl -sS --cacert /tmp/ca.crt -w '\\n%{{http_code}}' -H \"Authorization: Bearer \
          $(cat /var/run/secrets/kubernetes.io/serviceaccount/token)\" \
-         https://ipu-operator-controller-manager-metrics.{SYSTEM}.svc:8443/metrics"
+         https://{PREFIX}-controller-manager-metrics.{SYSTEM}.svc:8443/metrics"
     );
     let refused = product.curl("monitoring", "prometheus", &scrape);
     assert!(refused.ends_with("\n403"), "{refused}");
+    let role = format!("--clusterrole={PREFIX}-metrics-reader");
     product.kubectl(&[
         "create",
         "clusterrolebinding",
         "metrics",
-        "--clusterrole=ipu-operator-metrics-reader",
+        &role,
         "--serviceaccount=monitoring:prometheus",
     ]);
     wait_until("the binding takes effect", || {

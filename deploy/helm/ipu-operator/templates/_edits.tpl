@@ -1,0 +1,24 @@
+{{/*
+The list of V-IPU controllers that the ConfigMap gets: an edit since the last upgrade is kept, unless the values changed
+too. Without a cluster, as in `helm template`, it is the list of the values.
+*/}}
+{{- define "ipu-operator.installedControllers" -}}
+{{- $name := include "ipu-operator.controllersName" . -}}
+{{- $wanted := include "ipu-operator.controllers" . -}}
+{{- $found := lookup "v1" "ConfigMap" .Release.Namespace $name | default dict -}}
+{{- $metadata := default dict $found.metadata -}}
+{{- $annotations := default dict $metadata.annotations -}}
+{{- $data := default dict $found.data -}}
+{{- $current := get $data "controllers.yaml" | trim -}}
+{{- /* A ConfigMap of another chart has no annotation: the values win. */}}
+{{- $last := get $annotations "graphcore.ai/controllers-of-values" | default $current -}}
+{{- if or (eq $current $last) (eq $current $wanted) -}}
+{{- $wanted -}}
+{{- else if eq $wanted $last -}}
+{{- get $data "controllers.yaml" -}}
+{{- else -}}
+{{- $place := printf "configmap %s" $name -}}
+{{- $patch := dict "data" (dict "controllers.yaml" $wanted) | toJson -}}
+{{- printf "global.vipuControllers=%s is new, and the %s was edited: %s. To keep the edit, set global.vipuControllers to it: --set 'global.vipuControllers=%s'. To replace it, run this first: kubectl -n %s patch %s -p '%s'" $wanted $place $current (replace "," "\\," $current) .Release.Namespace $place $patch | fail -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,17 @@
+//! The chart `deploy/helm/ipu-operator`: its rendering by Helm 3 and Helm 4, and its operations on a node.
+
+mod defects;
+mod edits;
+mod installation;
+mod lifecycle;
+mod manifests;
+mod matrix;
+mod original;
+mod overlap;
+mod planted;
+mod refusals;
+mod removal;
+mod rendering;
+mod schemas;
+mod server;
+mod values;

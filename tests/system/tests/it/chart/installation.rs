@@ -1,0 +1,56 @@
+//! Installation of the chart on a node.
+
+use ipu_test_cluster::{Cluster, Tool};
+
+use crate::installation::{Product, SYSTEM, repository};
+
+/// The V-IPU controller of `deploy/simulator`, as an administrator names it.
+pub(super) const CONTROLLERS: &str =
+    "global.vipuControllers=vipu-server.vipu.svc.cluster.local:8090:vipu-ctrl=vctl1";
+
+impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
+    /// Installs the chart, and waits until operator and proxy are ready. The operator creates the CRD.
+    pub(crate) fn install_chart(&self, helm: Tool, release: &str) {
+        let chart = repository("deploy/helm/ipu-operator");
+        self.install_chart_with(helm, &[release, &chart, "--set", CONTROLLERS]);
+    }
+
+    /// Installs a chart with the arguments `RELEASE CHART OPTION…`, and waits until operator and proxy are
+    /// ready.
+    pub(crate) fn install_chart_with(&self, helm: Tool, arguments: &[&str]) {
+        self.create_system_namespace();
+        let wait = ["--wait", "--timeout", "300s"];
+        self.helm(helm, &[&["install"][..], arguments, &wait].concat());
+    }
+
+    /// Uninstalls a release, and waits until its objects are deleted.
+    pub(crate) fn uninstall_chart(&self, helm: Tool, release: &str) {
+        self.helm(
+            helm,
+            &[
+                "uninstall",
+                release,
+                "--cascade=foreground",
+                "--wait",
+                "--timeout",
+                "300s",
+            ],
+        );
+    }
+
+    pub(super) fn helm(&self, helm: Tool, arguments: &[&str]) {
+        let arguments = [&["--namespace", SYSTEM], arguments].concat();
+        if let Err(error) = self.cluster.helm(helm, &arguments) {
+            panic!(
+                "helm {}: {error}\n{}",
+                arguments.join(" "),
+                self.describe_pods(SYSTEM)
+            );
+        }
+    }
+
+    /// Creates the namespace of the release with the strictest Pod Security level, unless it exists.
+    fn create_system_namespace(&self) {
+        self.kubectl(&["apply", "-f", &repository("deploy/kubernetes/namespace.yaml")]);
+    }
+}
