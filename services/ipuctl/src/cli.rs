@@ -1,6 +1,7 @@
 //! The command line: commands, flags and environment variables.
 
 mod connection_args;
+mod render_args;
 
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipu_core::{AllocationId, IpuCount, PartitionId};
 
 pub(crate) use self::connection_args::{ControllerCredentials, PlacementArgs, ProxyArgs};
+pub(crate) use self::render_args::{MacvlanArgs, Render, Runtime};
 use crate::option_value;
 use crate::output::Colour;
 
@@ -171,6 +173,9 @@ pub(crate) enum Command {
     Drain(Drain),
     /// Print version and address of the controller
     ServerVersion(ServerVersion),
+    /// Print configuration files for IPUs without host network
+    #[command(subcommand)]
+    Render(Render),
     /// Clean up after killed runs of this host
     Gc,
     /// Repair the ledger of the proxy now (requires --proxy)
@@ -316,6 +321,16 @@ pub(crate) enum Partition {
         /// V-IPU allocation
         #[arg(long, value_name = "ID")]
         allocation: Option<AllocationId>,
+        /// Queue priority; higher values are served first
+        #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 0)]
+        #[arg(value_parser = option_value::number(
+            i32::MIN..=i32::MAX,
+            "must be a whole number from -2147483648 to 2147483647; use 10, for example",
+        ))]
+        priority: i32,
+        /// Let requests of higher priority demand the partition: you then remove it
+        #[arg(long)]
+        preemptible: bool,
         /// Fail instead of queueing if the partition does not fit now
         #[arg(long)]
         no_wait: bool,

@@ -10,4 +10,5 @@ mod partition_watch;
 pub(crate) mod plan;
 pub(crate) mod proxy;
 pub(crate) mod query;
+pub(crate) mod render;
 pub(crate) mod server_version;

@@ -180,11 +180,16 @@ pub(crate) fn wait_status(waiting: &WaitingDocument, cordons: &[CordonDocument])
 
 /// Returns the state of a queued request: position, reason, blockers, and the latest start if it is known.
 pub(crate) fn queued(waiting: &WaitingDocument, cordons: &[CordonDocument]) -> String {
-    let mut text = format!(
+    format!(
         "Queued at position {}: {}",
         waiting.position,
-        reason_with_cordons(&waiting.reason, cordons)
-    );
+        queue_reason(waiting, cordons)
+    )
+}
+
+/// Returns the reason of a queued request with the blockers, and the latest start if it is known.
+pub(crate) fn queue_reason(waiting: &WaitingDocument, cordons: &[CordonDocument]) -> String {
+    let mut text = reason_with_cordons(&waiting.reason, cordons);
     text.push_str(&blockers(&waiting.blockers));
     if let Some(start) = waiting.earliest_fit {
         text.push_str(&format!("; starts by {}", time::format(start)));

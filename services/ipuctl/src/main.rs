@@ -77,6 +77,7 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Code, Failure> {
             Ok(Code::Done)
         }
         Command::Decide(arguments) => commands::decide::run(&arguments, global.output, output),
+        Command::Render(command) => commands::render::run(&command, global.output, output),
         command => {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
@@ -134,7 +135,7 @@ async fn run(command: Command, global: &cli::Global, output: &Output) -> Result<
         Command::Uncordon(_) => Err(commands::proxy::requires_proxy("uncordon")),
         Command::Cordons => Err(commands::proxy::requires_proxy("cordons")),
         Command::Drain(_) => Err(commands::proxy::requires_proxy("drain")),
-        Command::Completions { .. } | Command::Decide(_) => Ok(Code::Done),
+        Command::Completions { .. } | Command::Decide(_) | Command::Render(_) => Ok(Code::Done),
     }
 }
 

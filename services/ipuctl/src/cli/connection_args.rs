@@ -124,22 +124,30 @@ pub(crate) struct ControllerCredentials {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Placement options")]
 pub(crate) struct PlacementArgs {
-    /// Origin of the IPUs of new partitions: first-fit, best-fit or delegated (to the controller) [default:
-    /// first-fit]
-    #[arg(
-        long,
-        global = true,
-        value_name = "PLACEMENT",
-        conflicts_with = "proxy",
-        hide_short_help = true
-    )]
+    /// Placement of new partitions: first-fit, best-fit, or delegated to the controller [default: first-fit]
+    #[arg(long, global = true, value_name = "PLACEMENT")]
     pub(crate) placement: Option<PlacementMode>,
 
-    /// Delegate placement to a controller that refuses the IPUs of a policy
-    #[arg(long, global = true, conflicts_with = "proxy", hide_short_help = true)]
+    /// Let a controller choose the IPUs after it refused those of the policy
+    #[arg(long, global = true)]
     pub(crate) placement_fallback: bool,
 
-    /// Let requests of higher priority preempt preemptible partitions of this user
-    #[arg(long, global = true, conflicts_with = "proxy", hide_short_help = true)]
+    /// Let this request preempt preemptible partitions of lower priority
+    #[arg(long, global = true)]
     pub(crate) preemption: bool,
+}
+
+impl PlacementArgs {
+    /// Returns the first option that is set. A proxy has settings of its own for all of them.
+    pub(crate) const fn first_option(&self) -> Option<&'static str> {
+        if self.placement.is_some() {
+            Some("--placement")
+        } else if self.placement_fallback {
+            Some("--placement-fallback")
+        } else if self.preemption {
+            Some("--preemption")
+        } else {
+            None
+        }
+    }
 }

@@ -13,7 +13,7 @@ use ipu_proxy_client::{HoldState, PartitionDocument, WaitingDocument};
 use ipu_vipu_client::{Removal, VipuController as _, WaitOptions, ensure_absent};
 use serde::Serialize;
 
-use self::create::{activate, create, withdraw};
+use self::create::{Requested, activate, create, withdraw};
 use super::partition_table::{self, PartitionSummary};
 use super::partition_watch;
 use crate::cli::{Format, Global, Partition};
@@ -88,6 +88,8 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
                 num_replicas,
                 reconfigurable,
                 allocation,
+                priority,
+                preemptible,
                 no_wait,
                 ..
             } => {
@@ -98,7 +100,13 @@ pub(crate) async fn run(command: Partition, global: &Global, output: &Output) ->
                 } else {
                     OnNoCapacity::Queue
                 };
-                create(&connection, id, spec, on_no_capacity, global.output, output).await
+                let request = Requested {
+                    spec,
+                    priority,
+                    preemptible,
+                    on_no_capacity,
+                };
+                create(&connection, id, request, global.output, output).await
             }
         }
     };

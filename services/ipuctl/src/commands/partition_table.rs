@@ -32,8 +32,13 @@ pub(crate) struct PartitionSummary {
     pub(crate) attempt: Option<u32>,
     pub(crate) priority: Option<i32>,
     pub(crate) account: String,
+    pub(crate) preemptible: Option<bool>,
+    /// The demand in force that the owner releases the partition, as a sentence; empty without one.
+    pub(crate) preemption: String,
     /// The reason why the partition is not ready; empty if it is.
     pub(crate) reason: String,
+    /// The reason without the place in the queue; empty if the request is not queued.
+    pub(crate) queue_reason: String,
 }
 
 impl PartitionSummary {
@@ -60,7 +65,14 @@ impl PartitionSummary {
             attempt: Some(partition.attempt),
             priority: Some(partition.priority),
             account: partition.account.clone().unwrap_or_default(),
+            preemptible: Some(partition.preemptible),
+            preemption: preemption(partition),
             reason: progress(partition, cordons),
+            queue_reason: partition
+                .waiting
+                .as_ref()
+                .map(|waiting| display::queue_reason(waiting, cordons))
+                .unwrap_or_default(),
         }
     }
 
@@ -89,6 +101,11 @@ impl PartitionSummary {
                 "Priority",
                 number(self.priority.map(|priority| priority.to_string())),
             ),
+            (
+                "Preemptible",
+                number(self.preemptible.map(|preemptible| preemptible.to_string())),
+            ),
+            ("Preemption", self.preemption.clone()),
             ("Attempt", number(self.attempt.map(|attempt| attempt.to_string()))),
             ("Since", self.since.map(time::format).unwrap_or_default()),
             ("Age", self.age(now)),
@@ -124,7 +141,7 @@ pub(crate) fn state_of_entry(state: &EntryState) -> &'static str {
 }
 
 /// Returns what a partition waits for, as a sentence: a place in the queue, or an operation of the
-/// controller. Empty if it is active.
+/// controller. Empty if it is active, unless a request demands it.
 pub(crate) fn progress(partition: &PartitionDocument, cordons: &[CordonDocument]) -> String {
     if let Some(waiting) = &partition.waiting {
         return display::queued(waiting, cordons);
@@ -138,8 +155,28 @@ pub(crate) fn progress(partition: &PartitionDocument, cordons: &[CordonDocument]
         (HoldState::Intent, "Creating" | "") => format!("Creating partition {id}…"),
         (HoldState::Intent, "Resetting") => format!("Resetting partition {id}…"),
         (HoldState::Releasing, "Releasing" | "") => format!("Releasing partition {id}…"),
+        (HoldState::Active, "") => {
+            let demand = partition.preemption.as_ref();
+            demand
+                .map(|demand| display::reason(&demand.reason))
+                .unwrap_or_default()
+        }
         _ => reason.map(display::reason).unwrap_or_default(),
     }
+}
+
+/// Returns who demands the partition, and since when. Empty without a demand.
+fn preemption(partition: &PartitionDocument) -> String {
+    let Some(demand) = &partition.preemption else {
+        return String::new();
+    };
+    let owner = demand.owner.as_ref().map(display::owner_name);
+    format!(
+        "{} with priority {}, since {}",
+        owner.unwrap_or_else(|| demand.by.to_string()),
+        demand.priority,
+        time::format(demand.at)
+    )
 }
 
 /// Prints partitions in the format that was requested; `documents` are the same partitions for programs.

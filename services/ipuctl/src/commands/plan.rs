@@ -79,9 +79,12 @@ pub(crate) struct Fit {
     pub(crate) verdict: FitResult,
     #[serde(rename = "why")]
     pub(crate) reason: String,
-    /// The IPUs of each instance, if `--placement` names a policy and all instances fit.
+    /// The IPUs of each instance, if a policy chooses them and all instances fit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) placements: Vec<InstancePlacement>,
+    /// Whether the controller chooses the IPUs.
+    #[serde(skip)]
+    is_delegated: bool,
 }
 
 impl Fit {
@@ -90,6 +93,7 @@ impl Fit {
             verdict,
             reason,
             placements: Vec::new(),
+            is_delegated: false,
         }
     }
 }
@@ -114,11 +118,7 @@ pub(crate) async fn run(arguments: Plan, global: &Global, output: &Output) -> Re
     }
     let connection = Connection::open(global, output).await?;
     let done = jobs(arguments, global, output, async |job: &JobSpec| {
-        let mut fit = fit(job, &connection).await?;
-        if global.placement_args.placement.is_none() {
-            fit.placements.clear();
-        }
-        Ok(fit)
+        fit(job, &connection).await
     })
     .await;
     connection.close().await;
@@ -324,6 +324,7 @@ async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
     Ok(Fit {
         verdict: FitResult::Now,
         placements,
+        is_delegated: connection.placement == PlacementMode::Delegated,
         reason: format!(
             "{} of {} remain free",
             inventory.free(),
@@ -410,6 +411,9 @@ fn text_of(planned: &PlanOutput) -> String {
                 FitResult::Waits => format!("  Would wait: {reason}\n"),
                 FitResult::Never => format!("  Can never fit: {reason}\n"),
             });
+            if fit.is_delegated {
+                text.push_str("  The controller chooses the IPUs.\n");
+            }
             for placement in &fit.placements {
                 let (instance, places) = (placement.instance, display::places(&placement.ipus));
                 text.push_str(&format!("  Instance {instance} would get {places}.\n"));

@@ -29,6 +29,13 @@ pub(crate) fn client(global: &Global) -> Result<Option<ProxyClient>, Failure> {
         let message = "--vipu and --proxy (IPUCTL_PROXY) exclude each other; --proxy '' disables the proxy";
         return Err(Failure::new(Code::Usage, message));
     }
+    if let Some(option) = global.placement_args.first_option() {
+        let message = format!(
+            "{option} and --proxy (IPUCTL_PROXY) exclude each other, because the proxy decides; leave out {option}, \
+             or use --proxy '' for the ledger of this user"
+        );
+        return Err(Failure::new(Code::Usage, message));
+    }
     let mut options = ClientOptions::default();
     options.token = arguments.proxy_token_file.clone().map(Token::File);
     options.deadline = Duration::from_secs(global.timeout);
@@ -101,7 +108,7 @@ pub(crate) async fn run(
             )),
             Command::List => Err(unsupported("list", "it lists runs of this host; use --proxy ''")),
             Command::Map => Err(unsupported("map", "use `ipuctl partition list`")),
-            Command::Completions { .. } | Command::Decide(_) => Ok(Code::Done),
+            Command::Completions { .. } | Command::Decide(_) | Command::Render(_) => Ok(Code::Done),
         }
     };
     tokio::select! {

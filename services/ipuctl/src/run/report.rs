@@ -1,11 +1,12 @@
 //! Report of a finished run: table, document and exit code.
 
-use ipu_core::{FirstFailure, JobPhase, JobStatus};
+use ipu_core::{FirstFailure, JobPhase, JobStatus, Preempted};
 use serde::Serialize;
 
 use super::engine::RunResult;
 use super::host_job::HostJob;
 use super::processes::ProcessRecord;
+use crate::display;
 use crate::exit_code::Code;
 use crate::table::Table;
 
@@ -24,6 +25,10 @@ pub(crate) struct Report {
     #[serde(rename = "exitCodeOf")]
     exit_code_origin: &'static str,
     restarts: u32,
+    /// Number of attempts that ended because a request of higher priority preempted their partition.
+    preemptions: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_preemption: Option<Preempted>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_failure: Option<FirstFailure>,
     processes: Vec<ProcessRecord>,
@@ -48,6 +53,8 @@ impl Report {
             exit_code: code.number(),
             exit_code_origin: origin,
             restarts: result.status.restarts,
+            preemptions: result.status.preemptions,
+            last_preemption: result.status.last_preemption.clone(),
             first_failure: concluded.and_then(|status| status.first_failure.clone()),
             processes: result.processes.records().to_vec(),
         }
@@ -100,7 +107,11 @@ impl Report {
 
 fn conclusion(status: &JobStatus) -> String {
     let message = status.conclusion.as_ref().map(|reason| reason.message.clone());
-    message.unwrap_or_else(|| status.message.clone())
+    let message = message.unwrap_or_else(|| status.message.clone());
+    match status.preemptions {
+        0 => message,
+        count => format!("{message}; {} preempted", display::count(count, "attempt")),
+    }
 }
 
 /// Returns the exit code and its origin.

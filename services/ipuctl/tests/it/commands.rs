@@ -54,7 +54,8 @@ fn plan_reports_the_partitions_and_why_they_do_not_fit() {
     let done = home.run(&["plan", &example("mnist-training.yaml")]);
     assert!(
         done.out.ends_with(
-            "  First step: create partition p-mnist-training-0-<hash> of 1 IPU\n  Fits now. 15 of 16 IPUs remain free.\n"
+            "  First step: create partition p-mnist-training-0-<hash> of 1 IPU\n  Fits now. 15 of 16 IPUs remain free.\n  \
+             Instance 0 would get IPU 0 in link domain 0.\n"
         ),
         "{done:?}"
     );

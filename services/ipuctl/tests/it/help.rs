@@ -20,8 +20,11 @@ fn the_short_help_of_run_has_no_tls_and_proxy_options() {
         assert!(!short.contains(option), "{option}: {short}");
         assert!(long.contains(option), "{option}: {long}");
     }
+    for option in ["--placement ", "--placement-fallback", "--preemption"] {
+        assert!(short.contains(option), "{option}: {short}");
+    }
     assert!(!short.contains("--proxy"), "{short}");
-    assert!(short.lines().count() <= 40, "{short}");
+    assert!(short.lines().count() <= 45, "{short}");
 }
 
 #[test]
@@ -36,6 +39,8 @@ fn examples_and_exit_codes_fit_into_eighty_columns() {
         &["usage", "--help"],
         &["cordon", "--help"],
         &["drain", "--help"],
+        &["render", "macvlan", "--help"],
+        &["render", "memlock", "--help"],
     ] {
         let help = home.run(command).out;
         let (_, section) = help.split_once("\nExample").unwrap();

@@ -12,5 +12,6 @@ mod partition;
 mod placement;
 mod proxy;
 mod queue;
+mod render;
 mod signals;
 mod supervise;

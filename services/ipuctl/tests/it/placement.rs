@@ -57,7 +57,19 @@ fn a_plan_with_delegated_placement_names_no_ipus() {
     let file = file.to_str().unwrap();
     let planned = home.json(&["plan", file, "--placement", "delegated"]);
     assert!(planned["jobs"][0]["fit"]["placements"].is_null(), "{planned}");
-    let planned = home.json(&["plan", file, "--placement", "first-fit"]);
+    let planned = home.run(&["plan", file, "--placement", "delegated"]);
+    assert!(
+        planned.out.contains("The controller chooses the IPUs."),
+        "{planned:?}"
+    );
+    let planned = home.run(&["plan", file]);
+    assert!(
+        planned
+            .out
+            .contains("Instance 0 would get IPU 0 in link domain 0."),
+        "{planned:?}"
+    );
+    let planned = home.json(&["plan", file]);
     assert_eq!(planned["jobs"][0]["fit"]["placements"][0]["ipus"][0]["ipu"], 0);
 }
 
@@ -83,23 +95,64 @@ fn a_run_of_higher_priority_preempts_a_preemptible_one_which_runs_again() {
     std::fs::write(&gate, "").unwrap();
     let (code, output) = running.end();
     assert_eq!(code, 0, "{output:#?}");
+    let is_counted = |line: &String| line.contains("every instance succeeded; 1 attempt preempted");
+    assert!(output.iter().any(is_counted), "{output:#?}");
     home.assert_nothing_held();
 }
 
 #[test]
 fn placement_options_are_refused_with_a_proxy() {
     let home = Home::new();
-    let refused = home.run(&[
-        "plan",
-        "job.yaml",
-        "--placement",
-        "best-fit",
-        "--proxy",
-        "http://127.0.0.1:1",
-    ]);
-    assert_eq!(refused.code, 64, "{refused:?}");
-    assert!(
-        refused.err.contains("--placement") && refused.err.contains("--proxy"),
-        "{refused:?}"
-    );
+    let proxy = ["--proxy", "http://127.0.0.1:1"];
+    for options in [
+        &["--placement", "best-fit"][..],
+        &["--preemption"],
+        &["--placement-fallback"],
+    ] {
+        let command = ["plan", "job.yaml"];
+        for arguments in [[&proxy, &command, options], [&command, options, &proxy]] {
+            let refused = home.run(&arguments.concat());
+            assert_eq!(refused.code, 64, "{refused:?}");
+            let names = [options[0], "--proxy", "the proxy decides"];
+            assert!(names.iter().all(|name| refused.err.contains(name)), "{refused:?}");
+        }
+    }
+    let with_empty_proxy = ["query", "4", "--placement", "best-fit", "--proxy", ""];
+    assert_eq!(home.run(&with_empty_proxy).code, 0);
+}
+
+#[test]
+fn a_created_partition_has_a_priority_and_shows_who_demands_it() {
+    let home = Home::new();
+    let spare = ["partition", "create", "spare", "--size", "16", "--preemptible"];
+    assert_eq!(home.run(&spare).code, 0);
+    let described = home.run(&["partition", "describe", "spare"]).out;
+    let has = |text: &str, name: &str, value: &str| {
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        fields
+            .filter(|(field, _)| *field == name)
+            .any(|(_, found)| found.trim() == value)
+    };
+    assert!(has(&described, "Preemptible", "true"), "{described}");
+    assert!(has(&described, "Preemption", "-"), "{described}");
+    let mut urgent = home.command(&["partition", "create", "urgent", "--size", "16"]);
+    urgent.args(["--priority", "-3", "--preemption"]);
+    // A lower priority than that of the holder demands nothing: only the next request does.
+    let mut waiting = Running::start(urgent);
+    waiting.wait_for("Queued at position 1");
+    assert!(has(
+        &home.run(&["partition", "describe", "spare"]).out,
+        "Preemption",
+        "-"
+    ));
+    let mut urgent = home.command(&["partition", "create", "first", "--size", "16"]);
+    urgent.args(["--priority", "7", "--preemption"]);
+    let mut first = Running::start(urgent);
+    first.wait_for("Queued at position 1");
+    let described = home.run(&["partition", "describe", "spare"]).out;
+    assert!(described.contains("first with priority 7, since"), "{described}");
+    assert_eq!(home.run(&["partition", "remove", "spare"]).code, 0);
+    assert_eq!(first.end().0, 0);
+    assert_eq!(home.run(&["partition", "remove", "first"]).code, 0);
+    assert_eq!(waiting.end().0, 0);
 }

@@ -22,12 +22,19 @@ use crate::process::Holder;
 use crate::run::{Signals, never_fits};
 use crate::table::render;
 
+/// Properties of the requested partition.
+pub(super) struct Requested {
+    pub(super) spec: PartitionSpec,
+    pub(super) priority: i32,
+    pub(super) preemptible: bool,
+    pub(super) on_no_capacity: OnNoCapacity,
+}
+
 /// Creates a partition of this user.
 pub(super) async fn create(
     connection: &Connection,
     id: PartitionId,
-    spec: PartitionSpec,
-    on_no_capacity: OnNoCapacity,
+    requested: Requested,
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
@@ -41,11 +48,13 @@ pub(super) async fn create(
             kind: MANUAL_OWNER.to_owned(),
             job: key,
         },
-        spec,
+        requested.spec,
     );
     request.holder = own_holder()?;
-    request.on_no_capacity = on_no_capacity;
-    if on_no_capacity == OnNoCapacity::Reject {
+    request.priority = requested.priority;
+    request.preemptible = requested.preemptible;
+    request.on_no_capacity = requested.on_no_capacity;
+    if requested.on_no_capacity == OnNoCapacity::Reject {
         reject_if_queued(connection, &request).await?;
     }
     activate(connection, request, format, output).await

@@ -1,7 +1,7 @@
 //! `ipuctl stats`, `query`, `controllers` and `repair` through a proxy.
 
 use ipu_core::Reason;
-use ipu_proxy_client::{DryRunRequest, ProxyClient};
+use ipu_proxy_client::{ControllerStatus, DryRunRequest, ProxyClient};
 
 use super::{failure, unsupported};
 use crate::cli::{Format, Query};
@@ -95,7 +95,15 @@ pub(super) async fn controllers(
 ) -> Result<Code, Failure> {
     let list = proxy.controllers().await.map_err(failure)?;
     let table = || {
-        let mut table = Table::new(&["CONTROLLER", "STATE", "FREE", "LARGEST", "VERSION", "ERROR"]);
+        let mut table = Table::new(&[
+            "CONTROLLER",
+            "STATE",
+            "FREE",
+            "LARGEST",
+            "PLACEMENT",
+            "VERSION",
+            "ERROR",
+        ]);
         let optional = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
         for status in &list.controllers {
             let state = match (status.available, status.draining) {
@@ -108,6 +116,7 @@ pub(super) async fn controllers(
                 state.to_owned(),
                 optional(status.free),
                 optional(status.largest_block),
+                placement(status),
                 status.version.clone().unwrap_or_default(),
                 status.error.clone().unwrap_or_default(),
             ]);
@@ -121,6 +130,16 @@ pub(super) async fn controllers(
     } else {
         Code::Done
     })
+}
+
+/// Returns who chooses the IPUs, and whether that is a fallback.
+fn placement(status: &ControllerStatus) -> String {
+    let placement = status.placement.clone().unwrap_or_default();
+    if status.placement_fallback {
+        format!("{placement} (fallback)")
+    } else {
+        placement
+    }
 }
 
 /// Repairs the ledger of the proxy now. The exit code is 0 if no operation is left unfinished.

@@ -70,6 +70,8 @@ pub(super) async fn run(
             num_replicas,
             reconfigurable,
             allocation,
+            priority,
+            preemptible,
             no_wait,
             namespace,
         } => {
@@ -80,6 +82,8 @@ pub(super) async fn run(
             request.replicas = num_replicas;
             request.reconfigurable = reconfigurable;
             request.allocation = allocation.map(|allocation| allocation.to_string());
+            request.priority = priority;
+            request.preemptible = preemptible;
             let partition = create(&id, &request, no_wait, proxy, output).await?;
             print_active(&partition, format, output)
         }
@@ -352,7 +356,7 @@ fn queue_table(queue: &[PartitionDocument], summaries: &[PartitionSummary]) -> S
             summary.owner.clone(),
             partition.priority.to_string(),
             time::age(partition.since, clock::now()),
-            summary.reason.clone(),
+            summary.queue_reason.clone(),
         ]);
     }
     table.text()
