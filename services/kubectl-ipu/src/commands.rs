@@ -1,0 +1,20 @@
+//! The commands, one a file.
+
+mod cordon;
+mod exec;
+mod get;
+mod ledger;
+mod logs;
+mod pod_problem;
+mod scale;
+mod submit;
+mod why;
+
+pub(crate) use self::cordon::{cordon, drain, uncordon};
+pub(crate) use self::exec::exec;
+pub(crate) use self::get::get;
+pub(crate) use self::ledger::{release, repair, stats, usage};
+pub(crate) use self::logs::logs;
+pub(crate) use self::scale::scale;
+pub(crate) use self::submit::submit;
+pub(crate) use self::why::why;

@@ -1,0 +1,93 @@
+//! `kubectl ipu get`: lists IPUJobs, or shows one.
+
+use ipu_k8s::crd::IpuJobStatus;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use kube::api::{DynamicObject, ListParams};
+
+use crate::cli::Format;
+use crate::context::Context;
+use crate::exit_code::{Code, Failure};
+use crate::output::{self, List, Table, render};
+use crate::time;
+
+/// Maximum length of a message in the table. `why` shows the whole text.
+const MAX_MESSAGE: usize = 80;
+
+/// Returns the status of a job; the default one before the operator has written any.
+pub(super) fn status_of(job: &DynamicObject) -> IpuJobStatus {
+    let status = job.data.get("status").cloned().unwrap_or_default();
+    serde_json::from_value(status).unwrap_or_default()
+}
+
+/// Returns the phase as the column STATUS of `kubectl get` has it.
+pub(super) fn phase_of(status: &IpuJobStatus) -> String {
+    status.launcher_status.clone().unwrap_or_else(|| "Pending".into())
+}
+
+/// Prints one job or all jobs.
+pub(crate) async fn get(
+    job: Option<&str>,
+    all_namespaces: bool,
+    context: &Context,
+    format: Format,
+) -> Result<Code, Failure> {
+    if let Some(name) = job {
+        let job = context.job(name).await?;
+        let text = render(format, &job, || table(std::slice::from_ref(&job), false))?;
+        output::result(&text)?;
+        return Ok(Code::Done);
+    }
+    let api = if all_namespaces {
+        context.all_jobs()
+    } else {
+        context.jobs()
+    };
+    let mut jobs = api
+        .list(&ListParams::default())
+        .await
+        .map_err(|error| Failure::api("list IPUJobs", error))?
+        .items;
+    jobs.sort_by_key(|job| (job.namespace(), job.name_any()));
+    if jobs.is_empty() && format == Format::Table {
+        output::say("No IPUJobs found.");
+        return Ok(Code::Done);
+    }
+    let list = List::new(&jobs);
+    output::result(&render(format, &list, || table(&jobs, all_namespaces))?)?;
+    Ok(Code::Done)
+}
+
+fn table(jobs: &[DynamicObject], with_namespace: bool) -> String {
+    let columns = [
+        "NAMESPACE",
+        "NAME",
+        "STATUS",
+        "CURRENT",
+        "DESIRED",
+        "IPUS",
+        "AGE",
+        "MESSAGE",
+    ];
+    let mut table = Table::new(&columns[usize::from(!with_namespace)..]);
+    for job in jobs {
+        let status = status_of(job);
+        let created = job.metadata.creation_timestamp.as_ref();
+        let mut message = status.last_message.clone();
+        if message.chars().count() > MAX_MESSAGE {
+            message = message.chars().take(MAX_MESSAGE - 1).chain(['…']).collect();
+        }
+        let cells = [
+            job.namespace().unwrap_or_default(),
+            job.name_any(),
+            phase_of(&status),
+            status.current_replicas.to_string(),
+            status.desired_replicas.to_string(),
+            status.ipus_held.to_string(),
+            created.map_or_else(String::new, |time| time::age(time.0, Timestamp::now())),
+            message,
+        ];
+        table.row(cells.into_iter().skip(usize::from(!with_namespace)));
+    }
+    table.text()
+}

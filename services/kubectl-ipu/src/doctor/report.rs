@@ -1,0 +1,127 @@
+//! The report of doctor.
+
+use serde::Serialize;
+
+use super::collect;
+use super::facts::Facts;
+use super::finding::Finding;
+use super::rules;
+use crate::cli::Global;
+use crate::context::Context;
+use crate::exit_code::{Code, Failure};
+use crate::output::{self, render};
+
+/// Page of all findings.
+const PAGE: &str = "https://github.com/ipu-sdk/ipu-sdk/blob/main/docs/reference/doctor.md";
+
+/// Results of all rules.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    pub(super) findings: Vec<CodedFinding>,
+    pub(super) not_checked: Vec<Unchecked>,
+    /// Number of rules that found nothing.
+    pub(super) fine: usize,
+}
+
+/// A finding with the code of its rule and its page.
+#[derive(Debug, Serialize)]
+pub(super) struct CodedFinding {
+    pub(super) code: &'static str,
+    #[serde(flatten)]
+    pub(super) finding: Finding,
+    /// Effect of the fault.
+    pub(super) effect: &'static str,
+    /// Remedy, which the command begins.
+    pub(super) remedy: &'static str,
+    pub(super) page: String,
+}
+
+/// A rule that was not checked.
+#[derive(Debug, Serialize)]
+pub(super) struct Unchecked {
+    pub(super) code: &'static str,
+    pub(super) condition: &'static str,
+    pub(super) reason: String,
+}
+
+/// Collects the facts, checks all rules, and prints the report. Without an API server there is no report.
+pub(crate) async fn run(context: &Context, global: &Global) -> Result<Code, Failure> {
+    context.probe().await?;
+    let report = check(&collect(context, global).await);
+    output::result(&render(global.output, &report, || text(&report))?)?;
+    Ok(if !report.findings.is_empty() {
+        Code::Unavailable
+    } else if !report.not_checked.is_empty() {
+        Code::Denied
+    } else {
+        Code::Done
+    })
+}
+
+/// Checks all rules.
+pub(super) fn check(facts: &Facts) -> Report {
+    let mut report = Report {
+        findings: Vec::new(),
+        not_checked: Vec::new(),
+        fine: 0,
+    };
+    for rule in rules::all() {
+        let code = rule.code;
+        match (rule.check)(facts) {
+            Ok(findings) if findings.is_empty() => report.fine += 1,
+            Ok(findings) => {
+                let page = format!("{PAGE}#{}", code.to_lowercase());
+                let coded = |finding| CodedFinding {
+                    code,
+                    finding,
+                    effect: rule.effect,
+                    remedy: rule.remedy,
+                    page: page.clone(),
+                };
+                report.findings.extend(findings.into_iter().map(coded));
+            }
+            Err(reason) => report.not_checked.push(Unchecked {
+                code,
+                condition: rule.condition,
+                reason,
+            }),
+        }
+    }
+    report
+}
+
+fn text(report: &Report) -> String {
+    let mut lines = Vec::new();
+    for coded in &report.findings {
+        let CodedFinding {
+            code, finding, page, ..
+        } = coded;
+        lines.extend([
+            format!("{code}: {}", finding.object),
+            format!("  actual:   {}", finding.actual),
+            format!("  expected: {}", finding.expected),
+            format!("  effect:   {}", coded.effect),
+            format!("  remedy:   {}", coded.remedy),
+            format!("  fix:      {}", finding.command),
+            format!("  page:     {page}"),
+            String::new(),
+        ]);
+    }
+    for Unchecked { code, reason, .. } in &report.not_checked {
+        lines.push(format!("not checked: {code}: {reason}"));
+    }
+    lines.push(format!(
+        "{}, {} not checked, {} fine",
+        counted(report.findings.len(), "finding"),
+        counted(report.not_checked.len(), "rule"),
+        report.fine
+    ));
+    lines.join("\n") + "\n"
+}
+
+/// Returns a number with its noun.
+fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}

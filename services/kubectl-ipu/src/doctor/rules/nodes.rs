@@ -1,0 +1,144 @@
+//! Nodes: RDMA devices and clocks.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt as _;
+
+use super::super::facts::Facts;
+use super::super::finding::{Checked, Finding, Rule};
+use super::controllers::{self, has_label};
+use super::is_active;
+
+/// Prefix of the resources of RDMA device plugins.
+const RDMA: &str = "rdma/";
+/// Difference of two clocks from which it counts: more than the time of a request, and less than validity
+/// checks of new certificates and Leases tolerate.
+const MAX_SKEW: SignedDuration = SignedDuration::from_secs(10);
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        code: "RdmaUnavailable",
+        condition: "A node with the label of a V-IPU controller has an RDMA resource with nothing allocatable, or a Pod of \
+                    a job requests one that no node has.",
+        effect: "Workers that request the resource stay Pending.",
+        remedy: "Check the RDMA device plugin of the node and its configuration.",
+        check: rdma,
+    },
+    Rule {
+        code: "ClockSkew",
+        condition: "The clock of this host or of a node differs from that of the API server by more than ten seconds.",
+        effect: "New certificates and tokens count as not yet valid. Times of reports are wrong.",
+        remedy: "Synchronize the clocks, such as by chrony.",
+        check: clock_skew,
+    },
+];
+
+fn allocatable(node: &Node, resource: &str) -> bool {
+    let quantities = node
+        .status
+        .as_ref()
+        .and_then(|status| status.allocatable.as_ref());
+    quantities
+        .and_then(|quantities| quantities.get(resource))
+        .is_some_and(|quantity| !matches!(quantity.0.as_str(), "" | "0"))
+}
+
+fn rdma_resources(node: &Node) -> BTreeSet<String> {
+    let status = node.status.as_ref();
+    let capacity = status
+        .and_then(|status| status.capacity.as_ref())
+        .into_iter()
+        .flatten();
+    let allocatable = status
+        .and_then(|status| status.allocatable.as_ref())
+        .into_iter()
+        .flatten();
+    let names = capacity.chain(allocatable).map(|(name, _)| name);
+    names.filter(|name| name.starts_with(RDMA)).cloned().collect()
+}
+
+fn requested(pod: &Pod) -> BTreeSet<String> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let limits = containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
+    limits
+        .flat_map(|limits| limits.keys())
+        .filter(|name| name.starts_with(RDMA))
+        .cloned()
+        .collect()
+}
+
+fn rdma(facts: &Facts) -> Checked {
+    let nodes = facts.nodes.get()?;
+    // Other nodes may keep a resource of a removed plugin, with nothing allocatable.
+    let labels = controllers::labels(facts)?;
+    let mut findings = Vec::new();
+    for node in nodes
+        .iter()
+        .filter(|node| labels.iter().any(|label| has_label(node, label)))
+    {
+        for resource in rdma_resources(node) {
+            if !allocatable(node, &resource) {
+                findings.push(Finding::new(
+                    format!("Node {}", node.name_any()),
+                    format!("{resource} has nothing allocatable"),
+                    "more than 0",
+                    format!("kubectl describe node {}", node.name_any()),
+                ));
+            }
+        }
+    }
+    let requests: BTreeSet<String> = facts
+        .pods
+        .get()?
+        .iter()
+        .filter(is_active)
+        .flat_map(requested)
+        .collect();
+    for resource in requests {
+        if !nodes.iter().any(|node| rdma_resources(node).contains(&resource)) {
+            findings.push(Finding::new(
+                format!("resource {resource}"),
+                "Pods of jobs request it, and no node has it",
+                "allocatable on the nodes of the IPUs",
+                "kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name} {.status.allocatable}{\"\\n\"}{end}'",
+            ));
+        }
+    }
+    Ok(findings)
+}
+
+fn clock_skew(facts: &Facts) -> Checked {
+    let api_time = *facts.api_time.get()?;
+    let mut findings = Vec::new();
+    let mut compare = |object: String, time: Timestamp, command: &str| {
+        let skew = time.duration_since(api_time);
+        if skew.abs() > MAX_SKEW {
+            let (seconds, direction) = (
+                skew.abs().as_secs(),
+                if skew.is_negative() { "behind" } else { "ahead of" },
+            );
+            findings.push(Finding::new(
+                object,
+                format!("{seconds} s {direction} the API server"),
+                format!("at most {} s", MAX_SKEW.as_secs()),
+                command,
+            ));
+        }
+    };
+    compare("this host".into(), facts.now, "chronyc makestep");
+    for lease in facts.node_leases.get()? {
+        let renewed = lease
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.renew_time.as_ref())
+            .map(|time| time.0);
+        // A heartbeat of the past may be a late one.
+        if let Some(renewed) = renewed.filter(|renewed| *renewed > api_time) {
+            let node = lease.name_any();
+            compare(format!("Node {node}"), renewed, "chronyc makestep");
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,269 @@
+//! Operator, proxy, and their rights.
+
+use jiff::SignedDuration;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt as _;
+
+use super::super::facts::Facts;
+use super::super::finding::{Checked, Finding, Rule};
+use super::restore;
+use crate::installation::Installation;
+
+/// Time after which a Lease without a renewal is free, if it does not say.
+const LEASE_SECONDS: i32 = 15;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        code: "OperatorAbsent",
+        condition: "No namespace has an operator.",
+        effect: "No job is reconciled. While webhooks exist, no job can be submitted.",
+        remedy: "Install the operator, or name its namespace by `--operator-namespace`.",
+        check: absent,
+    },
+    Rule {
+        code: "OperatorNotReady",
+        condition: "The Deployment of the operator has too few ready replicas.",
+        effect: "Webhooks may not respond, so no job can be submitted.",
+        remedy: "Read the Events and logs of its Pods; `/readyz` names the condition that it waits for.",
+        check: operator_not_ready,
+    },
+    Rule {
+        code: "NoLeader",
+        condition: "No operator holds the Lease of the leader election.",
+        effect: "No job is reconciled: jobs stay in their phase.",
+        remedy: "Read the log of the operator. It cannot renew the Lease, or does not run.",
+        check: no_leader,
+    },
+    Rule {
+        code: "ProxyNotReady",
+        condition: "The Deployment of the proxy is absent or has too few ready replicas.",
+        effect: "No partition is created or released: jobs wait.",
+        remedy: "Read the Events and logs of its Pods. A proxy waits for its certificate, which the operator makes.",
+        check: proxy_not_ready,
+    },
+    Rule {
+        code: "PermissionMissing",
+        condition: "The account of operator or proxy lacks a right that it needs.",
+        effect: "The operation fails with the status 403, and jobs wait or end.",
+        remedy: "Apply the roles of the installed version again. `kubectl auth can-i` with `--as` shows whether the account \
+                 has a right.",
+        check: rights,
+    },
+    Rule {
+        code: "InstallationsOverlap",
+        condition: "Two operators reconcile the jobs of one namespace.",
+        effect: "Both act on each job: each partition is requested twice, from two ledgers.",
+        remedy: "Uninstall one, or give them different namespaces (`watchNamespaces`).",
+        check: overlap,
+    },
+];
+
+fn absent(facts: &Facts) -> Checked {
+    let found = !facts.operators.get()?.is_empty();
+    let finding = || {
+        Finding::new(
+            "Deployment of the operator",
+            "absent",
+            "one in some namespace",
+            "helm install gc deploy/helm/ipu-operator --namespace ipu --create-namespace",
+        )
+    };
+    Ok((!found).then(finding).into_iter().collect())
+}
+
+/// Returns ready and requested replicas.
+fn replicas(deployment: &Deployment) -> (i32, i32) {
+    let requested = deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1);
+    let ready = deployment
+        .status
+        .as_ref()
+        .and_then(|status| status.ready_replicas)
+        .unwrap_or(0);
+    (ready, requested)
+}
+
+fn not_ready(installation: &Installation, deployment: &Deployment) -> Vec<Finding> {
+    let (ready, requested) = replicas(deployment);
+    if ready >= requested.max(1) {
+        return Vec::new();
+    }
+    let Installation { namespace, .. } = installation;
+    let name = deployment.name_any();
+    let command = if requested == 0 {
+        format!("kubectl -n {namespace} scale deployment/{name} --replicas=1")
+    } else {
+        format!(
+            "kubectl -n {namespace} describe pods --selector {}",
+            selector(deployment)
+        )
+    };
+    vec![Finding::new(
+        format!("Deployment {namespace}/{name}"),
+        format!("{ready} of {requested} replicas are ready"),
+        format!("{} ready", requested.max(1)),
+        command,
+    )]
+}
+
+fn selector(deployment: &Deployment) -> String {
+    let labels = deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.selector.match_labels.as_ref());
+    let pairs = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={value}"));
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+fn operator_not_ready(facts: &Facts) -> Checked {
+    let installation = facts.installation.get()?;
+    let operator = facts.operators.get()?.iter().find(|operator| {
+        operator.namespace().as_ref() == Some(&installation.namespace)
+            && operator.name_any() == installation.operator
+    });
+    Ok(operator
+        .map(|operator| not_ready(installation, operator))
+        .unwrap_or_default())
+}
+
+fn proxy_not_ready(facts: &Facts) -> Checked {
+    let installation = facts.installation.get()?;
+    let Installation { namespace, proxy, .. } = installation;
+    Ok(match facts.proxy.get()? {
+        Some(deployment) => not_ready(installation, deployment),
+        None => vec![Finding::new(
+            format!("Deployment {namespace}/{proxy}"),
+            "absent",
+            "one in the namespace of the operator",
+            restore::proxy(installation),
+        )],
+    })
+}
+
+fn no_leader(facts: &Facts) -> Checked {
+    let installation = facts.installation.get()?;
+    let now = *facts.api_time.get()?;
+    let Installation {
+        namespace,
+        operator,
+        lease,
+        ..
+    } = installation;
+    let spec = facts.lease.get()?.as_ref().and_then(|lease| lease.spec.as_ref());
+    let holder = spec
+        .and_then(|spec| spec.holder_identity.as_deref())
+        .filter(|holder| !holder.is_empty());
+    let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+    let seconds = spec
+        .and_then(|spec| spec.lease_duration_seconds)
+        .unwrap_or(LEASE_SECONDS);
+    // The clock of the operator may differ a little.
+    let allowed = SignedDuration::from_secs(i64::from(seconds.max(LEASE_SECONDS)));
+    let actual = match (holder, renewed) {
+        (Some(_), Some(renewed)) if now.duration_since(renewed) <= allowed => return Ok(Vec::new()),
+        (Some(holder), Some(renewed)) => format!("held by {holder}, last renewed at {renewed:.0}"),
+        (None, _) if facts.lease.get()?.is_none() => "absent".into(),
+        _ => "held by no operator".into(),
+    };
+    Ok(vec![Finding::new(
+        format!("Lease {namespace}/{lease}"),
+        actual,
+        format!("renewed by an operator within {} s", allowed.as_secs()),
+        format!("kubectl -n {namespace} logs deployment/{operator}"),
+    )])
+}
+
+fn rights(facts: &Facts) -> Checked {
+    let missing = facts.missing_permissions.get()?;
+    let installation = facts.installation.get()?;
+    let finding = |right: &super::super::facts::MissingPermission| {
+        let scope = right
+            .namespace
+            .as_ref()
+            .map(|namespace| format!(" in {namespace}"));
+        Finding::new(
+            format!("account {}", right.account),
+            format!(
+                "may not {} {}{}",
+                right.verb,
+                right.resource,
+                scope.unwrap_or_default()
+            ),
+            "the right of the shipped roles",
+            restore::rights(installation),
+        )
+    };
+    Ok(missing.iter().map(finding).collect())
+}
+
+/// Returns the command that ends the work of an operator.
+fn uninstall(installation: &Installation) -> String {
+    let Installation {
+        namespace,
+        instance,
+        operator,
+        ..
+    } = installation;
+    if installation.is_helm_release {
+        format!("helm uninstall {instance} --namespace {namespace}")
+    } else {
+        format!("kubectl -n {namespace} delete deployment {operator}")
+    }
+}
+
+fn overlap(facts: &Facts) -> Checked {
+    let all: Vec<Installation> = facts
+        .operators
+        .get()?
+        .iter()
+        .filter_map(|operator| Installation::new(operator, None))
+        .collect();
+    let mut findings = Vec::new();
+    for (index, first) in all.iter().enumerate() {
+        for second in &all[index + 1..] {
+            let shared: Vec<_> = first
+                .watch_namespaces
+                .intersection(&second.watch_namespaces)
+                .cloned()
+                .collect();
+            let is_apart = shared.is_empty()
+                && !first.watch_namespaces.is_empty()
+                && !second.watch_namespaces.is_empty();
+            if is_apart {
+                continue;
+            }
+            let namespaces = match (shared.as_slice(), first.watch_namespaces.is_empty()) {
+                ([_, ..], _) => shared.join(", "),
+                ([], true) if second.watch_namespaces.is_empty() => "all namespaces".into(),
+                ([], true) => second
+                    .watch_namespaces
+                    .iter()
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                ([], false) => first
+                    .watch_namespaces
+                    .iter()
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            };
+            findings.push(Finding::new(
+                format!("Deployment {}/{}", second.namespace, second.operator),
+                format!(
+                    "it and {}/{} reconcile the jobs of {namespaces}",
+                    first.namespace, first.operator
+                ),
+                "one operator for each namespace",
+                uninstall(second),
+            ));
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,10 @@
+//! The program against a real API server.
+#![expect(clippy::unwrap_used, reason = "an error fails the test")]
+
+mod doctor;
+mod fake_api;
+mod harness;
+mod jobs;
+mod krew;
+mod logs;
+mod tokens;
