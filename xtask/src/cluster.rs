@@ -15,12 +15,22 @@ const DEFAULT_NAME: &str = "default";
 
 /// Builds the missing programs of a cluster profile.
 pub(crate) fn build(profile: ClusterProfile) -> Result<(), Box<dyn Error>> {
-    let tools = Tools::build(&Tool::of(profile))?;
+    let tools = Tools::build(&programs(profile))?;
     print_line(&format!(
         "the programs of a cluster are in {}",
         tools.folder().display()
     ));
     Ok(())
+}
+
+/// Returns the programs of a cluster profile, and those that install the chart on a node and check it.
+fn programs(profile: ClusterProfile) -> Vec<Tool> {
+    let mut programs = Tool::of(profile);
+    if profile >= ClusterProfile::Node {
+        programs.extend(Tool::HELM);
+        programs.push(Tool::Kubeconform);
+    }
+    programs
 }
 
 /// Starts a new cluster; the arguments are its name and options. Stops a running cluster of that name
@@ -37,7 +47,7 @@ pub(crate) fn up(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
             other => return Err(format!("unknown argument {other:?}").into()),
         }
     }
-    let tools = Tools::build(&Tool::of(profile))?;
+    let tools = Tools::build(&programs(profile))?;
     let directory = directory(name)?;
     stop(&directory)?;
     let cluster = Cluster::start_with(&tools, &directory, options.profile(profile))?;

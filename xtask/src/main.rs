@@ -1,13 +1,18 @@
 //! `cargo xtask gen` writes every generated file of the repository; `cargo xtask gen --check` fails if one
 //! is stale. `cargo xtask crd` writes only the CRD of the IPUJob and its reference. `cargo xtask cluster
 //! up` starts a Kubernetes cluster for experiments; `cargo xtask bench-cluster` benchmarks IPUJobs on one.
+//! `cargo xtask package` builds the offline bundle, and `cargo xtask package slurm` that for a Slurm.
+//! `cargo xtask slurm matrix` tests jobs with IPUs on the Slurm of a Debian suite.
 
 mod api;
+mod chart;
 mod cluster;
 mod copies;
 mod crd;
+mod package;
 mod proto;
 mod rules;
+mod slurm;
 mod wrap;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +38,9 @@ fn main() -> ExitCode {
         ["cluster", "load"] => cluster::load(None).map(|()| true),
         ["cluster", "load", name] => cluster::load(Some(name)).map(|()| true),
         ["cluster", "down"] => cluster::down(None).map(|()| true),
+        ["package"] => root().and_then(package::package).map(|()| true),
+        ["package", "slurm"] => root().and_then(package::package_slurm).map(|()| true),
+        ["slurm", "matrix", ref arguments @ ..] => slurm::matrix(arguments),
         ["bench-cluster"] => bench_cluster(),
         ["cluster", "down", name] => cluster::down(Some(name)).map(|()| true),
         _ => return usage(),
@@ -63,7 +71,7 @@ fn fail(text: &str) -> ExitCode {
 
 fn usage() -> ExitCode {
     fail(
-        "usage: cargo xtask gen [--check] | crd | cluster build [--node] | cluster up [NAME] [--fsync] [--controllers | --node] | cluster load [NAME] | cluster down [NAME] | bench-cluster",
+        "usage: cargo xtask gen [--check] | crd | cluster build [--node] | cluster up [NAME] [--fsync] [--controllers | --node] | cluster load [NAME] | cluster down [NAME] | package [slurm] | bench-cluster | slurm matrix [--suite bookworm|trixie|forky [--tree DIR]] [--tests] [CELLS]",
     );
     ExitCode::from(2)
 }
@@ -77,6 +85,12 @@ fn bench_cluster() -> Result<bool, Box<dyn std::error::Error>> {
         .args(arguments)
         .status()?
         .success())
+}
+
+/// Returns the folder of the repository.
+fn root() -> Result<&'static Path, Box<dyn std::error::Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    root.ok_or_else(|| "xtask is not inside the repository".into())
 }
 
 /// Handling of generated files.
@@ -95,14 +109,13 @@ fn all(root: &Path) -> Files {
     files.extend(rules::generate(root)?);
     files.extend(api::generate(root)?);
     files.extend(crd::generate(root)?);
+    files.extend(chart::generate(root)?);
     files.extend(copies::generate(root)?);
     Ok(files)
 }
 
 fn run(generate: fn(&Path) -> Files, mode: Mode) -> Result<bool, Box<dyn std::error::Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .ok_or("xtask is not inside the repository")?;
+    let root = root()?;
     let mut is_up_to_date = true;
     for file in generate(root)? {
         let path = root.join(&file.path);

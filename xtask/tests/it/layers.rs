@@ -7,11 +7,20 @@ use serde_json::Value;
 
 /// Crates by layer, the lowest first. A crate may use crates of lower layers only.
 const LAYERS: [&[&str]; 7] = [
-    &["ipu-core", "ipu-test-cluster"],
+    &["ipu-core", "ipu-test-cluster", "ipu-test-slurm"],
     &["ipu-proxy-client", "ipu-vipu-client"],
     &["ipu-ledger"],
     &["ipu-k8s", "ipu-serve", "ipu-slurm", "ipu-testkit"],
-    &["ipu-launcher", "ipu-operator", "ipuctl", "vipu-proxy", "vipu-sim"],
+    &[
+        "ipu-launcher",
+        "ipu-operator",
+        "ipu-slurm-hooks",
+        "ipu-slurm-spank",
+        "ipuctl",
+        "kubectl-ipu",
+        "vipu-proxy",
+        "vipu-sim",
+    ],
     &["ipu-bench", "ipu-fuzz", "ipu-test-system"],
     &["xtask"],
 ];

@@ -3,6 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The one crate with `unsafe` code, in one module: Slurm's plugin interface is C. Cargo cannot inherit lints
+/// and change one, so its manifest repeats the workspace's.
+const UNSAFE_CRATE: &str = "services/slurm-spank";
+const UNSAFE_MODULE: &str = "services/slurm-spank/src/ffi.rs";
+
 /// A file beyond this has a second subject in it. The aim is half.
 const MAX_LINES: usize = 600;
 
@@ -56,11 +61,21 @@ fn a_library_names_what_it_exports() {
 fn every_crate_takes_lints_and_versions_from_the_workspace() {
     for manifest in manifests() {
         let text = read(&manifest);
-        assert!(
-            text.contains("[lints]\nworkspace = true"),
-            "{} lacks `[lints] workspace = true`",
-            manifest.display()
-        );
+        if manifest == root().join(UNSAFE_CRATE).join("Cargo.toml") {
+            assert_eq!(
+                lints(&text, "[lints"),
+                lints(&read(&root().join("Cargo.toml")), "[workspace.lints")
+                    .replace("unsafe_code = \"forbid\"", "unsafe_code = \"deny\""),
+                "{}: every lint but `unsafe_code` equals the workspace's",
+                manifest.display()
+            );
+        } else {
+            assert!(
+                text.contains("[lints]\nworkspace = true"),
+                "{} lacks `[lints] workspace = true`",
+                manifest.display()
+            );
+        }
         let mut section = "";
         for line in text.lines() {
             if line.starts_with('[') {
@@ -80,6 +95,20 @@ fn every_crate_takes_lints_and_versions_from_the_workspace() {
                 manifest.display()
             );
         }
+    }
+}
+
+#[test]
+fn unsafe_code_is_in_one_module() {
+    let module = root().join(UNSAFE_MODULE);
+    let keyword = concat!("unsafe", "_code");
+    for path in sources()
+        .into_iter()
+        .filter(|path| path.starts_with(root().join(UNSAFE_CRATE)))
+    {
+        // The workspace's lint finds it in all other crates, and cannot be lifted there.
+        let lifts = read(&path).contains(keyword);
+        assert_eq!(lifts, path == module, "{}", path.display());
     }
 }
 
@@ -121,6 +150,27 @@ fn every_diagram_is_rendered_from_its_source() {
         }
     }
     assert!(count > 0);
+}
+
+/// Returns the lines of the tables `<prefix>.rust]` and `<prefix>.clippy]`.
+fn lints(manifest: &str, prefix: &str) -> String {
+    let mut section = false;
+    let mut lines = String::new();
+    for line in manifest.lines().filter(|line| !line.is_empty()) {
+        if line.starts_with('[') {
+            section = line.starts_with(prefix);
+            continue;
+        }
+        if section {
+            lines.push_str(line);
+            lines.push('\n');
+        }
+    }
+    assert!(
+        lines.contains("unsafe_code") && lines.contains("unwrap_used"),
+        "{lines}"
+    );
+    lines
 }
 
 pub(crate) fn root() -> PathBuf {
