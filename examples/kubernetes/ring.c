@@ -1,4 +1,5 @@
-/* Every rank tells the next one who it is, and all add up who they are. With an argument, the last rank ends with that exit code. */
+/* Every rank tells the next one who it is, and all add up who they are. With an argument, the last rank ends with that exit code.
+   RING_BYTES is the size of a further message to the next rank. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,13 @@ int main(int argc, char **argv) {
     printf("rank %d of %d on GCD %s of %s heard of %d, the sum is %d\n", rank, size, variable("IPUOF_VIPU_API_GCD_ID"),
            variable("IPUOF_VIPU_API_PARTITION_ID"), heard, sum);
     fflush(stdout);
+    if (getenv("RING_BYTES")) {
+        int bytes = atoi(getenv("RING_BYTES"));
+        char *sent = calloc(2, bytes), *received = sent + bytes;
+        MPI_Sendrecv(sent, bytes, MPI_CHAR, (rank + 1) % size, 1, received, bytes, MPI_CHAR, (rank + size - 1) % size, 1,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        free(sent);
+    }
     MPI_Barrier(MPI_COMM_WORLD);
     if (argc > 1 && rank == size - 1) exit(atoi(argv[1]));
     MPI_Finalize();
