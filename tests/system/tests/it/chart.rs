@@ -3,6 +3,7 @@
 mod defects;
 mod edits;
 mod installation;
+mod ledger;
 mod lifecycle;
 mod manifests;
 mod matrix;

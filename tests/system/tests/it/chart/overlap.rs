@@ -1,12 +1,15 @@
 //! Several installations in one cluster: Helm refuses those that would act on the same jobs, with golden
-//! files in `tests/system/testdata/refusals-in-cluster`.
+//! files in `tests/system/testdata/refusals-in-cluster`. Webhooks of another program on IPUJobs are none.
 
 use ipu_test_cluster::{Cluster, Tool, find_tools, private};
 
 use super::refusals::{assert_golden, message_of};
-use crate::installation::repository;
+use crate::installation::{SYSTEM, repository};
 
 const NAMESPACES: [&str; 5] = ["first-ns", "second-ns", "team-a", "team-b", "team-c"];
+
+/// Webhooks of a policy engine for all kinds of this project, as Kyverno configures them.
+const FOREIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/foreign-webhooks.yaml");
 
 /// Helm in a cluster.
 struct Installer<'a> {
@@ -35,6 +38,16 @@ impl Installer<'_> {
         assert_golden("refusals-in-cluster", golden, message_of(&error));
     }
 
+    /// Returns the webhooks of a release as GitOps applies them.
+    fn render_webhooks(&self, release: &str, namespace: &str) -> String {
+        let chart = repository("deploy/helm/ipu-operator");
+        let template = ["-n", namespace, "template", release, &chart];
+        let webhooks = ["--show-only", "templates/webhooks.yaml"];
+        self.cluster
+            .helm(self.helm, &[&template[..], &webhooks].concat())
+            .unwrap()
+    }
+
     fn uninstall(&self, release: &str, namespace: &str) {
         let arguments = ["-n", namespace, "uninstall", release, "--wait"];
         self.cluster.helm(self.helm, &arguments).unwrap();
@@ -50,6 +63,7 @@ fn installations_that_would_act_on_the_same_jobs_are_refused() {
     for namespace in NAMESPACES {
         cluster.kubectl(&["create", "namespace", namespace]).unwrap();
     }
+    cluster.kubectl(&["apply", "-f", FOREIGN]).unwrap();
     let [helm3, helm4] = Tool::HELM.map(|helm| Installer {
         cluster: &cluster,
         helm,
@@ -89,15 +103,42 @@ fn installations_that_would_act_on_the_same_jobs_are_refused() {
     helm3.uninstall("second", "second-ns");
     helm4.uninstall("first", "first-ns");
 
-    // The manifests, and Graphcore's chart.
-    let webhooks = repository("deploy/kubernetes/webhooks.yaml");
-    cluster
-        .kubectl(&["-n", "first-ns", "apply", "-f", &webhooks])
-        .unwrap();
+    // The manifests, whose namespace does not exist at first, and a rendering, which no Helm manages.
+    let manifests = repository("deploy/kubernetes/webhooks.yaml");
+    cluster.kubectl(&["apply", "-f", &manifests]).unwrap();
+    helm3.assert_refused("install", ["second", "second-ns", ""], "absent-namespace");
+    let error = helm4.run("install", "second", "second-ns", "").unwrap_err();
+    let (_, command) = message_of(&error).split_once("Delete them: kubectl ").unwrap();
+    let command: Vec<&str> = command.split(' ').collect();
+    cluster.kubectl(&command).unwrap();
+    helm4.install("second", "second-ns", "");
+    helm4.uninstall("second", "second-ns");
+    cluster.kubectl(&["create", "namespace", SYSTEM]).unwrap();
+    cluster.kubectl(&["apply", "-f", &manifests]).unwrap();
+    helm4.assert_refused("install", ["second", "second-ns", ""], "manifests");
+    let validating = [
+        "delete",
+        "validatingwebhookconfiguration",
+        "ipu-operator-admission",
+    ];
+    cluster.kubectl(&validating).unwrap();
     helm4.assert_refused("install", ["second", "second-ns", ""], "manifests");
     cluster
-        .kubectl(&["-n", "first-ns", "delete", "-f", &webhooks])
+        .kubectl(&["delete", "--ignore-not-found", "-f", &manifests])
         .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let rendering = folder.path().join("webhooks.yaml").display().to_string();
+    std::fs::write(&rendering, helm4.render_webhooks("first", "first-ns")).unwrap();
+    cluster.kubectl(&["apply", "-f", &rendering]).unwrap();
+    helm3.assert_refused("install", ["second", "second-ns", "team-a"], "rendering");
+    helm4.assert_refused(
+        "install",
+        ["second", "first-ns", "team-a"],
+        "rendering-same-namespace",
+    );
+    cluster.kubectl(&["delete", "-f", &rendering]).unwrap();
+
+    // Graphcore's chart.
     let original = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/original-chart");
     cluster
         .helm(
