@@ -30,7 +30,7 @@ impl RunningJob {
             let upgrade_wait =
                 scope.spawn(|| wait_until("all Pods are upgraded", || self.check_all_upgraded()));
             let mut submitted = 0;
-            while !upgrade_wait.is_finished() {
+            while submitted == 0 || !upgrade_wait.is_finished() {
                 self.submit_another(submitted);
                 submitted += 1;
             }

@@ -171,12 +171,14 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
     /// Deletes the job. Asserts that none of its objects is left, and that the logs have no permission or
     /// file error.
     pub(crate) fn delete(&self, namespace: &str, job: &str) {
-        self.kubectl(&["-n", namespace, "delete", "ipujob", job, "--timeout=120s"]);
         let kinds = "pods,configmaps,roles,rolebindings,serviceaccounts";
         let selector = format!("graphcore.ai/ipujob-name={job}");
+        let objects = || self.kubectl(&["-n", namespace, "get", kinds, "-l", &selector, "-o", "name"]);
+        assert!(objects().contains("pod/"), "{job}: {}", objects());
+        self.kubectl(&["-n", namespace, "delete", "ipujob", job, "--timeout=120s"]);
         // Kubernetes collects owned objects asynchronously.
         wait_until("all objects of the job are deleted", || {
-            let remaining = self.kubectl(&["-n", namespace, "get", kinds, "-l", &selector, "-o", "name"]);
+            let remaining = objects();
             if remaining.is_empty() {
                 Ok(())
             } else {
@@ -184,6 +186,9 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
             }
         });
         let logs = self.logs();
+        for component in ["controller-manager", "vipu-proxy"] {
+            assert!(logs.contains(component), "no log of {component}: {logs}");
+        }
         for complaint in ["ERROR", "orbidden", "ermission", "ead-only", "panicked"] {
             assert!(!logs.contains(complaint), "{logs}");
         }

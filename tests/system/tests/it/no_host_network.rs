@@ -143,7 +143,9 @@ fn ipu_job(product: &Product<impl Deref<Target = Cluster>>, file: &str, user: u3
         let bytes = log.lines().filter_map(|line| line.strip_prefix(&prefix));
         bytes.map(|bytes| bytes.trim().parse().unwrap()).collect()
     };
-    assert_eq!(sent("net1").len(), 4, "{log}");
+    for interface in ["eth0", "net1"] {
+        assert_eq!(sent(interface).len(), 4, "{interface}: {log}");
+    }
     assert!(sent("net1").iter().all(|bytes| *bytes > MESSAGE_BYTES), "{log}");
     assert!(
         sent("eth0").iter().all(|bytes| *bytes < MESSAGE_BYTES / 4),

@@ -33,6 +33,7 @@ impl RunningJob {
             partition,
         };
         running.worker = running.workers();
+        assert!(!running.worker.is_empty());
         running
     }
 

@@ -172,6 +172,8 @@ impl RunningJob {
                 pods.insert(name(pod), pod["metadata"]["uid"].as_str().unwrap().to_owned());
             }
         }
+        assert!(jobs.contains_key("inference"), "{jobs:?}");
+        assert!(pods.len() >= jobs.len(), "{jobs:?}: {pods:?}");
         RunningJobs { pods, jobs }
     }
 
@@ -275,7 +277,8 @@ impl RunningJob {
         self.in_system(&["delete", "secret", &secret]);
         wait_until("the webhooks trust the new certificate", || {
             let present = bundle();
-            if present == before { Err(present) } else { Ok(()) }
+            let is_new = !present.is_empty() && present != before;
+            if is_new { Ok(()) } else { Err(present) }
         });
     }
 

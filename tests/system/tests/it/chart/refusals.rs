@@ -17,7 +17,9 @@ fn refused_values_are_reported_with_reason_and_replacement() {
     let Some(renderer) = Renderer::find("refused_values_are_reported_with_reason_and_replacement") else {
         return;
     };
-    for file in files() {
+    let files = files();
+    assert!(files.len() >= 60, "{files:?}");
+    for file in files {
         let text = fs::read_to_string(&file).unwrap();
         let (options, expected) = text.split_once("\n\n").unwrap();
         let options: Vec<&str> = options.lines().collect();
@@ -67,6 +69,7 @@ fn each_message_of_the_templates_has_a_golden_file() {
     let messages: Vec<String> = templates.lines().filter_map(literal_of_failure).collect();
     assert!(messages.len() >= 38, "{messages:#?}");
     for message in messages {
+        assert!(message.len() >= 12, "{message:?} is in too many texts");
         assert!(golden.contains(&message), "no golden file has {message:?}");
     }
 }
