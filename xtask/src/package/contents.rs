@@ -18,7 +18,7 @@ const MANIFEST: &str = "deploy/krew/ipu.yaml";
 const IMAGES: &str = "ipu-operator-images.tar.gz";
 
 /// Folders that the bundle has under the same path, so that the commands of the guides work in it.
-const FOLDERS: [&str; 6] = [
+pub(super) const FOLDERS: [&str; 6] = [
     "deploy/crd",
     "deploy/helm",
     "deploy/kubernetes",

@@ -74,6 +74,57 @@ fn the_bundle_has_the_documented_contents() {
 }
 
 #[test]
+fn the_folders_of_the_bundle_have_exactly_the_tracked_files() {
+    let programs = placeholders();
+    let files = contents::files(&root(), programs.path()).unwrap();
+    let mut command = Command::new("git");
+    command.args(["ls-files", "-z", "--"]).args(contents::FOLDERS);
+    let output = command.current_dir(root()).output().unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
+    let tracked: BTreeMap<String, Vec<u8>> = output
+        .split_terminator('\0')
+        // Hidden files configure tools of the repository.
+        .filter(|path| !path.contains("/."))
+        .map(|path| (path.to_owned(), fs::read(root().join(path)).unwrap()))
+        .collect();
+    assert!(tracked.len() > 100, "{:?}", tracked.keys());
+    let is_copied = |path: &str| {
+        contents::FOLDERS
+            .iter()
+            .any(|folder| path.starts_with(&format!("{folder}/")))
+    };
+    let copied: Vec<&String> = files.keys().filter(|path| is_copied(path)).collect();
+    assert_eq!(copied, tracked.keys().collect::<Vec<_>>());
+    for (path, content) in &tracked {
+        assert!(files[path].content == *content, "{path}");
+    }
+    let definition = &tracked["deploy/crd/ipujobs.graphcore.ai.yaml"];
+    assert!(files["CRDs/graphcore.ai_ipujobs.yaml"].content == *definition);
+}
+
+#[test]
+fn the_chart_of_the_bundle_is_that_of_its_folder() {
+    let programs = placeholders();
+    let files = contents::files(&root(), programs.path()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("chart.tgz");
+    fs::write(&archive, &files[&format!("{NAME}.tgz")].content).unwrap();
+    let mut unpack = Command::new("tar");
+    unpack.arg("-xzf").arg(&archive).current_dir(folder.path());
+    assert!(unpack.status().unwrap().success());
+    let unpacked = contents::folder_files(&folder.path().join("ipu-operator")).unwrap();
+    let prefix = "deploy/helm/ipu-operator/";
+    let chart: Vec<_> = files
+        .iter()
+        .filter(|(path, _)| path.starts_with(prefix))
+        .collect();
+    assert_eq!(unpacked.len(), chart.len());
+    for (path, file) in chart {
+        assert!(unpacked[&path[prefix.len()..]].content == file.content, "{path}");
+    }
+}
+
+#[test]
 fn the_unpacked_bundle_has_its_checksums() {
     let programs = placeholders();
     let files = contents::files(&root(), programs.path()).unwrap();

@@ -1,5 +1,5 @@
 //! Installation from nothing but the unpacked offline bundle of `cargo xtask package`, through a registry
-//! with a password.
+//! with a password, and its programs. Tests of `xtask` compare its files with those of the repository.
 
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -122,9 +122,30 @@ fn the_bundle_installs_from_a_registry_with_a_password() {
     let job = scratch.path().join("job.yaml");
     let with_secret = "      spec:\n        imagePullSecrets: [{name: registry}]\n";
     std::fs::write(&job, example.replace("      spec:\n", with_secret)).unwrap();
-    product.kubectl(&["apply", "-f", &job.display().to_string()]);
+    let client = |program: &str, arguments: &[&str]| {
+        let programs = bundle.join("bin");
+        let mut command = Command::new(programs.join(program));
+        command.args(arguments).current_dir(&bundle);
+        // No other program is found.
+        command.env("PATH", &programs).env("HOME", scratch.path());
+        run(command.env("KUBECONFIG", product.cluster.kubeconfig())).unwrap()
+    };
+    let plan = client("ipuctl", &["plan", "examples/kubernetes/training.yaml"]);
+    assert!(plan.contains("p-training-0-"), "{plan}");
+    client("kubectl-ipu", &["submit", &job.display().to_string()]);
     product.wait_for_phase("default", "training", "Completed");
+    let launcher = ["get", "pod", "training-launcher", "-o"];
+    let image = "jsonpath={.spec.initContainers[*].image}";
+    let image = product.kubectl(&[&launcher[..], &[image]].concat());
+    assert!(image.starts_with(&format!("{}/", registry.address)), "{image}");
+    let jobs = client("kubectl-ipu", &["get", "training"]);
+    assert!(jobs.contains("Completed"), "{jobs}");
     product.delete("default", "training");
+    let findings = client("kubectl-ipu", &["doctor"]);
+    assert!(
+        findings.starts_with("0 findings, 0 rules not checked"),
+        "{findings}"
+    );
 }
 
 /// Checks that each Pod runs an image of the registry, unprivileged, with a read-only root.
