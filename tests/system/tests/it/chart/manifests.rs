@@ -77,19 +77,6 @@ fn the_chart_renders_the_objects_of_the_manifests() {
 }
 
 #[test]
-fn two_renderings_are_identical() {
-    let Some(renderer) = Renderer::find("two_renderings_are_identical") else {
-        return;
-    };
-    for helm in Tool::HELM {
-        let [first, second] = [(), ()].map(|()| renderer.render(helm, "gc", &[]).unwrap());
-        assert_eq!(first, second, "{helm:?}");
-    }
-    let [helm3, helm4] = Tool::HELM.map(|helm| renderer.objects(helm, "gc", &[]));
-    assert_eq!(helm3, helm4);
-}
-
-#[test]
 fn every_name_follows_from_the_release() {
     let Some(renderer) = Renderer::find("every_name_follows_from_the_release") else {
         return;

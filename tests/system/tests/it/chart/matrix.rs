@@ -1,5 +1,5 @@
 //! Renderings of at least 60 value sets by both Helms, which kubeconform validates: each pair of two levels
-//! of [`FACTORS`], the sets that the API server validates, and values files.
+//! of [`FACTORS`], sets that belong together, and values files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -92,7 +92,7 @@ const FACTORS: [&[&str]; 14] = [
         "",
         r#"controller.podSecurityContext={"runAsUser":null};;vipuProxy.podSecurityContext={"fsGroup":1}"#,
         r#"controller.securityContext={"capabilities":null};;vipuProxy.securityContext={"runAsUser":5}"#,
-        r#"controller.resources={"limits":{"cpu":1}};;vipuProxy.resources={"requests":{"memory":"1Gi"}}"#,
+        r#"controller.resources={"limits":{"cpu":1}};;vipuProxy.resources={"requests":{"memory":"64Mi"}}"#,
     ],
     &[
         "",
@@ -150,6 +150,20 @@ fn kubeconform_accepts_all_renderings() {
 }
 
 #[test]
+fn two_renderings_of_each_value_set_are_identical_and_name_no_cluster_domain() {
+    let name = "two_renderings_of_each_value_set_are_identical_and_name_no_cluster_domain";
+    let Some(renderer) = Renderer::find(name) else {
+        return;
+    };
+    for (set, helm) in value_sets().iter().zip(Tool::HELM.into_iter().cycle()) {
+        let options: Vec<&str> = set.iter().map(String::as_str).collect();
+        let [first, second] = [(), ()].map(|()| renderer.render(helm, "gc", &options).unwrap());
+        assert_eq!(first, second, "{helm:?}: {set:?}");
+        assert!(!first.contains("cluster.local"), "{helm:?}: {set:?}");
+    }
+}
+
+#[test]
 fn the_value_sets_cover_all_pairs() {
     let rows = pairwise();
     for pair in all_pairs() {
@@ -163,7 +177,7 @@ fn documents(text: &str) -> BTreeSet<&str> {
 }
 
 /// Returns the options of each value set.
-fn value_sets() -> Vec<Vec<String>> {
+pub(super) fn value_sets() -> Vec<Vec<String>> {
     let mut sets: Vec<Vec<String>> = pairwise().iter().map(|row| options(row)).collect();
     sets.extend(RENDERINGS.map(|set| with_flags(set.iter().copied())));
     let original = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/original-values");

@@ -31,7 +31,7 @@ const KINDS: [&str; 12] = [
 ];
 
 /// Kinds of other projects, which kubeconform skips.
-const SKIPPED: &str = "ServiceMonitor,Certificate,Issuer";
+pub(super) const SKIPPED: &str = "ServiceMonitor,Certificate,Issuer";
 
 /// Definitions of types by name.
 type Definitions = BTreeMap<String, Value>;

@@ -4,12 +4,21 @@ use std::fs;
 
 use ipu_test_cluster::{Tool, shared};
 
+use super::matrix::value_sets;
 use super::rendering::Renderer;
+use super::schemas::SKIPPED;
 use crate::installation::{SYSTEM, repository};
 
 /// Options of `--set-json`, several a rendering.
-pub(super) const RENDERINGS: [&[&str]; 14] = [
+pub(super) const RENDERINGS: [&[&str]; 15] = [
     &[],
+    // A cluster with another domain.
+    &[
+        r#"global.vipuControllers="vipu-server.vipu.svc.example.org:8090:vipu-ctrl=vctl1""#,
+        "simulator.enabled=true",
+        "certManager.enabled=true",
+        r#"serviceMonitor={"enabled":true,"account":"a:b"}"#,
+    ],
     &["controller.replicas=3", "vipuProxy.replicas=3"],
     &[
         "controller.hostNetwork=true",
@@ -67,29 +76,45 @@ fn the_api_server_accepts_renderings_with_strict_validation() {
     cluster
         .kubectl(&["apply", "-f", &repository("deploy/kubernetes/namespace.yaml")])
         .unwrap();
+    // Values name these namespaces.
+    for namespace in ["a", "b", "c"] {
+        cluster.kubectl(&["create", "namespace", namespace]).unwrap();
+    }
+    let sets = value_sets();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("rendering.yaml").display().to_string();
-    for (options, helm) in RENDERINGS.iter().zip(Tool::HELM.iter().cycle()) {
-        let options: Vec<&str> = options
-            .iter()
-            .flat_map(|option| ["--set-json", *option])
+    let file_of = |number: usize| folder.path().join(format!("{number}.yaml")).display().to_string();
+    let mut objects = 0;
+    for (number, (options, helm)) in sets.iter().zip(Tool::HELM.iter().cycle()).enumerate() {
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let text = renderer.render(*helm, "gc", &options).unwrap();
+        let documents: Vec<&str> = text
+            .split("---\n")
+            .filter(|text| is_of_kubernetes(text))
             .collect();
-        fs::write(&file, renderer.render(*helm, "gc", &options).unwrap()).unwrap();
-        let apply = [
-            "apply",
-            "--server-side",
-            "--dry-run=server",
-            "--validate=strict",
-            "-f",
-            &file,
-        ];
-        let output = cluster
-            .kubectl(&apply)
-            .unwrap_or_else(|error| panic!("{options:?}: {error}"));
-        assert!(output.lines().count() >= 10, "{output}");
+        assert!(documents.len() >= 10, "{options:?}: {documents:?}");
+        objects += documents.len();
+        fs::write(file_of(number), documents.join("---\n")).unwrap();
+    }
+    let apply = |path: &str| {
+        let dry_run = ["apply", "--server-side", "--dry-run=server", "--validate=strict"];
+        cluster.kubectl(&[&dry_run[..], &["-f", path]].concat())
+    };
+    match apply(&folder.path().display().to_string()) {
+        Ok(output) => assert_eq!(output.lines().count(), objects, "{output}"),
+        Err(error) => {
+            let rejected = (0..sets.len()).filter(|number| apply(&file_of(*number)).is_err());
+            let rejected: Vec<_> = rejected.map(|number| &sets[number]).collect();
+            panic!("{rejected:#?}: {error}");
+        }
     }
     let namespaced = cluster
         .kubectl(&["-n", SYSTEM, "get", "deployments", "-o", "name"])
         .unwrap();
     assert_eq!(namespaced, "", "nothing was stored");
+}
+
+/// Returns whether a document has an object whose kind the API server knows without a CRD.
+fn is_of_kubernetes(document: &str) -> bool {
+    let is_skipped = |kind: &str| document.contains(&format!("\nkind: {kind}\n"));
+    document.contains("kind: ") && !SKIPPED.split(',').any(is_skipped)
 }
