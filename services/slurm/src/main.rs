@@ -12,6 +12,7 @@ mod epilog_slurmctld;
 mod failure;
 mod host_map;
 mod ipuof_directory;
+mod leftovers;
 mod partition;
 mod pool;
 mod prolog_slurmctld;

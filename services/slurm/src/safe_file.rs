@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::OFlags;
 
@@ -83,25 +84,51 @@ pub(crate) fn unfinished_path(directory: &Path, name: &str) -> PathBuf {
 /// forces the text and the name to the disk.
 pub(crate) fn replace(directory: &Path, name: &str, text: &str, sync: bool) -> io::Result<()> {
     let unfinished = unfinished_path(directory, name);
+    write_unfinished(&unfinished, text, sync)?;
+    fs::rename(&unfinished, directory.join(name))?;
+    if sync {
+        sync_directory(directory)?;
+    }
+    Ok(())
+}
+
+/// Creates a file with its text, and forces both to the disk.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::AlreadyExists`] if there is one, which stays as it is.
+pub(crate) fn create(directory: &Path, name: &str, text: &str) -> io::Result<()> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let unfinished = directory.join(format!(".{name}.{}-{count}.new", std::process::id()));
+    write_unfinished(&unfinished, text, true)?;
+    // Unlike a rename, a link replaces nothing.
+    let linked = fs::hard_link(&unfinished, directory.join(name));
     remove_if_exists(&unfinished)?;
+    linked?;
+    sync_directory(directory)
+}
+
+fn write_unfinished(path: &Path, text: &str, sync: bool) -> io::Result<()> {
+    remove_if_exists(path)?;
     let mut file = OpenOptions::new()
         .write(true)
         // O_EXCL: a file or a link that another process creates meanwhile is an error.
         .create_new(true)
         .mode(MODE)
-        .open(&unfinished)?;
+        .open(path)?;
     file.set_permissions(Permissions::from_mode(MODE))?;
     file.write_all(text.as_bytes())?;
     if sync {
         file.sync_all()?;
     }
-    drop(file);
-    fs::rename(&unfinished, directory.join(name))?;
-    if sync {
-        // Otherwise a host that loses power may come back with the earlier file.
-        fs::File::open(directory)?.sync_all()?;
-    }
     Ok(())
+}
+
+/// Forces the names of a directory to the disk. Otherwise a host that loses power may come back with an
+/// earlier file.
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]
@@ -123,6 +150,16 @@ mod tests {
         let written = directory.path().join("c-7.env");
         assert!(fs::symlink_metadata(&written).unwrap().is_file());
         assert_eq!(read(&written).unwrap(), "new");
+    }
+
+    #[test]
+    fn a_file_is_created_once() {
+        let directory = tempfile::tempdir().unwrap();
+        create(directory.path(), "node", "first").unwrap();
+        let error = create(directory.path(), "node", "second").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(read(&directory.path().join("node")).unwrap(), "first");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -150,6 +150,8 @@ impl NodePool {
         for name in [POOL_FREE, POOL_ALLOCATED] {
             fs::create_dir_all(self.directory.root().join(name))?;
         }
+        // Before any partition: it refuses the directory of another node.
+        drop(self.directory.lock()?);
         for (size, count) in &self.gres {
             let owner = self.owner(*size)?;
             for instance in 0..*count {
@@ -247,7 +249,7 @@ impl NodePool {
                 .await?;
             print(&format!("partition {} released\n", partition.id))?;
         }
-        Ok(())
+        Ok(self.directory.disown()?)
     }
 
     /// Returns the partitions of the node at the proxy.

@@ -16,12 +16,15 @@ use ipu_slurm::{
 };
 
 pub(crate) use self::access::PoolDirectoryError;
+use crate::leftovers;
 use crate::safe_file::{self, read_if_exists, remove_if_exists};
 
 /// The kernel's id of the present boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The file with the id of the boot at which the directory was used last.
 const LAST_BOOT: &str = "boot_id";
+/// The file with the name of the node that has the directory. Nodes may share the parent directory.
+const OWNER: &str = "node";
 /// The directory with the reasons that jobs have no partition, by the name of the pointer.
 const REASONS: &str = "reasons";
 /// The directory with the reasons of jobs while the directory of the node cannot be trusted, by node.
@@ -38,6 +41,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub(crate) struct PoolDirectory {
     root: PathBuf,
+    node: String,
     /// The id of the present boot.
     boot_id: String,
     /// The directory with the reasons of jobs while `root` cannot be trusted.
@@ -66,6 +70,7 @@ impl PoolDirectory {
     pub(crate) fn open(root: impl Into<PathBuf>, node: &str) -> io::Result<Self> {
         Ok(Self {
             root: root.into(),
+            node: node.to_owned(),
             boot_id: fs::read_to_string(BOOT_ID)?.trim().to_owned(),
             refusals: Path::new(REFUSALS).join(node),
             lock_timeout: LOCK_TIMEOUT,
@@ -82,7 +87,7 @@ impl PoolDirectory {
         self.path(POOL_FREE).is_dir() && self.path(POOL_ALLOCATED).is_dir()
     }
 
-    /// Waits for the lock, and repairs what a crash or a boot left.
+    /// Waits for the lock, and repairs what a crash or a boot left. Refuses the directory of another node.
     pub(crate) fn lock(&self) -> Result<LockedPool<'_>, PoolDirectoryError> {
         self.check_access()?;
         let lock = self.open_lock().map_err(|error| self.error(error))?;
@@ -100,6 +105,8 @@ impl PoolDirectory {
             }
             std::thread::sleep(LOCK_PAUSE);
         }
+        // Before the repair: with the boot of another node, every partition would be free.
+        self.claim()?;
         let repaired = || {
             let mut pool = LockedPool {
                 directory: self,
@@ -108,6 +115,10 @@ impl PoolDirectory {
             };
             let steps = pool.state.repair();
             pool.take(&steps)?;
+            // Only the holder of the lock writes there.
+            for directory in ["", POOL_FREE, POOL_ALLOCATED] {
+                leftovers::sweep(&self.path(directory), &["."], Duration::ZERO)?;
+            }
             Ok(pool)
         };
         repaired().map_err(|error| self.error(error))

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 /// Prints what is wrong, one finding a line, and fails if there is any.
 pub(super) async fn check(pool: &NodePool) -> Result<(), Failure> {
     let mut findings = permissions(pool)?;
+    findings.extend(pool.directory.check_owner().err().map(|error| error.to_string()));
     let state = pool.directory.read_state()?;
     findings.extend(counts(pool, &state));
     let proxy = crate::proxy::connect(&pool.conf)?;

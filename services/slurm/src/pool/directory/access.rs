@@ -9,7 +9,8 @@ use std::time::Duration;
 use ipu_slurm::{POOL_ALLOCATED, POOL_FREE};
 use rustix::process::geteuid;
 
-use super::{PoolDirectory, REASONS};
+use super::{OWNER, PoolDirectory, REASONS, read_if_exists};
+use crate::safe_file;
 
 /// Write permission of group and others.
 const OTHERS_MAY_WRITE: u32 = 0o022;
@@ -36,6 +37,21 @@ pub(crate) enum PoolDirectoryError {
         path = .0.display()
     )]
     Insecure(PathBuf),
+    /// Nodes share the directory: one partition would go to jobs of both.
+    #[error(
+        "{} belongs to node {owner}, not {node}; add %n to PoolDir in vipu.conf, or remove {} if the directory has \
+         moved",
+        root.display(),
+        root.join(OWNER).display()
+    )]
+    OtherNode {
+        /// The directory.
+        root: PathBuf,
+        /// The node that has it.
+        owner: String,
+        /// This node.
+        node: String,
+    },
     /// A file cannot be read or written.
     #[error("cannot use {}: {source}", root.display())]
     Io {
@@ -51,6 +67,46 @@ impl PoolDirectory {
     pub(crate) fn error(&self, source: io::Error) -> PoolDirectoryError {
         let root = self.root.clone();
         PoolDirectoryError::Io { root, source }
+    }
+
+    /// Checks that no other node has the directory.
+    pub(crate) fn check_owner(&self) -> Result<(), PoolDirectoryError> {
+        self.has_owner().map(drop)
+    }
+
+    /// Records this node as the one that has the directory, unless another one has it.
+    pub(super) fn claim(&self) -> Result<(), PoolDirectoryError> {
+        // Not by the lock: some file systems lock each node's files by themselves.
+        while !self.has_owner()? {
+            match safe_file::create(&self.root, OWNER, &format!("{}\n", self.node)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(self.error(error)),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the directory one that any node may have. Its partitions are gone.
+    pub(crate) fn disown(&self) -> io::Result<()> {
+        safe_file::remove_if_exists(&self.path(OWNER))
+    }
+
+    /// Returns whether this node has the directory; false if no node has it.
+    fn has_owner(&self) -> Result<bool, PoolDirectoryError> {
+        let owner = read_if_exists(&self.path(OWNER)).map_err(|error| self.error(error))?;
+        match owner.as_deref().map(str::trim_end) {
+            Some(owner) if owner != self.node => Err(PoolDirectoryError::OtherNode {
+                root: self.root.clone(),
+                owner: owner.to_owned(),
+                node: self.node.clone(),
+            }),
+            owner => Ok(owner.is_some()),
+        }
+    }
+
+    /// Returns whether this node may write to the directory.
+    pub(super) fn is_usable(&self) -> io::Result<bool> {
+        Ok(self.insecure_paths()?.is_empty() && self.check_owner().is_ok())
     }
 
     /// Checks that no user can change the directory.

@@ -21,19 +21,19 @@ impl PoolDirectory {
         }
     }
 
-    /// Writes the reason that a job has no partition, or removes it. A directory that users can change stays
-    /// untouched.
+    /// Writes the reason that a job has no partition, or removes it. A directory that users can change, or
+    /// another node has, stays untouched.
     pub(crate) fn set_reason(&self, job_id: u32, reason: Option<&str>) -> io::Result<()> {
         let name = pointer_name(job_id);
-        let is_secure = self.insecure_paths()?.is_empty();
+        let is_usable = self.is_usable()?;
         remove_if_exists(&self.refusals.join(&name))?;
-        if is_secure {
+        if is_usable {
             remove_if_exists(&self.path(REASONS).join(&name))?;
         }
         let Some(reason) = reason else {
             return Ok(());
         };
-        let directory = if is_secure {
+        let directory = if is_usable {
             self.path(REASONS)
         } else {
             self.refusals.clone()
@@ -42,7 +42,7 @@ impl PoolDirectory {
         // Tasks of users read it, whatever the umask of slurmd is.
         for directory in [
             Some(directory.as_path()),
-            directory.parent().filter(|_| !is_secure),
+            directory.parent().filter(|_| !is_usable),
         ]
         .into_iter()
         .flatten()

@@ -28,6 +28,7 @@ fn pool(partitions: &[&str]) -> (tempfile::TempDir, PoolDirectory) {
 fn at_boot(root: &Path, boot_id: &str) -> PoolDirectory {
     PoolDirectory {
         root: root.to_owned(),
+        node: "n1".to_owned(),
         boot_id: boot_id.to_owned(),
         refusals: root.join(".refusals/node"),
         lock_timeout: LOCK_TIMEOUT,
@@ -140,4 +141,37 @@ fn a_directory_that_others_can_change_is_refused_and_not_written() {
         directory.lock().unwrap_err(),
         PoolDirectoryError::Insecure(_)
     ));
+}
+
+#[test]
+fn a_directory_that_another_node_has_is_refused_and_not_written() {
+    let (root, first) = pool(&["a", "b"]);
+    allocate(&first, 7, usize::MAX);
+    let second = PoolDirectory {
+        node: "n2".to_owned(),
+        ..at_boot(root.path(), "of another node")
+    };
+    for error in [second.lock().unwrap_err(), second.check_owner().unwrap_err()] {
+        let error = error.to_string();
+        assert!(error.contains("belongs to node n1, not n2; add %n"), "{error}");
+    }
+    second.set_reason(7, Some("of another node")).unwrap();
+    assert_eq!(second.reason(7).unwrap().as_deref(), Some("of another node"));
+    assert!(!root.path().join(REASONS).exists());
+    let state = first.lock().unwrap().state.clone();
+    assert_eq!((state.free.len(), state.pointers.len()), (1, 1));
+}
+
+#[test]
+fn unfinished_files_of_a_crash_are_removed() {
+    let (root, directory) = pool(&["a"]);
+    let unfinished = [".p7.new", ".boot_id.new", "free/.b.new"];
+    for name in unfinished {
+        fs::write(root.path().join(name), "").unwrap();
+    }
+    drop(directory.lock().unwrap());
+    for name in unfinished {
+        assert!(!root.path().join(name).exists(), "{name}");
+    }
+    assert_eq!(directory.lock().unwrap().state.free.len(), 1);
 }
