@@ -4,11 +4,12 @@
 //! `scontrol show job` becomes empty when all of them are gone. The licenses of the job come back when the
 //! hook ends, so it ends after the release.
 
+use std::os::unix::process::parent_id;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipu_slurm::conf::ConfFiles;
-use ipu_slurm::{EpilogRequest, HookEnvironment, RunKey, RunStart, SlurmJob};
+use ipu_slurm::{EpilogRequest, HookEnvironment, RunKey, RunStart, SlurmJob, SlurmctldConfig};
 use tokio::time::Instant;
 
 use crate::conf_files::{self, ConfFacts, ipuof_directories};
@@ -29,6 +30,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// Releases the partition of the job, if it has IPUs.
 pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
+    let started = HookStart::now();
     let directory = conf_files::directory();
     let loaded = conf_files::load(&directory, &[]);
     if loaded.is_err() && !ConfFacts::gather(&directory).may_request_ipus(variables) {
@@ -54,18 +56,18 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
         // An undecided file does not tell which start has the partition: processes of an earlier one may
         // still use it, and the agent knows when they are gone.
         let known = files.iter().rfind(|(_, file)| file.state != FileState::Undecided);
-        if let Some((_, file)) = known {
-            release(&conf, &request, &file.start).await?;
+        match known {
+            Some((_, file)) => release(&conf, &slurm, &request, &file.start, &started).await?,
+            None => started.ensure_slurmctld(&slurm).await?,
         }
         // After the release: a directory that cannot be written keeps no IPUs. The agent tries again.
         let mut result = Ok(());
         for (directory, file) in &files {
-            result = result.and(run_file::remove_start(
-                directory,
-                &name,
-                &file.start,
-                &file.partition,
-            ));
+            let removed = run_file::remove_own(directory, &name, file).map(drop);
+            result =
+                result.and(removed.map_err(|error| {
+                    Failure(format!("cannot remove {}/{name}: {error}", directory.display()))
+                }));
         }
         // The line of the failed hook names partitions that are left; the agent repeats the removal.
         if let (Some((_, file)), Some(allocations)) = (known, Allocations::of(&conf)?) {
@@ -78,8 +80,49 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
     })
 }
 
-/// Releases the partition of a start.
-async fn release(conf: &ConfFiles, request: &EpilogRequest, start: &RunStart) -> Result<(), Failure> {
+/// The start of this hook.
+struct HookStart {
+    /// The parent process.
+    parent: u32,
+    /// Seconds since 1970.
+    at: u64,
+}
+
+impl HookStart {
+    fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            parent: parent_id(),
+            at: since.as_secs(),
+        }
+    }
+
+    /// Returns whether the slurmctld that started at `slurmctld_started` started this hook. A later one may
+    /// have forgotten processes of the run.
+    const fn is_of(&self, slurmctld_started: u64, parent: u32) -> bool {
+        slurmctld_started <= self.at && parent == self.parent
+    }
+
+    /// Checks that the slurmctld that answers started this hook.
+    async fn ensure_slurmctld(&self, slurm: &Slurm) -> Result<(), Failure> {
+        let config = SlurmctldConfig::parse(&slurm.config().await?)?;
+        if self.is_of(config.started, parent_id()) {
+            return Ok(());
+        }
+        Err(Failure(
+            "slurmctld has started since the hook; the agent releases the partition".into(),
+        ))
+    }
+}
+
+/// Releases the partition of a start whose nodes are done.
+async fn release(
+    conf: &ConfFiles,
+    slurm: &Slurm,
+    request: &EpilogRequest,
+    start: &RunStart,
+    hook: &HookStart,
+) -> Result<(), Failure> {
     let owner = start.owner(request.identity.cluster.as_str())?;
     let id = owner.job.partition_id(0);
     let proxy = crate::proxy::connect(conf)?;
@@ -88,6 +131,8 @@ async fn release(conf: &ConfFiles, request: &EpilogRequest, start: &RunStart) ->
         Err(error) if is_not_found(&error) => None,
         Err(error) => return Err(error.into()),
     };
+    // After all facts. A hook that takes over the partition later has another attempt.
+    hook.ensure_slurmctld(slurm).await?;
     let options = release_options(conf, start, found.as_ref());
     proxy
         .wait_released(&id, &options, RELEASE_TIMEOUT, &mut |_| ())
@@ -133,5 +178,23 @@ async fn wait_for_nodes(slurm: &Slurm, first: &SlurmJob) -> Result<(), Failure> 
         tokio::time::sleep(pause).await;
         pause = pause.saturating_mul(2).min(MAX_PAUSE);
         job = slurm.job(first.id).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_that_outlives_its_slurmctld_releases_nothing() {
+        let hook = HookStart { parent: 7, at: 1_000 };
+        for (started, parent, is_own) in [
+            (900, 7, true),
+            (1_000, 7, true),
+            (1_001, 7, false),
+            (1_000, 1, false),
+        ] {
+            assert_eq!(hook.is_of(started, parent), is_own, "{started} {parent}");
+        }
     }
 }

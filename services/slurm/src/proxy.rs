@@ -67,8 +67,16 @@ pub(crate) fn is_not_found(error: &ClientError) -> bool {
     error.problem().is_some_and(|problem| problem.status == 404)
 }
 
-/// Returns the options that release the partition of a start that has ended, and no other. The controller is
-/// forced to remove it only if the model has `ForceDeletePartition=1`.
+/// Returns whether the partition has a later attempt than the request names.
+pub(crate) fn is_old_attempt(error: &ClientError) -> bool {
+    error
+        .problem()
+        .is_some_and(|problem| problem.code == "OldAttempt")
+}
+
+/// Returns the options that release the partition of a start that has ended, and no other: not that of a hook
+/// which takes it over with a later attempt. The controller is forced to remove it only if the model has
+/// `ForceDeletePartition=1`.
 pub(crate) fn release_options(
     conf: &ConfFiles,
     start: &RunStart,
@@ -78,6 +86,7 @@ pub(crate) fn release_options(
     let address = controller.map(|controller| controller.name.as_str());
     let mut options = DeletePartition::default();
     options.uid = Some(start.to_string());
+    options.attempt = partition.map(|partition| partition.attempt);
     // After the loss of the ledger the partition has no known owner, but its id follows from the run.
     options.quarantined = true;
     options.without_force = !conf

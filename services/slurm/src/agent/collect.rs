@@ -12,7 +12,8 @@ use ipu_slurm::{Life, LifeFacts, RunList, RunStart, SlurmctldConfig, SlurmctldRe
 use super::context::{Context, now, seconds};
 use crate::conf_files::ipuof_directories;
 use crate::failure::Failure;
-use crate::proxy::release_options;
+use crate::leftovers;
+use crate::proxy::{is_old_attempt, release_options};
 use crate::run_file::{self, FileState, RunFile};
 
 /// The begin of a hold that is not known: slurmctld has started since.
@@ -97,7 +98,7 @@ pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Res
         let Some((start, held_since)) = claim(context, partition, &files) else {
             continue;
         };
-        let mut options = release_options(&context.conf, &start, Some(partition));
+        let options = release_options(&context.conf, &start, Some(partition));
         let refused = partition
             .reason
             .as_ref()
@@ -118,17 +119,13 @@ pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Res
                 if partition.state != HoldState::Active || has_hook {
                     continue;
                 }
-                options.attempt = Some(partition.attempt);
                 // Its file tells the next hook which start may have been used.
                 match context.proxy.delete(id, &options).await {
                     Ok(_) => collected.released.push(format!(
                         "run {start} pends again: released partition {id} of its forgotten start"
                     )),
                     // A hook has taken it over.
-                    Err(error)
-                        if error
-                            .problem()
-                            .is_some_and(|problem| problem.code == "OldAttempt") => {}
+                    Err(error) if is_old_attempt(&error) => {}
                     Err(error) => problems.push(cannot_release(id, error)),
                 }
                 continue;
@@ -153,6 +150,9 @@ pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Res
                     problems.extend(removed.err().map(|failure| failure.0));
                 }
             }
+            // A slurmctld that started since the list was read has forgotten more, and a hook has taken it
+            // over.
+            Err(error) if is_old_attempt(&error) => {}
             Err(error) => problems.push(cannot_release(id, error)),
         }
     }
@@ -201,6 +201,13 @@ pub(super) fn partition_of(context: &Context, start: &RunStart) -> Option<Partit
 fn find_files(context: &Context, problems: &mut Vec<String>) -> Vec<FoundFile> {
     let mut found = Vec::new();
     for directory in ipuof_directories(&context.conf) {
+        let kinds = [".env.", ".conf.", ".allocation."];
+        if let Err(error) = leftovers::sweep(&directory, &kinds, leftovers::MIN_AGE) {
+            problems.push(format!(
+                "cannot remove unfinished files of {}: {error}",
+                directory.display()
+            ));
+        }
         let entries = match fs::read_dir(&directory).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
             Ok(entries) => entries,
             // A model that no job has used.

@@ -16,7 +16,7 @@ use super::admin_comment::AdminCommentWriter;
 use super::current::JobFile;
 use crate::failure::Failure;
 use crate::partition::describe_wait;
-use crate::proxy::{has_other_properties, is_about_machines, is_not_found, is_permanent};
+use crate::proxy::{has_other_properties, is_about_machines, is_not_found, is_old_attempt, is_permanent};
 use crate::run_file::{FileState, RunFile};
 
 /// Wait of one request in the queue of the proxy, and so the interval of updates of AdminComment.
@@ -262,7 +262,7 @@ impl Acquisition<'_> {
                     step = next;
                     sentence
                 }
-                Err(ClientError::Refused { problem, .. }) if problem.code == "OldAttempt" => {
+                Err(error) if is_old_attempt(&error) => {
                     return Err(AcquireError::Superseded(
                         "a later PrologSlurmctld of this run has the partition".into(),
                     ));
