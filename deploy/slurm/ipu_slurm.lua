@@ -332,12 +332,30 @@ local function refuse(text)
   return slurm.ESLURM_INVALID_LICENSES or slurm.ERROR
 end
 
+-- Texts that users choose, and scontrol prints as they are.
+local TEXTS = { "name", "comment", "account", "wckey", "features", "work_dir", "std_in", "std_out", "std_err" }
+
+-- Returns why the texts of a job are refused, or nil. A line feed could imitate a record of a job in scontrol.
+local function control_character(job_desc)
+  for _, field in ipairs(TEXTS) do
+    local text = job_desc[field]
+    if type(text) == "string" and text:find("%c") then
+      return string.format("%s: a text of a job has no control characters; remove line feeds and tabs", field)
+    end
+  end
+  return nil
+end
+
 -- Returns the module for limits with an error: it refuses IPUs, and nothing else. An error would keep slurmctld from
 -- starting. Licenses pass, because without the limits their names are unknown.
 local function without_limits(error)
   slurm.log_error("%s", "vipu: jobs with IPUs are refused: " .. error)
   local module = {}
   function module.job_submit(job_desc)
+    local characters = control_character(job_desc)
+    if characters then
+      return refuse(characters)
+    end
     local options, problem = read_options(job_desc)
     local gres = string.find(job_desc.tres_per_node or "", "vipu", 1, true)
     if problem or next(options) or gres then
@@ -360,22 +378,32 @@ return function(path)
 
   -- For slurm_job_submit.
   function module.job_submit(job_desc)
-    local licenses, request, problem = decide(job_desc, limits)
+    local problem = control_character(job_desc)
+    if problem then
+      return refuse(problem)
+    end
+    local licenses, request
+    licenses, request, problem = decide(job_desc, limits)
     if problem then
       return refuse(problem)
     end
     if request then
       job_desc.licenses = licenses
-      -- TaskProlog knows by this variable that the job has IPUs. Only a batch job has its environment here.
-      if job_desc.environment and job_desc.script then
-        job_desc.environment["VIPU_IPUS"] = digits(request.ipus)
-      end
+    end
+    -- TaskProlog knows by this variable that the job has IPUs. Only a batch job has its environment here, which may be
+    -- that of a job with IPUs.
+    if job_desc.environment and job_desc.script and (request or job_desc.environment["VIPU_IPUS"]) then
+      job_desc.environment["VIPU_IPUS"] = request and digits(request.ipus) or ""
     end
     return slurm.SUCCESS
   end
 
   -- For slurm_job_modify: the partition of a job cannot change, so neither can its license and GRES.
   function module.job_modify(job_desc, job_rec)
+    local problem = control_character(job_desc)
+    if problem then
+      return refuse(problem)
+    end
     local function license(text)
       return read_licenses(text, limits.models)
     end

@@ -13,6 +13,20 @@ local function refuse(text)
   return ESLURM_INVALID_GRES
 end
 
+-- Texts that users choose, and scontrol prints as they are.
+local TEXTS = { "name", "comment", "account", "wckey", "features", "work_dir", "std_in", "std_out", "std_err" }
+
+-- Returns why the texts of a job are refused, or nil. A line feed could imitate a record of a job in scontrol.
+local function control_character(job_desc)
+  for _, field in ipairs(TEXTS) do
+    local text = job_desc[field]
+    if type(text) == "string" and text:find("%c") then
+      return string.format("%s: a text of a job has no control characters; remove line feeds and tabs", field)
+    end
+  end
+  return nil
+end
+
 local function is_whole(text)
   return text ~= nil and #text <= 9 and text:match("^[1-9]%d*$") ~= nil
 end
@@ -78,6 +92,10 @@ return function(settings)
 
   -- For slurm_job_submit.
   function module.job_submit(job_desc, part_list)
+    local problem = control_character(job_desc)
+    if problem then
+      return refuse("vipu: " .. problem)
+    end
     local entries, found, corrected = {}, nil, false
     for entry in string.gmatch(job_desc.tres_per_node or "", "[^,]+") do
       local rest = vipu_part(entry)
@@ -116,6 +134,10 @@ return function(settings)
           )
         end
       end
+      -- The environment may be that of a job with partitions.
+      if job_desc.environment and job_desc.script and job_desc.environment["VIPU_PARTITIONS"] then
+        job_desc.environment["VIPU_PARTITIONS"] = ""
+      end
       return slurm.SUCCESS
     end
     if corrected then
@@ -130,6 +152,10 @@ return function(settings)
 
   -- For slurm_job_modify: the partitions of a job cannot change.
   function module.job_modify(job_desc, job_rec)
+    local problem = control_character(job_desc)
+    if problem then
+      return refuse("vipu: " .. problem)
+    end
     local function partitions(text)
       local list = {}
       for entry in string.gmatch(text or "", "[^,]+") do

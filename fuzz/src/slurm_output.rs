@@ -27,6 +27,8 @@ pub fn slurm_output(bytes: &[u8]) {
                 assert!(text.contains(&format!(" NodeList={nodes}")));
                 if let Ok(same) = parse_job(text, job.id) {
                     assert_eq!(same, job);
+                    let record = text.trim_end_matches('\n');
+                    assert!(!record.contains('\n'), "a user may have forged a record");
                 }
             }
         }

@@ -52,9 +52,12 @@ pub use run::{OWNER_KIND, RunId, RunKey};
 pub use scontrol::config::SlurmctldConfig;
 pub use scontrol::licenses::LicenseCounts;
 pub use scontrol::{
-    AdminComment, ArrayTask, HetComponent, SlurmJob, UNKNOWN_JOB, parse_allocated_gres, parse_job, parse_jobs,
+    AdminComment, ArrayTask, HetComponent, SlurmJob, UNKNOWN_JOB, admin_comment_in, parse_allocated_gres,
+    parse_job, parse_jobs,
 };
-pub use squeue::{ListedState, RunList, SQUEUE_ARGS, SQUEUE_JOB_ARGS, parse_squeue_job};
+pub use squeue::{
+    ListedState, RunList, SQUEUE_ARGS, SQUEUE_GRES_ARGS, SQUEUE_JOB_ARGS, parse_squeue_gres, parse_squeue_job,
+};
 pub use start::RunStart;
 pub use withhold::{RESERVATION_PREFIX, Reservation, reservation_command, withheld};
 

@@ -9,8 +9,10 @@
 //! 4. the rest from `Network` on, with values of any text. Only AdminComment is read from there.
 //!
 //! A record with two possible cores is refused as ambiguous: a user can spoil the record of an own job, but
-//! not change it. In the output of several jobs, a line feed in a comment may begin a record that Slurm did
-//! not write. For decisions about many jobs use [`RunList`](crate::RunList), which has no texts of users.
+//! not change it. A line feed in a text may end a record early and begin one that Slurm did not write. So
+//! [`parse_job`] and [`parse_allocated_gres`] refuse output of several lines, also that of arrays and
+//! heterogeneous jobs. [`parse_squeue_job`](crate::parse_squeue_job),
+//! [`parse_squeue_gres`](crate::parse_squeue_gres) and [`RunList`](crate::RunList) read no texts of users.
 
 mod allocated;
 pub(crate) mod config;
@@ -23,11 +25,13 @@ pub(crate) use job::parse_time_limit;
 pub use job::{AdminComment, ArrayTask, HetComponent, SlurmJob};
 
 use crate::error::InputError;
+use crate::text::ADMIN_COMMENT_PREFIX;
 
 /// The message of `scontrol` (standard error, exit code 1) for a job that slurmctld does not know.
 pub const UNKNOWN_JOB: &str = "Invalid job id specified";
 
-/// Parses the output of `scontrol -o show job`. Records that cannot be read are errors of their own.
+/// Parses the output of `scontrol -o show job`. Records that cannot be read are errors of their own. A user
+/// can forge records of any job: the result decides nothing.
 ///
 /// # Errors
 ///
@@ -37,33 +41,52 @@ pub fn parse_jobs(text: &str) -> Result<Vec<Result<SlurmJob, InputError>>, Input
     Ok(records.into_iter().map(job::parse).collect())
 }
 
-/// Parses the output of `scontrol -o show job ID` and returns the job `id`. Slurm also prints the tasks of an
-/// array, or the other components of a heterogeneous job.
+/// Parses the output of `scontrol -o show job ID` and returns the job `id`.
 ///
 /// # Errors
 ///
-/// If the output has no record of the job, several, or one that cannot be read.
+/// If the output is not exactly one line, or not the record of the job, or cannot be read. It has several
+/// lines for arrays and heterogeneous jobs too: [`parse_squeue_job`](crate::parse_squeue_job) reads those.
 pub fn parse_job(text: &str, id: u32) -> Result<SlurmJob, InputError> {
     job::parse(record_of(text, id)?)
 }
 
-/// Returns the only record of a job.
+/// Returns the AdminComment of the job `id` in the output of `scontrol -o show job ID`, which may have
+/// several lines. Only the choice whether to replace a comment may rely on it: a comment that is not ours,
+/// anywhere in the output, makes it ambiguous.
+#[must_use]
+pub fn admin_comment_in(text: &str, id: u32) -> AdminComment {
+    const KEY: &str = "AdminComment=";
+    let mut comments = text.split(KEY).skip(1).peekable();
+    if comments.peek().is_none() {
+        return AdminComment::Absent;
+    }
+    if !comments.all(|comment| comment.starts_with(ADMIN_COMMENT_PREFIX.trim_end())) {
+        return AdminComment::Ambiguous;
+    }
+    let records = record::split(text).unwrap_or_default();
+    let mut records = records.into_iter().filter(|one| record::job_id(one) == Some(id));
+    let core = records.next().and_then(|one| record::core(one).ok());
+    core.map_or(AdminComment::Ambiguous, |core| {
+        job::parse_admin_comment(core.after)
+    })
+}
+
+/// Returns the record of a job, if it is the only line of the output.
 fn record_of(text: &str, id: u32) -> Result<&str, InputError> {
-    let mut records = record::split(text)?
-        .into_iter()
-        .filter(|record| record::job_id(record) == Some(id));
+    let record = text.trim_end_matches('\n');
     let id_text = id.to_string();
     let error = |rule, fix| InputError::new("JobId", Some(&id_text), rule, fix);
-    let Some(record) = records.next() else {
+    if record::job_id(record) != Some(id) {
         return Err(error(
             "the output has no record of the job",
             "pass the output of scontrol -o show job ID",
         ));
-    };
-    if records.next().is_some() {
+    }
+    if record.contains('\n') {
         return Err(error(
-            "the output has two records of the job",
-            "remove line feeds from names and comments of the job",
+            "the output has several lines, and a text of the user may have added them",
+            "pass the output of squeue",
         ));
     }
     Ok(record)

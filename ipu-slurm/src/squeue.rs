@@ -1,7 +1,9 @@
 //! Output of `squeue`: the state of every run, without a text that a user chooses.
 
+mod gres;
 mod job;
 
+pub use self::gres::{SQUEUE_GRES_ARGS, parse_squeue_gres};
 pub use self::job::{SQUEUE_JOB_ARGS, parse_squeue_job};
 use crate::error::{InputError, decimal};
 use crate::job_state::JobState;

@@ -4,35 +4,39 @@ use super::record;
 use crate::error::InputError;
 use crate::gres::list::GresList;
 
-/// Parses the output of `scontrol -o -d show job ID` and returns the resources that the job `id` has on each
-/// of its nodes. A job that asked with `--gres` has the same on every node.
+/// Parses the output of `scontrol -o -d show job ID` and returns the resources that the job `id` has on the
+/// first of its nodes. It has the same `vipu` on every node; other resources may differ.
 ///
 /// # Errors
 ///
-/// If there is no record of the job that can be read, or its nodes have different resources.
+/// If [`parse_job`](crate::parse_job) refuses the output, or the nodes have different `vipu`.
 pub fn parse_allocated_gres(text: &str, id: u32) -> Result<GresList, InputError> {
     // Slurm indents `Nodes=` also on one line.
     let text = collapse_blanks(text, "Nodes=");
     let core = record::core(super::record_of(&text, id)?)?;
-    let mut values = core
+    let error = |value: &str, rule: &str| {
+        let fix = "ask for partitions with --gres=vipu:<size>:<count>";
+        InputError::new("GRES", Some(value), rule, fix)
+    };
+    let values = core
         .text
         .split(' ')
         .filter_map(|token| token.strip_prefix("GRES="));
-    let error = |value: &str, rule: &str| {
-        let fix = "ask for partitions with --gres=vipu:<size>:<count>";
-        Err(InputError::new("GRES", Some(value), rule, fix))
-    };
-    let Some(first) = values.next() else {
+    let mut first: Option<GresList> = None;
+    for value in values {
+        let list: GresList = value
+            .parse()
+            .map_err(|_| error(value, "is not as Slurm prints it"))?;
+        match &first {
+            None => first = Some(list),
+            Some(first) if first.named("vipu").eq(list.named("vipu")) => {}
+            Some(_) => return Err(error(value, "the nodes of the job have different vipu resources")),
+        }
+    }
+    first.ok_or_else(|| {
         let fix = "pass the output of scontrol -o -d show job of a running job";
-        return Err(InputError::new("GRES", None, "the job has no nodes", fix));
-    };
-    if let Some(other) = values.find(|value| *value != first) {
-        return error(other, "the nodes of the job have different resources");
-    }
-    match first.parse() {
-        Ok(list) => Ok(list),
-        Err(_) => error(first, "is not as Slurm prints it"),
-    }
+        InputError::new("GRES", None, "the job has no nodes", fix)
+    })
 }
 
 /// Replaces several blanks before a key by one.

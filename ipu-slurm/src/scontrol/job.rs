@@ -259,7 +259,7 @@ pub(crate) fn parse_time_limit(text: &str) -> Result<Option<u64>, InputError> {
     }
 }
 
-fn parse_admin_comment(rest: &str) -> AdminComment {
+pub(super) fn parse_admin_comment(rest: &str) -> AdminComment {
     let mut parts = rest.split(" AdminComment=");
     let _ = parts.next();
     match (parts.next(), parts.next()) {

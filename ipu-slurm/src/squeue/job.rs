@@ -20,7 +20,7 @@ pub const SQUEUE_JOB_ARGS: [&str; 5] = [
 /// The number of fields of a line.
 const FIELDS: usize = 15;
 /// A field without a value.
-const NONE: [&str; 3] = ["", "N/A", "(null)"];
+pub(super) const NONE: [&str; 3] = ["", "N/A", "(null)"];
 
 /// Parses the output of `squeue` with [`SQUEUE_JOB_ARGS`] and returns the job `id`. Its name is empty, it has
 /// no account, and its AdminComment is [`AdminComment::Ambiguous`]: `squeue` cannot show them safely.

@@ -1,6 +1,8 @@
 //! Identities of runs, and their states in the output of `squeue`.
 
-use ipu_slurm::{AdminComment, JobState, ListedState, RunId, RunKey, RunList, parse_squeue_job};
+use ipu_slurm::{
+    AdminComment, JobState, ListedState, RunId, RunKey, RunList, parse_squeue_gres, parse_squeue_job,
+};
 use proptest::prelude::*;
 
 fn listed(version: &str) -> RunList {
@@ -71,6 +73,33 @@ fn a_line_of_squeue_that_cannot_be_read_is_refused() {
         ("1|2|\n".to_owned(), 1),
     ] {
         assert!(parse_squeue_job(&text, id).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn the_requested_partitions_are_read_without_the_texts_of_the_user() {
+    let gres = |line: &str| parse_squeue_gres(line, 7).map(|list| list.to_string());
+    for (line, expected) in [
+        ("7|N/A|N/A|N/A|gres:vipu:2:1|\n", "vipu:2:1"),
+        (
+            "7|gres/gpu:1|N/A|cpu=1|gres/vipu:2:4,gres/gpu:1|\n",
+            "vipu:2:4,gpu:1",
+        ),
+        ("7|N/A|N/A|N/A|gres/gpu:1|\n", "(null)"),
+        ("7|N/A|N/A|N/A|N/A|\n8|N/A|N/A|N/A|gres/vipu:2:1|\n", "(null)"),
+    ] {
+        assert_eq!(gres(line).as_deref(), Ok(expected), "{line}");
+    }
+    for line in [
+        "7|N/A|N/A|N/A|gres/vipu:2|\n",
+        "7|N/A|N/A|gres/vipu:2:1|N/A|\n",
+        "7|N/A|N/A|N/A|gres/vipu:2:1|\n7|N/A|N/A|N/A|gres/vipu:2:1|\n",
+        "7|N/A|N/A|N/A|gres/vipu:2:1\n",
+        "7|N/A|N/A|gres/vipu:2:1|\n",
+        "8|N/A|N/A|N/A|gres/vipu:2:1|\n",
+        "",
+    ] {
+        assert!(gres(line).is_err(), "{line}");
     }
 }
 

@@ -5,7 +5,9 @@ mod properties;
 
 use std::time::Duration;
 
-use ipu_slurm::{AdminComment, JobState, LicenseCounts, SlurmJob, SlurmctldConfig, parse_job, parse_jobs};
+use ipu_slurm::{
+    AdminComment, JobState, LicenseCounts, SlurmJob, SlurmctldConfig, admin_comment_in, parse_job, parse_jobs,
+};
 
 pub(crate) const VERSIONS: [&str; 3] = ["22.05", "24.11", "26.05"];
 
@@ -141,6 +143,56 @@ fn a_line_feed_in_a_name_spoils_the_own_record_only() {
 }
 
 #[test]
+fn a_name_with_a_whole_record_and_a_line_feed_forges_nothing() {
+    for version in VERSIONS {
+        let true_text = captured(version, "running");
+        let id = id_of(&true_text);
+        let forged = true_text
+            .trim_end()
+            .replace("NodeList=ipu-host-1", "NodeList=")
+            .replace("JobState=RUNNING", "JobState=COMPLETED")
+            .replace("Licenses=pod64:8", "Licenses=pod64:64");
+        let (_, name) = forged.split_once("JobName=").unwrap();
+        // The true core follows in the record of another job.
+        let name = format!("{name}\nJobId=999999 JobName=x");
+        let text = true_text.replacen("JobName=plain", &format!("JobName={name}"), 1);
+        assert!(
+            parse_jobs(&text)
+                .unwrap()
+                .iter()
+                .any(|job| job.as_ref().is_ok_and(|job| job.id == id))
+        );
+        let error = parse_job(&text, id).unwrap_err().to_string();
+        assert!(error.contains("several lines"), "{error}");
+    }
+}
+
+#[test]
+fn the_admin_comment_of_an_array_is_ours_if_every_comment_is() {
+    let text = captured("24.11", "array");
+    let id = id_of(&text);
+    assert_eq!(admin_comment_in(&text, id), AdminComment::Absent);
+    let with = |first: &str, second: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines[0].push_str(&format!(" AdminComment={first} "));
+        lines[1].push_str(&format!(" AdminComment={second} "));
+        admin_comment_in(&lines.join("\n"), id)
+    };
+    assert_eq!(
+        with("vipu: a", "vipu: b"),
+        AdminComment::Text("vipu: a".to_owned())
+    );
+    assert_eq!(with("vipu: a", "of an administrator"), AdminComment::Ambiguous);
+    assert_eq!(with("of an administrator", "vipu: b"), AdminComment::Ambiguous);
+}
+
+/// Returns the id of the first record.
+fn id_of(text: &str) -> u32 {
+    let id = text["JobId=".len()..].split(' ').next().unwrap();
+    id.parse().unwrap()
+}
+
+#[test]
 fn tasks_of_an_array_and_components_have_ids_of_their_own() {
     for version in VERSIONS {
         let tasks = jobs(version, "array");
@@ -156,10 +208,8 @@ fn tasks_of_an_array_and_components_have_ids_of_their_own() {
             let het = job.het.unwrap();
             assert_eq!((het.job_id, het.offset as usize), (leader, i));
         }
-        assert_eq!(
-            parse_job(&captured(version, "het"), leader).unwrap(),
-            components[0]
-        );
+        // A user may have forged one of several lines: squeue is asked instead.
+        assert!(parse_job(&captured(version, "het"), leader).is_err());
     }
 }
 
@@ -167,7 +217,7 @@ fn tasks_of_an_array_and_components_have_ids_of_their_own() {
 fn two_records_of_one_job_are_refused() {
     let text = captured("24.11", "running").repeat(2);
     let error = parse_job(&text, 1).unwrap_err().to_string();
-    assert!(error.contains("two records"), "{error}");
+    assert!(error.contains("several lines"), "{error}");
     let error = parse_job(&text, 2).unwrap_err().to_string();
     assert!(error.contains("no record"), "{error}");
 }

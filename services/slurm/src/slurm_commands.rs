@@ -11,8 +11,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ipu_slurm::{
-    AdminComment, InputError, LicenseCounts, Reservation, RunList, SQUEUE_ARGS, SQUEUE_JOB_ARGS, SlurmJob,
-    UNKNOWN_JOB, parse_job, parse_squeue_job,
+    InputError, LicenseCounts, Reservation, RunList, SQUEUE_ARGS, SQUEUE_JOB_ARGS, SlurmJob, UNKNOWN_JOB,
+    admin_comment_in, parse_job, parse_squeue_job,
 };
 use tokio::process::Command;
 
@@ -102,12 +102,10 @@ impl Slurm {
         match self.run("scontrol", &arguments).await {
             Ok(text) => match parse_job(&text, id) {
                 Ok(job) => Ok(Some(job)),
-                // The name of the job imitates keys of scontrol.
+                // An array or a heterogeneous job, or a text of the user that imitates keys of scontrol.
                 Err(_) => {
                     let mut job = self.squeue_job(id).await?;
-                    if !text.contains("AdminComment=") {
-                        job.admin_comment = AdminComment::Absent;
-                    }
+                    job.admin_comment = admin_comment_in(&text, id);
                     Ok(Some(job))
                 }
             },

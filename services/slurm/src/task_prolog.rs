@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ipu_slurm::text::{hook_failure, no_partition_file, step_differs, unknown_licenses};
-use ipu_slurm::{HookEnvironment, SlurmJob, TaskRequest, parse_job};
+use ipu_slurm::{HookEnvironment, SlurmJob, TaskRequest};
 
 use crate::conf_files::{self, ConfFacts, LoadError};
 use crate::failure::Failure;
@@ -54,7 +54,8 @@ fn print_variables(variables: &HookEnvironment) -> Result<(), Failure> {
             return print_lines(&BTreeMap::new(), "").map_err(Failure::from);
         }
     };
-    if let Some(variables) = crate::pool::task::variables(variables, &conf)? {
+    let slurm = || Slurm::find(&directory);
+    if let Some(variables) = crate::pool::task::variables(variables, &conf, slurm)? {
         return print_lines(&variables, "").map_err(Failure::from);
     }
     let models: Vec<&str> = conf.models().map(|(name, _)| name).collect();
@@ -125,8 +126,7 @@ fn ensure_no_licenses(
 
 /// Returns the record of a job; none if slurmctld does not answer.
 fn record_of(id: u32, directory: &Path) -> Option<SlurmJob> {
-    let text = Slurm::find(directory).scontrol_blocking(&["-o", "show", "job", &id.to_string()]);
-    parse_job(&text.ok()?, id).ok()
+    Slurm::find(directory).job_blocking(id).ok().flatten()
 }
 
 /// Asks slurmctld for the licenses of a job without a file. If it does not answer, the task waits for the

@@ -2,7 +2,7 @@
 
 use ipu_slurm::parse_allocated_gres;
 
-const DETAIL: &str = include_str!("../../data/scontrol-22.05/detail-gres.txt");
+pub(super) const DETAIL: &str = include_str!("../../data/scontrol-22.05/detail-gres.txt");
 
 #[test]
 fn the_resources_on_a_node_have_their_size_and_count() {
@@ -24,12 +24,21 @@ fn a_user_cannot_choose_the_resources_by_a_name_or_comment() {
 }
 
 #[test]
+fn nodes_with_different_resources_of_other_kinds_are_accepted() {
+    let more = "GRES=vipu:1(CNT:1),vipu:2(CNT:1),gpu:a100:1(IDX:0)   Nodes=n3 CPU_IDs=0 Mem=0 \
+                GRES=gpu:a100:2(IDX:0,2),vipu:1(CNT:1),vipu:2(CNT:1) ";
+    let text = DETAIL.replace("GRES=vipu:1(CNT:1),vipu:2(CNT:1) ", more);
+    let list = parse_allocated_gres(&text, 2).unwrap();
+    assert_eq!(list.named("vipu").count(), 2);
+}
+
+#[test]
 fn nodes_with_different_resources_are_refused() {
     let more = "GRES=vipu:1(CNT:1),vipu:2(CNT:1)   Nodes=n3 CPU_IDs=0 Mem=0 GRES=vipu:4(CNT:1) ";
     let text = DETAIL.replace("GRES=vipu:1(CNT:1),vipu:2(CNT:1) ", more);
     let error = parse_allocated_gres(&text, 2).unwrap_err().to_string();
     assert!(
-        error.starts_with("GRES = vipu:4(CNT:1): the nodes of the job have different"),
+        error.starts_with("GRES = vipu:4(CNT:1): the nodes of the job have different vipu"),
         "{error}"
     );
     let nodes = "   Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=vipu:1(CNT:1),vipu:2(CNT:1)";

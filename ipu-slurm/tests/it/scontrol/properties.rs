@@ -1,8 +1,9 @@
 //! Properties: a printed job parses back to itself, and no text makes the parser panic.
 
-use ipu_slurm::{AdminComment, JobState, parse_job, parse_jobs};
+use ipu_slurm::{AdminComment, JobState, admin_comment_in, parse_allocated_gres, parse_job, parse_jobs};
 use proptest::prelude::*;
 
+use super::allocated::DETAIL;
 use super::{VERSIONS, captured};
 
 /// Returns a captured record with other values, of a version's form.
@@ -16,6 +17,11 @@ fn printed(version: &str, changes: &[(&str, &str, &str)]) -> String {
     text
 }
 
+/// The rest of a whole record after its name.
+const FORGED: &str = "x UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=1 Nice=0 Account=a QOS=(null) \
+    JobState=COMPLETED Reason=None Restarts=9 TimeLimit=UNLIMITED SubmitTime=1 StartTime=1 NodeList=(null) \
+    Nodes=n1 CPU_IDs=0 Mem=0 GRES=vipu:64(CNT:1) Licenses=pod64:64 Network=(null)";
+
 /// Texts that a user may choose: words, keys of `scontrol`, blanks and line feeds.
 fn user_text() -> impl Strategy<Value = String> {
     let word = prop_oneof![
@@ -28,6 +34,8 @@ fn user_text() -> impl Strategy<Value = String> {
         1 => Just("Network=(null)".to_owned()),
         1 => Just("Account=a QOS=b".to_owned()),
         1 => Just("\nJobId=1 JobName=y".to_owned()),
+        1 => Just(FORGED.to_owned()),
+        1 => Just(format!("{FORGED}\nJobId=999999 JobName=x")),
         1 => Just("\t".to_owned()),
     ];
     prop::collection::vec(word, 0..6).prop_map(|words| words.join(" "))
@@ -70,7 +78,6 @@ proptest! {
             &format!("JobId={id} "),
             1,
         );
-        // A name with JobId= at the beginning of a line ends the record early: it is refused.
         if let Ok(job) = parse_job(&text, id) {
             prop_assert_eq!(&job.name, &name);
             prop_assert_eq!(job.state, state);
@@ -87,9 +94,23 @@ proptest! {
     }
 
     #[test]
+    fn no_text_of_a_user_changes_the_resources_of_a_job(name in user_text(), directory in user_text()) {
+        let text = DETAIL
+            .replacen("JobName=true", &format!("JobName={name}"), 1)
+            .replacen("WorkDir=/tmp", &format!("WorkDir={directory}"), 1);
+        if let Ok(gres) = parse_allocated_gres(&text, 2) {
+            prop_assert_eq!(gres.to_string(), "vipu:1:1,vipu:2:1");
+        } else {
+            let spoiled = |text: &str| text.contains('\n') || text.contains("Reason=");
+            prop_assert!(spoiled(&name) || spoiled(&directory), "{:?} {:?}", name, directory);
+        }
+    }
+
+    #[test]
     fn no_text_makes_the_parser_panic(text in "(JobId=[0-9]{1,3} |JobName=| UserId=root\\(0\\)|JobState=|\\PC|\n| ){0,30}") {
         let _ = parse_jobs(&text);
         let _ = parse_job(&text, 1);
+        let _ = admin_comment_in(&text, 1);
     }
 }
 

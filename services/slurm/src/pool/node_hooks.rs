@@ -9,16 +9,13 @@ use std::path::Path;
 
 use ipu_core::IpuCount;
 use ipu_slurm::conf::ClusterConf;
-use ipu_slurm::{
-    Counting, HookEnvironment, NodeHook, NodeRequest, PoolError, PoolRequest, UNKNOWN_JOB,
-    parse_allocated_gres, parse_job,
-};
+use ipu_slurm::{Counting, HookEnvironment, NodeHook, NodeRequest, PoolError, PoolRequest};
 
 use super::directory::{LockedPool, PointerVersion, PoolDirectory, PoolDirectoryError};
 use crate::conf_files::{self, ConfFacts};
 use crate::failure::Failure;
 use crate::report;
-use crate::slurm_commands::{Slurm, SlurmError};
+use crate::slurm_commands::Slurm;
 
 /// Allocates the partitions that Slurm gave to the job on this node.
 pub(crate) fn prolog(variables: &HookEnvironment) -> Result<(), Failure> {
@@ -71,8 +68,8 @@ pub(crate) fn epilog(variables: &HookEnvironment) -> Result<(), Failure> {
         .map_err(|error| directory.error(error))?)
 }
 
-/// Returns whether a node cannot work with its files. A lock that is held and a directory that users can
-/// change fail the jobs with partitions only.
+/// Returns whether a node cannot work with its files. A lock that is held, and a directory that users can
+/// change or another node has, fail the jobs with partitions only.
 const fn is_unfit(error: &PoolDirectoryError) -> bool {
     matches!(error, PoolDirectoryError::Io { .. })
 }
@@ -116,12 +113,15 @@ fn pool_of_node(conf_directory: &Path, node: &str) -> Result<Option<(ClusterConf
 }
 
 /// Returns what Slurm gave to the job; none for a job without static partitions.
-fn requested(conf: &ClusterConf, slurm: &Slurm, job_id: u32) -> Result<Option<PoolRequest>, Failure> {
+pub(super) fn requested(
+    conf: &ClusterConf,
+    slurm: &Slurm,
+    job_id: u32,
+) -> Result<Option<PoolRequest>, Failure> {
     if conf.every_job_has_one() {
         return Ok(Some(PoolRequest { size: None, count: 1 }));
     }
-    let text = slurm.scontrol_blocking(&["-o", "-d", "show", "job", &job_id.to_string()])?;
-    let gres = parse_allocated_gres(&text, job_id)?;
+    let gres = slurm.gres_blocking(job_id)?;
     let mut found: Option<PoolRequest> = None;
     for gres in gres.named("vipu") {
         // Another type is the model of a job of option 4.
@@ -219,11 +219,8 @@ fn release_ended(
 
 /// Returns whether slurmctld knows that a job has ended on all nodes. An unknown answer is no end.
 fn has_ended(slurm: &Slurm, job_id: u32) -> bool {
-    match slurm.scontrol_blocking(&["-o", "show", "job", &job_id.to_string()]) {
-        Ok(text) => parse_job(&text, job_id).is_ok_and(|job| job.state.is_finished()),
-        Err(SlurmError::Failed { message, .. }) => message.contains(UNKNOWN_JOB),
-        Err(_) => false,
-    }
+    let job = slurm.job_blocking(job_id);
+    job.is_ok_and(|job| job.is_none_or(|job| job.state.is_finished()))
 }
 
 /// Returns whether this node has a step of a job: slurmstepd names itself `slurmstepd: [<job id>.<step>]`.

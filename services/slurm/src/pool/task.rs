@@ -8,12 +8,17 @@ use ipu_slurm::conf::ConfFiles;
 use ipu_slurm::{HookEnvironment, NodeTaskRequest, PoolFile};
 
 use super::directory::PoolDirectory;
+use super::node_hooks::requested;
 use crate::failure::Failure;
+use crate::slurm_commands::Slurm;
 
-/// Returns the variables of the task's static partition; none for a task without one.
+/// Returns the variables of the task's static partition; none for a task without one. slurmctld decides
+/// about a job that Prolog left without partition: its environment may be that of the job which submitted
+/// it, and Prolog may not have reached slurmctld.
 pub(crate) fn variables(
     environment: &HookEnvironment,
     conf: &ConfFiles,
+    slurm: impl FnOnce() -> Slurm,
 ) -> Result<Option<BTreeMap<String, String>>, Failure> {
     let cluster = conf.cluster();
     if cluster.pool_dir("").is_none() {
@@ -24,17 +29,23 @@ pub(crate) fn variables(
         return Ok(None);
     };
     let directory = PoolDirectory::open(root, &task.node)?;
+    let may_have_partitions = || !matches!(requested(cluster, &slurm(), task.job_id), Ok(None));
     if let Some(reason) = directory.reason(task.job_id)? {
-        return Err(Failure(reason));
+        return if may_have_partitions() {
+            Err(Failure(reason))
+        } else {
+            Ok(None)
+        };
     }
     let pointer = directory.pointer(task.job_id)?;
     let wants = task.requests_partitions || (cluster.every_job_has_one() && directory.exists());
     if directory.exists() && (wants || pointer.is_some()) {
-        // A user could have written the pointer.
+        // A user could have written the pointer, or another node.
         directory.check_access()?;
+        directory.check_owner()?;
     }
     let Some(partitions) = pointer else {
-        return if wants {
+        return if wants && may_have_partitions() {
             Err(Failure(format!(
                 "the job asked for a static partition, and Prolog has allocated none in {}; check that Prolog is \
                  set in slurm.conf",
@@ -99,3 +110,6 @@ fn of_file(file: PoolFile, partition: &str, conf: &ConfFiles) -> Result<BTreeMap
     ];
     Ok(variables.map(|(name, value)| (name.to_owned(), value)).into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,19 +4,58 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{PATH, Slurm, SlurmError, TIMEOUT, command_line};
+use ipu_slurm::{
+    GresList, InputError, SQUEUE_GRES_ARGS, SQUEUE_JOB_ARGS, SlurmJob, UNKNOWN_JOB, parse_allocated_gres,
+    parse_job, parse_squeue_gres, parse_squeue_job,
+};
 
-/// The command.
-const SCONTROL: &str = "scontrol";
+use super::{PATH, Slurm, SlurmError, TIMEOUT, command_line, output};
 
 impl Slurm {
-    /// Runs `scontrol` and returns its standard output.
-    pub(crate) fn scontrol_blocking(&self, arguments: &[&str]) -> Result<String, SlurmError> {
+    /// Returns a job; none if slurmctld does not know it. Its name and comments may be unknown.
+    pub(crate) fn job_blocking(&self, id: u32) -> Result<Option<SlurmJob>, SlurmError> {
+        let text = match self.run_blocking("scontrol", &["-o", "show", "job", &id.to_string()]) {
+            Err(SlurmError::Failed { message, .. }) if message.contains(UNKNOWN_JOB) => return Ok(None),
+            text => text?,
+        };
+        match parse_job(&text, id) {
+            Ok(job) => Ok(Some(job)),
+            Err(_) => self
+                .squeue_blocking(&SQUEUE_JOB_ARGS, id, parse_squeue_job)
+                .map(Some),
+        }
+    }
+
+    /// Returns the resources that a job has on each of its nodes; those that it requested, if its texts make
+    /// the record ambiguous.
+    pub(crate) fn gres_blocking(&self, id: u32) -> Result<GresList, SlurmError> {
+        let text = self.run_blocking("scontrol", &["-o", "-d", "show", "job", &id.to_string()])?;
+        match parse_allocated_gres(&text, id) {
+            Ok(gres) => Ok(gres),
+            Err(_) => self.squeue_blocking(&SQUEUE_GRES_ARGS, id, parse_squeue_gres),
+        }
+    }
+
+    /// Returns an answer without a text of a user.
+    fn squeue_blocking<T>(
+        &self,
+        format: &[&str],
+        id: u32,
+        parse: impl Fn(&str, u32) -> Result<T, InputError>,
+    ) -> Result<T, SlurmError> {
+        let jobs = format!("--jobs={id}");
+        let arguments: Vec<&str> = format.iter().copied().chain([jobs.as_str()]).collect();
+        let text = self.run_blocking("squeue", &arguments)?;
+        parse(&text, id).map_err(|source| output("squeue", &arguments, source))
+    }
+
+    /// Runs a command and returns its standard output.
+    fn run_blocking(&self, name: &'static str, arguments: &[&str]) -> Result<String, SlurmError> {
         let start_error = |source| SlurmError::Start {
-            command: SCONTROL,
+            command: name,
             source,
         };
-        let mut process = Command::new(self.directory.join(SCONTROL));
+        let mut process = Command::new(self.directory.join(name));
         process
             .args(arguments)
             .env_clear()
@@ -49,7 +88,7 @@ impl Slurm {
         if status.success() {
             return Ok(output);
         }
-        let command = command_line(SCONTROL, arguments);
+        let command = command_line(name, arguments);
         Err(if timed_out {
             SlurmError::Timeout { command }
         } else {

@@ -13,7 +13,13 @@ fn a_job_whose_name_imitates_a_record_has_its_partition() {
     };
     let begin = "a\nJobId=1 JobName=z";
     let second = "a\nJobId=7 JobName=z UserId=root(0) JobState=RUNNING Reason=None";
-    for name in [CORE, begin, second] {
+    // The true core follows in the record of another job.
+    let whole = format!(
+        "x UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=1 Nice=0 Account=(null) QOS=(null) {}(null)\n\
+         JobId=999999 JobName=z",
+        CORE.trim_start_matches("x ")
+    );
+    for name in [CORE, begin, second, &whole] {
         let name = format!("--job-name={name}");
         let job = cluster.submit(&["--licenses=pod64:4", &name], "env | grep PARTITION_ID");
         cluster.wait_for_line(&job, "IPUOF_VIPU_API_PARTITION_ID=p-slurm-");

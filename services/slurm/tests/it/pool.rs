@@ -152,6 +152,28 @@ fn a_job_has_a_partition_of_the_size_that_it_asked_for() {
 }
 
 #[test]
+fn a_user_gets_no_partition_by_a_forged_record_or_an_inherited_environment() {
+    let Some(bed) = bed_with_pools(
+        "a_user_gets_no_partition_by_a_forged_record_or_an_inherited_environment",
+        "vipu:1:2",
+        "",
+        &[("a1", 1), ("b1", 1)],
+    ) else {
+        return;
+    };
+    let name = "--job-name=x UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=1 Nice=0 Account=(null) \
+                QOS=(null) JobState=RUNNING Reason=None Restarts=0 TimeLimit=1:00 SubmitTime=1 StartTime=1 \
+                NodeList=n1 Nodes=n1 CPU_IDs=0 Mem=0 GRES=vipu:1(CNT:1) Licenses=(null) Network=(null)\n\
+                JobId=999999 JobName=z";
+    assert_eq!(run(&bed, &[name]), ["none"]);
+    assert_eq!(run(&bed, &[name, "--gres=vipu:1:1"]), ["a1"]);
+    let inherited = "--export=ALL,VIPU_PARTITIONS=1:1";
+    assert_eq!(run(&bed, &[inherited]), ["none"]);
+    assert_eq!(run(&bed, &[inherited, "--gres=vipu:1:1"]), ["a1"]);
+    assert_all_is_free(&bed, &["a1", "b1"]);
+}
+
+#[test]
 fn a_missing_partition_fails_the_job_and_drains_no_node() {
     let Some(bed) = bed_with_pools(
         "a_missing_partition_fails_the_job_and_drains_no_node",

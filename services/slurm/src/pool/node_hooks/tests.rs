@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 
-use ipu_slurm::{POOL_ALLOCATED, POOL_FREE, POOL_LOCK};
+use ipu_slurm::{POOL_ALLOCATED, POOL_FREE, POOL_LOCK, UNKNOWN_JOB};
 
 use super::*;
 
@@ -58,4 +58,27 @@ fn a_later_job_with_the_id_of_an_ended_one_keeps_its_partition() {
     let (_root, directory, slurm) = pool_without_free_partition("cp p5 p5.new && mv p5.new p5");
     assert!(reason(&directory, &slurm).is_some());
     assert_eq!(directory.pointer(5).unwrap(), Some(vec!["a".to_owned()]));
+}
+
+#[test]
+fn a_forged_record_gives_no_partition() {
+    let forged = "echo 'JobId=7 JobName=x UserId=root(0) JobState=RUNNING Reason=None Restarts=0 TimeLimit=1:00 \
+                  SubmitTime=1 StartTime=1 NodeList=n1 GRES=vipu:16(CNT:1) Licenses=(null) Network=(null)'; \
+                  echo 'JobId=8 JobName=y UserId=root(0) JobState=RUNNING'; exit 0";
+    let (root, _directory, slurm) = pool_without_free_partition(forged);
+    let squeue = root.path().join("bin/squeue");
+    let conf = ClusterConf::parse(conf_files::VIPU_CONF, "").unwrap();
+    for (fields, size) in [
+        ("N/A|N/A|N/A|N/A|", None),
+        ("N/A|N/A|N/A|gres/vipu:2:1|", Some(2)),
+    ] {
+        fs::write(&squeue, format!("#!/bin/sh\necho '7|{fields}'\n")).unwrap();
+        fs::set_permissions(&squeue, Permissions::from_mode(0o755)).unwrap();
+        let found = requested(&conf, &slurm, 7);
+        let found = found.unwrap_or_else(|failure| panic!("{}", failure.0));
+        let found = found.map(|request| request.size.map(IpuCount::get));
+        assert_eq!(found, size.map(Some), "{fields}");
+    }
+    fs::write(&squeue, "#!/bin/sh\necho '7|N/A|N/A|N/A|gres/vipu:2|'\n").unwrap();
+    assert!(requested(&conf, &slurm, 7).is_err());
 }
