@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use self::collect::Collected;
 use self::context::Context;
+use self::explain::ExplainedJobs;
 use crate::failure::Failure;
 use crate::report;
 
@@ -48,7 +49,7 @@ pub(crate) async fn run_once() -> Result<(), Failure> {
     lines.extend(runs.kept);
     let allocations = allocations::collect(&context, &mut lines).await;
     let withheld = withhold::withhold(&context).await;
-    let explained = explain::explain(&context).await;
+    let explained = explain::explain(&context, &mut ExplainedJobs::default()).await;
     let withheld = withheld.map(|more| lines.extend(more));
     for line in &lines {
         report::note(line);
@@ -116,6 +117,7 @@ async fn work() {
     let now = Instant::now();
     let (mut next_collect, mut next_withhold, mut next_explain) = (now, now, now);
     let mut ledger_changed = false;
+    let mut explained = ExplainedJobs::default();
     loop {
         if next_collect <= Instant::now() {
             next_collect = Instant::now() + COLLECT_INTERVAL;
@@ -149,7 +151,9 @@ async fn work() {
             next_explain = Instant::now() + EXPLAIN_INTERVAL;
             problems.report(
                 "AdminComment",
-                explain::explain(&context).await.map(|()| Vec::new()),
+                explain::explain(&context, &mut explained)
+                    .await
+                    .map(|()| Vec::new()),
             );
         }
         let mut next = next_collect.min(next_explain);

@@ -63,6 +63,29 @@ pub(crate) enum SlurmError {
     },
 }
 
+/// The reason of a job that pends for licenses.
+pub(crate) const WAITS_FOR_LICENSES: &str = "Licenses";
+
+/// A pending job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PendingJob {
+    pub(crate) id: u32,
+    pub(crate) waits_for_licenses: bool,
+    pub(crate) has_licenses: bool,
+}
+
+impl PendingJob {
+    fn parse(line: &str) -> Option<Self> {
+        let (id, rest) = line.split_once('|')?;
+        let (reason, licenses) = rest.split_once('|')?;
+        Some(Self {
+            id: id.parse().ok()?,
+            waits_for_licenses: reason == WAITS_FOR_LICENSES,
+            has_licenses: !matches!(licenses.trim_end_matches('|'), "" | "N/A" | "(null)"),
+        })
+    }
+}
+
 /// The commands of the installed Slurm.
 #[derive(Clone, Debug)]
 pub(crate) struct Slurm {
@@ -122,14 +145,12 @@ impl Slurm {
         parse_squeue_job(&text, id).map_err(|source| output("squeue", &arguments, source))
     }
 
-    /// Returns the ids of the jobs that pend for licenses. The output has no text of a user, who could
-    /// imitate the record of another job.
-    pub(crate) async fn pending_for_licenses(&self) -> Result<Vec<u32>, SlurmError> {
-        let format = "--Format=JobID:0|,Reason:0|";
+    /// Returns the pending jobs by priority. A user could imitate the line of another job by a license.
+    pub(crate) async fn pending_jobs(&self) -> Result<Vec<PendingJob>, SlurmError> {
+        let format = "--Format=JobID:0|,Reason:0|,Licenses:0|";
         let arguments = ["--noheader", "--all", "--local", "--states=PENDING", format];
         let text = self.run("squeue", &arguments).await?;
-        let id_of = |line: &str| line.strip_suffix("|Licenses|")?.parse().ok();
-        Ok(text.lines().filter_map(id_of).collect())
+        Ok(text.lines().filter_map(PendingJob::parse).collect())
     }
 
     /// Returns the states of all runs.

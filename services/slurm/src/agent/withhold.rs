@@ -2,7 +2,7 @@
 
 use ipu_proxy_client::ControllerStatus;
 use ipu_slurm::conf::ModelConf;
-use ipu_slurm::{reservation_command, withheld};
+use ipu_slurm::{LicenseCounts, reservation_command, withheld};
 
 use super::context::{Context, now};
 use crate::failure::Failure;
@@ -34,7 +34,7 @@ pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> 
             })
             .map(|partition| partition.size)
             .sum();
-        let wanted = withheld(license.total, free, held_here);
+        let wanted = withheld(license.total, free, held_by_jobs(license, held_here));
         if let Some(arguments) = reservation_command(name, wanted, &reservations, now())? {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             context.slurm.scontrol(&arguments).await?;
@@ -45,6 +45,12 @@ pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> 
         }
     }
     Ok(lines)
+}
+
+/// Returns how many of the IPUs that this cluster holds belong to licenses of jobs. The host map, and a run
+/// that has ended, hold IPUs without a license: another job with it would find none.
+fn held_by_jobs(license: &LicenseCounts, held_here: u32) -> u32 {
+    held_here.min(license.used)
 }
 
 /// Returns the free IPUs of a model; none if its controller does not answer.
@@ -62,4 +68,24 @@ pub(super) fn controller_of<'a>(
         .iter()
         .find(|status| status.controller.name.as_str() == address)
         .filter(|status| status.available)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipus_that_are_held_without_a_license_are_withheld() {
+        let wanted = |used: u32, free: u32, held_here: u32| {
+            let line = format!("LicenseName=pod64 Total=64 Used={used} Free=0 Reserved=0 Remote=no");
+            let counts = LicenseCounts::parse_list(&line).unwrap().remove(0);
+            withheld(counts.total, free, held_by_jobs(&counts, held_here))
+        };
+        assert_eq!(wanted(16, 48, 16), 0);
+        // The host map holds 32 IPUs.
+        assert_eq!(wanted(0, 32, 32), 32);
+        assert_eq!(wanted(16, 16, 48), 32);
+        // A job that starts has its license before its IPUs.
+        assert_eq!(wanted(16, 64, 0), 0);
+    }
 }
