@@ -7,11 +7,12 @@ mod current;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipu_core::AgentId;
 use ipu_proxy_client::OwnerDocument;
 use ipu_slurm::conf::ConfFiles;
+use ipu_slurm::host_map::sole_vipu_controller;
 use ipu_slurm::text::{describe_timeout, notification, ready};
 use ipu_slurm::{HookEnvironment, HostMapRequest, PrologRequest, RunStart, SlurmJob};
 use tokio::time::Instant;
@@ -57,19 +58,33 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
     if let Err(refusal) = own_run.ensure_parent() {
         return report_refusal(&Slurm::find(&directory), &own_run, refusal);
     }
-    let earlier = match remove_earlier_files(&conf, variables) {
-        Ok(earlier) => earlier,
-        Err(failure) => return report_refusal(&Slurm::find(&directory), &own_run, Refusal::Requeue(failure)),
-    };
     let slurm = Slurm::find(&directory);
-    let (request, machines) = match requested(variables, &conf) {
-        Ok(None) => return Ok(()),
-        Ok(Some(requested)) => requested,
-        Err(refusal) => return report_refusal(&slurm, &own_run, refusal),
+    let requested = requested(variables, &conf);
+    let first = match &requested {
+        Ok(Some((request, _))) => first_file(request).map(Some),
+        _ => Ok(None),
+    };
+    let taken = first.and_then(|first| {
+        let own = match (&requested, &first) {
+            (Ok(Some((request, _))), Some(first)) => Some((own_directory(&conf, request)?, first)),
+            _ => None,
+        };
+        let earlier = take_over_files(&conf, variables, own)?;
+        Ok((first, earlier))
+    });
+    let (first, earlier) = match taken {
+        Ok(taken) => taken,
+        Err(failure) => return report_refusal(&slurm, &own_run, Refusal::Requeue(failure)),
+    };
+    let (request, machines, first) = match (requested, first) {
+        (Ok(Some((request, machines))), Some(first)) => (request, machines, first),
+        (Ok(_), _) => return Ok(()),
+        (Err(refusal), _) => return report_refusal(&slurm, &own_run, refusal),
     };
     crate::block_on(async {
         let facts = JobFacts {
             machines: &machines,
+            first: &first,
             earlier: &earlier,
             own_run: &own_run,
         };
@@ -95,6 +110,8 @@ fn requested(
     };
     match HostMapRequest::parse(variables, conf, &map) {
         Ok(hosted) => Ok(hosted.map(|hosted| (hosted.job, hosted.machines))),
+        // The settings are at fault, and the job starts once they are corrected.
+        Err(error) if sole_vipu_controller(conf).is_err() => Err(Refusal::Requeue(error.into())),
         Err(error) => Err(Refusal::Hold(error.into())),
     }
 }
@@ -111,9 +128,41 @@ fn license_names() -> Vec<String> {
     licenses.split(separators).map(str::to_owned).collect()
 }
 
+/// Returns the directory of the files of a job, in which only SlurmUser may write.
+fn own_directory<'a>(conf: &'a ConfFiles, request: &PrologRequest) -> Result<&'a Path, Failure> {
+    let model = conf.model(&request.ipus.model);
+    let model = model.ok_or_else(|| Failure(format!("there is no model {}", request.ipus.model)))?;
+    let directory = Path::new(model.ipuof_dir());
+    ipuof_directory::check(directory)?;
+    Ok(directory)
+}
+
+/// Returns the file of this hook before it knows the run: without SLUID, slurmctld tells the submission. The
+/// present moment stands for it, because no run with this job id was submitted later.
+fn first_file(request: &PrologRequest) -> Result<RunFile, Failure> {
+    let identity = &request.identity;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let start = RunStart::first(identity.run_key(Some(&now.as_secs().to_string()))?);
+    Ok(RunFile {
+        state: FileState::Undecided,
+        used: None,
+        hook: current::hook_id(),
+        partition: start.owner(identity.cluster.as_str())?.job.partition_id(0),
+        start,
+        ipus: Some(request.ipus.ipus.get()),
+        gcds: request.ipus.gcds,
+        variables: BTreeMap::new(),
+    })
+}
+
 /// Removes the files of earlier hooks with the job id, and returns them. Also for a job without IPUs:
-/// TaskProlog of Slurm 22.05 cannot tell such a job.
-fn remove_earlier_files(conf: &ConfFiles, variables: &HookEnvironment) -> Result<Vec<RunFile>, Failure> {
+/// TaskProlog of Slurm 22.05 cannot tell such a job. In the directory of the job, `own`, the file of this
+/// hook follows at once.
+fn take_over_files(
+    conf: &ConfFiles,
+    variables: &HookEnvironment,
+    own: Option<(&Path, &RunFile)>,
+) -> Result<Vec<RunFile>, Failure> {
     let requests_ipus = variables.may_request_ipus(|license| conf.model(license).is_some());
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let (cluster, job) = (variable("SLURM_CLUSTER_NAME"), variable("SLURM_JOB_ID"));
@@ -123,7 +172,11 @@ fn remove_earlier_files(conf: &ConfFiles, variables: &HookEnvironment) -> Result
         return Ok(Vec::new());
     }
     let mut earlier = Vec::new();
+    // An active file in another directory would start a task, so it goes first.
     for directory in conf_files::ipuof_directories(conf) {
+        if own.is_some_and(|(own, _)| own == directory) {
+            continue;
+        }
         match run_file::remove_job(&directory, &name) {
             // A directory that cannot be used keeps no job without IPUs from its start.
             Err(error) if requests_ipus || directory.join(&name).exists() => {
@@ -135,6 +188,13 @@ fn remove_earlier_files(conf: &ConfFiles, variables: &HookEnvironment) -> Result
             Ok(found) => earlier.extend(found),
             Err(_) => {}
         }
+    }
+    if let Some((directory, first)) = own {
+        let taken = run_file::take_over(directory, &name, first);
+        earlier.extend(
+            taken
+                .map_err(|error| Failure(format!("cannot write {}/{name}: {error}", directory.display())))?,
+        );
     }
     Ok(earlier)
 }
@@ -179,6 +239,8 @@ fn address(job_id: u32) -> String {
 struct JobFacts<'a> {
     /// The machines of its hosts, if those decide.
     machines: &'a [AgentId],
+    /// The file of this hook.
+    first: &'a RunFile,
     /// The files of earlier hooks with the job id.
     earlier: &'a [RunFile],
     /// The run of the hook.
@@ -195,10 +257,21 @@ async fn get_partition(
     let model = conf
         .model(&request.ipus.model)
         .ok_or_else(|| Failure(format!("there is no model {}", request.ipus.model)))?;
-    let directory = Path::new(model.ipuof_dir());
-    ipuof_directory::check(directory)?;
-    let job = slurm.job(id).await?;
-    let job = job.ok_or_else(|| Failure("slurmctld does not know the job".into()))?;
+    let job_file = JobFile {
+        directory: Path::new(model.ipuof_dir()),
+        name: request.identity.env_file_name(),
+    };
+    let job = match slurm.job(id).await {
+        Ok(Some(job)) => job,
+        problem => {
+            // Without an earlier file, it tells nothing.
+            if facts.earlier.is_empty() {
+                job_file.remove(facts.first)?;
+            }
+            problem?;
+            return Err(Failure("slurmctld does not know the job".into()).into());
+        }
+    };
     facts.own_run.see(&job);
     let key = request.identity.run_key(Some(&job.submit_time))?;
     let cluster = request.identity.cluster.as_str();
@@ -223,16 +296,9 @@ async fn get_partition(
             None => FileState::Undecided,
         },
         used: choice.highest_used(),
-        hook: current::hook_id(),
         partition: start.owner(cluster)?.job.partition_id(0),
         start,
-        ipus: Some(request.ipus.ipus.get()),
-        gcds: request.ipus.gcds,
-        variables: BTreeMap::new(),
-    };
-    let job_file = JobFile {
-        directory,
-        name: request.identity.env_file_name(),
+        ..facts.first.clone()
     };
     let hook = Hook {
         slurm,
@@ -240,7 +306,7 @@ async fn get_partition(
         own_run: facts.own_run,
     };
     facts.own_run.ensure_parent()?;
-    run_file::write_first(directory, &job_file.name, &file).map_err(|error| job_file.cannot_write(&error))?;
+    job_file.replace(&file)?;
     let proxy = crate::proxy::connect(conf)?;
     let wait = conf.cluster().wait_in_prolog();
     let deadline = Instant::now() + wait;
@@ -270,9 +336,9 @@ async fn get_partition(
         job_file: &job_file,
         hook: file.hook.clone(),
     };
-    let allocations = match Allocations::of(conf)? {
-        Some(allocations) if !facts.machines.is_empty() => Some(allocations),
-        _ => None,
+    let allocations = match facts.machines {
+        [] => None,
+        _ => Allocations::of(conf)?,
     };
     let acquired = loop {
         let allocate = allocations.as_ref().map(|allocations| Allocate {
@@ -319,7 +385,7 @@ async fn get_partition(
     };
     file.variables = acquired.partition.env;
     file.state = FileState::Active;
-    run_file::write_configuration(directory, &file, &acquired.config)
+    run_file::write_configuration(job_file.directory, &file, &acquired.config)
         .map_err(|error| job_file.cannot_write(&error))?;
     hook.ensure_current().await?;
     job_file.replace(&file)?;

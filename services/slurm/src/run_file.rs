@@ -1,8 +1,8 @@
 //! The files of a run in IpuofDir: the variables of its tasks, and the IPUoF configuration of its partition.
 //!
-//! PrologSlurmctld removes the files of an earlier run with the same job id first, so that a task finds those
-//! of its own run. Then it writes files without variables, and the variables once the partition is active.
-//! Slurm 22.05 starts a job whose hook was killed: a file without variables makes its tasks fail.
+//! PrologSlurmctld takes over the file of an earlier hook with the same job id first, so that a task finds
+//! that of its own run. It removes the variables, and writes its own once the partition is active. Slurm
+//! 22.05 starts a job whose hook was killed: a file without variables makes its tasks fail.
 //!
 //! A file names the process of its hook. A hook that outlived its slurmctld writes nothing over the file of a
 //! later one, whose run may have the same job id.
@@ -94,6 +94,20 @@ impl RunFile {
     pub(crate) fn highest_used(&self) -> Option<u32> {
         let own = (self.state == FileState::Active).then_some(self.start.number);
         own.max(self.used)
+    }
+
+    /// Returns the file of the next hook with this job id, before that one knows anything. It starts no task.
+    fn taken_over(&self, hook: &str) -> Self {
+        Self {
+            state: match self.state {
+                FileState::Active => FileState::Undecided,
+                unused => unused,
+            },
+            used: self.highest_used(),
+            hook: hook.to_owned(),
+            variables: BTreeMap::new(),
+            ..self.clone()
+        }
     }
 
     /// Returns the text of the file.
@@ -211,13 +225,34 @@ pub(crate) fn write_configuration(
     Ok(())
 }
 
-/// Writes the file of a job at the start of a hook, over that of an earlier hook.
+/// Makes the file of a job that of the hook of `first`, before the hook asks anyone: one that is killed
+/// leaves a file with which no task starts, and which tells as much as before. Returns the file of an
+/// earlier hook; `first` is written if there is none.
 ///
 /// # Errors
 ///
-/// If the file cannot be written.
-pub(crate) fn write_first(directory: &Path, name: &str, file: &RunFile) -> io::Result<()> {
-    write_atomically(directory, name, &file.render())
+/// [`io::ErrorKind::AlreadyExists`] if another hook writes the file at the same time. If it cannot be
+/// written.
+pub(crate) fn take_over(directory: &Path, name: &str, first: &RunFile) -> io::Result<Option<RunFile>> {
+    let earlier = match RunFile::read(&directory.join(name)) {
+        Ok(None) => {
+            safe_file::create(directory, name, &first.render())?;
+            return Ok(None);
+        }
+        Ok(earlier) => earlier,
+        // One that cannot be read is replaced.
+        Err(_) => None,
+    };
+    let new = earlier
+        .as_ref()
+        .map_or_else(|| first.clone(), |earlier| earlier.taken_over(&first.hook));
+    write_atomically(directory, name, &new.render())?;
+    if let Some(earlier) = &earlier {
+        for name in conf_names(&earlier.partition, earlier.gcds) {
+            remove(&directory.join(name))?;
+        }
+    }
+    Ok(earlier)
 }
 
 /// Replaces the file of a job, if it is of this hook still. Returns false otherwise.

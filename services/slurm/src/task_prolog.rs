@@ -67,6 +67,7 @@ fn print_variables(variables: &HookEnvironment) -> Result<(), Failure> {
         .map(|directory| directory.join(&name))
         .collect();
     let started = Instant::now();
+    let mut awaited = AwaitedHook::default();
     loop {
         let mut is_pending = false;
         for path in &paths {
@@ -80,12 +81,16 @@ fn print_variables(variables: &HookEnvironment) -> Result<(), Failure> {
             }
             match read {
                 Some(file) if file.state == FileState::Active => {
+                    awaited.check(&file)?;
                     if let Some((step, job)) = request.ipus.zip(file.ipus).filter(|(step, job)| step != job) {
                         return Err(Failure(step_differs(step, job)));
                     }
                     return print(&file, request.task).map_err(Failure::from);
                 }
-                Some(_) => is_pending = true,
+                Some(file) => {
+                    awaited.check(&file)?;
+                    is_pending = true;
+                }
                 None => {}
             }
         }
@@ -100,6 +105,23 @@ fn print_variables(variables: &HookEnvironment) -> Result<(), Failure> {
             return Err(Failure(no_partition_file(&path.unwrap_or(name), WAIT)));
         }
         std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// The hook whose file a task has found without variables. The file of another hook is that of a later start
+/// of the job: slurmctld has forgotten the start of this task, and its partition belongs to other tasks.
+#[derive(Debug, Default)]
+struct AwaitedHook(Option<String>);
+
+impl AwaitedHook {
+    fn check(&mut self, file: &RunFile) -> Result<(), Failure> {
+        let hook = self.0.get_or_insert_with(|| file.hook.clone());
+        if *hook == file.hook {
+            return Ok(());
+        }
+        Err(Failure(
+            "slurmctld has started the job again since this task started; this task gets no IPUs".into(),
+        ))
     }
 }
 
@@ -171,4 +193,24 @@ fn print_lines(variables: &BTreeMap<String, String>, more: &str) -> io::Result<(
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes())?;
     output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_waits_for_a_hook_takes_no_partition_of_a_later_one() {
+        let file = |state: &str, hook: &str| {
+            let header =
+                format!("# ipu-slurm 1 run=7.1764000000 partition=p-slurm-7-0-abc gcds=1 state={state}");
+            RunFile::parse(&format!("{header} hook={hook}\n")).unwrap()
+        };
+        let mut awaited = AwaitedHook::default();
+        for state in ["undecided", "pending", "active"] {
+            awaited.check(&file(state, "1-1")).unwrap();
+        }
+        let error = awaited.check(&file("active", "2-2")).unwrap_err().0;
+        assert!(error.contains("started the job again"), "{error}");
+    }
 }

@@ -15,6 +15,69 @@ fn file(run: &str) -> RunFile {
     }
 }
 
+fn write(directory: &Path, name: &str, file: &RunFile) {
+    write_atomically(directory, name, &file.render()).unwrap();
+}
+
+#[test]
+fn a_hook_takes_over_what_the_file_of_an_earlier_one_tells() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, name) = (directory.path(), "c-7.env");
+    let first = RunFile {
+        hook: "2-2".to_owned(),
+        state: FileState::Undecided,
+        variables: BTreeMap::new(),
+        ..file("7.1764000009")
+    };
+    assert_eq!(take_over(path, name, &first).unwrap(), None);
+    assert_eq!(RunFile::read(&path.join(name)).unwrap(), Some(first.clone()));
+    for (state, used, taken_state, taken_used) in [
+        (FileState::Active, None, FileState::Undecided, Some(1)),
+        (FileState::Pending, Some(0), FileState::Pending, Some(0)),
+        (FileState::Undecided, Some(2), FileState::Undecided, Some(2)),
+    ] {
+        let earlier = RunFile {
+            state,
+            used,
+            ..file("7.1764000000.1")
+        };
+        write(path, name, &earlier);
+        fs::write(path.join("p-slurm-7-0-abc.conf"), "").unwrap();
+        assert_eq!(take_over(path, name, &first).unwrap(), Some(earlier.clone()));
+        // A hook that is killed now leaves this.
+        let taken = RunFile::read(&path.join(name)).unwrap().unwrap();
+        assert_eq!((taken.state, taken.used), (taken_state, taken_used));
+        assert_eq!((&taken.start, taken.hook.as_str()), (&earlier.start, "2-2"));
+        assert_eq!(taken.variables, BTreeMap::new());
+        assert_eq!(fs::read_dir(path).unwrap().count(), 1);
+    }
+    fs::write(path.join(name), "unreadable").unwrap();
+    assert_eq!(take_over(path, name, &first).unwrap(), None);
+    assert!(is_of_hook(path, name, "2-2").unwrap());
+}
+
+#[test]
+fn a_file_that_another_hook_creates_meanwhile_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, name) = (directory.path(), "c-7.env");
+    let of_hook = |number: u32| RunFile {
+        hook: format!("{number}-1"),
+        ..file("7.1764000000")
+    };
+    for round in 0..50 {
+        let hooks = [of_hook(2 * round), of_hook(2 * round + 1)];
+        let found: Vec<io::Result<Option<RunFile>>> = std::thread::scope(|scope| {
+            let running = hooks
+                .each_ref()
+                .map(|hook| scope.spawn(|| take_over(path, name, hook)));
+            running.map(|thread| thread.join().unwrap()).into()
+        });
+        let unopposed = found.iter().filter(|found| matches!(found, Ok(None))).count();
+        assert_eq!(unopposed, 1, "{found:?}");
+        remove(&path.join(name)).unwrap();
+    }
+}
+
 #[test]
 fn a_rendered_file_parses_to_itself() {
     let file = file("7.1764000000");
@@ -64,8 +127,8 @@ fn a_hook_replaces_its_own_file_and_not_that_of_a_later_hook() {
         ..file("7.1764000001")
     };
     assert!(!replace_own(path, name, &earlier).unwrap(), "it was removed");
-    write_first(path, name, &earlier).unwrap();
-    write_first(path, name, &later).unwrap();
+    write(path, name, &earlier);
+    write(path, name, &later);
     assert!(!replace_own(path, name, &earlier).unwrap());
     assert!(!remove_own(path, name, &earlier).unwrap());
     assert_eq!(RunFile::read(&path.join(name)).unwrap(), Some(later.clone()));
@@ -100,7 +163,7 @@ fn the_files_of_another_run_are_not_removed() {
     let directory = tempfile::tempdir().unwrap();
     let old = file("7.1764000000");
     for new in [file("7.1764000001"), file("7.1764000000.1")] {
-        write_first(directory.path(), "c-7.env", &new).unwrap();
+        write(directory.path(), "c-7.env", &new);
         remove_start(directory.path(), "c-7.env", &old.start, &old.partition).unwrap();
         assert!(directory.path().join("c-7.env").exists());
         remove_start(directory.path(), "c-7.env", &new.start, &new.partition).unwrap();
@@ -114,10 +177,10 @@ fn a_file_that_a_later_hook_writes_meanwhile_is_not_removed() {
     let (path, name) = (directory.path(), "c-7.env");
     let (old, new) = (file("7.1764000000"), file("7.1764000001"));
     for _ in 0..200 {
-        write_first(path, name, &old).unwrap();
+        write(path, name, &old);
         std::thread::scope(|scope| {
             let removal = scope.spawn(|| remove_start(path, name, &old.start, &old.partition));
-            write_first(path, name, &new).unwrap();
+            write(path, name, &new);
             removal.join().unwrap().unwrap();
         });
         assert_eq!(RunFile::read(&path.join(name)).unwrap(), Some(new.clone()));
@@ -130,7 +193,7 @@ fn a_moved_file_of_another_start_comes_back_unless_there_is_a_newer_one() {
     let directory = tempfile::tempdir().unwrap();
     let (path, name) = (directory.path(), "c-7.env");
     let (old, new) = (file("7.1764000000"), file("7.1764000001"));
-    write_first(path, name, &new).unwrap();
+    write(path, name, &new);
     remove_moved(&path.join(name), &|file| file.start == old.start).unwrap();
     assert_eq!(RunFile::read(&path.join(name)).unwrap(), Some(new.clone()));
     remove_moved(&path.join(name), &|file| file.start == new.start).unwrap();
