@@ -196,6 +196,14 @@ pub fn allocation_failed(allocation: &AllocationId, problem: &str) -> String {
     ))
 }
 
+/// Returns the sentence about an allocation of another owner that has the id of the job's.
+#[must_use]
+pub fn allocation_exists(allocation: &AllocationId) -> String {
+    one_line(&format!(
+        "the allocation {allocation} exists, and ipu-slurm did not create it for this job; remove it if no job uses it"
+    ))
+}
+
 /// Returns the sentence about partitions of the user that an allocation still has after the job.
 #[must_use]
 pub fn user_partitions_kept(allocation: &AllocationId, partitions: &[String]) -> String {

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ipu_slurm::conf::{ConfFiles, HostMap};
+use ipu_slurm::host_map::sole_vipu_controller;
 use ipu_slurm::render::{
     RenderInput, RenderOptions, Rendered, Severity, SlurmVersion, render as render_files,
 };
@@ -158,6 +159,9 @@ pub(crate) fn examine(arguments: &CheckArguments) -> Result<Report, Vec<String>>
                 }
             }
             Err(error) => report.error(format!("cannot read {path}: {error}")),
+        }
+        if let Err(error) = sole_vipu_controller(&report.conf).map(drop) {
+            report.error(error.to_string());
         }
     }
     Ok(report)

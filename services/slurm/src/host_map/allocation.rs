@@ -8,12 +8,13 @@ use ipu_proxy_client::ProxyClient;
 use ipu_slurm::RunStart;
 use ipu_slurm::conf::{AllocationCommands, ConfFiles};
 use ipu_slurm::host_map::{
-    allocation_failed, allocation_id, sole_vipu_controller, user_partitions_kept, waits_for_allocation,
+    allocation_exists, allocation_failed, allocation_id, sole_vipu_controller, user_partitions_kept,
+    waits_for_allocation,
 };
 use tokio::time::Instant;
 
 use super::command::{self, CommandError};
-use super::record::{AllocationRecord, LockedRecord, record_name, records};
+use super::record::{AllocationRecord, LockedRecord, Progress, record_name, records};
 use crate::failure::Failure;
 
 /// Maximum wait until the controller has removed the partitions of the user.
@@ -61,6 +62,7 @@ impl<'a> Allocations<'a> {
     /// may pass.
     pub(crate) async fn create(
         &self,
+        proxy: &ProxyClient,
         cluster: &str,
         start: &RunStart,
         machines: &[AgentId],
@@ -78,30 +80,57 @@ impl<'a> Allocations<'a> {
         let record = AllocationRecord {
             start: start.clone(),
             machines: machines.to_vec(),
-            is_created: false,
+            progress: Progress::Planned,
         };
         // Without the lock, a hook of the same run is at work.
         let Some(mut locked) = LockedRecord::create(&self.directory, &name, &record)? else {
             let job = format!("{} of an earlier run", start.key.job_id);
             return Err(Failure(waits_for_allocation(machines, &allocation, &job)));
         };
-        if locked.record.is_created {
-            return Ok(allocation);
-        }
-        if !locked.is_new {
-            // A hook that was killed may have created it. It has no partition then.
-            let remove = self.commands.remove.argv(&allocation, machines);
-            let _ = command::run(&remove, self.timeout).await;
+        match locked.record.progress {
+            Progress::Created => return Ok(allocation),
+            Progress::Requested => {
+                // It may exist, and has no partition then.
+                let remove = self.commands.remove.argv(&allocation, machines);
+                let _ = command::run(&remove, self.timeout).await;
+            }
+            Progress::Planned => {
+                // One that exists is that of another cluster, or of an administrator.
+                if self.exists(proxy, &allocation).await? {
+                    locked.remove()?;
+                    return Err(Failure(allocation_exists(&allocation)));
+                }
+                locked.set_requested()?;
+            }
         }
         let create = self.commands.create.argv(&allocation, machines);
-        let Err(error) = command::run(&create, self.timeout).await else {
-            locked.set_created()?;
-            return Ok(allocation);
+        let problem = match command::run(&create, self.timeout).await {
+            Ok(()) => {
+                locked.set_created()?;
+                return Ok(allocation);
+            }
+            Err(problem) => problem,
         };
-        if let CommandError::Failed(_) = &error {
-            locked.remove()?;
+        // The reply of the controller may have been lost. Otherwise the end of the run removes the
+        // allocation.
+        match self.exists(proxy, &allocation).await {
+            Ok(true) => {
+                locked.set_created()?;
+                return Ok(allocation);
+            }
+            Ok(false) if matches!(problem, CommandError::Failed(_)) => locked.remove()?,
+            Ok(false) | Err(_) => {}
         }
-        Err(Failure(allocation_failed(&allocation, &error.to_string())))
+        Err(Failure(allocation_failed(&allocation, &problem.to_string())))
+    }
+
+    /// Returns whether the controller has an allocation.
+    async fn exists(&self, proxy: &ProxyClient, allocation: &AllocationId) -> Result<bool, Failure> {
+        match proxy.unrecorded_partitions(&self.controller, allocation).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_refused(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Removes the allocation of a run that has ended and has no partition in the ledger. Returns whether it
@@ -125,14 +154,19 @@ impl<'a> Allocations<'a> {
             return Ok(false);
         };
         let allocation = allocation_id(start.key.job_id)?;
+        if locked.record.progress == Progress::Planned {
+            locked.remove()?;
+            return Ok(true);
+        }
         self.remove_user_partitions(proxy, &allocation).await?;
         let remove = self.commands.remove.argv(&allocation, &locked.record.machines);
         match command::run(&remove, self.timeout).await {
-            Err(error) if locked.record.is_created => {
-                return Err(Failure(format!("AllocationRemove of {allocation}: {error}")));
-            }
-            // A hook that was killed may not have created it.
-            Ok(()) | Err(_) => {}
+            Ok(()) => {}
+            // AllocationCreate may not have created it.
+            Err(_)
+                if locked.record.progress == Progress::Requested
+                    && !self.exists(proxy, &allocation).await? => {}
+            Err(error) => return Err(Failure(format!("AllocationRemove of {allocation}: {error}"))),
         }
         locked.remove()?;
         Ok(true)
@@ -173,3 +207,6 @@ fn is_refused(error: &ipu_proxy_client::ClientError) -> bool {
         .problem()
         .is_some_and(|problem| problem.code == "ControllerRefused")
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ const MAX_OUTPUT: usize = 200;
 /// The reason that a command did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
-    /// It was not started, or it failed. It has changed nothing.
+    /// It was not started, or it failed. It changes nothing any more.
     #[error("{0}")]
     Failed(String),
     /// It was killed, and may have changed something.

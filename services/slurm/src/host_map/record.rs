@@ -6,20 +6,22 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use ipu_core::AgentId;
 use ipu_slurm::RunStart;
 
+use crate::safe_file;
+
 /// The beginning of the first line, with the version of the format.
 const HEADER: &str = "# ipu-slurm allocation 1";
 /// The end of the name of a record.
 const SUFFIX: &str = ".allocation";
+/// The line of an allocation that AllocationCreate may have created.
+const REQUESTED: &str = "requested";
 /// The line of an allocation that AllocationCreate has created.
 const CREATED: &str = "created";
-/// Administrators read the records.
-const MODE: u32 = 0o644;
 
 /// The record of an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,16 +30,25 @@ pub(crate) struct AllocationRecord {
     pub(crate) start: RunStart,
     /// Its machines.
     pub(crate) machines: Vec<AgentId>,
-    /// Whether AllocationCreate has succeeded.
-    pub(crate) is_created: bool,
+    /// The progress of AllocationCreate.
+    pub(crate) progress: Progress,
+}
+
+/// The progress of AllocationCreate, of which a reply can be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Progress {
+    /// It was not started. An allocation with the id is none of this run.
+    Planned,
+    /// It was started, and may have succeeded.
+    Requested,
+    /// It has succeeded.
+    Created,
 }
 
 /// A record whose allocation no other process changes.
 #[derive(Debug)]
 pub(super) struct LockedRecord {
     pub(super) record: AllocationRecord,
-    /// Whether this process has created the record.
-    pub(super) is_new: bool,
     path: PathBuf,
     file: File,
 }
@@ -60,7 +71,11 @@ impl AllocationRecord {
         Some(Self {
             start: RunStart::from_uid(word("run")?).ok()?,
             machines: machines.ok()?,
-            is_created: rest.lines().any(|line| line == CREATED),
+            progress: match rest.lines().last() {
+                Some(CREATED) => Progress::Created,
+                Some(REQUESTED) => Progress::Requested,
+                _ => Progress::Planned,
+            },
         })
     }
 }
@@ -120,25 +135,11 @@ impl LockedRecord {
         name: &str,
         record: &AllocationRecord,
     ) -> io::Result<Option<Self>> {
-        let unfinished = directory.join(format!(".{name}.{}.new", std::process::id()));
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(MODE)
-            .open(&unfinished)?;
-        file.write_all(record.render().as_bytes())?;
-        file.sync_all()?;
-        // Unlike a rename, a link replaces no record of another run.
-        let linked = fs::hard_link(&unfinished, directory.join(name));
-        fs::remove_file(&unfinished)?;
-        let is_new = match linked {
-            Ok(()) => true,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
-            Err(error) => return Err(error),
-        };
-        let locked = Self::open(directory, name)?.filter(|locked| locked.record.start == record.start);
-        Ok(locked.map(|locked| Self { is_new, ..locked }))
+        match safe_file::create(directory, name, &record.render()) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        Ok(Self::open(directory, name)?.filter(|locked| locked.record.start == record.start))
     }
 
     /// Opens and locks a record; none if there is none, or another process has it.
@@ -172,19 +173,23 @@ impl LockedRecord {
                 "the file is not one of ipu-slurm: remove it",
             )
         })?;
-        Ok(Some(Self {
-            record,
-            is_new: false,
-            path,
-            file,
-        }))
+        Ok(Some(Self { record, path, file }))
+    }
+
+    /// Records that AllocationCreate may succeed from now on.
+    pub(super) fn set_requested(&mut self) -> io::Result<()> {
+        self.add(REQUESTED, Progress::Requested)
     }
 
     /// Records that AllocationCreate has succeeded.
     pub(super) fn set_created(&mut self) -> io::Result<()> {
-        self.file.write_all(format!("{CREATED}\n").as_bytes())?;
+        self.add(CREATED, Progress::Created)
+    }
+
+    fn add(&mut self, line: &str, progress: Progress) -> io::Result<()> {
+        self.file.write_all(format!("{line}\n").as_bytes())?;
         self.file.sync_all()?;
-        self.record.is_created = true;
+        self.record.progress = progress;
         Ok(())
     }
 
@@ -202,7 +207,7 @@ mod tests {
         AllocationRecord {
             start: RunStart::from_uid(run).unwrap(),
             machines: ["a1", "a2"].map(|name| AgentId::new(name).unwrap()).to_vec(),
-            is_created: false,
+            progress: Progress::Planned,
         }
     }
 
@@ -212,6 +217,11 @@ mod tests {
         let (directory, name) = (directory.path(), record_name("testbed", 7));
         let (first, second) = (record("7.100"), record("7.200"));
         let mut locked = LockedRecord::create(directory, &name, &first).unwrap().unwrap();
+        locked.set_requested().unwrap();
+        assert_eq!(
+            records(directory).unwrap()[0].record.progress,
+            Progress::Requested
+        );
         locked.set_created().unwrap();
         // The lock is held.
         assert!(LockedRecord::create(directory, &name, &first).unwrap().is_none());
@@ -219,7 +229,7 @@ mod tests {
         drop(locked);
         assert!(LockedRecord::create(directory, &name, &second).unwrap().is_none());
         let again = LockedRecord::create(directory, &name, &first).unwrap().unwrap();
-        assert!(again.record.is_created);
+        assert_eq!(again.record.progress, Progress::Created);
         let found = records(directory).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!((&found[0].name, &found[0].record), (&name, &again.record));

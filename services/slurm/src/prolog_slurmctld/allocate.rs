@@ -34,7 +34,9 @@ impl Allocate<'_> {
         let deadline = acquisition.deadline;
         let mut pause = MIN_PAUSE;
         loop {
-            let created = self.allocations.create(self.cluster, self.start, self.machines);
+            let created =
+                self.allocations
+                    .create(&acquisition.proxy, self.cluster, self.start, self.machines);
             let sentence = match created.await {
                 Ok(allocation) => {
                     acquisition.request.allocation = Some(allocation.to_string());

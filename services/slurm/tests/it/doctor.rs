@@ -97,6 +97,17 @@ fn a_healthy_host_has_no_finding() {
 }
 
 #[test]
+fn a_second_controller_beside_the_host_map_is_found() {
+    let host = Host::new();
+    host.write(
+        "pod16.conf",
+        &format!("ApiHost=other\nIpuofDir={}\n", host.path("ipuof").display()),
+    );
+    host.replace("slurm.conf", "pod64:64\n", "pod64:64,pod16:16\n");
+    host.assert_only("works with one V-IPU controller, and");
+}
+
+#[test]
 fn a_host_whose_jobs_use_only_licenses_needs_no_plugin_and_no_script() {
     let host = Host::new();
     host.replace("slurm.conf", " Gres=vipu:pod64:no_consume:64", "");

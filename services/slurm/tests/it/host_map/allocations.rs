@@ -187,6 +187,23 @@ fn a_lost_epilog_leaves_the_allocation_to_the_agent() {
 }
 
 #[test]
+fn a_lost_reply_of_the_controller_leaks_no_allocation() {
+    let Some(cluster) = start_with_allocations("a_lost_reply_of_the_controller_leaks_no_allocation", 60)
+    else {
+        return;
+    };
+    let path = cluster.bed.directory().join("hooks/create");
+    std::fs::write(&path, CREATE.replace("exec curl", "curl") + "exit 28\n").unwrap();
+    let job = submit_on(&cluster, "ipu-host-1", PRINT_AND_STAY);
+    cluster.wait_for_line(&job, "started");
+    assert_eq!(allocations(&cluster), [format!("c{job}:a1,a2,a3,a4")]);
+    cluster.bed.succeed("scancel", &[&job]);
+    cluster.wait_for_end(&job);
+    assert_eq!(allocations(&cluster), Vec::<String>::new());
+    cluster.assert_nothing_left();
+}
+
+#[test]
 fn a_command_that_fails_is_named_and_repeated() {
     let Some(cluster) = start_with_allocations("a_command_that_fails_is_named_and_repeated", 120) else {
         return;
