@@ -65,6 +65,10 @@ fn requests_for_static_partitions_are_checked_with_the_messages_of_the_guide() {
         ),
         ("--gres=vipu:3:1", "a partition size is a power of two"),
         ("--gres=vipu:big:1", "a partition size is a power of two"),
+        (
+            "--job-name=x\nJobId=1 ",
+            "name: a text of a job has no control characters",
+        ),
     ] {
         let text = submit(&bed, &[request]).unwrap_err();
         assert!(text.contains(problem), "{request}: {text}");
