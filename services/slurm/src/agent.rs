@@ -4,7 +4,9 @@
 mod allocations;
 mod collect;
 mod context;
+mod events;
 mod explain;
+mod files;
 mod withhold;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,7 @@ use tokio::time::Instant;
 use self::collect::Collected;
 use self::context::Context;
 use self::explain::ExplainedJobs;
+use self::events::LedgerEvents;
 use crate::failure::Failure;
 use crate::report;
 
@@ -113,7 +116,7 @@ async fn work() {
     };
     problems.report("start", Ok(Vec::new()));
     report::note(&format!("agent of the cluster {}", context.cluster));
-    let mut events = context.proxy.events(None);
+    let mut events = LedgerEvents::new(&context.proxy);
     let now = Instant::now();
     let (mut next_collect, mut next_withhold, mut next_explain) = (now, now, now);
     let mut ledger_changed = false;
@@ -123,7 +126,7 @@ async fn work() {
             next_collect = Instant::now() + COLLECT_INTERVAL;
             match Context::load().await {
                 Ok(new) if new.conf != context.conf || new.cluster != context.cluster => {
-                    events = new.proxy.events(None);
+                    events = LedgerEvents::new(&new.proxy);
                     context = new;
                     problems.report("configuration", Ok(vec!["the configuration has changed".into()]));
                 }
@@ -161,10 +164,11 @@ async fn work() {
             next = next.min(next_withhold);
         }
         tokio::select! {
-            event = events.next() => match event {
-                Ok(_) => ledger_changed = true,
-                Err(error) => problems.report("events", Err(error.into())),
-            },
+            changed = events.changed() => {
+                ledger_changed |= changed.is_ok();
+                let lines = changed.map(|()| Vec::new());
+                problems.report("events", lines.map_err(Failure::from));
+            }
             () = tokio::time::sleep_until(next) => {}
         }
     }

@@ -53,6 +53,11 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
         wait_for_nodes(&slurm, &job).await?;
         let name = request.identity.env_file_name();
         let files = files_of(&conf, &name, &key)?;
+        for (_, file) in &files {
+            if file.state == FileState::Active && !has_entry(&conf, file).await? {
+                return Ok(());
+            }
+        }
         // An undecided file does not tell which start has the partition: processes of an earlier one may
         // still use it, and the agent knows when they are gone.
         let known = files.iter().rfind(|(_, file)| file.state != FileState::Undecided);
@@ -138,6 +143,16 @@ async fn release(
         .wait_released(&id, &options, RELEASE_TIMEOUT, &mut |_| ())
         .await?;
     Ok(())
+}
+
+/// Returns whether the proxy has the partition of a file. A proxy that has lost its ledger finds it once the
+/// controller answers: the file then tells the agent whose it is.
+async fn has_entry(conf: &ConfFiles, file: &RunFile) -> Result<bool, Failure> {
+    match crate::proxy::connect(conf)?.partition(&file.partition).await {
+        Ok(_) => Ok(true),
+        Err(error) if is_not_found(&error) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns the files of a run, with their directories.

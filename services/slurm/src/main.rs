@@ -10,6 +10,8 @@ mod conf_files;
 mod doctor;
 mod epilog_slurmctld;
 mod failure;
+#[cfg(test)]
+mod fake_slurm;
 mod host_map;
 mod ipuof_directory;
 mod leftovers;
@@ -21,6 +23,8 @@ mod render_command;
 mod report;
 mod run_file;
 mod safe_file;
+#[cfg(test)]
+mod scripted_proxy;
 mod slurm_commands;
 mod task_prolog;
 

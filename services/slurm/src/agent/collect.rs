@@ -10,6 +10,7 @@ use ipu_proxy_client::{ClientError, HoldState, PartitionDocument};
 use ipu_slurm::{Life, LifeFacts, RunList, RunStart, SlurmctldConfig, SlurmctldReply, life_of};
 
 use super::context::{Context, now, seconds};
+use super::files::remove_files;
 use crate::conf_files::ipuof_directories;
 use crate::failure::Failure;
 use crate::leftovers;
@@ -17,16 +18,16 @@ use crate::proxy::{is_old_attempt, release_options};
 use crate::run_file::{self, FileState, RunFile};
 
 /// The begin of a hold that is not known: slurmctld has started since.
-const UNKNOWN_BEGIN: u64 = 0;
+pub(super) const UNKNOWN_BEGIN: u64 = 0;
 
 /// The reason of the proxy for a release that the controller refuses without force.
 const REMOVAL_REFUSED: &str = "RemovalRefused";
 
 /// A file of a run in IpuofDir.
-struct FoundFile {
-    directory: PathBuf,
-    name: String,
-    file: RunFile,
+pub(super) struct FoundFile {
+    pub(super) directory: PathBuf,
+    pub(super) name: String,
+    pub(super) file: RunFile,
 }
 
 /// The answers of slurmctld.
@@ -141,9 +142,13 @@ pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Res
             Life::Live | Life::Unknown => continue,
         }
         match context.proxy.delete(id, &options).await {
-            Ok(_) => {
+            Ok(deleted) => {
                 let line = format!("run {start} has ended: released partition {id}");
                 collected.released.push(line);
+                // The proxy may lose its ledger before it completes the release.
+                if deleted.state != HoldState::Gone {
+                    continue;
+                }
                 let name = format!("{}-{}.env", context.cluster, start.key.job_id);
                 for directory in ipuof_directories(&context.conf) {
                     let removed = run_file::remove_start(&directory, &name, &start, id);
@@ -156,13 +161,7 @@ pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Res
             Err(error) => problems.push(cannot_release(id, error)),
         }
     }
-    for found in files {
-        let start = &found.file.start;
-        if facts.is_dead(start, UNKNOWN_BEGIN) {
-            let removed = run_file::remove_start(&found.directory, &found.name, start, &found.file.partition);
-            problems.extend(removed.err().map(|failure| failure.0));
-        }
-    }
+    remove_files(context, &facts, &partitions, &files, &mut problems).await;
     // The files of a run that was released above are found a second time.
     problems.sort();
     problems.dedup();
@@ -172,7 +171,7 @@ pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Res
     Err(Failure(problems.join("; ")))
 }
 
-fn cannot_release(id: &PartitionId, error: ClientError) -> String {
+pub(super) fn cannot_release(id: &PartitionId, error: ClientError) -> String {
     format!("cannot release partition {id}: {}", Failure::from(error).0)
 }
 
@@ -183,7 +182,8 @@ fn claim(context: &Context, partition: &PartitionDocument, files: &[FoundFile]) 
         let since = partition.held_since.unwrap_or(partition.since);
         return Some((start, seconds(since)));
     }
-    if partition.state != HoldState::Quarantined || partition.owner.is_some() {
+    // Quarantined, or in a release that began so.
+    if partition.owner.is_some() {
         return None;
     }
     let mut known = files.iter().flat_map(|found| found.file.known_starts());

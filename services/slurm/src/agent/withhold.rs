@@ -2,12 +2,20 @@
 
 use ipu_proxy_client::ControllerStatus;
 use ipu_slurm::conf::ModelConf;
-use ipu_slurm::{LicenseCounts, reservation_command, withheld};
+use ipu_slurm::{LicenseCounts, Reservation, reservation_command, withheld};
 
 use super::context::{Context, now};
 use crate::failure::Failure;
+use crate::report;
+
+#[cfg(test)]
+mod two_models;
 
 /// Updates the reservation of each model. Returns a line for each change.
+///
+/// # Errors
+///
+/// All problems. One with a model keeps no other from its reservation.
 pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> {
     // First the free IPUs: a grant in between is then counted twice, which withholds too few for a moment,
     // instead of none at all.
@@ -15,7 +23,7 @@ pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> 
     let partitions = context.proxy.partitions().await?;
     let licenses = context.slurm.licenses().await?;
     let reservations = context.slurm.reservations().await?;
-    let mut lines = Vec::new();
+    let (mut lines, mut problems) = (Vec::new(), Vec::new());
     for (name, model) in context.conf.models() {
         let license = licenses
             .iter()
@@ -35,16 +43,37 @@ pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> 
             .map(|partition| partition.size)
             .sum();
         let wanted = withheld(license.total, free, held_by_jobs(license, held_here));
-        if let Some(arguments) = reservation_command(name, wanted, &reservations, now())? {
-            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            context.slurm.scontrol(&arguments).await?;
-            lines.push(format!(
+        match update(context, name, wanted, &reservations).await {
+            Ok(true) => lines.push(format!(
                 "{wanted} of {} licenses {name} are withheld",
                 license.total
-            ));
+            )),
+            Ok(false) => {}
+            Err(failure) => problems.push(failure.0),
         }
     }
-    Ok(lines)
+    if problems.is_empty() {
+        return Ok(lines);
+    }
+    for line in &lines {
+        report::note(line);
+    }
+    Err(Failure(problems.join("; ")))
+}
+
+/// Updates the reservation of a model. Returns whether it has changed.
+async fn update(
+    context: &Context,
+    model: &str,
+    wanted: u32,
+    reservations: &[Reservation],
+) -> Result<bool, Failure> {
+    let Some(arguments) = reservation_command(model, wanted, reservations, now())? else {
+        return Ok(false);
+    };
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    context.slurm.scontrol(&arguments).await?;
+    Ok(true)
 }
 
 /// Returns how many of the IPUs that this cluster holds belong to licenses of jobs. The host map, and a run

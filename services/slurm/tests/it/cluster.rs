@@ -153,14 +153,24 @@ impl Cluster {
     /// Starts the proxy again with an empty ledger.
     pub(crate) fn lose_ledger(&mut self) {
         self.kill_proxy();
+        self.remove_ledger();
+        self.start_proxy();
+    }
+
+    /// Removes the ledger of a proxy that does not run.
+    pub(crate) fn remove_ledger(&self) {
         for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
             let _ = fs::remove_file(self.bed.directory().join("private").join(name));
         }
-        self.start_proxy();
     }
 
     /// Starts the agent as SlurmUser.
     pub(crate) fn start_agent(&mut self) {
+        self.start_agent_as("agent");
+    }
+
+    /// Starts an agent whose log has this name.
+    pub(crate) fn start_agent_as(&mut self, name: &str) {
         let program = format!("{BED}/hooks/ipu-slurm");
         let words = [
             "setpriv",
@@ -170,7 +180,7 @@ impl Cluster {
             &program,
             "agent",
         ];
-        self.agent = Some(self.bed.start_program("agent", &words));
+        self.agent = Some(self.bed.start_program(name, &words));
     }
 
     /// Waits until the agent that was started has printed a line with `text`.

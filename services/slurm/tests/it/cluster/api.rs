@@ -22,6 +22,23 @@ impl Cluster {
         assert_eq!(released["state"], "gone", "{released}");
     }
 
+    /// Cordons machines of the simulated controller.
+    pub(crate) fn cordon(&self, agents: &[&str]) {
+        for agent in agents {
+            let body = format!(
+                r#"{{"id": "{agent}", "controller": "127.0.0.1:8090", "machine": "{agent}", "reason": "repair"}}"#
+            );
+            self.send("POST", "/v1/exclusions", &body);
+        }
+    }
+
+    /// Makes an IPU of the simulated controller unhealthy: its partition is in error.
+    pub(crate) fn break_ipu(&self, agent: &str, ipu: u32) {
+        let url = format!("{CONTROLLER}/sim/ipus/{agent}/{ipu}");
+        let body = r#"{"health": "bad"}"#;
+        self.bed.succeed("curl", &["-sf", "-X", "POST", "-d", body, &url]);
+    }
+
     /// Returns a document of the proxy.
     pub(crate) fn get(&self, path: &str) -> Value {
         let text = self.bed.succeed("curl", &["-sf", &format!("{PROXY}{path}")]);

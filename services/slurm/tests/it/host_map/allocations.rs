@@ -181,7 +181,7 @@ fn a_lost_epilog_leaves_the_allocation_to_the_agent() {
         .bed
         .wait_until("the agent has removed the allocation", || {
             cluster.collect();
-            cluster.ledger().is_empty() && allocations(&cluster).is_empty()
+            cluster.ledger().is_empty() && allocations(&cluster).is_empty() && cluster.files().is_empty()
         });
     cluster.assert_nothing_left();
 }
