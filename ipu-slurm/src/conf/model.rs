@@ -127,7 +127,7 @@ impl ModelConf {
         self.max_ipus_per_job
     }
 
-    /// Returns the timeout of a V-IPU call (`ApiTimeout`, default 50 s).
+    /// Returns the timeout of the commands for allocations (`ApiTimeout`, default 50 s).
     #[must_use]
     pub fn api_timeout(&self) -> Duration {
         Duration::from_secs(u64::from(self.api_timeout))

@@ -28,13 +28,35 @@ pub struct PrologRequest {
 }
 
 impl PrologRequest {
+    /// Checks that the process is the hook, and was not started by hand.
+    ///
+    /// # Errors
+    ///
+    /// If `SLURM_SCRIPT_CONTEXT` is another one.
+    pub fn check_context(variables: &HookEnvironment) -> Result<(), InputError> {
+        variables.check_context("prolog_slurmctld", "PrologSlurmctld")
+    }
+
+    /// Checks the variables that Slurm sets for every job, with IPUs or without.
+    ///
+    /// # Errors
+    ///
+    /// The first variable that is missing, not UTF-8, no number, or contradicts another.
+    pub fn check_job(variables: &HookEnvironment) -> Result<(), InputError> {
+        for name in ["SLURM_JOB_USER", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST"] {
+            variables.required(name)?;
+        }
+        variables.number("SLURM_JOB_UID")?;
+        variables.identity(true).map(drop)
+    }
+
     /// Parses the variables of PrologSlurmctld; none for a job without IPUs.
     ///
     /// # Errors
     ///
     /// The first variable that is missing, not UTF-8, no number, contradicts another, or breaks a limit.
     pub fn parse(variables: &HookEnvironment, conf: &ConfFiles) -> Result<Option<Self>, InputError> {
-        variables.check_context("prolog_slurmctld", "PrologSlurmctld")?;
+        Self::check_context(variables)?;
         let offset = variables.text(HET_OFFSET)?;
         if variables.is_later_component()? {
             // Slurm hands the options of the plugin to all components; the licenses tell.

@@ -141,6 +141,30 @@ fn options_of_the_plugin_reach_the_request() {
 }
 
 #[test]
+fn a_hook_without_the_variables_of_a_job_is_no_hook_of_slurm() {
+    let without = |name: &str| {
+        let variables = captured("22.05", "prolog-slurmctld");
+        HookEnvironment::new(with(variables, name, None))
+    };
+    let check = |name: &str| PrologRequest::check_job(&without(name));
+    for name in [
+        "SLURM_JOB_ID",
+        "SLURM_CLUSTER_NAME",
+        "SLURM_JOB_UID",
+        "SLURM_JOB_USER",
+        "SLURM_JOB_PARTITION",
+        "SLURM_JOB_NODELIST",
+    ] {
+        let error = check(name).unwrap_err().to_string();
+        assert!(error.starts_with(name), "{error}");
+    }
+    // A job without IPUs and without an account.
+    check("SLURM_JOB_LICENSES").unwrap();
+    check("SLURM_JOB_ACCOUNT").unwrap();
+    assert!(PrologRequest::check_context(&without("SLURM_SCRIPT_CONTEXT")).is_err());
+}
+
+#[test]
 fn bad_values_are_refused_with_one_line() {
     for (changes, expected) in [
         (

@@ -5,6 +5,7 @@ mod admin_comment;
 mod allocate;
 mod current;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -55,6 +56,8 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
         Err(_) if !ConfFacts::gather(&directory).may_request_ipus(variables) => return Ok(()),
         Err(error) => return report_refusal(&Slurm::find(&directory), &own_run, Refusal::from(error)),
     };
+    // Before the first change: a hook that was started by hand touches no job.
+    PrologRequest::check_context(variables)?;
     if let Err(refusal) = own_run.ensure_parent() {
         return report_refusal(&Slurm::find(&directory), &own_run, refusal);
     }
@@ -168,7 +171,7 @@ fn take_over_files(
     let (cluster, job) = (variable("SLURM_CLUSTER_NAME"), variable("SLURM_JOB_ID"));
     let name = format!("{cluster}-{job}.env");
     // PrologRequest names a variable that is wrong.
-    if name.contains('/') {
+    if PrologRequest::check_job(variables).is_err() {
         return Ok(Vec::new());
     }
     let mut earlier = Vec::new();
@@ -323,7 +326,7 @@ async fn get_partition(
     job_file.replace(&file)?;
     let unused = choice.unused().cloned();
     if let Some(unused) = unused.as_ref().filter(|unused| **unused != file.start) {
-        acquire::withdraw(&proxy, cluster, unused).await;
+        acquire::withdraw(&proxy, conf, cluster, unused, None).await;
     }
     let size = put.size;
     put.owner = OwnerDocument::from(&file.start.owner(cluster)?);
@@ -335,6 +338,7 @@ async fn get_partition(
         deadline,
         job_file: &job_file,
         hook: file.hook.clone(),
+        attempt: Cell::new(None),
     };
     let allocations = match facts.machines {
         [] => None,
@@ -360,7 +364,7 @@ async fn get_partition(
                 file.set_start(cluster, earlier.next())?;
                 job_file.replace(&file)?;
                 if unused.as_ref() == Some(&earlier) {
-                    acquire::withdraw(&acquisition.proxy, cluster, &earlier).await;
+                    acquire::withdraw(&acquisition.proxy, conf, cluster, &earlier, None).await;
                     if let Some(allocations) = &allocations {
                         // The agent repeats a removal that fails.
                         let _ = allocations.remove(&acquisition.proxy, cluster, &earlier).await;
@@ -374,7 +378,8 @@ async fn get_partition(
                 // A later hook may go on with the request.
                 job_file.remove(&file)?;
                 if matches!(error, AcquireError::TimedOut(_)) {
-                    acquire::withdraw(&acquisition.proxy, cluster, &file.start).await;
+                    let attempt = acquisition.attempt.get();
+                    acquire::withdraw(&acquisition.proxy, conf, cluster, &file.start, attempt).await;
                 }
                 if let Some(allocate) = &allocate {
                     allocate.remove(&acquisition.proxy, &error).await;

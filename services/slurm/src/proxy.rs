@@ -82,15 +82,29 @@ pub(crate) fn release_options(
     start: &RunStart,
     partition: Option<&PartitionDocument>,
 ) -> DeletePartition {
-    let controller = partition.and_then(|partition| partition.controller.as_ref());
-    let address = controller.map(|controller| controller.name.as_str());
     let mut options = DeletePartition::default();
     options.uid = Some(start.to_string());
     options.attempt = partition.map(|partition| partition.attempt);
     // After the loss of the ledger the partition has no known owner, but its id follows from the run.
     options.quarantined = true;
-    options.without_force = !conf
-        .models()
-        .any(|(_, model)| address == Some(model.api_address().as_str()) && model.force_delete_partition());
+    options.without_force = !may_force(conf, partition);
     options
+}
+
+/// Returns the options that release a static partition, by the same rule.
+pub(crate) fn pool_release_options(conf: &ConfFiles, partition: &PartitionDocument) -> DeletePartition {
+    let mut options = DeletePartition::default();
+    options.uid = partition.owner.as_ref().map(|owner| owner.uid.clone());
+    options.without_force = !may_force(conf, Some(partition));
+    options
+}
+
+/// Returns whether a model of the controller has `ForceDeletePartition=1`.
+fn may_force(conf: &ConfFiles, partition: Option<&PartitionDocument>) -> bool {
+    let controller = partition.and_then(|partition| partition.controller.as_ref());
+    controller.is_some_and(|controller| {
+        conf.models().any(|(_, model)| {
+            model.api_address() == controller.name.as_str() && model.force_delete_partition()
+        })
+    })
 }

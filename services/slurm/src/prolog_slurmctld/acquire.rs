@@ -1,13 +1,14 @@
 //! The acquisition of a partition: request, wait in the queue of the proxy, and read its configuration.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use ipu_core::{AgentId, Owner, PartitionId, Topology};
 use ipu_proxy_client::{
-    ClientError, DeletePartition, HoldState, IpuofConfigDocument, OnNoCapacity, OwnerDocument,
-    PartitionDocument, ProxyClient, PutPartition,
+    ClientError, HoldState, IpuofConfigDocument, OnNoCapacity, OwnerDocument, PartitionDocument, ProxyClient,
+    PutPartition,
 };
-use ipu_slurm::conf::ModelConf;
+use ipu_slurm::conf::{ConfFiles, ModelConf};
 use ipu_slurm::text::proxy_failure;
 use ipu_slurm::{OWNER_KIND, PrologRequest, RunKey, RunStart};
 use tokio::time::Instant;
@@ -16,7 +17,9 @@ use super::admin_comment::AdminCommentWriter;
 use super::current::JobFile;
 use crate::failure::Failure;
 use crate::partition::describe_wait;
-use crate::proxy::{has_other_properties, is_about_machines, is_not_found, is_old_attempt, is_permanent};
+use crate::proxy::{
+    has_other_properties, is_about_machines, is_not_found, is_old_attempt, is_permanent, release_options,
+};
 use crate::run_file::{FileState, RunFile};
 
 /// Wait of one request in the queue of the proxy, and so the interval of updates of AdminComment.
@@ -38,6 +41,8 @@ pub(super) struct Acquisition<'a> {
     pub(super) job_file: &'a JobFile<'a>,
     /// The id of this hook in the file of the job.
     pub(super) hook: String,
+    /// The attempt that was requested last.
+    pub(super) attempt: Cell<Option<u32>>,
 }
 
 /// An active partition that no process has used since its last reset.
@@ -206,16 +211,25 @@ pub(super) fn put_request(
     put
 }
 
-/// Takes the request of a start from the queue, or releases what was granted meanwhile. The agent repeats
-/// what fails.
-pub(super) async fn withdraw(proxy: &ProxyClient, cluster: &str, start: &RunStart) {
+/// Takes the request of a start from the queue, or releases what was granted meanwhile, but not to a hook with
+/// a later attempt than `attempt`. The agent repeats what fails.
+pub(super) async fn withdraw(
+    proxy: &ProxyClient,
+    conf: &ConfFiles,
+    cluster: &str,
+    start: &RunStart,
+    attempt: Option<u32>,
+) {
     let Ok(owner) = start.owner(cluster) else {
         return;
     };
-    let mut options = DeletePartition::default();
-    options.uid = Some(start.to_string());
-    let partition = owner.job.partition_id(0);
-    let delete = proxy.delete(&partition, &options);
+    let id = owner.job.partition_id(0);
+    let delete = async {
+        let found = proxy.partition(&id).await?;
+        let mut options = release_options(conf, start, Some(&found));
+        options.attempt = attempt.or(Some(found.attempt));
+        proxy.delete(&id, &options).await
+    };
     let _ = tokio::time::timeout(WITHDRAW_TIMEOUT, delete).await;
 }
 
@@ -312,6 +326,7 @@ impl Acquisition<'_> {
     async fn put(&self, attempt: u32, remaining: Duration) -> Result<StepProgress, ClientError> {
         let mut request = self.request.clone();
         request.attempt = attempt;
+        self.attempt.set(Some(attempt));
         let wait = OnNoCapacity::Queue(REQUEST_WAIT.min(remaining));
         let again = RequestStep::Put { attempt };
         let partition = match self.proxy.put(&self.partition, &request, wait).await {

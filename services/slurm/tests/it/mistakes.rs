@@ -85,6 +85,38 @@ fn a_hook_whose_job_slurmctld_does_not_start_leaves_the_job_alone() {
     cluster.assert_nothing_left();
 }
 
+#[test]
+fn a_hook_that_is_started_by_hand_changes_no_file() {
+    let name = "a_hook_that_is_started_by_hand_changes_no_file";
+    let Some(cluster) = Cluster::start(name, 60) else {
+        return;
+    };
+    let script = "echo started; exec tail -f /dev/null";
+    let job = cluster.submit(&["--licenses=pod64:4"], script);
+    cluster.wait_for_line(&job, "started");
+    let files = cluster.files();
+    assert_eq!(files.len(), 2, "{files:?}");
+    let id = format!("SLURM_JOB_ID={job}");
+    for (context, expected) in [
+        ("A=b", "do not start it by hand"),
+        ("SLURM_SCRIPT_CONTEXT=prolog_slurmctld", ""),
+    ] {
+        let mut hook = cluster.bed.command_as("slurm", "env");
+        let hook = hook.args([context, "SLURM_CLUSTER_NAME=testbed", &id]);
+        let output: CommandOutput = hook
+            .arg(format!("{BED}/hooks/prolog-slurmctld"))
+            .output()
+            .unwrap()
+            .into();
+        assert!(output.stderr.contains(expected), "{output:?}");
+        assert_eq!(cluster.files(), files, "{context}");
+    }
+    assert_eq!(cluster.job_value(&job, "AdminComment"), "");
+    cluster.bed.succeed("scancel", &[&job]);
+    cluster.wait_for_end(&job);
+    cluster.assert_nothing_left();
+}
+
 #[track_caller]
 fn assert_others_start(cluster: &Cluster) {
     for options in [&[][..], &["--licenses=other:1"]] {
@@ -214,18 +246,16 @@ fn a_read_only_directory_keeps_no_ipus_and_stops_no_job_without_ipus() {
         cluster.wait_for_end(job);
     }
     let mut printed = String::new();
+    let problem = |job: &String| format!("cannot remove {ipuof}/testbed-{job}.env: Read-only file system");
     cluster.bed.wait_until("the agent has released the others", || {
         let mut gc = cluster.bed.command_as("slurm", &format!("{BED}/hooks/ipu-slurm"));
         let pass = gc.arg("gc").output().unwrap();
         printed.push_str(&String::from_utf8(pass.stderr).unwrap());
-        cluster.ledger().is_empty()
+        let are_named = by_agent.iter().all(|job| printed.contains(&problem(job)));
+        cluster.ledger().is_empty() && are_named
     });
     let releases = printed.matches(" has ended: released partition p-slurm-");
     assert_eq!(releases.count(), by_agent.len(), "{printed}");
-    for job in by_agent {
-        let line = format!("cannot remove {ipuof}/testbed-{job}.env: Read-only file system");
-        assert!(printed.contains(&line), "{printed}");
-    }
     assert_eq!(cluster.hardware(), Vec::<String>::new());
 
     cluster.bed.succeed("umount", &[&ipuof]);
