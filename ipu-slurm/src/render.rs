@@ -151,7 +151,7 @@ pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
     let mut slurm_conf = SlurmText::parse(input.slurm_conf.0, input.slurm_conf.1);
     let mut included = input.included.map(|(name, text)| SlurmText::parse(name, text));
     let mut findings = Vec::new();
-    let vipu_conf = outputs::vipu_conf(input, [Some(&slurm_conf), included.as_ref()], &mut findings);
+    let mut vipu_conf = outputs::vipu_conf(input, [Some(&slurm_conf), included.as_ref()], &mut findings);
 
     let mut errors = Vec::new();
     let conf = ConfFiles::parse((input.vipu_conf.0, &vipu_conf), input.models);
@@ -183,11 +183,20 @@ pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
         return Err(vec![main.absent("Gres", rule, fix)]);
     }
 
+    if conf.cluster().every_job_has_one() {
+        ensure_one_size(input.vipu_conf.0, &gres)?;
+    }
+    let is_static = |resource: &VipuGres| matches!(resource, VipuGres::Partitions { .. });
+    let mut nodes = gres.iter().flat_map(NodeGresList::nodes);
+    let has_static = nodes.any(|node| node.gres().iter().any(is_static));
+    if has_static && conf.cluster().pool_dir("").is_none() {
+        outputs::pool_dir(input.vipu_conf.0, &mut vipu_conf, &mut findings);
+    }
     rules::apply(
         input,
         &conf,
         &models,
-        has_gres,
+        (has_gres, has_static),
         &mut slurm_conf,
         included.as_mut(),
         &mut findings,
@@ -220,6 +229,25 @@ pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
         notes: outputs::notes(input, &models, has_slurmdbd),
         uses_plugin,
     })
+}
+
+/// Checks that no node has partitions of several sizes: with `EveryJobHasOne`, Prolog takes any.
+fn ensure_one_size(vipu_conf: &str, gres: &[NodeGresList]) -> Result<(), Vec<ConfError>> {
+    let nodes = gres.iter().flat_map(NodeGresList::nodes);
+    let mut several = nodes.filter(|node| {
+        let is_static = |resource: &&VipuGres| matches!(resource, VipuGres::Partitions { .. });
+        node.gres().iter().filter(is_static).count() > 1
+    });
+    let Some(node) = several.next() else {
+        return Ok(());
+    };
+    let rule = format!(
+        "node {} has partitions of several sizes, and a job would get any of them",
+        node.name()
+    );
+    let fix = "remove it, or give each node partitions of one size";
+    let violation = Violation::new("EveryJobHasOne", Some("1"), rule, fix);
+    Err(vec![crate::conf::at_beginning(vipu_conf, violation)])
 }
 
 /// Returns the value of a key that is in force: the last one of the last file that has it. `files` are the

@@ -7,6 +7,8 @@ use crate::conf::{ConfFiles, NodeGres, NodeGresList, VipuGres};
 /// Consecutive numbers at the end of node names, by prefix and number of digits.
 type NumberRanges<'a> = (&'a str, usize, Vec<(u32, u32)>);
 
+/// The directory of static partitions for a `vipu.conf` without one.
+const POOL_DIR: &str = "/var/lib/ipu-pool/%n";
 /// Name of the SPANK plugin.
 const SPANK_PLUGIN: &str = "libspank_vipu.so";
 
@@ -49,6 +51,20 @@ pub(super) fn vipu_conf(
         }
     }
     result
+}
+
+/// Adds the directory of static partitions to `vipu.conf`.
+pub(super) fn pool_dir(name: &str, text: &mut String, findings: &mut Vec<Finding>) {
+    let rule = "without it, the hooks do nothing, and jobs start without their partitions".to_owned();
+    let fix = format!("write PoolDir={POOL_DIR}, and run ipu-slurm pool create on each node");
+    findings.push(Finding {
+        severity: Severity::Error,
+        error: SlurmText::parse(name, text).absent("PoolDir", rule, fix),
+    });
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(&format!("PoolDir={POOL_DIR}\n"));
 }
 
 /// Returns `gres.conf` with lines for all nodes; none if it does not change.

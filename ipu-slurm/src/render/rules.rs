@@ -12,6 +12,8 @@ const HOOKS: [(&str, &str); 3] = [
     ("EpilogSlurmctld", "epilog-slurmctld"),
     ("TaskProlog", "task-prolog"),
 ];
+/// The hooks of nodes with static partitions.
+const STATIC_HOOKS: [(&str, &str); 2] = [("Prolog", "prolog"), ("Epilog", "epilog")];
 /// Largest time limit that Slurm takes, in seconds.
 const MAX_SECONDS: u64 = 65_533;
 /// Time of a hook besides the wait for IPUs, in seconds.
@@ -24,12 +26,13 @@ struct Rules<'a, 'b> {
     findings: &'b mut Vec<Finding>,
 }
 
-/// Adds to both files the changes that IPUs need.
+/// Adds to both files the changes that IPUs need. The pair tells whether nodes have GRES `vipu`, and whether
+/// some of it are static partitions.
 pub(super) fn apply<'a>(
     input: &RenderInput<'_>,
     conf: &ConfFiles,
     models: &[Model<'_>],
-    has_gres: bool,
+    (has_gres, has_static): (bool, bool),
     slurm_conf: &mut SlurmText<'a>,
     included: Option<&mut SlurmText<'a>>,
     findings: &mut Vec<Finding>,
@@ -60,9 +63,14 @@ pub(super) fn apply<'a>(
     if has_map {
         rules.exclusive_nodes(input.host_map);
     }
+    if has_static {
+        rules.hook_links(input, &STATIC_HOOKS);
+    }
     if models.is_empty() {
         if has_map {
             rules.hooks(input, conf);
+        } else if has_static {
+            rules.hook_links(input, &HOOKS[2..]);
         }
         return;
     }
@@ -216,10 +224,14 @@ impl<'a> Rules<'a, '_> {
 
     /// Sets the hooks, and the time limits of PrologSlurmctld.
     fn hooks(&mut self, input: &RenderInput<'_>, conf: &ConfFiles) {
-        for (key, link) in HOOKS {
+        self.hook_links(input, &HOOKS);
+        self.timeouts(conf.cluster().wait_in_prolog().as_secs());
+    }
+
+    fn hook_links(&mut self, input: &RenderInput<'_>, hooks: &[(&str, &str)]) {
+        for (key, link) in hooks {
             self.hook(key, &format!("{}/{link}", input.options.hook_directory));
         }
-        self.timeouts(conf.cluster().wait_in_prolog().as_secs());
     }
 
     /// Sets a hook. A hook of the site stays: it may call the program.

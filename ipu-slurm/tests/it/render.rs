@@ -116,17 +116,39 @@ fn an_included_file_extends_the_lists_of_slurm_conf() {
 }
 
 #[test]
-fn static_partitions_need_no_licenses_and_no_hooks_of_the_controller() {
+fn static_partitions_need_hooks_of_the_nodes_and_no_licenses() {
     let rendered = render(&input(
         "NodeName=host-1 gres=vipu:1:16\nNodeName=host-2 gres=vipu:2:8\n",
     ))
     .unwrap();
     let new = file(&rendered, "slurm.conf").unwrap();
     assert!(new.contains("GresTypes=vipu\n"), "{new}");
+    for hook in ["Prolog", "Epilog", "TaskProlog"] {
+        let link = hook.to_lowercase().replace("taskprolog", "task-prolog");
+        assert!(
+            new.contains(&format!("\n{hook}=/usr/lib/ipu-slurm/{link}\n")),
+            "{new}"
+        );
+    }
     assert!(
         !new.contains("Licenses") && !new.contains("PrologSlurmctld"),
         "{new}"
     );
+    let vipu_conf = file(&rendered, "vipu.conf").unwrap();
+    assert!(
+        vipu_conf.ends_with("PoolDir=/var/lib/ipu-pool/%n\n"),
+        "{vipu_conf}"
+    );
+    let errors = rendered
+        .findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Error);
+    let fields: Vec<&str> = errors
+        .map(|finding| finding.error.violation.field.as_str())
+        .collect();
+    for field in ["Prolog", "Epilog", "TaskProlog", "PoolDir"] {
+        assert!(fields.contains(&field), "{fields:?}");
+    }
     assert_eq!(
         file(&rendered, "gres.conf"),
         Some(
@@ -135,6 +157,24 @@ fn static_partitions_need_no_licenses_and_no_hooks_of_the_controller() {
         )
     );
     assert_eq!(file(&rendered, "ipu_limits.lua"), None);
+}
+
+#[test]
+fn a_node_with_two_sizes_and_a_partition_for_every_job_is_refused() {
+    let vipu_conf = format!("{VIPU_CONF}PoolDir=/var/lib/ipu-pool/%n\nEveryJobHasOne=1\n");
+    let render_nodes = |nodes: &str| {
+        render(&RenderInput {
+            vipu_conf: ("vipu.conf", &vipu_conf),
+            ..input(nodes)
+        })
+    };
+    let errors = render_nodes("NodeName=n1 Gres=vipu:1:4,vipu:2:2\n").unwrap_err();
+    let error = errors[0].to_string();
+    assert!(
+        error.starts_with("vipu.conf:1:1: EveryJobHasOne = 1: node n1 has partitions of several sizes"),
+        "{error}"
+    );
+    assert!(render_nodes("NodeName=n1 Gres=vipu:1:4\nNodeName=n2 Gres=vipu:2:2\n").is_ok());
 }
 
 #[test]

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use self::collect::Collected;
 use self::context::Context;
-use self::explain::ExplainedJobs;
 use self::events::LedgerEvents;
+use self::explain::ExplainedJobs;
 use crate::failure::Failure;
 use crate::report;
 

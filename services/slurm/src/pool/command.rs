@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use ipu_core::{IpuCount, JobKey, Owner, PartitionId};
 use ipu_proxy_client::{
-    DeletePartition, HoldState, OnNoCapacity, OwnerDocument, PartitionDocument, ProxyClient, PutPartition,
+    HoldState, OnNoCapacity, OwnerDocument, PartitionDocument, ProxyClient, PutPartition,
 };
 use ipu_slurm::conf::{ConfFiles, ModelConf, NodeGresList, VipuGres};
 use ipu_slurm::{POOL_ALLOCATED, POOL_FREE, PoolFile};
@@ -19,6 +19,7 @@ use ipu_slurm::{POOL_ALLOCATED, POOL_FREE, PoolFile};
 use super::directory::PoolDirectory;
 use crate::conf_files;
 use crate::failure::Failure;
+use crate::proxy::pool_release_options;
 use crate::safe_file;
 
 /// The kind of the owner of static partitions. No rule releases them.
@@ -134,6 +135,18 @@ impl NodePool {
         })
     }
 
+    /// Returns the problem of a node whose jobs get any of several sizes.
+    fn mixed_sizes(&self) -> Option<String> {
+        let is_mixed = self.conf.cluster().every_job_has_one() && self.gres.len() > 1;
+        is_mixed.then(|| {
+            format!(
+                "Gres of node {} has several sizes, and with EveryJobHasOne=1 a job would get any of them; use one size, \
+                 or remove EveryJobHasOne",
+                self.node
+            )
+        })
+    }
+
     fn owner(&self, size: IpuCount) -> Result<Owner, Failure> {
         owner(&self.cluster, &self.node, &format!("{}.{size}", self.node))
     }
@@ -144,6 +157,9 @@ impl NodePool {
                 "node {} has no static partitions in slurm.conf: add Gres=vipu:<size>:<count> to its line",
                 self.node
             )));
+        }
+        if let Some(problem) = self.mixed_sizes() {
+            return Err(Failure(problem));
         }
         let model = only_model(&self.conf, model)?;
         let proxy = crate::proxy::connect(&self.conf)?;
@@ -242,8 +258,7 @@ impl NodePool {
             )));
         }
         for partition in held {
-            let mut options = DeletePartition::default();
-            options.uid = partition.owner.map(|owner| owner.uid);
+            let options = pool_release_options(&self.conf, &partition);
             proxy
                 .wait_released(&partition.id, &options, TIMEOUT, &mut |_| ())
                 .await?;

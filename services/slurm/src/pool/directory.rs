@@ -2,6 +2,7 @@
 
 mod access;
 mod reasons;
+mod runs;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -46,6 +47,8 @@ pub(crate) struct PoolDirectory {
     boot_id: String,
     /// The directory with the reasons of jobs while `root` cannot be trusted.
     refusals: PathBuf,
+    /// The run of the job whose pointer this process may write, if it is known.
+    run: Option<String>,
     lock_timeout: Duration,
 }
 
@@ -73,6 +76,7 @@ impl PoolDirectory {
             node: node.to_owned(),
             boot_id: fs::read_to_string(BOOT_ID)?.trim().to_owned(),
             refusals: Path::new(REFUSALS).join(node),
+            run: None,
             lock_timeout: LOCK_TIMEOUT,
         })
     }
@@ -211,10 +215,12 @@ impl LockedPool<'_> {
         let (free, allocated) = (directory.path(POOL_FREE), directory.path(POOL_ALLOCATED));
         match step {
             PoolOperation::WritePointer { job_id, partitions } => {
+                directory.record_run(*job_id)?;
                 replace(&directory.root, &pointer_name(*job_id), &pointer_text(partitions))
             }
             PoolOperation::RemovePointer { job_id } => {
-                remove_if_exists(&directory.path(&pointer_name(*job_id)))
+                remove_if_exists(&directory.path(&pointer_name(*job_id)))?;
+                directory.forget_run(*job_id)
             }
             PoolOperation::Allocate { partition } => {
                 fs::rename(free.join(partition), allocated.join(partition))

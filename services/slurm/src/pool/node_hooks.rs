@@ -30,7 +30,15 @@ pub(crate) fn prolog(variables: &HookEnvironment) -> Result<(), Failure> {
     };
     let reason = match requested(&conf, &slurm, job_id) {
         Ok(None) => None,
-        Ok(Some(wanted)) => allocate(&directory, &slurm, job_id, &wanted)?,
+        // With EveryJobHasOne, Prolog asks slurmctld for nothing.
+        Ok(Some(wanted)) if conf.every_job_has_one() => allocate(&directory, &slurm, job_id, &wanted)?,
+        Ok(Some(wanted)) => match slurm.run_key_blocking(job_id) {
+            Ok(run) => {
+                let directory = directory.clone().with_run(run.to_string());
+                allocate(&directory, &slurm, job_id, &wanted)?
+            }
+            Err(error) => Some(error.into()),
+        },
         Err(failure) => Some(failure),
     };
     if let Some(failure) = &reason {
@@ -162,6 +170,14 @@ fn allocate(
         Ok(pool) => pool,
         Err(busy) => return Ok(Some(busy.into())),
     };
+    if directory
+        .has_earlier_run(job_id)
+        .map_err(|error| directory.error(error))?
+    {
+        return Ok(Some(Failure(format!(
+            "an earlier run of job {job_id} still has its partition on this node; submit the job again"
+        ))));
+    }
     let mut allocation = pool.state.allocate(job_id, request);
     if let Err(PoolError::TooFew { .. }) = allocation {
         // Slurm has counted them as free, so the Epilog of a job was lost.

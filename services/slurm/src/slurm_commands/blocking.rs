@@ -5,8 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ipu_slurm::{
-    GresList, InputError, SQUEUE_GRES_ARGS, SQUEUE_JOB_ARGS, SlurmJob, UNKNOWN_JOB, parse_allocated_gres,
-    parse_job, parse_squeue_gres, parse_squeue_job,
+    GresList, InputError, RunKey, RunList, SQUEUE_ARGS, SQUEUE_GRES_ARGS, SQUEUE_JOB_ARGS, SlurmJob,
+    UNKNOWN_JOB, parse_allocated_gres, parse_job, parse_squeue_gres, parse_squeue_job,
 };
 
 use super::{PATH, Slurm, SlurmError, TIMEOUT, command_line, output};
@@ -34,6 +34,15 @@ impl Slurm {
             Ok(gres) => Ok(gres),
             Err(_) => self.squeue_blocking(&SQUEUE_GRES_ARGS, id, parse_squeue_gres),
         }
+    }
+
+    /// Returns the present run of a job id.
+    pub(crate) fn run_key_blocking(&self, id: u32) -> Result<RunKey, SlurmError> {
+        let runs = self.squeue_blocking(&SQUEUE_ARGS, id, |text, _| RunList::parse(text))?;
+        runs.key_of(id).ok_or_else(|| SlurmError::Failed {
+            command: command_line("squeue", &SQUEUE_ARGS),
+            message: UNKNOWN_JOB.to_owned(),
+        })
     }
 
     /// Returns an answer without a text of a user.

@@ -85,6 +85,56 @@ fn the_partitions_of_a_gres_line_are_created_checked_and_destroyed() {
 }
 
 #[test]
+fn a_node_with_two_sizes_and_a_partition_for_every_job_gets_no_partitions() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let write = |name: &str, text: &str| fs::write(root.join(name), text).unwrap();
+    write(
+        "slurm.conf",
+        "ClusterName=a\nNodeName=host-1 Gres=vipu:1:2,vipu:4:1\n",
+    );
+    let pool_dir = root.join("pool");
+    write(
+        "vipu.conf",
+        &format!("PoolDir={}\nEveryJobHasOne=1\n", pool_dir.display()),
+    );
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_ipu-slurm"))
+        .args(["pool", "create", "--node", "host-1"])
+        .env("SLURM_CONF", root.join("slurm.conf"))
+        .output()
+        .unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert!(line.contains("Gres of node host-1 has several sizes"), "{line}");
+    assert!(!output.status.success() && !pool_dir.exists());
+}
+
+#[test]
+fn the_controller_is_not_forced_to_remove_a_static_partition() {
+    let test = "the_controller_is_not_forced_to_remove_a_static_partition";
+    let Some(cluster) = Cluster::start(test, 60) else {
+        return;
+    };
+    write_conf(&cluster);
+    let node = ["--node", "host-1"];
+    assert!(pool(&cluster, &["create", node[0], node[1]]).success);
+    for ipu in 0..4 {
+        cluster.break_ipu("a1", ipu);
+    }
+    let held = cluster.hardware().len();
+    let refused = pool(&cluster, &["destroy", node[0], node[1]]);
+    assert!(
+        !refused.success && !cluster.hardware().is_empty(),
+        "{held} {refused:?}"
+    );
+    let conf = cluster.bed.directory().join("work/conf/pod64.conf");
+    let text = fs::read_to_string(&conf).unwrap() + "ForceDeletePartition=1\n";
+    fs::write(&conf, text).unwrap();
+    let destroyed = pool(&cluster, &["destroy", node[0], node[1]]);
+    assert!(destroyed.success, "{destroyed:?}");
+    cluster.assert_nothing_left();
+}
+
+#[test]
 fn a_lost_ledger_does_not_reset_the_static_partition_of_a_job() {
     let test = "a_lost_ledger_does_not_reset_the_static_partition_of_a_job";
     let Some(mut cluster) = Cluster::start(test, 60) else {

@@ -15,6 +15,7 @@ pub(super) async fn check(pool: &NodePool) -> Result<(), Failure> {
     findings.extend(pool.directory.check_owner().err().map(|error| error.to_string()));
     let state = pool.directory.read_state()?;
     findings.extend(counts(pool, &state));
+    findings.extend(pool.mixed_sizes());
     let proxy = crate::proxy::connect(&pool.conf)?;
     let held = pool.held(&proxy).await?;
     let quarantined = quarantined(&proxy).await?;

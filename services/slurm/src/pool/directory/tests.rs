@@ -31,6 +31,7 @@ fn at_boot(root: &Path, boot_id: &str) -> PoolDirectory {
         node: "n1".to_owned(),
         boot_id: boot_id.to_owned(),
         refusals: root.join(".refusals/node"),
+        run: None,
         lock_timeout: LOCK_TIMEOUT,
     }
 }

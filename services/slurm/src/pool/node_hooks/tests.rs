@@ -82,3 +82,26 @@ fn a_forged_record_gives_no_partition() {
     fs::write(&squeue, "#!/bin/sh\necho '7|N/A|N/A|N/A|gres/vipu:2|'\n").unwrap();
     assert!(requested(&conf, &slurm, 7).is_err());
 }
+
+#[test]
+fn a_reused_job_id_gets_no_partition_of_the_earlier_job() {
+    let (_root, directory, slurm) = pool_without_free_partition("true");
+    let [first, second] = ["7.100", "7.200"].map(|run| directory.clone().with_run(run.to_owned()));
+    let mut pool = directory.lock().unwrap();
+    let steps = pool.state.release(5);
+    pool.take(&steps).unwrap();
+    drop(pool);
+    // slurmd may run Prolog again.
+    for _ in 0..2 {
+        assert_eq!(reason(&first, &slurm), None);
+    }
+    let refused = reason(&second, &slurm).unwrap();
+    assert!(refused.contains("an earlier run of job 7"), "{refused}");
+    assert_eq!(directory.pointer(7).unwrap(), Some(vec!["a".to_owned()]));
+    let mut pool = directory.lock().unwrap();
+    let steps = pool.state.release(7);
+    pool.take(&steps).unwrap();
+    drop(pool);
+    assert_eq!(reason(&second, &slurm), None);
+    assert_eq!(reason(&first, &slurm), Some(refused));
+}
