@@ -79,6 +79,12 @@ fn check_host(report: &mut Report, slurm_conf: &[&str], user: &str, id: u32) {
                         "IpuofDir = {shown}: others can write there; run chown {user} {shown} and chmod 755 {shown}"
                     ));
                 }
+                if let Some(closed) = closed_parent(&directory) {
+                    let closed = closed.display();
+                    report.error(format!(
+                        "IpuofDir = {shown}: jobs cannot enter {closed}; run chmod o+x {closed}"
+                    ));
+                }
                 if mode & 0o005 != 0o005 {
                     report.error(format!(
                         "IpuofDir = {shown}: jobs cannot read it; run chmod 755 {shown}"
@@ -109,6 +115,12 @@ fn check_host(report: &mut Report, slurm_conf: &[&str], user: &str, id: u32) {
             }
         }
     }
+}
+
+/// Returns a parent directory that other users cannot enter.
+fn closed_parent(directory: &Path) -> Option<&Path> {
+    let mut parents = directory.ancestors().skip(1);
+    parents.find(|parent| fs::metadata(parent).is_ok_and(|data| data.permissions().mode() & 0o001 == 0))
 }
 
 fn check_hook(report: &mut Report, key: &str, path: &Path, slurm_user: u32) {

@@ -17,7 +17,7 @@ use ipu_slurm::{
 use tokio::process::Command;
 
 /// Directories of Slurm's commands. A hook has no `PATH`.
-const DIRECTORIES: [&str; 4] = [
+pub(crate) const DIRECTORIES: [&str; 4] = [
     "/usr/bin",
     "/usr/local/bin",
     "/opt/slurm/bin",

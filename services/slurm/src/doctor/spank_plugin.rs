@@ -1,26 +1,37 @@
 //! The SPANK plugin in the Slurm of this host.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::render_command::Report;
+use crate::slurm_commands::DIRECTORIES;
 
-const SRUN: &str = "/usr/bin/srun";
 /// Part of Slurm's line about a plugin of another version. Slurm skips an `optional` one.
 const OTHER_VERSION: &str = "Incompatible Slurm plugin";
 
 /// Checks that Slurm loads the plugin.
 pub(super) fn check(report: &mut Report, directory: &Path) {
-    let output = Command::new(SRUN)
+    // A host without srun submits no jobs.
+    let Some(srun) = find_srun(&DIRECTORIES) else {
+        return;
+    };
+    let output = Command::new(srun)
         .arg("--help")
         .env("SLURM_CONF", directory.join("slurm.conf"))
         .output();
-    // A host without srun submits no jobs.
     let Ok(output) = output else { return };
     if String::from_utf8_lossy(&output.stdout).contains("--ipus") {
         return;
     }
     report.error(finding(&String::from_utf8_lossy(&output.stderr)));
+}
+
+/// Returns the first `srun` of these directories.
+fn find_srun(directories: &[&str]) -> Option<PathBuf> {
+    let mut programs = directories
+        .iter()
+        .map(|directory| Path::new(directory).join("srun"));
+    programs.find(|program| program.exists())
 }
 
 /// Returns the finding of a Slurm without the options; `messages` is the error output of `srun`.
@@ -46,6 +57,18 @@ fn finding(messages: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_srun_of_a_slurm_elsewhere_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_str().unwrap();
+        assert_eq!(find_srun(&["/nonexistent", path]), None);
+        std::fs::write(directory.path().join("srun"), "").unwrap();
+        assert_eq!(
+            find_srun(&["/nonexistent", path]),
+            Some(directory.path().join("srun"))
+        );
+    }
 
     #[test]
     fn the_line_about_the_version_wins() {

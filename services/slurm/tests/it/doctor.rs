@@ -37,6 +37,7 @@ impl Host {
         host.write("ipum.allocs", "n1:ipum1\n");
         host.write("token", "secret\n");
         host.mode("token", 0o600);
+        host.mode("", 0o755);
         fs::create_dir(host.path("ipuof")).unwrap();
         host.mode("ipuof", 0o755);
         for name in ["prolog-slurmctld", "epilog-slurmctld", "task-prolog"] {
@@ -115,6 +116,53 @@ fn a_host_whose_jobs_use_only_licenses_needs_no_plugin_and_no_script() {
         host.replace("slurm.conf", setting, "");
     }
     assert_eq!(host.errors(), Vec::<String>::new());
+}
+
+#[test]
+fn a_setting_that_static_partitions_need_is_found() {
+    let host = Host::new();
+    let root = host.path("").display().to_string();
+    for name in ["prolog", "epilog"] {
+        host.write(name, "#!/bin/sh\n");
+        host.mode(name, 0o755);
+    }
+    let hooks = format!("Prolog={root}prolog\nEpilog={root}epilog\nTaskProlog=");
+    host.replace("slurm.conf", "TaskProlog=", &hooks);
+    host.replace("slurm.conf", "Gres=vipu:pod64:no_consume:64", "Gres=vipu:2:4");
+    host.write(
+        "vipu.conf",
+        "Proxy=http://127.0.0.1:8080\nPoolDir=/var/lib/ipu-pool/%n\n",
+    );
+    assert_eq!(host.errors(), Vec::<String>::new());
+    for (file, setting, finding) in [
+        (
+            "slurm.conf",
+            format!("Prolog={root}prolog\n"),
+            "Prolog is absent: no program does",
+        ),
+        (
+            "slurm.conf",
+            format!("Epilog={root}epilog\n"),
+            "Epilog is absent: no program does",
+        ),
+        (
+            "vipu.conf",
+            "PoolDir=/var/lib/ipu-pool/%n\n".to_owned(),
+            "PoolDir is absent: without it",
+        ),
+    ] {
+        host.replace(file, &setting, "");
+        host.assert_only(finding);
+        let text = fs::read_to_string(host.path(file)).unwrap();
+        host.write(file, &format!("{setting}{text}"));
+    }
+}
+
+#[test]
+fn a_directory_of_job_files_below_a_closed_one_is_found() {
+    let host = Host::new();
+    host.mode("", 0o700);
+    host.assert_only("jobs cannot enter ");
 }
 
 #[test]
