@@ -304,6 +304,10 @@ local function decide(job_desc, limits)
   end
   local own = request.model .. ":" .. digits(request.ipus)
   local others = job_desc.licenses
+  if others and others:find("|", 1, true) then
+    local first = others:match("^[^|]*")
+    return nil, nil, string.format("--licenses=%s: `|` cannot be combined with IPUs; write %s", others, first)
+  end
   if others and others ~= "" then
     own = others .. "," .. own
   end

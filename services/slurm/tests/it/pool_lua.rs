@@ -64,6 +64,7 @@ fn requests_for_static_partitions_are_checked_with_the_messages_of_the_guide() {
             "a job has partitions of one size; ask once",
         ),
         ("--gres=vipu:3:1", "a partition size is a power of two"),
+        ("--gres=vipu:::", "Undefined IPU partition size"),
         ("--gres=vipu:big:1", "a partition size is a power of two"),
         (
             "--job-name=x\nJobId=1 ",

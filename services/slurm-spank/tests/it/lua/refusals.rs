@@ -79,6 +79,14 @@ fn requests_that_can_never_run_are_refused_by_name() {
             "`|` cannot choose between IPUs; write pod64:8",
         ),
         (
+            &["--ipus=4", "--licenses=matlab:1|matlab:2"],
+            "--licenses=matlab:1|matlab:2: `|` cannot be combined with IPUs; write matlab:1",
+        ),
+        (
+            &["--gres=vipu:::"],
+            "--gres=vipu:::: must have the form vipu:<model>:<n>; use --ipus=N",
+        ),
+        (
             &["--gres=vipu:pod64:8", "--ipu-gcds=16"],
             "--ipu-gcds=16: the GCDs divide the 8 IPUs",
         ),
