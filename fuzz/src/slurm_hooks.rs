@@ -1,7 +1,10 @@
 //! Environments of Slurm's hooks.
 
-use ipu_slurm::conf::ConfFiles;
-use ipu_slurm::{EpilogRequest, HookEnvironment, PrologRequest, TaskRequest};
+use ipu_slurm::conf::{ConfFiles, HostMap};
+use ipu_slurm::{
+    EpilogRequest, HookEnvironment, HostMapRequest, NodeHook, NodeRequest, NodeTaskRequest, PrologRequest,
+    TaskRequest,
+};
 
 use crate::error_messages::{check_error, text};
 
@@ -40,6 +43,25 @@ pub fn slurm_hooks(bytes: &[u8]) {
     }
     if let Err(error) = &end {
         check_error(error, 200);
+    }
+    let map = HostMap::parse("ipum.allocs", "n1:ipum1,ipum2\n").expect("it is valid");
+    match HostMapRequest::parse(&environment("prolog_slurmctld"), &conf, &map) {
+        Ok(Some(hosted)) => assert!(!hosted.machines.is_empty() && hosted.machines.len() <= 2),
+        Ok(None) => {}
+        Err(error) => check_error(&error, 200),
+    }
+    for (context, hook) in [
+        ("prolog_slurmd", NodeHook::Prolog),
+        ("epilog_slurmd", NodeHook::Epilog),
+    ] {
+        match NodeRequest::parse(&environment(context), hook) {
+            Ok(request) => assert!(!request.node.contains('/')),
+            Err(error) => check_error(&error, 200),
+        }
+    }
+    match NodeTaskRequest::parse(&environment("prolog_task")) {
+        Ok(task) => assert!(!task.node.contains('/')),
+        Err(error) => check_error(&error, 200),
     }
     if let Err(error) = TaskRequest::parse(&environment("prolog_task"), &["pod64"]) {
         check_error(&error, 200);

@@ -1,6 +1,9 @@
 //! Output of Slurm's commands.
 
-use ipu_slurm::{LicenseCounts, Reservation, RunKey, RunList, SlurmctldConfig, parse_job, parse_jobs};
+use ipu_slurm::{
+    AdminComment, LicenseCounts, Reservation, RunKey, RunList, SlurmctldConfig, parse_allocated_gres,
+    parse_job, parse_jobs, parse_squeue_job,
+};
 
 use crate::error_messages::{check_error, text};
 
@@ -42,6 +45,21 @@ pub fn slurm_output(bytes: &[u8]) {
     }
     if let Err(error) = Reservation::parse_list(text) {
         check_error(&error, 100);
+    }
+    // A number of the input, as a job that may be in it.
+    let digits = text.split(|c: char| !c.is_ascii_digit());
+    let ids = digits.filter_map(|digits| digits.parse().ok());
+    for id in ids.take(4) {
+        match parse_squeue_job(text, id) {
+            Ok(job) => {
+                assert_eq!((job.id, job.admin_comment), (id, AdminComment::Ambiguous));
+                assert!(job.name.is_empty(), "squeue cannot show a name safely");
+            }
+            Err(error) => check_error(&error, 100),
+        }
+        if let Err(error) = parse_allocated_gres(text, id) {
+            check_error(&error, 100);
+        }
     }
     match RunList::parse(text) {
         Ok(runs) => {
