@@ -43,8 +43,12 @@ fn sacct_shows_the_ipus_of_a_job_and_a_limit_of_a_qos_holds() {
     add_user(&cluster);
 
     let script = "env | grep PARTITION_ID; echo started; exec tail -f /dev/null";
-    let first = cluster.submit(&["--licenses=pod64:8"], script);
+    let first = cluster.submit(&["--licenses=pod64:8", "--time=5"], script);
     cluster.wait_for_line(&first, "started");
+    // The proxy charges the account, and tells other owners until when the job may run.
+    let entry = &cluster.ledger()[0];
+    assert_eq!(entry["account"], "ml", "{entry}");
+    assert_eq!(entry["maxRuntimeSeconds"], 300, "{entry}");
     let second = cluster.submit(&["--licenses=pod64:4"], script);
     cluster.bed.wait_until("the second job pends for the limit", || {
         let state = cluster.job_value(&second, "JobState");

@@ -1,6 +1,12 @@
 //! The agent: reservations and reasons of pending jobs.
 
+use std::time::{Duration, Instant};
+
 use crate::cluster::Cluster;
+
+/// Maximum time of three changes that the agent follows at once. An idle machine needs a tenth of it; an agent
+/// that follows in its next pass, after 10 s, needs more.
+const THREE_CHANGES: Duration = Duration::from_secs(15);
 
 #[test]
 fn jobs_pend_for_the_ipus_of_other_owners_and_say_who_has_them() {
@@ -106,4 +112,83 @@ fn a_comment_that_imitates_another_job_changes_nothing() {
     cluster
         .bed
         .succeed("scancel", &[&victim, &honest, &forged[0], &forged[1]]);
+}
+
+#[test]
+fn the_agent_follows_the_ledger_at_once_and_explains_a_wait_within_seconds() {
+    let name = "the_agent_follows_the_ledger_at_once_and_explains_a_wait_within_seconds";
+    let Some(mut cluster) = Cluster::start(name, 60) else {
+        return;
+    };
+    cluster.start_agent();
+    cluster.wait_for_agent("agent of the cluster testbed");
+    let started = Instant::now();
+    for size in [16, 32, 64] {
+        cluster.take("mnist", size);
+        let expected = format!("Licenses=pod64:{size}");
+        cluster
+            .bed
+            .wait_until("the IPUs are withheld", || cluster.reserved() == expected);
+        if size < 64 {
+            cluster.release("mnist");
+        }
+    }
+    let withheld = started.elapsed();
+    let started = Instant::now();
+    for _ in 0..3 {
+        let job = cluster.submit(&["--licenses=pod64:4"], "true");
+        cluster.bed.wait_until("the job says what it waits for", || {
+            let state = cluster.job_value(&job, "JobState");
+            let comment = cluster.job_value(&job, "AdminComment");
+            state.starts_with("PENDING Reason=Licenses") && comment.starts_with("vipu: waits for 4 IPUs")
+        });
+        cluster.bed.succeed("scancel", &[&job]);
+    }
+    let explained = started.elapsed();
+    println!("three changes were withheld after {withheld:?}, and three waits explained after {explained:?}");
+    assert!(
+        withheld < THREE_CHANGES && explained < THREE_CHANGES,
+        "{withheld:?} {explained:?}"
+    );
+
+    // The reservation stays without the agent.
+    cluster.kill_agent();
+    let job = cluster.submit(&["--licenses=pod64:4"], "true");
+    cluster.bed.wait_until("the job pends for licenses", || {
+        cluster
+            .job_value(&job, "JobState")
+            .starts_with("PENDING Reason=Licenses")
+    });
+    assert_eq!(cluster.job_value(&job, "AdminComment"), "");
+    cluster.bed.succeed("scancel", &[&job]);
+    cluster.release("mnist");
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn cordoned_ipus_are_withheld_and_a_holder_with_a_time_limit_has_an_end() {
+    let name = "cordoned_ipus_are_withheld_and_a_holder_with_a_time_limit_has_an_end";
+    let Some(mut cluster) = Cluster::start(name, 60) else {
+        return;
+    };
+    cluster.start_agent();
+    let holder = cluster.submit(
+        &["--licenses=pod64:32", "--time=5"],
+        "echo started; exec tail -f /dev/null",
+    );
+    cluster.wait_for_line(&holder, "started");
+    cluster.cordon(&["a13", "a14", "a15", "a16"]);
+    cluster.bed.wait_until("16 licenses are withheld", || {
+        cluster.reserved() == "Licenses=pod64:16"
+    });
+    let job = cluster.submit(&["--licenses=pod64:32"], "true");
+    cluster.bed.wait_until("AdminComment has the end of the job", || {
+        let comment = cluster.job_value(&job, "AdminComment");
+        comment.contains(&format!("SlurmJob testbed/slurm-{holder} (32, until 20"))
+    });
+    cluster.bed.succeed("scancel", &[&job, &holder]);
+    cluster.wait_for_end(&holder);
+    cluster
+        .bed
+        .wait_until("nothing is left", || cluster.ledger().is_empty());
 }

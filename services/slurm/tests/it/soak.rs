@@ -20,6 +20,7 @@ use crate::cluster::Cluster;
 use chaos::Chaos;
 use drive::{JobKind, drive};
 use options::SoakOptions;
+use report::SoakReport;
 use sample::PartitionSampler;
 use static_pools::StaticPools;
 
@@ -40,6 +41,10 @@ fn killed_daemons_and_cancelled_jobs_leave_no_partition_and_share_no_ipu() {
     });
     chaos.end(&mut cluster);
     assert_nothing_is_left(&cluster);
+    assert_was_disturbed(&report, &chaos);
+    // Otherwise the IPUs of the ledger and of the controller were never compared.
+    let counts = &sampler.counts;
+    assert!(counts.complete * 3 >= counts.samples, "{counts:?}");
     println!(
         "{}",
         report.render("IPUs per job", &cluster, &chaos, &sampler.counts)
@@ -59,6 +64,7 @@ fn killed_daemons_and_cancelled_jobs_leave_every_static_partition_free() {
     });
     chaos.end(&mut cluster);
     pools.assert_all_free(&cluster);
+    assert_was_disturbed(&report, &chaos);
     println!(
         "{}",
         report.render("static partitions", &cluster, &chaos, &pools.counts)
@@ -72,12 +78,43 @@ fn slurm_and_another_owner_share_no_ipu_and_jobs_pend() {
     let Some(mut cluster) = Cluster::start_with(test, 600, "", keep_ended_jobs()) else {
         return;
     };
-    cluster.start_agent();
+    // Several agents are safe.
+    for name in ["agent", "second-agent"] {
+        cluster.start_agent_as(name);
+    }
     queue::record(&mut cluster);
+    assert_jobs_pend(&cluster);
     let mut sampler = PartitionSampler::default();
     let report = mixed::drive(&cluster, &options, &mut sampler);
     assert_nothing_is_left(&cluster);
     println!("{}", report.render(&sampler.counts));
+}
+
+/// Checks that daemons were killed and jobs cancelled, so that the soak has tested something.
+fn assert_was_disturbed(report: &SoakReport, chaos: &Chaos) {
+    let (agent, proxy) = chaos.kills();
+    let is_disturbed = agent > 0 && proxy > 0 && report.cancelled > 0;
+    assert!(
+        is_disturbed || report.jobs < JOBS,
+        "{agent} {proxy} {}",
+        report.cancelled
+    );
+}
+
+/// Checks that a job pends in the queue of Slurm while another owner has all IPUs.
+fn assert_jobs_pend(cluster: &Cluster) {
+    cluster.take("all", 64);
+    cluster.bed.wait_until("all licenses are withheld", || {
+        cluster.reserved() == "Licenses=pod64:64"
+    });
+    let job = cluster.submit(&["--licenses=pod64:4"], "true");
+    cluster.bed.wait_until("the job pends for licenses", || {
+        let state = cluster.job_value(&job, "JobState");
+        assert!(!state.starts_with("CONFIGURING"), "{state}");
+        state.starts_with("PENDING Reason=Licenses")
+    });
+    cluster.release("all");
+    cluster.wait_for_end(&job);
 }
 
 /// Waits until the agent has released everything, and all nodes are idle. A hook that was killed while it

@@ -38,13 +38,16 @@ fn a_job_without_ipus_in_time_leaves_the_queue_and_says_why() {
         return;
     };
     cluster.take("mnist", 64);
-    let output = cluster.bed.run("srun", &["--licenses=pod64:16", "true"]);
-    assert!(!output.success, "{output:?}");
-    let sentence = "vipu: job 1 no IPUs within 2 s (WaitInProlog): waits for 16 IPUs of pod64: 0 free";
-    assert!(output.stderr.contains(sentence), "{output:?}");
-    let comment = cluster.job_value("1", "AdminComment");
-    assert!(comment.starts_with("vipu: no IPUs within 2 s"), "{comment}");
-    cluster.wait_for_end("1");
+    for (command, job) in [("srun", "1"), ("salloc", "2")] {
+        let output = cluster.bed.run(command, &["--licenses=pod64:16", "true"]);
+        assert!(!output.success, "{output:?}");
+        let sentence =
+            format!("vipu: job {job} no IPUs within 2 s (WaitInProlog): waits for 16 IPUs of pod64: 0 free");
+        assert!(output.stderr.contains(&sentence), "{output:?}");
+        let comment = cluster.job_value(job, "AdminComment");
+        assert!(comment.starts_with("vipu: no IPUs within 2 s"), "{comment}");
+        cluster.wait_for_end(job);
+    }
     let states: Vec<_> = cluster.ledger().iter().map(|entry| entry["id"].clone()).collect();
     assert_eq!(states, ["mnist"]);
     cluster.release("mnist");
