@@ -3,6 +3,7 @@
 mod cordon;
 mod exec;
 mod get;
+mod job_watch;
 mod ledger;
 mod logs;
 mod pod_problem;

@@ -3,29 +3,31 @@
 mod copy;
 
 use futures::StreamExt as _;
+use ipu_core::JobPhase;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, LogParams};
 use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt as _, watcher};
 
 use self::copy::{CopyError, LogEnd, copy, copy_lines};
 use super::get::status_of;
+use super::job_watch::{JobWatch, check_denied, is_finished};
 use crate::cli::{Logs, PodSelection};
-use crate::context::{Context, INSTANCE, WORKER, index, is_launcher};
+use crate::context::{Context, INSTANCE, JOB_NAME, WORKER, index, is_launcher};
 use crate::exit_code::{Code, Failure};
 use crate::output;
 
 /// Prints the log of the selected Pod, or of all Pods.
 pub(crate) async fn logs(arguments: &Logs, context: &Context) -> Result<Code, Failure> {
-    let pods = context.pods(&arguments.job).await?;
+    let mut pods = context.pods(&arguments.job).await?;
+    if arguments.follow && selected(&pods, arguments).is_err() {
+        pods = wait_for_pod(arguments, context).await?;
+    }
     if pods.is_empty() {
         return without_pods(&arguments.job, context).await;
     }
-    let selected: Vec<&Pod> = if arguments.all {
-        pods.iter().collect()
-    } else {
-        vec![select(&pods, &arguments.selection, &arguments.job)?]
-    };
+    let selected = selected(&pods, arguments)?;
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
     let with_prefix = selected.len() > 1;
     let streams = selected
@@ -47,6 +49,50 @@ pub(crate) async fn logs(arguments: &Logs, context: &Context) -> Result<Code, Fa
         }
     }
     Ok(first_failure.unwrap_or(Code::Done))
+}
+
+/// Returns the Pods whose logs are requested.
+fn selected<'a>(pods: &'a [Pod], arguments: &Logs) -> Result<Vec<&'a Pod>, Failure> {
+    if arguments.all && !pods.is_empty() {
+        return Ok(pods.iter().collect());
+    }
+    select(pods, &arguments.selection, &arguments.job).map(|pod| vec![pod])
+}
+
+/// Waits until the selected Pod exists or the job has finished, and prints meanwhile why the job waits. Returns
+/// the Pods of the job.
+async fn wait_for_pod(arguments: &Logs, context: &Context) -> Result<Vec<Pod>, Failure> {
+    let Logs { job, .. } = arguments;
+    let namespace = &context.namespace;
+    let mut states = JobWatch::new(&context.job(job).await?, context);
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
+    let of_job = watcher::Config::default().labels(&format!("{JOB_NAME}={job}"));
+    let mut events = std::pin::pin!(watcher(api, of_job).default_backoff());
+    output::say(&format!("Waiting for a Pod of IPUJob {namespace}/{job}"));
+    loop {
+        tokio::select! {
+            state = states.next() => {
+                let status = status_of(&state?);
+                // All Pods of a running job exist: the selected one never will.
+                if is_finished(&status) || status.phase == Some(JobPhase::Running) {
+                    let pods = context.pods(job).await?;
+                    if is_finished(&status) || !pods.is_empty() {
+                        return Ok(pods);
+                    }
+                }
+            }
+            Some(event) = events.next() => match event {
+                Ok(watcher::Event::Apply(_) | watcher::Event::InitDone) => {
+                    let pods = context.pods(job).await?;
+                    if selected(&pods, arguments).is_ok() {
+                        return Ok(pods);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => check_denied(error, &format!("watch the Pods of {namespace}/{job}"))?,
+            },
+        }
+    }
 }
 
 /// Maximum number of logs that are followed at once: a job has at most some hundred Pods.

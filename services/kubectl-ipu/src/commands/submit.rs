@@ -3,14 +3,13 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use futures::StreamExt as _;
 use ipu_core::{IpuCount, JobPhase, Limits};
 use ipu_k8s::crd::{Document, FieldEdit, Manifest, read_manifests};
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, PostParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
 
-use super::get::{phase_of, status_of};
+use super::get::status_of;
+use super::job_watch::{JobWatch, is_finished};
 use crate::cli::{Format, Submit};
 use crate::context::{Context, job_resource};
 use crate::exit_code::{Code, Failure};
@@ -160,36 +159,14 @@ async fn create(manifest: Manifest, context: &Context) -> Result<DynamicObject, 
 
 /// Prints each change of phase or message until the job has finished; returns the exit code of the job.
 async fn wait(job: &DynamicObject, context: &Context, format: Format) -> Result<Code, Failure> {
-    let namespace = job.namespace().unwrap_or_else(|| context.namespace.clone());
-    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &namespace, &job_resource());
-    let name = job.name_any();
-    let mut states = std::pin::pin!(watcher::watch_object(api, &name).default_backoff());
-    let mut shown = String::new();
-    while let Some(state) = states.next().await {
-        let job = match state {
-            Ok(Some(current)) if current.uid() == job.uid() => current,
-            Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) if matches!(&error, kube::Error::Api(status) if matches!(status.code, 401 | 403)) =>
-            {
-                return Err(Failure::api(format!("watch IPUJob {namespace}/{name}"), error));
-            }
-            // The watch is repeated.
-            Err(_) => continue,
-            Ok(_) => {
-                let text = format!("IPUJob {namespace}/{name} was deleted before it had finished");
-                return Err(Failure::new(Code::NotFound, text));
-            }
-        };
+    let mut states = JobWatch::new(job, context);
+    loop {
+        let job = states.next().await?;
         let status = status_of(&job);
-        let line = format!("{}: {}", phase_of(&status), status.last_message);
-        if line != shown && !status.last_message.is_empty() {
-            output::say(&line);
-            shown = line;
-        }
-        if matches!(status.phase, Some(JobPhase::Completed | JobPhase::Failed)) {
+        if is_finished(&status) {
             output::result(&render(format, &job, String::new)?)?;
             let failed = u8::from(status.phase == Some(JobPhase::Failed));
             return Ok(Code::Job(status.exit_code.unwrap_or(failed)));
         }
     }
-    Err(Failure::new(Code::Unavailable, "the watch of the job has ended"))
 }

@@ -21,6 +21,8 @@ pub(crate) enum FakeAnswer {
     Document(u16, Value),
     /// A log that repeats this text until the reader is gone.
     Endless(&'static str),
+    /// Events of a watch, which stays open.
+    Watch(Vec<Value>),
 }
 
 /// A running server. Its threads end with the process of the test.
@@ -91,6 +93,13 @@ fn serve(stream: TcpStream, answer: fn(&Request) -> FakeAnswer, sender: &Sender<
     let _ = sender.send(request);
     let mut stream = reader.into_inner();
     match answer {
+        FakeAnswer::Watch(events) => {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
+            let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+            let _ = stream.write_all((head.to_owned() + &lines).as_bytes());
+            // The client closes it.
+            let _ = stream.read(&mut [0]);
+        }
         FakeAnswer::Document(status, document) => {
             let text = document.to_string();
             let head = format!(
