@@ -70,8 +70,14 @@ pub(crate) struct Global {
     pub(crate) operator_namespace: Option<String>,
 
     /// ServiceAccount of the operator's namespace whose token the proxy accepts [default: its administrator]
-    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
-    pub(crate) account: Option<String>,
+    #[arg(
+        long,
+        alias = "account",
+        global = true,
+        value_name = "NAME",
+        hide_short_help = true
+    )]
+    pub(crate) service_account: Option<String>,
 
     /// File with a token of the audience `vipu-proxy` [default: a new token of the account]
     #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
@@ -199,7 +205,7 @@ pub(crate) struct PodSelection {
 pub(crate) struct Logs {
     /// Name of the job
     pub(crate) job: String,
-    /// Follow the log until the Pod has ended
+    /// Follow the log until the Pod has ended; wait for the Pod of a queued job
     #[arg(short, long)]
     pub(crate) follow: bool,
     #[command(flatten)]

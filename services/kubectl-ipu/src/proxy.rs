@@ -80,9 +80,9 @@ async fn find(context: &Context, global: &Global) -> Result<Installation, Failur
     installation::find(&context.client, global.operator_namespace.as_deref()).await
 }
 
-/// Returns the ServiceAccount of `--account`, or of the administrator; unused with a file of a token.
+/// Returns the ServiceAccount of `--service-account`, or of the administrator; unused with a file of a token.
 async fn account(context: &Context, global: &Global, installation: &Installation) -> Result<String, Failure> {
-    match (&global.account, &global.proxy_token_file) {
+    match (&global.service_account, &global.proxy_token_file) {
         (Some(account), _) => Ok(account.clone()),
         (None, Some(_)) => Ok(String::new()),
         (None, None) => {
@@ -189,7 +189,7 @@ async fn administrator(
     found.items.first().map(|account| account.name_any()).ok_or_else(|| {
         let text = format!(
             "the installation in namespace {namespace} has no administrator: set administrator.create=true in the \
-             chart, or use --account {operator_account}"
+             chart, or use --service-account {operator_account}"
         );
         Failure::new(Code::NotFound, text)
     })
