@@ -1,7 +1,7 @@
 //! `kubectl ipu doctor`: finds faults of an installation.
 //!
 //! `collect` reads a snapshot of facts with the rights of the caller, and each rule is a pure function of it.
-//! A fact that the caller may not read makes a rule "not checked", never fine.
+//! A fact that the caller may not read makes a rule "not checked", never passed.
 
 mod collect;
 mod facts;

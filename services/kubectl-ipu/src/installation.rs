@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 
@@ -20,14 +21,37 @@ const OPERATOR_PREFIX: &str = "IPU_OPERATOR_";
 const LEASE: &str = "ee82fc7a.graphcore.ai";
 const TRACKER: &str = "ipu-partitions-tracker";
 
+/// Program that created the objects of an installation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// `kubectl apply` of the manifests.
+    Manifests,
+    /// `kubectl apply` of a rendering of the chart, as GitOps tools do. Helm knows no such release.
+    Rendering,
+    /// A release of Helm, with its name.
+    Release(String),
+}
+
+impl Origin {
+    /// Reads the origin of an object. Renderings have the label of Helm, but not its annotations.
+    pub(crate) fn of(metadata: &ObjectMeta) -> Self {
+        let annotation = |name| metadata.annotations.as_ref()?.get(name);
+        let label = |name| metadata.labels.as_ref()?.get(name);
+        match annotation("meta.helm.sh/release-name").filter(|name| is_name(name)) {
+            Some(release) => Self::Release(release.clone()),
+            None if label("app.kubernetes.io/managed-by").is_some_and(|by| by == "Helm") => Self::Rendering,
+            None => Self::Manifests,
+        }
+    }
+}
+
 /// Names and settings of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Installation {
     pub(crate) namespace: String,
     /// Value of the label `app.kubernetes.io/instance`.
     pub(crate) instance: String,
-    /// Whether Helm manages it, as the label `app.kubernetes.io/managed-by` says.
-    pub(crate) is_helm_release: bool,
+    pub(crate) origin: Origin,
     /// Part of the operator's image before its name, with a `/` at the end; empty without a registry.
     pub(crate) registry: String,
     /// Name of the operator's Deployment.
@@ -127,7 +151,7 @@ pub(crate) fn find_operators(all: Vec<Deployment>) -> Vec<Deployment> {
 }
 
 /// Returns the Deployments of proxies with a ledger in Kubernetes.
-fn find_proxies(all: Vec<Deployment>) -> Vec<Deployment> {
+pub(crate) fn find_proxies(all: Vec<Deployment>) -> Vec<Deployment> {
     all.into_iter()
         .filter(|deployment| {
             flags_of(deployment, "VIPU_PROXY_")
@@ -147,24 +171,26 @@ impl Installation {
             .unwrap_or_default();
         let label = |label: &str| operator.metadata.labels.as_ref()?.get(label).cloned();
         let flag = |name: &str| flags.get(name).cloned();
-        let tag = container(operator).and_then(|container| {
-            let image = container.image.as_deref()?.split('@').next()?;
-            image.rsplit_once(':').map(|(_, tag)| tag.to_owned())
-        });
+        // Printed commands contain these, and any user may create a Deployment.
+        let name_in = |flag: &str| flags.get(flag).filter(|name| is_name(name)).cloned();
         let host = flag("vipu-proxy-svc").unwrap_or_default();
         let host = host.split("://").last().unwrap_or_default().to_owned();
-        let proxy_name = host.split(['.', ':', '/']).next().unwrap_or_default().to_owned();
+        let proxy_name = host.split(['.', ':', '/']).next().unwrap_or_default();
+        let proxy_name = Some(proxy_name)
+            .filter(|name| is_name(name))
+            .unwrap_or_default()
+            .to_owned();
         let is_true = |value: &String| value == "true" || value == "1" || value.is_empty();
         Some(Self {
             instance: label("app.kubernetes.io/instance").unwrap_or_default(),
-            is_helm_release: label("app.kubernetes.io/managed-by").as_deref() == Some("Helm"),
-            registry: registry(operator).unwrap_or_default(),
+            origin: Origin::of(&operator.metadata),
+            registry: registry(operator, "ipu-operator").unwrap_or_default(),
             operator_account: account(operator).unwrap_or_else(|| "default".into()),
-            version: label("app.kubernetes.io/version").or(tag),
-            lease: flag("leader-election-id").unwrap_or_else(|| LEASE.into()),
-            webhook_service: flag("webhook-service").unwrap_or_else(|| "ipu-operator-webhook-svc".into()),
-            webhook_secret: flag("webhook-secret"),
-            webhook_configuration: flag("validating-webhook-configuration"),
+            version: version(operator),
+            lease: name_in("leader-election-id").unwrap_or_else(|| LEASE.into()),
+            webhook_service: name_in("webhook-service").unwrap_or_else(|| "ipu-operator-webhook-svc".into()),
+            webhook_secret: name_in("webhook-secret"),
+            webhook_configuration: name_in("validating-webhook-configuration"),
             launcher_image: flag("launcher-image").map(|image| with_tag(image, flag("launcher-image-tag"))),
             maintains_crd: flags.get("maintain-crd").is_some_and(is_true),
             host_network: flags.get("host-network").is_none_or(is_true),
@@ -175,15 +201,19 @@ impl Installation {
                 .filter(|namespace| !namespace.is_empty())
                 .map(str::to_owned)
                 .collect(),
-            own_proxy_secret: flag("proxy-secret"),
-            proxy_secret: flag("proxy-secret").unwrap_or_else(|| proxy_name.clone()),
+            own_proxy_secret: name_in("proxy-secret"),
+            proxy_secret: name_in("proxy-secret").unwrap_or_else(|| proxy_name.clone()),
             proxy: proxy
                 .and_then(|proxy| proxy.metadata.name.clone())
                 .unwrap_or(proxy_name),
             proxy_account: proxy.map(|proxy| account(proxy).unwrap_or_else(|| "default".into())),
-            controllers_configmap: proxy_flags.get("controllers-configmap").cloned(),
+            controllers_configmap: proxy_flags
+                .get("controllers-configmap")
+                .filter(|name| is_name(name))
+                .cloned(),
             tracker: proxy_flags
                 .get("tracker")
+                .filter(|name| is_name(name))
                 .cloned()
                 .unwrap_or_else(|| TRACKER.into()),
             namespace,
@@ -197,6 +227,12 @@ impl Installation {
     }
 }
 
+/// Returns whether a text has the characters of names of Kubernetes objects only.
+fn is_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    text.chars().all(allowed)
+}
+
 fn account(deployment: &Deployment) -> Option<String> {
     deployment
         .spec
@@ -206,6 +242,17 @@ fn account(deployment: &Deployment) -> Option<String> {
         .as_ref()?
         .service_account_name
         .clone()
+}
+
+/// Returns the label with the version, or else the tag of the image.
+pub(crate) fn version(deployment: &Deployment) -> Option<String> {
+    let labels = deployment.metadata.labels.as_ref();
+    let label = labels.and_then(|labels| labels.get("app.kubernetes.io/version"));
+    label.cloned().or_else(|| {
+        let image = container(deployment)?.image.as_deref()?.split('@').next()?;
+        let name = image.rsplit('/').next()?;
+        name.rsplit_once(':').map(|(_, tag)| tag.to_owned())
+    })
 }
 
 fn container(deployment: &Deployment) -> Option<&Container> {
@@ -229,12 +276,13 @@ fn with_tag(image: String, tag: Option<String>) -> String {
     }
 }
 
-/// Returns the part of the image before its name, if the image has the name of the manifests.
-fn registry(operator: &Deployment) -> Option<String> {
-    let image = container(operator)?.image.as_deref()?;
+/// Returns the part of an image before its name, if this is the `expected` name of the manifests.
+pub(crate) fn registry(deployment: &Deployment, expected: &str) -> Option<String> {
+    let image = container(deployment)?.image.as_deref()?;
     let (registry, name) = image.rsplit_once('/')?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "./:_-".contains(c);
-    (name.starts_with("ipu-operator:") && registry.chars().all(is_plain)).then(|| format!("{registry}/"))
+    (name.split(':').next() == Some(expected) && registry.chars().all(is_plain))
+        .then(|| format!("{registry}/"))
 }
 
 /// Returns the values of flags by their name, also of those set by variables. Flags win.

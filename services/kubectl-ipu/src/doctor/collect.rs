@@ -18,7 +18,7 @@ use super::facts::{Fact, Facts, JobFacts};
 use crate::cli::Global;
 use crate::context::{Context, JOB_NAME};
 use crate::exit_code::api_text;
-use crate::installation::{Installation, OPERATORS, find_operators};
+use crate::installation::{Installation, OPERATORS, PROXIES, find_operators};
 use crate::{installation, proxy};
 
 /// Reads all facts. A fact that cannot be read is hidden, with the reason.
@@ -27,6 +27,7 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
     let (now, api_time) = objects::clock(client).await;
     let operators = objects::list(Api::<Deployment>::all(client.clone()), OPERATORS).await;
     let operators = map(operators, find_operators);
+    let proxies = objects::list(Api::<Deployment>::all(client.clone()), PROXIES).await;
     let own = match global.operator_namespace.as_deref() {
         None => operators.clone(),
         Some(namespace) => {
@@ -84,6 +85,7 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
             data.remove("ca.crt").map(|bytes| bytes.0)
         }),
         operators,
+        proxies: map(proxies, installation::find_proxies),
         installation,
         proxy,
         crd,

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::installation::Installation;
+use crate::installation::{Installation, Origin};
 
 /// A fact, or the reason why the caller could not read it.
 #[derive(Clone, Debug)]
@@ -41,7 +41,25 @@ pub(super) struct WebhookConfiguration {
     pub(super) name: String,
     /// Value of the label `app.kubernetes.io/instance`.
     pub(super) instance: Option<String>,
+    pub(super) origin: Origin,
+    /// Namespace of the release of Helm.
+    pub(super) release_namespace: Option<String>,
+    /// Certificate of cert-manager that its bundle comes from, as `namespace/name`.
+    pub(super) certificate: Option<String>,
     pub(super) webhooks: Vec<Webhook>,
+    /// Whether it has webhooks for other objects too.
+    pub(super) has_others: bool,
+}
+
+impl WebhookConfiguration {
+    /// Returns the namespace of the first Service that its webhooks lead to.
+    pub(super) fn service_namespace(&self) -> Option<&str> {
+        let services = self
+            .webhooks
+            .iter()
+            .filter_map(|webhook| webhook.service.as_ref());
+        services.map(|(namespace, ..)| namespace.as_str()).next()
+    }
 }
 
 /// One webhook for IPUJobs.
@@ -86,11 +104,13 @@ pub(super) struct Facts {
     pub(super) api_time: Fact<Timestamp>,
     /// Deployments of operators in all namespaces.
     pub(super) operators: Fact<Vec<Deployment>>,
+    /// Deployments of proxies in all namespaces.
+    pub(super) proxies: Fact<Vec<Deployment>>,
     /// Examined installation; the reason if there is none.
     pub(super) installation: Fact<Installation>,
     pub(super) proxy: Fact<Option<Deployment>>,
     pub(super) crd: Fact<Option<CustomResourceDefinition>>,
-    /// Configurations with webhooks for IPUJobs.
+    /// All configurations, with their webhooks for IPUJobs only.
     pub(super) mutating: Fact<Vec<WebhookConfiguration>>,
     pub(super) validating: Fact<Vec<WebhookConfiguration>>,
     pub(super) webhook_service: Fact<Option<Service>>,

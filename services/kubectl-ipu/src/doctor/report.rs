@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::collect;
 use super::facts::Facts;
-use super::finding::Finding;
+use super::finding::{CommandKind, Finding, Fix};
 use super::rules;
 use crate::cli::Global;
 use crate::context::Context;
@@ -21,7 +21,7 @@ pub(super) struct Report {
     pub(super) findings: Vec<CodedFinding>,
     pub(super) not_checked: Vec<Unchecked>,
     /// Number of rules that found nothing.
-    pub(super) fine: usize,
+    pub(super) passed: usize,
 }
 
 /// A finding with the code of its rule and its page.
@@ -32,7 +32,7 @@ pub(super) struct CodedFinding {
     pub(super) finding: Finding,
     /// Effect of the fault.
     pub(super) effect: &'static str,
-    /// Remedy, which the command begins.
+    /// Remedy, which the command does or begins.
     pub(super) remedy: &'static str,
     pub(super) page: String,
 }
@@ -64,12 +64,12 @@ pub(super) fn check(facts: &Facts) -> Report {
     let mut report = Report {
         findings: Vec::new(),
         not_checked: Vec::new(),
-        fine: 0,
+        passed: 0,
     };
     for rule in rules::all() {
         let code = rule.code;
         match (rule.check)(facts) {
-            Ok(findings) if findings.is_empty() => report.fine += 1,
+            Ok(findings) if findings.is_empty() => report.passed += 1,
             Ok(findings) => {
                 let page = format!("{PAGE}#{}", code.to_lowercase());
                 let coded = |finding| CodedFinding {
@@ -103,21 +103,34 @@ fn text(report: &Report) -> String {
             format!("  expected: {}", finding.expected),
             format!("  effect:   {}", coded.effect),
             format!("  remedy:   {}", coded.remedy),
-            format!("  fix:      {}", finding.command),
-            format!("  page:     {page}"),
-            String::new(),
         ]);
+        lines.extend(fix_lines(&finding.fix));
+        lines.extend([format!("  page:     {page}"), String::new()]);
     }
     for Unchecked { code, reason, .. } in &report.not_checked {
         lines.push(format!("not checked: {code}: {reason}"));
     }
     lines.push(format!(
-        "{}, {} not checked, {} fine",
+        "{}, {} not checked, {} passed",
         counted(report.findings.len(), "finding"),
         counted(report.not_checked.len(), "rule"),
-        report.fine
+        report.passed
     ));
     lines.join("\n") + "\n"
+}
+
+fn fix_lines(fix: &Fix) -> impl Iterator<Item = String> {
+    let label = match fix.command_kind {
+        Some(CommandKind::Template) => "template",
+        Some(CommandKind::Inspect) => "inspect",
+        Some(CommandKind::Fix) | None => "fix",
+    };
+    let command = fix
+        .command
+        .iter()
+        .map(move |command| format!("  {:<9} {command}", format!("{label}:")));
+    let note = fix.note.iter().map(|note| format!("  note:     {note}"));
+    command.chain(note)
 }
 
 /// Returns a number with its noun.

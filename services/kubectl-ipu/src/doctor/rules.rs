@@ -1,5 +1,6 @@
 //! The rules, in the order of a diagnosis: a fault of an earlier rule explains those of later ones.
 
+mod bundle;
 mod controllers;
 mod crd;
 mod jobs;
@@ -12,6 +13,7 @@ mod webhooks;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::facts::Facts;
 use super::finding::Rule;
 
 /// Returns all rules.
@@ -28,6 +30,16 @@ pub(super) fn all() -> impl Iterator<Item = &'static Rule> {
     ]
     .into_iter()
     .flatten()
+}
+
+/// Returns the Pods of jobs, if the installation is known only of those that it reconciles.
+fn pods(facts: &Facts) -> Result<impl Iterator<Item = &Pod>, String> {
+    let installation = facts.installation.get().ok();
+    let is_own = move |pod: &&Pod| {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        installation.is_none_or(|installation| installation.watches(namespace))
+    };
+    Ok(facts.pods.get()?.iter().filter(is_own))
 }
 
 /// Returns whether a Pod has not finished.

@@ -1,5 +1,6 @@
 //! Each rule finds its planted fault, and finds nothing in healthy snapshots.
 
+mod commands;
 mod faults;
 mod harmless;
 mod hidden;

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::super::facts::{Fact, Webhook, WebhookConfiguration};
 use crate::exit_code::api_text;
+use crate::installation::Origin;
 
 /// Maximum number of objects of a list: doctor does not page.
 const MAX_EVENTS: u32 = 500;
@@ -94,45 +95,56 @@ pub(super) async fn clock(client: &Client) -> (Timestamp, Fact<Timestamp>) {
     }
 }
 
-/// Lists the mutating configurations with webhooks for IPUJobs.
+/// Lists the mutating configurations.
 pub(super) async fn mutating(client: &Client) -> Fact<Vec<WebhookConfiguration>> {
     let found = list(Api::<MutatingWebhookConfiguration>::all(client.clone()), "").await;
     super::map(found, |all| {
         let convert = |found: MutatingWebhookConfiguration| {
-            let webhooks = found.webhooks.into_iter().flatten().enumerate();
-            let webhooks = webhooks
-                .filter_map(|(index, hook)| webhook(index, hook.name, hook.rules, hook.client_config));
-            configuration("MutatingWebhookConfiguration", found.metadata, webhooks.collect())
+            let webhooks = found.webhooks.into_iter().flatten();
+            let webhooks = webhooks.map(|hook| (hook.name, hook.rules, hook.client_config));
+            configuration("MutatingWebhookConfiguration", found.metadata, webhooks)
         };
         all.into_iter().map(convert).collect()
     })
 }
 
-/// Lists the validating configurations with webhooks for IPUJobs.
+/// Lists the validating configurations.
 pub(super) async fn validating(client: &Client) -> Fact<Vec<WebhookConfiguration>> {
     let found = list(Api::<ValidatingWebhookConfiguration>::all(client.clone()), "").await;
     super::map(found, |all| {
         let convert = |found: ValidatingWebhookConfiguration| {
-            let webhooks = found.webhooks.into_iter().flatten().enumerate();
-            let webhooks = webhooks
-                .filter_map(|(index, hook)| webhook(index, hook.name, hook.rules, hook.client_config));
-            configuration(
-                "ValidatingWebhookConfiguration",
-                found.metadata,
-                webhooks.collect(),
-            )
+            let webhooks = found.webhooks.into_iter().flatten();
+            let webhooks = webhooks.map(|hook| (hook.name, hook.rules, hook.client_config));
+            configuration("ValidatingWebhookConfiguration", found.metadata, webhooks)
         };
         all.into_iter().map(convert).collect()
     })
 }
 
-fn configuration(kind: &'static str, metadata: ObjectMeta, webhooks: Vec<Webhook>) -> WebhookConfiguration {
+/// Returns a configuration with its webhooks for IPUJobs.
+fn configuration(
+    kind: &'static str,
+    metadata: ObjectMeta,
+    webhooks: impl Iterator<Item = (String, Option<Vec<RuleWithOperations>>, WebhookClientConfig)>,
+) -> WebhookConfiguration {
+    let all: Vec<Option<Webhook>> = webhooks
+        .enumerate()
+        .map(|(index, (name, rules, client))| webhook(index, name, rules, client))
+        .collect();
+    let has_others = all.iter().any(Option::is_none);
+    let webhooks: Vec<Webhook> = all.into_iter().flatten().collect();
+    let origin = Origin::of(&metadata);
     let mut labels = metadata.labels.unwrap_or_default();
+    let mut annotations = metadata.annotations.unwrap_or_default();
     WebhookConfiguration {
         kind,
         name: metadata.name.unwrap_or_default(),
         instance: labels.remove("app.kubernetes.io/instance"),
+        origin,
+        release_namespace: annotations.remove("meta.helm.sh/release-namespace"),
+        certificate: annotations.remove("cert-manager.io/inject-ca-from"),
         webhooks,
+        has_others,
     }
 }
 

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::Node;
 use semver::Version;
 
 use super::super::facts::Facts;
-use super::super::finding::{Checked, Finding, Rule};
+use super::super::finding::{Checked, Finding, Fix, Rule};
+use super::restore;
 use crate::installation::Installation;
 
 /// Key of the list in its ConfigMap.
@@ -85,12 +86,27 @@ fn list(facts: &Facts) -> Result<(String, Option<&String>), String> {
     Ok((format!("{namespace}/{name}"), text))
 }
 
-fn edit(name: &str) -> String {
+/// Example of an entry of the list, with words to replace.
+const EXAMPLE: &str = "HOST:8090:KEY=VALUE";
+
+fn edit(name: &str) -> Fix {
     let (namespace, name) = name.split_once('/').unwrap_or_default();
-    format!(
-        "kubectl -n {namespace} patch configmap {name} --type merge -p '{{\"data\": {{\"{KEY}\": \
-         \"HOST:8090:KEY=VALUE\"}}}}'"
-    )
+    Fix::template(format!(
+        "kubectl -n {namespace} patch configmap {name} --type merge -p '{{\"data\": {{\"{KEY}\": \"{EXAMPLE}\"}}}}'"
+    ))
+}
+
+/// Returns the command that creates an absent list.
+fn create(installation: &Installation, name: &str) -> Fix {
+    let namespace = &installation.namespace;
+    let (_, name) = name.split_once('/').unwrap_or_default();
+    let of_manifests = || {
+        Fix::template(format!(
+            "kubectl -n {namespace} create configmap {name} --from-literal={KEY}={EXAMPLE}"
+        ))
+    };
+    let value = format!("--set global.vipuControllers={EXAMPLE}");
+    restore::set_value(installation, &value).unwrap_or_else(of_manifests)
 }
 
 fn list_empty(facts: &Facts) -> Checked {
@@ -103,13 +119,12 @@ fn list_empty(facts: &Facts) -> Checked {
         (Some(_), None) => format!("no key {KEY}"),
         _ => format!("key {KEY} is empty"),
     };
+    let fix = match facts.controller_list.get()? {
+        None => create(facts.installation.get()?, &name),
+        Some(_) => edit(&name),
+    };
     let object = format!("ConfigMap {name}");
-    Ok(vec![Finding::new(
-        object,
-        actual,
-        "one controller or more",
-        edit(&name),
-    )])
+    Ok(vec![Finding::new(object, actual, "one controller or more", fix)])
 }
 
 fn list_malformed(facts: &Facts) -> Checked {
@@ -160,14 +175,14 @@ fn unreachable(facts: &Facts) -> Checked {
             object(status),
             status.error.clone().unwrap_or_else(|| "does not respond".into()),
             "responds to the proxy",
-            format!("kubectl -n {namespace} logs deployment/{proxy}"),
+            Fix::inspect(format!("kubectl -n {namespace} logs deployment/{proxy}")),
         )
     };
     Ok(down.map(finding).collect())
 }
 
 fn wants_tls(facts: &Facts) -> Checked {
-    let Installation { namespace, proxy, .. } = facts.installation.get()?;
+    let installation = facts.installation.get()?;
     let failed = facts
         .controllers
         .get()?
@@ -179,14 +194,26 @@ fn wants_tls(facts: &Facts) -> Checked {
             object(status),
             status.error.clone().unwrap_or_default(),
             format!("certificates of this controller in the folder {folder} of --controllers-secrets"),
-            format!(
-                "kubectl -n {namespace} create secret generic {} --from-file=ca.crt && kubectl -n {namespace} \
-                 edit deployment {proxy}",
-                folder.replace('_', "-")
-            ),
+            add_certificates(installation, status.controller.name.as_str()),
         )
     };
     Ok(failed.map(finding).collect())
+}
+
+/// Returns the command that gives the proxy the certificates of a controller.
+fn add_certificates(installation: &Installation, controller: &str) -> Fix {
+    let Installation { namespace, proxy, .. } = installation;
+    let secret = controller.replace([':', '_'], "-");
+    // Dots separate the keys of a value.
+    let key = controller.replace('.', "\\.");
+    let value = format!("--set 'vipuProxy.controllersSecrets.{key}={secret}'");
+    let mount = restore::set_value(installation, &value)
+        .unwrap_or_else(|| Fix::template(format!("kubectl -n {namespace} edit deployment {proxy}")));
+    let create = format!("kubectl -n {namespace} create secret generic {secret} --from-file=ca.crt=CA.crt");
+    Fix {
+        command: mount.command.map(|command| format!("{create} && {command}")),
+        ..mount
+    }
 }
 
 fn unknown_version(facts: &Facts) -> Checked {
@@ -207,8 +234,8 @@ fn unknown_version(facts: &Facts) -> Checked {
         } else {
             format!("version {version:?}")
         };
-        let command = format!("kubectl -n {namespace} logs deployment/{proxy}");
-        Some(Finding::new(object(status), actual, "a version 1.x", command))
+        let fix = Fix::inspect(format!("kubectl -n {namespace} logs deployment/{proxy}"));
+        Some(Finding::new(object(status), actual, "a version 1.x", fix))
     };
     Ok(available.filter_map(finding).collect())
 }
@@ -250,7 +277,7 @@ fn without_node(facts: &Facts) -> Checked {
             format!("label {label}"),
             "no schedulable node has it",
             "one node or more",
-            format!("kubectl label node NODE {label}"),
+            Fix::template(format!("kubectl label node NODE {label}")),
         )
     };
     Ok(without.map(finding).collect())

@@ -1,10 +1,10 @@
 //! The CRD.
 
-use kube::ResourceExt as _;
-use semver::Version;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use super::super::facts::Facts;
-use super::super::finding::{Checked, Finding, Rule};
+use super::super::finding::{Checked, Finding, Fix, Rule};
+use super::bundle::{self, parse};
 
 const OBJECT: &str = "CustomResourceDefinition ipujobs.graphcore.ai";
 const APPLY: &str = "kubectl apply --server-side --force-conflicts -f deploy/crd/ipujobs.graphcore.ai.yaml";
@@ -28,10 +28,25 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// Returns the version in the annotation of the CRD.
+pub(super) fn version_of(crd: &CustomResourceDefinition) -> Option<&str> {
+    let annotations = crd.metadata.annotations.as_ref()?;
+    annotations.get(VERSION).map(String::as_str)
+}
+
+/// Returns the command that applies the CRD of the bundle, unless CRD or operator are newer.
+fn apply(crd: Option<&CustomResourceDefinition>, operator: Option<&str>) -> Fix {
+    let versions = crd.and_then(version_of).into_iter().chain(operator);
+    bundle::too_old(versions).unwrap_or_else(|| Fix::run(APPLY))
+}
+
 fn absent(facts: &Facts) -> Checked {
+    // The version of an operator that the caller cannot read does not matter: the operator updates the CRD.
+    let operator = facts.installation.get().ok();
+    let operator = operator.and_then(|installation| installation.version.as_deref());
     Ok(match facts.crd.get()? {
         Some(_) => Vec::new(),
-        None => vec![Finding::new(OBJECT, "absent", "installed", APPLY)],
+        None => vec![Finding::new(OBJECT, "absent", "installed", apply(None, operator))],
     })
 }
 
@@ -45,11 +60,11 @@ fn older(facts: &Facts) -> Checked {
             "the operator's version {operator:?} is not a version such as 1.2.3"
         ));
     };
-    let installed = crd.annotations().get(VERSION);
-    let is_older = installed
-        .and_then(|version| parse(version))
-        .is_none_or(|installed| installed < expected);
-    if !is_older {
+    let installed = version_of(crd);
+    if installed
+        .and_then(parse)
+        .is_some_and(|installed| installed >= expected)
+    {
         return Ok(Vec::new());
     }
     let actual = installed.map_or_else(
@@ -57,10 +72,6 @@ fn older(facts: &Facts) -> Checked {
         |version| format!("version {version}"),
     );
     let expected = format!("version {operator} or newer, that of the operator");
-    Ok(vec![Finding::new(OBJECT, actual, expected, APPLY)])
-}
-
-/// Parses `1.2.3` or `v1.2.3`, also with a pre-release.
-fn parse(text: &str) -> Option<Version> {
-    text.strip_prefix('v').unwrap_or(text).parse().ok()
+    let fix = apply(Some(crd), Some(&operator));
+    Ok(vec![Finding::new(OBJECT, actual, expected, fix)])
 }

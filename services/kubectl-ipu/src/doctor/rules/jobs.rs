@@ -8,7 +8,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 
 use super::super::facts::Facts;
-use super::super::finding::{Checked, Finding, Rule};
+use super::super::finding::{Checked, Finding, Fix, Rule};
+use super::{pods, restore};
+use crate::installation::Installation;
 use crate::time::age;
 
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
@@ -33,6 +35,11 @@ const ERROR_PARTS: [&str; 8] = [
     // The warning of libibverbs about a small limit.
     "severely limit",
 ];
+
+/// Command for a node.
+const MEMLOCK_COMMAND: &str = "mkdir -p /etc/systemd/system/containerd.service.d && printf \
+    '[Service]\\nLimitMEMLOCK=infinity\\n' >/etc/systemd/system/containerd.service.d/memlock.conf && systemctl \
+    daemon-reload && systemctl restart containerd";
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -99,7 +106,9 @@ fn restricted(facts: &Facts) -> Checked {
                 format!("Namespace {name}"),
                 format!("enforces the level {level}"),
                 "privileged, because jobs use the host network",
-                format!("kubectl label namespace {name} {ENFORCE}=privileged --overwrite"),
+                Fix::run(format!(
+                    "kubectl label namespace {name} {ENFORCE}=privileged --overwrite"
+                )),
             ));
         }
     }
@@ -163,12 +172,12 @@ fn quota(facts: &Facts) -> Checked {
             format!("ResourceQuota {namespace}/{}", quota.name_any()),
             format!("limits {}, and {range}", missing.join(", ")),
             "a LimitRange with default requests and limits",
-            format!(
+            Fix::run(format!(
                 "echo '{{\"apiVersion\": \"v1\", \"kind\": \"LimitRange\", \"metadata\": {{\"name\": \"ipu-defaults\"}}, \
                  \"spec\": {{\"limits\": [{{\"type\": \"Container\", \"defaultRequest\": {{\"cpu\": \"100m\", \
                  \"memory\": \"64Mi\"}}, \"default\": {{\"cpu\": \"1\", \"memory\": \"1Gi\"}}}}]}}}}' | kubectl -n \
                  {namespace} apply -f -"
-            ),
+            )),
         ));
     }
     Ok(findings)
@@ -185,6 +194,17 @@ fn pull_error(status: &ContainerStatus) -> Option<String> {
         Some(message) if !message.is_empty() => format!("{reason}: {message}"),
         _ => reason.to_owned(),
     })
+}
+
+fn set_launcher_image(installation: &Installation) -> Fix {
+    const IMAGE: &str = "REGISTRY/ipu-launcher:TAG";
+    let set_env = || {
+        Fix::template(format!(
+            "kubectl -n {} set env deployment/{} IPU_OPERATOR_LAUNCHER_IMAGE={IMAGE}",
+            installation.namespace, installation.operator
+        ))
+    };
+    restore::set_value(installation, &format!("--set global.launcherImage={IMAGE}")).unwrap_or_else(set_env)
 }
 
 fn launcher_image(facts: &Facts) -> Checked {
@@ -211,7 +231,7 @@ fn launcher_image(facts: &Facts) -> Checked {
                 .flatten()
         })
     };
-    let found = facts.pods.get()?.iter().find_map(|pod| Some((pod, error(pod)?)));
+    let found = pods(facts)?.find_map(|pod| Some((pod, error(pod)?)));
     let finding = |(pod, error): (&Pod, String)| {
         Finding::new(
             format!("image {image}"),
@@ -221,10 +241,7 @@ fn launcher_image(facts: &Facts) -> Checked {
                 pod.name_any()
             ),
             "pullable by the nodes",
-            format!(
-                "kubectl -n {} set env deployment/{} IPU_OPERATOR_LAUNCHER_IMAGE=REGISTRY/ipu-launcher:TAG",
-                installation.namespace, installation.operator
-            ),
+            set_launcher_image(installation),
         )
     };
     Ok(found.map(finding).into_iter().collect())
@@ -271,9 +288,7 @@ fn memlock(facts: &Facts) -> Checked {
                 age.unwrap_or_default()
             ),
             "an unlimited memlock of the container runtime",
-            "mkdir -p /etc/systemd/system/containerd.service.d && printf '[Service]\\nLimitMEMLOCK=infinity\\n' \
-             >/etc/systemd/system/containerd.service.d/memlock.conf && systemctl daemon-reload && systemctl restart \
-             containerd",
+            Fix::run(MEMLOCK_COMMAND).with_note("Run it on the node, as root."),
         ));
     }
     Ok(findings)

@@ -7,8 +7,8 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::super::facts::Facts;
-use super::super::finding::{Checked, Finding, Rule};
-use super::{is_active, phase};
+use super::super::finding::{Checked, Finding, Fix, Rule};
+use super::{is_active, phase, pods};
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
@@ -82,7 +82,7 @@ fn is_name(text: &str) -> bool {
 fn attachment_absent(facts: &Facts) -> Checked {
     let attachments = facts.attachments.get()?;
     let mut absent = BTreeSet::new();
-    for pod in facts.pods.get()?.iter().filter(is_active) {
+    for pod in pods(facts)?.filter(is_active) {
         for network in networks(pod) {
             if attachments.as_ref().is_none_or(|all| !all.contains(&network)) {
                 absent.insert(network);
@@ -90,22 +90,24 @@ fn attachment_absent(facts: &Facts) -> Checked {
         }
     }
     let finding = |network: String| {
-        let (actual, command) = if attachments.is_some() {
+        let (actual, fix) = if attachments.is_some() {
             (
                 "absent",
-                format!("kubectl apply -f {}.yaml", network.replace('/', "-")),
+                Fix::template("kubectl apply -f NETWORK.yaml")
+                    .with_note(format!("NETWORK.yaml: the definition of {network}.")),
             )
         } else {
             (
                 "the cluster has no NetworkAttachmentDefinitions",
-                "kubectl get crd network-attachment-definitions.k8s.cni.cncf.io".to_owned(),
+                Fix::inspect("kubectl get crd network-attachment-definitions.k8s.cni.cncf.io")
+                    .with_note("Install a meta plugin, such as Multus."),
             )
         };
         Finding::new(
             format!("NetworkAttachmentDefinition {network}"),
             actual,
             "exists, because Pods of jobs name it",
-            command,
+            fix,
         )
     };
     Ok(absent.into_iter().map(finding).collect())
@@ -120,7 +122,7 @@ fn is_plugin_error(message: &str) -> bool {
 }
 
 fn plugin_missing(facts: &Facts) -> Checked {
-    let pods = facts.pods.get()?;
+    let pods: Vec<_> = pods(facts)?.collect();
     // Events last an hour: the Pod may run by now, or be another one.
     let waits = |object: &ObjectReference| {
         pods.iter().any(|pod| {
@@ -149,7 +151,9 @@ fn plugin_missing(facts: &Facts) -> Checked {
                 format!("node {node}"),
                 message,
                 "the CNI plugin in /opt/cni/bin",
-                format!("kubectl debug node/{node} -it --image=busybox -- ls /host/opt/cni/bin"),
+                Fix::inspect(format!(
+                    "kubectl debug node/{node} -it --image=busybox -- ls /host/opt/cni/bin"
+                )),
             ));
         }
     }
@@ -159,7 +163,7 @@ fn plugin_missing(facts: &Facts) -> Checked {
 fn interface_missing(facts: &Facts) -> Checked {
     let mut findings = Vec::new();
     let mut without_status = None;
-    for pod in facts.pods.get()? {
+    for pod in pods(facts)? {
         let is_running = phase(pod) == Some("Running");
         let expected = networks(pod).len();
         if !is_running || expected == 0 {
@@ -184,11 +188,12 @@ fn interface_missing(facts: &Facts) -> Checked {
             format!("Pod {name}"),
             format!("has the interfaces {}", names.join(", ")),
             "an interface for each of its networks",
-            format!(
-                "kubectl -n {} delete pod {}",
+            Fix::inspect(format!(
+                "kubectl -n {} describe pod {}",
                 pod.namespace().unwrap_or_default(),
                 pod.name_any()
-            ),
+            ))
+            .with_note("Its job runs: the deletion of the Pod interrupts it."),
         ));
     }
     match without_status {

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
 use super::super::facts::Facts;
-use super::super::finding::{Checked, Finding, Rule};
+use super::super::finding::{Checked, Finding, Fix, Rule};
 use super::controllers::{self, has_label};
-use super::is_active;
+use super::{is_active, pods};
 
 /// Prefix of the resources of RDMA device plugins.
 const RDMA: &str = "rdma/";
@@ -84,25 +84,21 @@ fn rdma(facts: &Facts) -> Checked {
                     format!("Node {}", node.name_any()),
                     format!("{resource} has nothing allocatable"),
                     "more than 0",
-                    format!("kubectl describe node {}", node.name_any()),
+                    Fix::inspect(format!("kubectl describe node {}", node.name_any())),
                 ));
             }
         }
     }
-    let requests: BTreeSet<String> = facts
-        .pods
-        .get()?
-        .iter()
-        .filter(is_active)
-        .flat_map(requested)
-        .collect();
+    let requests: BTreeSet<String> = pods(facts)?.filter(is_active).flat_map(requested).collect();
     for resource in requests {
         if !nodes.iter().any(|node| rdma_resources(node).contains(&resource)) {
             findings.push(Finding::new(
                 format!("resource {resource}"),
                 "Pods of jobs request it, and no node has it",
                 "allocatable on the nodes of the IPUs",
-                "kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name} {.status.allocatable}{\"\\n\"}{end}'",
+                Fix::inspect(
+                    "kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name} {.status.allocatable}{\"\\n\"}{end}'",
+                ),
             ));
         }
     }
@@ -112,7 +108,7 @@ fn rdma(facts: &Facts) -> Checked {
 fn clock_skew(facts: &Facts) -> Checked {
     let api_time = *facts.api_time.get()?;
     let mut findings = Vec::new();
-    let mut compare = |object: String, time: Timestamp, command: &str| {
+    let mut compare = |object: String, time: Timestamp| {
         let skew = time.duration_since(api_time);
         if skew.abs() > MAX_SKEW {
             let (seconds, direction) = (
@@ -123,11 +119,11 @@ fn clock_skew(facts: &Facts) -> Checked {
                 object,
                 format!("{seconds} s {direction} the API server"),
                 format!("at most {} s", MAX_SKEW.as_secs()),
-                command,
+                Fix::run("chronyc makestep").with_note("Run it on that host, as root."),
             ));
         }
     };
-    compare("this host".into(), facts.now, "chronyc makestep");
+    compare("this host".into(), facts.now);
     for lease in facts.node_leases.get()? {
         let renewed = lease
             .spec
@@ -137,7 +133,7 @@ fn clock_skew(facts: &Facts) -> Checked {
         // A heartbeat of the past may be a late one.
         if let Some(renewed) = renewed.filter(|renewed| *renewed > api_time) {
             let node = lease.name_any();
-            compare(format!("Node {node}"), renewed, "chronyc makestep");
+            compare(format!("Node {node}"), renewed);
         }
     }
     Ok(findings)

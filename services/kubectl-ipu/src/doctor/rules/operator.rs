@@ -5,9 +5,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 
 use super::super::facts::Facts;
-use super::super::finding::{Checked, Finding, Rule};
+use super::super::finding::{Checked, Finding, Fix, Rule};
 use super::restore;
-use crate::installation::Installation;
+use crate::installation::{Installation, Origin};
 
 /// Time after which a Lease without a renewal is free, if it does not say.
 const LEASE_SECONDS: i32 = 15;
@@ -17,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
         code: "OperatorAbsent",
         condition: "No namespace has an operator.",
         effect: "No job is reconciled. While webhooks exist, no job can be submitted.",
-        remedy: "Install the operator, or name its namespace by `--operator-namespace`.",
+        remedy: "Install the operator. If objects of an installation are left, the command completes them.",
         check: absent,
     },
     Rule {
@@ -53,22 +53,22 @@ pub(super) const RULES: &[Rule] = &[
         code: "InstallationsOverlap",
         condition: "Two operators reconcile the jobs of one namespace.",
         effect: "Both act on each job: each partition is requested twice, from two ledgers.",
-        remedy: "Uninstall one, or give them different namespaces (`watchNamespaces`).",
+        remedy: "Uninstall one, such as the newer one, or give them different namespaces (`watchNamespaces`).",
         check: overlap,
     },
 ];
 
 fn absent(facts: &Facts) -> Checked {
-    let found = !facts.operators.get()?.is_empty();
-    let finding = || {
-        Finding::new(
-            "Deployment of the operator",
-            "absent",
-            "one in some namespace",
-            "helm install gc deploy/helm/ipu-operator --namespace ipu --create-namespace",
-        )
-    };
-    Ok((!found).then(finding).into_iter().collect())
+    if !facts.operators.get()?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let fix = restore::operator(facts).unwrap_or_else(|reason| {
+        Fix::advice(format!(
+            "Whether objects of an installation are left is not known: {reason}"
+        ))
+    });
+    let object = "Deployment of the operator";
+    Ok(vec![Finding::new(object, "absent", "one in some namespace", fix)])
 }
 
 /// Returns ready and requested replicas.
@@ -93,19 +93,21 @@ fn not_ready(installation: &Installation, deployment: &Deployment) -> Vec<Findin
     }
     let Installation { namespace, .. } = installation;
     let name = deployment.name_any();
-    let command = if requested == 0 {
-        format!("kubectl -n {namespace} scale deployment/{name} --replicas=1")
+    let fix = if requested == 0 {
+        Fix::run(format!(
+            "kubectl -n {namespace} scale deployment/{name} --replicas=1"
+        ))
     } else {
-        format!(
+        Fix::inspect(format!(
             "kubectl -n {namespace} describe pods --selector {}",
             selector(deployment)
-        )
+        ))
     };
     vec![Finding::new(
         format!("Deployment {namespace}/{name}"),
         format!("{ready} of {requested} replicas are ready"),
         format!("{} ready", requested.max(1)),
-        command,
+        fix,
     )]
 }
 
@@ -175,7 +177,7 @@ fn no_leader(facts: &Facts) -> Checked {
         format!("Lease {namespace}/{lease}"),
         actual,
         format!("renewed by an operator within {} s", allowed.as_secs()),
-        format!("kubectl -n {namespace} logs deployment/{operator}"),
+        Fix::inspect(format!("kubectl -n {namespace} logs deployment/{operator}")),
     )])
 }
 
@@ -202,26 +204,33 @@ fn rights(facts: &Facts) -> Checked {
     Ok(missing.iter().map(finding).collect())
 }
 
-/// Returns the command that ends the work of an operator.
-fn uninstall(installation: &Installation) -> String {
+/// Returns the command that removes an operator, with the webhooks that lead to its namespace.
+fn uninstall(facts: &Facts, installation: &Installation) -> Result<Fix, String> {
+    const NOTE: &str = "Which one stays is your decision. The ledger of the other keeps its partitions: delete their \
+                        jobs first, and run `kubectl ipu repair`.";
     let Installation {
-        namespace,
-        instance,
-        operator,
-        ..
+        namespace, operator, ..
     } = installation;
-    if installation.is_helm_release {
-        format!("helm uninstall {instance} --namespace {namespace}")
-    } else {
-        format!("kubectl -n {namespace} delete deployment {operator}")
+    if let Origin::Release(release) = &installation.origin {
+        let command = format!("helm uninstall {release} --namespace {namespace}");
+        return Ok(Fix::run(command).with_note(NOTE));
     }
+    let mut command = format!("kubectl -n {namespace} delete deployment {operator}");
+    for configuration in facts.mutating.get()?.iter().chain(facts.validating.get()?) {
+        if configuration.service_namespace() == Some(namespace) && !configuration.has_others {
+            let (kind, name) = (configuration.kind.to_lowercase(), &configuration.name);
+            command.push_str(&format!(" && kubectl delete {kind} {name}"));
+        }
+    }
+    Ok(Fix::run(command).with_note(NOTE))
 }
 
 fn overlap(facts: &Facts) -> Checked {
-    let all: Vec<Installation> = facts
-        .operators
-        .get()?
-        .iter()
+    let mut operators: Vec<_> = facts.operators.get()?.iter().collect();
+    // The newer one is the more likely mistake.
+    operators.sort_by_key(|operator| operator.creation_timestamp());
+    let all: Vec<Installation> = operators
+        .into_iter()
         .filter_map(|operator| Installation::new(operator, None))
         .collect();
     let mut findings = Vec::new();
@@ -261,7 +270,7 @@ fn overlap(facts: &Facts) -> Checked {
                     first.namespace, first.operator
                 ),
                 "one operator for each namespace",
-                uninstall(second),
+                uninstall(facts, second)?,
             ));
         }
     }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::LedgerState;
-use k8s_openapi::api::core::v1::ConfigMap;
+use ipu_core::{JobKey, LedgerState, PartitionId};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::super::facts::Facts;
-use super::super::finding::{Checked, Finding, Rule};
+use super::super::facts::{Facts, JobFacts};
+use super::super::finding::{Checked, Finding, Fix, Rule};
+use super::{bundle, is_active};
 use crate::installation::Installation;
 
 /// Maximum size of the values that the API server accepts, in bytes.
@@ -50,7 +52,9 @@ pub(super) const RULES: &[Rule] = &[
         code: "PartitionsQuarantined",
         condition: "A partition exists whose owner is not known.",
         effect: "Its IPUs are not used.",
-        remedy: "Check that no process uses the partition, and release it.",
+        remedy: "A Slurm job, another cluster, another installation or processes of a deleted job may use it: a \
+                 release takes their IPUs. Doctor names a user that it finds, and never prints a release. The guide \
+                 to repair by hand has the checks.",
         check: quarantined,
     },
     Rule {
@@ -105,7 +109,7 @@ fn absent(facts: &Facts) -> Checked {
             format!("ConfigMap {namespace}/{tracker}"),
             "absent",
             "made by the proxy",
-            format!("kubectl -n {namespace} logs deployment/{proxy}"),
+            Fix::inspect(format!("kubectl -n {namespace} logs deployment/{proxy}")),
         )],
     })
 }
@@ -136,12 +140,21 @@ fn nearly_full(facts: &Facts) -> Checked {
     let (namespace, share) = largest.unwrap_or_default();
     let actual = format!("{bytes} bytes, of which {share} are of namespace {namespace}");
     let expected = format!("less than {} bytes", MAX_BYTES * NEARLY_FULL_PERCENT / 100);
-    let command = format!("kubectl -n {namespace} get ipujobs");
-    Ok(vec![Finding::new(name, actual, expected, command)])
+    let fix = Fix::inspect(format!("kubectl -n {namespace} get ipujobs"));
+    Ok(vec![Finding::new(name, actual, expected, fix)])
 }
 
 fn newer_format(facts: &Facts) -> Checked {
     let (installation, name, map) = tracker(facts)?;
+    // A newer build may write newer formats.
+    if let Some(version) = &installation.version
+        && bundle::is_older_than(version)
+    {
+        return Err(format!(
+            "kubectl ipu {} is older than the installation: use version {version}",
+            env!("CARGO_PKG_VERSION")
+        ));
+    }
     let layout = map
         .metadata
         .annotations
@@ -170,7 +183,10 @@ fn newer_format(facts: &Facts) -> Checked {
             "format {} and layout {LAYOUT} at most, those of this build",
             LedgerState::FORMAT
         ),
-        format!("kubectl -n {namespace} rollout undo deployment/{proxy}"),
+        Fix::inspect(format!(
+            "kubectl -n {namespace} rollout history deployment/{proxy}"
+        ))
+        .with_note("Upgrade the installation to the version that wrote the ledger."),
     )])
 }
 
@@ -178,43 +194,121 @@ fn quarantined(facts: &Facts) -> Checked {
     let (_, _, map) = tracker(facts)?;
     let found = entries(map).filter(|(_, entry)| state(entry) == "quarantined");
     let finding = |(id, entry): (&String, Value)| {
+        let controller = entry["c"].as_str().unwrap_or("unknown");
+        let (user, fix) = user_of(id, facts);
         Finding::new(
             format!("partition {id}"),
-            format!(
-                "quarantined at controller {}",
-                entry["c"].as_str().unwrap_or("unknown")
-            ),
+            format!("quarantined at controller {controller}; {user}"),
             "released, or with an owner",
-            format!("kubectl ipu release {id} --quarantined"),
+            fix,
         )
     };
     Ok(found.map(finding).collect())
 }
 
+/// Returns the user of a quarantined partition as far as the cluster shows it, and the next check.
+///
+/// The entry has no owner, and a partition id does not reveal it. So no partition is certainly unused: the
+/// fix is never a release.
+fn user_of(id: &str, facts: &Facts) -> (String, Fix) {
+    let jobs = facts.jobs.get().map(Vec::as_slice).unwrap_or_default();
+    if let Some(JobFacts { namespace, name, .. }) = jobs.iter().find(|job| has_partition(job, id)) {
+        let fix = Fix::inspect(format!("kubectl ipu -n {namespace} why {name}"));
+        return (
+            format!("its id is that of IPUJob {namespace}/{name}, which exists"),
+            fix.with_note(
+                "Do not release it: the job gets it on its next request, or releases it at its end.",
+            ),
+        );
+    }
+    let mut pods = facts.pods.get().into_iter().flatten().filter(is_active);
+    if let Some(pod) = pods.find(|pod| names_partition(pod, id)) {
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let fix = Fix::inspect(format!("kubectl -n {namespace} get pod {name} -o wide"));
+        return (
+            format!("Pod {namespace}/{name} uses it"),
+            fix.with_note("Do not release it while this Pod exists."),
+        );
+    }
+    const NOTE: &str = "Release it only if no host that reaches the controller has a process with this \
+                        IPUOF_VIPU_API_PARTITION_ID: another cluster, another installation or Slurm may use it.";
+    if let Some(job) = slurm_job(id) {
+        let fix = Fix::inspect(format!("scontrol show job {job}"));
+        return (
+            format!("its id has the form of Slurm job {job}"),
+            fix.with_note(format!("Run it on a host of Slurm. {NOTE}")),
+        );
+    }
+    let user = match (facts.jobs.get(), facts.pods.get()) {
+        (Err(reason), _) | (_, Err(reason)) => format!("its user is not known: {reason}"),
+        _ => "no IPUJob or Pod of this cluster uses it".into(),
+    };
+    (
+        user,
+        Fix::inspect("kubectl get ipujobs --all-namespaces").with_note(NOTE),
+    )
+}
+
+/// Returns whether the id is that of an instance of the job.
+fn has_partition(job: &JobFacts, id: &str) -> bool {
+    let key = JobKey::new(&*job.namespace, &*job.name, &*job.uid);
+    let id = PartitionId::new(id);
+    key.is_ok_and(|key| id.is_ok_and(|id| id.is_derived_from(&key)))
+}
+
+/// Returns whether a container of the Pod is given the partition.
+fn names_partition(pod: &Pod, id: &str) -> bool {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut variables = containers.flat_map(|container| container.env.iter().flatten());
+    variables.any(|variable| {
+        variable.name == "IPUOF_VIPU_API_PARTITION_ID" && variable.value.as_deref() == Some(id)
+    })
+}
+
+/// Returns the Slurm job that an id names: `p-slurm-JOB-…`.
+fn slurm_job(id: &str) -> Option<u32> {
+    id.strip_prefix("p-slurm-")?.split('-').next()?.parse().ok()
+}
+
 fn leaked(facts: &Facts) -> Checked {
-    let (_, _, map) = tracker(facts)?;
+    let (installation, _, map) = tracker(facts)?;
     let jobs = facts.jobs.get()?;
     let uids: BTreeSet<&str> = jobs.iter().map(|job| job.uid.as_str()).collect();
     let now = facts.api_time.get()?.as_millisecond();
-    let is_leaked = |(_, entry): &(&String, Value)| {
+    let has_several = facts.operators.get().is_ok_and(|operators| operators.len() > 1);
+    let operator = if has_several {
+        format!(" --operator-namespace {}", installation.namespace)
+    } else {
+        String::new()
+    };
+    let mut findings = Vec::new();
+    let mut unwatched = None;
+    for (id, entry) in entries(map) {
+        let part = |index| owner(&entry, index).unwrap_or_default();
         let since = entry["m"].as_i64().unwrap_or(i64::MAX);
-        owner(entry, 0) == Some("IPUJob")
-            && owner(entry, 3).is_some_and(|uid| !uids.contains(uid))
-            && now.saturating_sub(since) > LEAKED_AFTER_MILLIS
-    };
-    let finding = |(id, entry): (&String, Value)| {
-        let part = |index| owner(&entry, index).unwrap_or_default().to_owned();
-        Finding::new(
+        let is_leaked = part(0) == "IPUJob"
+            && owner(&entry, 3).is_some_and(|uid| !uids.contains(uid))
+            && now.saturating_sub(since) > LEAKED_AFTER_MILLIS;
+        if !is_leaked {
+            continue;
+        }
+        let job = format!("IPUJob {}/{}", part(1), part(2));
+        // The proxy has no right to check such an owner, so its repair keeps the partition.
+        if !installation.watches(part(1)) {
+            unwatched.get_or_insert(format!(
+                "partition {id} is of {job}, in a namespace that the installation does not watch"
+            ));
+            continue;
+        }
+        findings.push(Finding::new(
             format!("partition {id}"),
-            format!(
-                "{} for IPUJob {}/{}, which does not exist",
-                state(&entry),
-                part(1),
-                part(2)
-            ),
+            format!("{} for {job}, which does not exist", state(&entry)),
             "released",
-            "kubectl ipu repair",
-        )
-    };
-    Ok(entries(map).filter(is_leaked).map(finding).collect())
+            Fix::run(format!("kubectl ipu{operator} repair")),
+        ));
+    }
+    match unwatched {
+        Some(reason) if findings.is_empty() => Err(reason),
+        _ => Ok(findings),
+    }
 }

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use x509_parser::pem::Pem;
 
 use super::super::facts::{Fact, Facts, Webhook, WebhookConfiguration};
-use super::super::finding::{Checked, Finding, Rule};
+use super::super::finding::{Checked, Finding, Fix, Rule};
 use super::restore;
-use crate::installation::Installation;
+use crate::installation::{Installation, Origin};
 
 /// Remaining validity below which a renewal is overdue: the operator renews 30 days before the end.
 const RENEWAL_OVERDUE: SignedDuration = SignedDuration::from_hours(15 * 24);
@@ -44,18 +44,58 @@ pub(super) const RULES: &[Rule] = &[
         remedy: "Delete the Secret of the certificate: the operator makes a new one.",
         check: expires,
     },
+    Rule {
+        code: "WebhookOrphaned",
+        condition: "A webhook for IPUJobs leads to a Service in a namespace that does not exist.",
+        effect: "No job can be submitted in the namespaces that it selects.",
+        remedy: "Delete the configuration: its installation was removed with its namespace.",
+        check: orphaned,
+    },
 ];
 
-/// Returns the configurations of the installation, and a finding for each kind that is absent.
-fn own<'a>(
-    installation: &Installation,
-    all: &'a [WebhookConfiguration],
-) -> impl Iterator<Item = &'a WebhookConfiguration> {
-    let installation = installation.clone();
-    all.iter().filter(move |configuration| {
-        installation.webhook_configuration.as_ref() == Some(&configuration.name)
-            || configuration.instance.as_ref() == Some(&installation.instance)
-    })
+/// Returns whether a configuration belongs to the examined installation, and not to another one with its
+/// names.
+fn is_own(facts: &Facts, configuration: &WebhookConfiguration) -> Result<bool, String> {
+    let installation = facts.installation.get()?;
+    if let Origin::Release(_) = configuration.origin {
+        let is_same_namespace = configuration.release_namespace.as_ref() == Some(&installation.namespace);
+        return Ok(is_same_namespace && configuration.origin == installation.origin);
+    }
+    let is_named = match &installation.webhook_configuration {
+        Some(name) => *name == configuration.name,
+        // Another program makes the certificate, and the operator does not know the name.
+        None => {
+            configuration.instance.as_ref() == Some(&installation.instance)
+                && configuration.service_namespace() == Some(&installation.namespace)
+        }
+    };
+    let leads_to = |other: &Installation| {
+        configuration.webhooks.iter().any(|webhook| {
+            let service = webhook.service.as_ref();
+            service.is_some_and(|(namespace, name, _)| {
+                *namespace == other.namespace && *name == other.webhook_service
+            })
+        })
+    };
+    let is_other = |operator: &Installation| {
+        (&operator.namespace, &operator.operator) != (&installation.namespace, &installation.operator)
+    };
+    let all = facts.operators.get()?.iter();
+    let mut others = all
+        .filter_map(|operator| Installation::new(operator, None))
+        .filter(is_other);
+    Ok(is_named && !others.any(|other| leads_to(&other)))
+}
+
+/// Returns the configurations of the installation among those of one kind.
+fn own<'a>(facts: &Facts, all: &'a [WebhookConfiguration]) -> Result<Vec<&'a WebhookConfiguration>, String> {
+    let mut own = Vec::new();
+    for configuration in all {
+        if is_own(facts, configuration)? {
+            own.push(configuration);
+        }
+    }
+    Ok(own)
 }
 
 fn sources(facts: &Facts) -> [(&'static str, &Fact<Vec<WebhookConfiguration>>); 2] {
@@ -70,19 +110,76 @@ fn absent(facts: &Facts) -> Checked {
     let mut findings = Vec::new();
     for (kind, configurations) in sources(facts) {
         let configurations = configurations.get()?;
-        if own(installation, configurations).any(|configuration| !configuration.webhooks.is_empty()) {
+        let own = own(facts, configurations)?;
+        if own.iter().any(|configuration| !configuration.webhooks.is_empty()) {
             continue;
         }
-        let name = installation
-            .webhook_configuration
-            .as_deref()
-            .unwrap_or("of the installation");
-        findings.push(Finding::new(
-            format!("{kind} {name}"),
-            "absent, or without a webhook for IPUJobs",
-            "one webhook for IPUJobs",
-            restore::webhooks(installation),
-        ));
+        let name = installation.webhook_configuration.as_deref();
+        let is_named = |found: &&WebhookConfiguration| {
+            name == Some(&found.name) && !own.iter().any(|own| own.name == found.name)
+        };
+        let (actual, fix) = match configurations.iter().find(is_named) {
+            Some(other) => (
+                format!(
+                    "belongs to another installation, in namespace {}",
+                    other
+                        .release_namespace
+                        .as_deref()
+                        .or(other.service_namespace())
+                        .unwrap_or("unknown")
+                ),
+                Fix::advice(
+                    "Both installations have one prefix of object names. Install one of them with another \
+                     `fullnameOverride`.",
+                ),
+            ),
+            None => (
+                "absent, or without a webhook for IPUJobs".into(),
+                restore::webhooks(installation),
+            ),
+        };
+        let object = format!("{kind} {}", name.unwrap_or("of the installation"));
+        findings.push(Finding::new(object, actual, "one webhook for IPUJobs", fix));
+    }
+    Ok(findings)
+}
+
+/// Finds the configurations of installations that were removed by the deletion of their namespace.
+fn orphaned(facts: &Facts) -> Checked {
+    let namespaces = facts.namespaces.get()?;
+    let exists = |name: &str| {
+        let mut names = namespaces
+            .iter()
+            .filter_map(|namespace| namespace.metadata.name.as_deref());
+        names.any(|existing| existing == name)
+    };
+    let mut findings = Vec::new();
+    for (_, configurations) in sources(facts) {
+        for configuration in configurations.get()? {
+            let gone = configuration.webhooks.iter().find_map(|webhook| {
+                let (namespace, ..) = webhook.service.as_ref()?;
+                (!exists(namespace)).then_some(namespace)
+            });
+            let Some(namespace) = gone else { continue };
+            // That of an installation which exists is misdirected.
+            if facts.installation.get().is_ok() && is_own(facts, configuration)? {
+                continue;
+            }
+            let (kind, name) = (configuration.kind, &configuration.name);
+            let kind_name = kind.to_lowercase();
+            let fix = if configuration.has_others {
+                Fix::inspect(format!("kubectl get {kind_name} {name} -o yaml"))
+                    .with_note("It has webhooks for other objects too: remove only those for IPUJobs.")
+            } else {
+                Fix::run(format!("kubectl delete {kind_name} {name}"))
+            };
+            findings.push(Finding::new(
+                format!("{kind} {name}"),
+                format!("leads to namespace {namespace}, which does not exist"),
+                "absent, as its installation",
+                fix,
+            ));
+        }
     }
     Ok(findings)
 }
@@ -102,7 +199,7 @@ fn redirect(
     service: Option<&Service>,
     configuration: &WebhookConfiguration,
     webhook: &Webhook,
-) -> String {
+) -> Fix {
     let ports = service.and_then(|service| service.spec.as_ref()?.ports.as_ref());
     let port = ports
         .and_then(|ports| ports.first())
@@ -118,20 +215,27 @@ fn redirect(
             "path": path_of(configuration), "port": port,
         }}),
     );
-    format!(
+    let command = format!(
         "kubectl patch {} {} --type=json -p '{}'",
         configuration.kind.to_lowercase(),
         configuration.name,
         Value::Array(patch)
-    )
+    );
+    let fix = Fix::run(command);
+    if installation.origin == Origin::Manifests {
+        fix
+    } else {
+        fix.with_note(
+            "The chart renders the same Service: no value has to be set, and the next upgrade keeps it.",
+        )
+    }
 }
 
 /// Calls `check` for each webhook of the installation.
 fn each(facts: &Facts, mut check: impl FnMut(&WebhookConfiguration, &Webhook) -> Option<Finding>) -> Checked {
-    let installation = facts.installation.get()?;
     let mut findings = Vec::new();
     for (_, configurations) in sources(facts) {
-        for configuration in own(installation, configurations.get()?) {
+        for configuration in own(facts, configurations.get()?)? {
             findings.extend(
                 configuration
                     .webhooks
@@ -158,7 +262,7 @@ fn misdirected(facts: &Facts) -> Checked {
         );
         let path = path_of(configuration);
         let expected = format!("Service {namespace}/{webhook_service} and the path {path}");
-        let (actual, command) = match &webhook.service {
+        let (actual, fix) = match &webhook.service {
             Some((of, service, called))
                 if of == namespace && service == webhook_service && called == path =>
             {
@@ -177,8 +281,25 @@ fn misdirected(facts: &Facts) -> Checked {
                 redirect(installation, own_service, configuration, webhook),
             ),
         };
-        Some(Finding::new(object, actual, expected, command))
+        Some(Finding::new(object, actual, expected, fix))
     })
+}
+
+/// Returns the fix of a bundle whose certificate another program than the operator makes.
+fn of_foreign_certificate(installation: &Installation, configuration: &WebhookConfiguration) -> Fix {
+    let Installation {
+        namespace, operator, ..
+    } = installation;
+    match &configuration.certificate {
+        Some(certificate) => {
+            let (namespace, name) = certificate.split_once('/').unwrap_or((namespace, certificate));
+            Fix::inspect(format!("kubectl -n {namespace} describe certificate {name}"))
+                .with_note("cert-manager makes the certificate and writes the bundle.")
+        }
+        None => restore::set_value(installation, "--set-file admissionWebhooks.caBundle=CA.crt")
+            .unwrap_or_else(|| Fix::inspect(format!("kubectl -n {namespace} describe deployment/{operator}")))
+            .or_note("Another program makes the certificate: renew it, and write its CA to `caBundle`."),
+    }
 }
 
 fn wrong_bundle(facts: &Facts) -> Checked {
@@ -203,6 +324,12 @@ fn wrong_bundle(facts: &Facts) -> Checked {
         let Installation {
             namespace, operator, ..
         } = installation;
+        let fix = match &installation.webhook_secret {
+            Some(_) => Fix::run(format!(
+                "kubectl -n {namespace} rollout restart deployment/{operator}"
+            )),
+            None => of_foreign_certificate(installation, configuration),
+        };
         Some(Finding::new(
             format!(
                 "{} {}, webhook {}",
@@ -214,7 +341,7 @@ fn wrong_bundle(facts: &Facts) -> Checked {
                 "caBundle lacks the CA certificates of the operator's Secret"
             },
             "the CA certificates of the operator",
-            format!("kubectl -n {namespace} rollout restart deployment/{operator}"),
+            fix,
         ))
     })?;
     match own_ca {
@@ -234,12 +361,12 @@ fn expires(facts: &Facts) -> Checked {
         if ends.duration_since(now) >= RENEWAL_OVERDUE {
             return None;
         }
-        let Installation {
-            namespace, operator, ..
-        } = installation;
-        let command = match &installation.webhook_secret {
-            Some(secret) => format!("kubectl -n {namespace} delete secret {secret}"),
-            None => format!("kubectl -n {namespace} describe deployment/{operator}"),
+        let fix = match &installation.webhook_secret {
+            Some(secret) => Fix::run(format!(
+                "kubectl -n {} delete secret {secret}",
+                installation.namespace
+            )),
+            None => of_foreign_certificate(installation, configuration),
         };
         Some(Finding::new(
             format!(
@@ -248,7 +375,7 @@ fn expires(facts: &Facts) -> Checked {
             ),
             format!("the last CA certificate ends at {ends:.0}"),
             "at least 15 days of validity",
-            command,
+            fix,
         ))
     })
 }

@@ -159,6 +159,17 @@ const FAULTS: &[Fault] = &[
         )
     },
     |facts| {
+        let mut orphan = get(&mut facts.validating)[0].clone();
+        orphan.name = "old-admission".into();
+        orphan.webhooks[0].service = Some(("gone".into(), "webhook-svc".into(), "/validate".into()));
+        get(&mut facts.validating).push(orphan);
+        (
+            "WebhookOrphaned",
+            "ValidatingWebhookConfiguration old-admission",
+            "namespace gone, which does not exist",
+        )
+    },
+    |facts| {
         facts.controller_list = Fact::Read(None);
         ("ControllerListEmpty", "ipu-operator-vipu-controllers", "absent")
     },
@@ -352,7 +363,7 @@ fn each_planted_fault_is_found_with_its_code_object_and_state() {
         assert!(finding.object.contains(object), "{code}: {finding:?}");
         assert!(finding.actual.contains(actual), "{code}: {finding:?}");
         assert!(
-            !finding.expected.is_empty() && !finding.command.is_empty(),
+            !finding.expected.is_empty() && finding.fix.command.is_some(),
             "{code}: {finding:?}"
         );
     }

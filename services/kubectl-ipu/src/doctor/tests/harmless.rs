@@ -15,9 +15,14 @@ fn get<T>(fact: &mut Fact<T>) -> &mut T {
 }
 
 #[track_caller]
-fn assert_fine(code: &str, facts: &Facts) {
+fn assert_passes(code: &str, facts: &Facts) {
     let findings = found(code, facts);
     assert!(findings.is_empty(), "{findings:?}");
+}
+
+/// Returns the command of the first finding.
+fn command(code: &str, facts: &Facts) -> String {
+    found(code, facts)[0].fix.command.clone().unwrap()
 }
 
 /// Returns facts with a Pod in a phase, and an Event about a Pod with the uid `uid-1`.
@@ -50,7 +55,7 @@ fn an_event_counts_for_a_pod_that_still_waits_for_a_plugin() {
         ("Pending", "uid-2", missing),
         ("Pending", "uid-1", flannel),
     ] {
-        assert_fine("CniPluginMissing", &with_event(phase, uid, message));
+        assert_passes("CniPluginMissing", &with_event(phase, uid, message));
     }
 }
 
@@ -63,14 +68,14 @@ fn a_log_counts_if_it_says_that_memory_could_not_be_locked() {
         facts
     };
     for log in ["RLIMIT_MEMLOCK: unlimited", "ibv_reg_mr ok\ncannot open file"] {
-        assert_fine("MemlockLimitTooLow", &logged(log));
+        assert_passes("MemlockLimitTooLow", &logged(log));
     }
     let failed = logged("start\nibv_reg_mr failed: ENOMEM\n");
     let actual = &found("MemlockLimitTooLow", &failed)[0].actual;
     assert!(actual.contains("5m ago: ibv_reg_mr failed: ENOMEM"), "{actual}");
     let mut of_other = failed;
     get(&mut of_other.installation).watch_namespaces = ["other".to_owned()].into();
-    assert_fine("MemlockLimitTooLow", &of_other);
+    assert_passes("MemlockLimitTooLow", &of_other);
 }
 
 #[test]
@@ -79,7 +84,7 @@ fn a_node_without_a_controller_may_keep_an_empty_resource() {
     let node = &mut get(&mut facts.nodes)[0];
     node.metadata.labels = None;
     node.status = Some(object(json!({"allocatable": {"rdma/hca": "0"}})));
-    assert_fine("RdmaUnavailable", &facts);
+    assert_passes("RdmaUnavailable", &facts);
 }
 
 #[test]
@@ -88,8 +93,8 @@ fn a_finished_pod_needs_no_network_and_no_device() {
     get(&mut facts.pods)[0].status = Some(object(json!({"phase": "Failed"})));
     facts.attachments = Fact::Read(None);
     get(&mut facts.nodes)[0].status = None;
-    assert_fine("NetworkAttachmentAbsent", &facts);
-    assert_fine("RdmaUnavailable", &facts);
+    assert_passes("NetworkAttachmentAbsent", &facts);
+    assert_passes("RdmaUnavailable", &facts);
 }
 
 #[test]
@@ -100,7 +105,7 @@ fn a_host_name_is_no_error_of_tls() {
         "error": "controller vipu-tls.example.com:8090 cannot be reached: connection refused",
     });
     facts.controllers = Fact::Read(vec![controller(status)]);
-    assert_fine("ControllerTlsFailed", &facts);
+    assert_passes("ControllerTlsFailed", &facts);
     assert_eq!(found("ControllerUnreachable", &facts).len(), 1);
 }
 
@@ -135,7 +140,7 @@ fn a_limit_range_covers_the_quotas_of_its_defaults() {
         1
     );
     for limit in [&cpu, &request] {
-        assert_fine(
+        assert_passes(
             "QuotaWithoutLimitRange",
             &with_quota(&json!({"hard": {"cpu": "4"}}), limit),
         );
@@ -143,7 +148,7 @@ fn a_limit_range_covers_the_quotas_of_its_defaults() {
     let scope =
         json!({"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]});
     let scoped = json!({"hard": {"limits.memory": "1Gi"}, "scopeSelector": scope});
-    assert_fine("QuotaWithoutLimitRange", &with_quota(&scoped, &cpu));
+    assert_passes("QuotaWithoutLimitRange", &with_quota(&scoped, &cpu));
 }
 
 #[test]
@@ -189,25 +194,21 @@ fn the_launcher_image_has_the_tag_of_the_operator() {
 #[test]
 fn commands_for_manifests_keep_the_namespace_and_the_registry() {
     let mut facts = by_manifests();
+    get(&mut facts.operators)[0].metadata.namespace = Some("ipu".into());
     let installation = get(&mut facts.installation);
     installation.namespace = "ipu".into();
     installation.registry = "registry.example.com/".into();
     facts.proxy = Fact::Read(None);
     facts.validating = Fact::Read(Vec::new());
     assert_eq!(
-        found("ProxyNotReady", &facts)[0].command,
+        command("ProxyNotReady", &facts),
         "sed 's/ipu-operator-system/ipu/;s|image: |image: registry.example.com/|;' deploy/kubernetes/proxy.yaml | \
          kubectl apply -n ipu -f -"
     );
-    let command = &found("WebhookAbsent", &facts)[0].command;
+    let webhooks = command("WebhookAbsent", &facts);
     assert!(
-        command.contains("deploy/kubernetes/webhooks.yaml | kubectl apply -n ipu -f - --selector"),
-        "{command}"
+        webhooks.contains("deploy/kubernetes/webhooks.yaml | kubectl apply -n ipu -f - --selector"),
+        "{webhooks}"
     );
-    assert!(!command.contains("apply -k"), "{command}");
-    get(&mut facts.installation).is_helm_release = true;
-    assert_eq!(
-        found("ProxyNotReady", &facts)[0].command,
-        "helm upgrade ipu-operator deploy/helm/ipu-operator --namespace ipu --reset-then-reuse-values"
-    );
+    assert!(!webhooks.contains("apply -k"), "{webhooks}");
 }

@@ -10,12 +10,65 @@ const INTRODUCTION: &str = "\
 # Findings of doctor
 
 `kubectl ipu doctor` checks these rules; see [the guide](../kubectl-ipu.md#doctor). Codes are stable. Each
-finding also has the object, its actual and its expected state, and a command that fixes it.
+finding also has the object, its actual and its expected state, and the way to mend it:
+
+| Line | JSON: `commandKind` | Content |
+|---|---|---|
+| `fix` | `fix` | a command that mends the fault |
+| `template` | `template` | the same, with words in capital letters that you replace |
+| `inspect` | `inspect` | a command that only reads, because a person must decide or act elsewhere |
+| `note` | | a condition of the command, or the replacement of a command |
+
+## Commands that no test runs
+
+Tests plant every other finding on a real API server, run its printed command, with values for the words in
+capital letters, and check that the finding is gone.
+
+| Finding | Reason |
+|---|---|
 ";
+
+/// Findings whose commands cannot mend them on a cluster without nodes. The tests on the real API server read
+/// this list from the page, and mend all others.
+const NOT_RUN: [(&str, &str); 14] = [
+    ("NoLeader", "needs a running operator, whose log has the cause"),
+    (
+        "ControllerUnreachable",
+        "needs a running proxy, and a decision about the network",
+    ),
+    (
+        "ControllerTlsFailed",
+        "needs a running proxy, and the certificates of a controller",
+    ),
+    (
+        "ControllerVersionUnknown",
+        "needs a running proxy, and another controller",
+    ),
+    ("LedgerAbsent", "needs a running proxy, whose log has the cause"),
+    ("LedgerNearlyFull", "needs a decision: which jobs to delete"),
+    ("LedgerNewerFormat", "needs a newer version of the proxy"),
+    (
+        "PartitionsQuarantined",
+        "needs a decision: whether the partition is in use",
+    ),
+    ("PartitionsLeaked", "needs a running proxy"),
+    (
+        "MemlockLimitTooLow",
+        "needs a node: its command runs there, as root",
+    ),
+    ("CniPluginMissing", "needs a node without the plugin"),
+    ("SecondInterfaceMissing", "needs a node with a meta plugin"),
+    ("RdmaUnavailable", "needs RDMA hardware and its device plugin"),
+    ("ClockSkew", "needs the host with the wrong clock, as root"),
+];
 
 #[test]
 fn the_reference_of_the_findings_is_up_to_date() {
     let mut page = INTRODUCTION.to_owned();
+    for (code, reason) in NOT_RUN {
+        assert!(rules::all().any(|rule| rule.code == code), "{code}");
+        page.push_str(&format!("| [{code}](#{}) | {reason} |\n", code.to_lowercase()));
+    }
     for rule in rules::all() {
         let text = [
             format!("## {}", rule.code),

@@ -6,10 +6,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::doctor::facts::{Fact, Facts, JobFacts, Webhook, WebhookConfiguration};
-use crate::installation::Installation;
+use crate::installation::{Installation, Origin};
 
 /// Time of all snapshots.
 pub(super) const NOW: &str = "2026-11-25T12:00:00Z";
+
+/// Version of all snapshots, that of this program.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Converts JSON to an object.
 pub(super) fn object<T: DeserializeOwned>(value: Value) -> T {
@@ -47,7 +50,7 @@ fn labels(shape: &Shape, component: &str) -> Value {
 }
 
 fn deployment(shape: &Shape, name: &str, component: &str, account: &str, args: &Value, env: &Value) -> Value {
-    let image = format!("registry.example.com/{component}:0.1.0");
+    let image = format!("registry.example.com/{component}:{VERSION}");
     json!({
         "metadata": {"name": name, "namespace": shape.namespace, "labels": labels(shape, component)},
         "spec": {
@@ -94,6 +97,10 @@ fn webhooks(shape: &Shape, kind: &'static str, path: &str, ca: &[u8]) -> Webhook
         kind,
         name: format!("{}-admission", shape.prefix),
         instance: Some(shape.instance.into()),
+        origin: Origin::Manifests,
+        release_namespace: None,
+        certificate: None,
+        has_others: false,
         webhooks: vec![Webhook {
             name: "ipujob.graphcore.ai".into(),
             index: 0,
@@ -123,9 +130,10 @@ fn facts(shape: &Shape) -> Facts {
         api_time: Fact::Read(NOW.parse().unwrap()),
         installation: Fact::Read(Installation::new(&operator, Some(&proxy)).unwrap()),
         operators: Fact::Read(vec![operator]),
+        proxies: Fact::Read(vec![proxy.clone()]),
         proxy: Fact::Read(Some(proxy)),
         crd: Fact::Read(Some(object(json!({
-            "metadata": {"name": "ipujobs.graphcore.ai", "annotations": {"graphcore.ai/crd-version": "0.1.0"}},
+            "metadata": {"name": "ipujobs.graphcore.ai", "annotations": {"graphcore.ai/crd-version": VERSION}},
             "spec": {"group": "graphcore.ai", "scope": "Namespaced", "names": {"kind": "IPUJob", "plural": "ipujobs"},
                 "versions": []},
         })))),
@@ -169,7 +177,10 @@ fn facts(shape: &Shape) -> Facts {
         node_leases: Fact::Read(vec![object(json!({
             "metadata": {"name": "node-a"}, "spec": {"renewTime": "2026-11-25T11:59:55.000000Z"},
         }))]),
-        namespaces: Fact::Read(vec![object(json!({"metadata": {"name": "team"}}))]),
+        namespaces: Fact::Read(vec![
+            object(json!({"metadata": {"name": "team"}})),
+            object(json!({"metadata": {"name": shape.namespace}})),
+        ]),
         quotas: Fact::Read(Vec::new()),
         limit_ranges: Fact::Read(Vec::new()),
         attachments: Fact::Read(None),
@@ -226,7 +237,8 @@ pub(super) fn without_host_network() -> Facts {
         host_network: false,
     });
     let restricted = json!({"name": "team", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}});
-    facts.namespaces = Fact::Read(vec![object(json!({"metadata": restricted}))]);
+    let installed = json!({"metadata": {"name": "ipu"}});
+    facts.namespaces = Fact::Read(vec![object(json!({"metadata": restricted})), object(installed)]);
     let status = json!([{"interface": "eth0"}, {"interface": "ib0"}]).to_string();
     let annotations = json!({
         "k8s.v1.cni.cncf.io/networks": "ipu/macvlan@ib0", "k8s.v1.cni.cncf.io/network-status": status,
