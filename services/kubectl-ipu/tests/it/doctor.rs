@@ -51,13 +51,40 @@ fn assert_clean(report: &Value, case: &str) {
     assert_eq!(codes(report, "notChecked"), NEED_PROXY, "{case}: {report:#}");
 }
 
+/// Words of printed commands that a person replaces, and the values of the tests. `VALUES.yaml` is an empty
+/// file, and `NETWORK.yaml` the definition of a network, in the folder of the cluster.
+const REPLACED: [(&str, &str); 5] = [
+    ("HOST:8090:KEY=VALUE", "pod1:8090:vipu-ctrl=vctl1"),
+    (" NODE ", " node-a "),
+    ("REGISTRY/ipu-launcher:TAG", "registry.example.com/ipu-launcher:9"),
+    ("VALUES.yaml", "DIRECTORY/VALUES.yaml"),
+    ("NETWORK.yaml", "DIRECTORY/NETWORK.yaml"),
+];
+
+/// Returns a printed command with the values of the tests.
+fn replaced(cluster: &Cluster, finding: &Value) -> String {
+    let mut command = finding["command"].as_str().unwrap().to_owned();
+    if finding["commandKind"] == "template" {
+        for (word, value) in REPLACED {
+            command = command.replace(word, value);
+        }
+        command = command.replace("DIRECTORY", cluster.directory().to_str().unwrap());
+    }
+    command
+}
+
 /// Runs the printed commands of all findings with this code, in the root of the repository. `helm` is a
 /// folder with this program.
 #[track_caller]
 fn fix(cluster: &Cluster, report: &Value, code: &str, helm: Option<&Path>) {
     let findings = report["findings"].as_array().unwrap();
     let own = findings.iter().filter(|finding| finding["code"] == code);
-    let mut commands: Vec<_> = own.map(|finding| finding["command"].as_str().unwrap()).collect();
+    let mut commands: Vec<_> = own
+        .map(|finding| {
+            assert_ne!(finding["commandKind"], "inspect", "{finding:#}");
+            replaced(cluster, finding)
+        })
+        .collect();
     commands.dedup();
     assert!(!commands.is_empty(), "{code}: {report:#}");
     let programs =
@@ -69,7 +96,7 @@ fn fix(cluster: &Cluster, report: &Value, code: &str, helm: Option<&Path>) {
     let root = Path::new(DEPLOY).parent().unwrap();
     for command in commands {
         let output = Command::new("sh")
-            .args(["-c", command])
+            .args(["-c", &command])
             .env("KUBECONFIG", cluster.kubeconfig())
             .env("PATH", &path)
             .env("HOME", helm.unwrap_or(cluster.directory()))

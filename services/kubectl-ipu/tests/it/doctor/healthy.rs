@@ -3,7 +3,7 @@
 use ipu_test_cluster::{Cluster, Tool, Tools, find_tools, private};
 use serde_json::json;
 
-use super::site::Site;
+use super::site::{Site, install_attachments};
 use super::{assert_clean, examine};
 use crate::harness::{DEPLOY, apply, install_crd, set_status};
 
@@ -54,33 +54,7 @@ fn install_chart(cluster: &Cluster, tools: &Tools, values: &[&str]) -> Site {
 
 /// Adds a running worker with a second network and RDMA, in a restricted namespace.
 fn add_second_network(cluster: &Cluster) {
-    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    apply(
-        cluster,
-        &json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "network-attachment-definitions.k8s.cni.cncf.io"},
-            "spec": {
-                "group": "k8s.cni.cncf.io", "scope": "Namespaced",
-                "names": {"kind": "NetworkAttachmentDefinition", "plural": "network-attachment-definitions"},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
-            },
-        }),
-    );
-    let established = [
-        "wait",
-        "--for=condition=Established",
-        "crd/network-attachment-definitions.k8s.cni.cncf.io",
-        "--timeout=60s",
-    ];
-    let named = [
-        "wait",
-        "--for=jsonpath={.status.acceptedNames.kind}=NetworkAttachmentDefinition",
-        "crd/network-attachment-definitions.k8s.cni.cncf.io",
-        "--timeout=60s",
-    ];
-    cluster.kubectl(&named).unwrap();
-    cluster.kubectl(&established).unwrap();
+    install_attachments(cluster);
     apply(
         cluster,
         &json!({

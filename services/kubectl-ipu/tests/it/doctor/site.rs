@@ -1,6 +1,7 @@
 //! An installation on a cluster without nodes.
 
 use std::process::Command;
+use std::time::Duration;
 
 use ipu_test_cluster::Cluster;
 use serde_json::{Value, json};
@@ -20,10 +21,46 @@ pub(super) struct Site {
 
 /// A self-signed CA certificate in PEM.
 pub(super) fn certificate() -> String {
+    certificate_until(Duration::from_secs(3_000_000_000))
+}
+
+/// A self-signed CA certificate in PEM that ends at this time since 1970.
+pub(super) fn certificate_until(end: Duration) -> String {
     let mut parameters = rcgen::CertificateParams::new(vec!["ca".into()]).unwrap();
-    parameters.not_after = rcgen::date_time_ymd(2090, 1, 1);
+    parameters.not_after = rcgen::date_time_ymd(1970, 1, 1) + end;
     let key = rcgen::KeyPair::generate().unwrap();
     parameters.self_signed(&key).unwrap().pem()
+}
+
+/// Adds the kind of NetworkAttachmentDefinitions.
+pub(super) fn install_attachments(cluster: &Cluster) {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    apply(
+        cluster,
+        &json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "network-attachment-definitions.k8s.cni.cncf.io"},
+            "spec": {
+                "group": "k8s.cni.cncf.io", "scope": "Namespaced",
+                "names": {"kind": "NetworkAttachmentDefinition", "plural": "network-attachment-definitions"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+            },
+        }),
+    );
+    let established = [
+        "wait",
+        "--for=condition=Established",
+        "crd/network-attachment-definitions.k8s.cni.cncf.io",
+        "--timeout=60s",
+    ];
+    let named = [
+        "wait",
+        "--for=jsonpath={.status.acceptedNames.kind}=NetworkAttachmentDefinition",
+        "crd/network-attachment-definitions.k8s.cni.cncf.io",
+        "--timeout=60s",
+    ];
+    cluster.kubectl(&named).unwrap();
+    cluster.kubectl(&established).unwrap();
 }
 
 impl Site {
@@ -56,15 +93,18 @@ impl Site {
             let deployment = format!("deployment/{}", self.name(suffix));
             set_status(cluster, self.namespace, &deployment, &status);
         }
-        apply(
-            cluster,
-            &json!({
-                "apiVersion": "v1", "kind": "Secret",
-                "metadata": {"name": self.name("admission"), "namespace": self.namespace},
-                "stringData": {"ca.crt": self.ca},
-            }),
-        );
-        self.set_bundle(cluster, &self.ca);
+        let ca = |cluster| {
+            let name = self.name("admission");
+            let path = r"jsonpath={.data.ca\.crt}";
+            self.kubectl(
+                cluster,
+                &["get", "secret", &name, "--ignore-not-found", "-o", path],
+            )
+        };
+        if ca(cluster).is_empty() {
+            self.set_secret(cluster, &self.ca);
+        }
+        self.set_encoded_bundle(cluster, &ca(cluster));
         self.set_tracker(cluster, &json!({}));
         let labels = json!({"vipu-ctrl": "vctl1"});
         let node = json!({
@@ -105,7 +145,22 @@ impl Site {
             &literal,
         ];
         let encoded: Value = serde_json::from_str(&cluster.kubectl(&create).unwrap()).unwrap();
-        let bundle = &encoded["data"]["ca"];
+        self.set_encoded_bundle(cluster, encoded["data"]["ca"].as_str().unwrap());
+    }
+
+    /// Writes the Secret of the webhooks' certificate, as the operator does.
+    pub(super) fn set_secret(&self, cluster: &Cluster, pem: &str) {
+        apply(
+            cluster,
+            &json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": self.name("admission"), "namespace": self.namespace},
+                "stringData": {"ca.crt": pem},
+            }),
+        );
+    }
+
+    fn set_encoded_bundle(&self, cluster: &Cluster, bundle: &str) {
         let patch = json!([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]);
         for kind in ["mutating", "validating"] {
             self.patch_webhooks(cluster, kind, &patch);
