@@ -55,8 +55,8 @@ impl ControllerSecrets {
     ///
     /// # Errors
     ///
-    /// [`SecretsError`] names the file and the rule. Examples are an unknown file, a file without its
-    /// counterpart, invalid content, and an access key without TLS.
+    /// [`SecretsError`] names the file and the rule. Examples are a folder without `ca.crt`, an unknown file, a
+    /// file without its counterpart, invalid content, and an access key without TLS.
     pub fn read(directory: &Path, endpoint: &ControllerEndpoint) -> Result<Self, SecretsError> {
         let own_name = format!("{}_{}", endpoint.host(), endpoint.port());
         for name in [own_name.as_str(), DEFAULT_FOLDER] {
@@ -128,18 +128,23 @@ impl Folder {
                 ));
             }
         }
-        let mut secrets = ControllerSecrets::default();
-        if self.has(CA) {
-            let mut tls = TlsOptions::new(self.read(CA)?);
-            if self.has(CERTIFICATE) {
-                tls = tls.with_identity(self.read(CERTIFICATE)?, self.read(KEY)?);
-            }
-            if self.has(SERVER_NAME) {
-                tls = tls.with_server_name(self.read_word(SERVER_NAME)?);
-            }
-            crate::tls::client_config(&tls).map_err(|error| self.refused(&error))?;
-            secrets.tls = Some(tls);
+        // An empty folder, such as that of an empty Kubernetes Secret, must not turn TLS off.
+        if !self.has(CA) {
+            let rule = format!("{CA} is missing; add it, or remove the folder to connect without TLS");
+            return Err(invalid(&self.path, rule));
         }
+        let mut tls = TlsOptions::new(self.read(CA)?);
+        if self.has(CERTIFICATE) {
+            tls = tls.with_identity(self.read(CERTIFICATE)?, self.read(KEY)?);
+        }
+        if self.has(SERVER_NAME) {
+            tls = tls.with_server_name(self.read_word(SERVER_NAME)?);
+        }
+        crate::tls::client_config(&tls).map_err(|error| self.refused(&error))?;
+        let mut secrets = ControllerSecrets {
+            tls: Some(tls),
+            credentials: None,
+        };
         if self.has(USER_ID) {
             secrets.credentials = Some(Credentials::new(
                 self.read_word(USER_ID)?,
@@ -269,6 +274,12 @@ mod tests {
         let (one, other) = (pair(), pair());
         let ca = ("ca.crt", &*one.certificate);
         for (files, name, rule) in [
+            (vec![], "pod001_8090", "ca.crt is missing"),
+            (
+                vec![("..data", "of an empty Secret")],
+                "pod001_8090",
+                "ca.crt is missing",
+            ),
             (vec![("ca.pem", "x")], "ca.pem", "none of ca.crt"),
             (vec![("ca.crt", "HUSH")], "ca.crt", "there is none"),
             (

@@ -110,6 +110,10 @@ impl Connector {
         }
         let error = match (&read, previous) {
             (Err(error), Some(Ok(_))) => error.to_string(),
+            // A deleted folder must not turn TLS off.
+            (Ok(now), Some(Ok(before))) if now.tls.is_none() && before.tls.is_some() => {
+                "the certificates are gone; to connect without TLS, restart the proxy".to_owned()
+            }
             _ => match self.connect_with(endpoint, read) {
                 Ok(controller) => {
                     tracing::info!(controller = %name, "reloaded changed secrets");
@@ -198,5 +202,33 @@ impl VipuController for UnusableController {
 
     async fn ipu_attributes(&self, _: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
         self.refuse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_deleted_folder_of_secrets_keeps_the_secured_connection() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("pod1_8090");
+        std::fs::create_dir(&folder).unwrap();
+        let params = CertificateParams::new(vec!["pod1".to_owned()]).unwrap();
+        let authority = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(folder.join("ca.crt"), authority.pem()).unwrap();
+        let connector = Connector::new(Arc::default(), Some(scratch.path().to_owned()), None);
+        let endpoint: ControllerEndpoint = "pod1:8090".parse().unwrap();
+        drop(connector.connect(&endpoint).unwrap());
+
+        std::fs::remove_dir_all(&folder).unwrap();
+        let mut logged = BTreeMap::new();
+        assert!(connector.reload(&endpoint, &mut logged).is_none());
+        let text = &logged[endpoint.name()];
+        assert!(text.contains("restart the proxy"), "{text}");
+        let used = connector.lock()[endpoint.name()].clone();
+        assert!(used.unwrap().tls.is_some());
     }
 }

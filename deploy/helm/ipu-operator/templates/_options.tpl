@@ -38,6 +38,27 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Name of the volume of a Secret: at most 63 characters without dots. */}}
+{{- define "ipu-operator.secretVolume" -}}
+controller-{{ sha256sum . | trunc 16 }}
+{{- end -}}
+
+{{/* Fails for a Secret of a controller in neither list, that of the values and an edited one: its controller would be
+used without TLS. */}}
+{{- define "ipu-operator.checkSecrets" -}}
+{{- $lists := printf "%s,%s" (include "ipu-operator.controllers" .) (include "ipu-operator.installedControllers" .) -}}
+{{- $names := list "default" -}}
+{{- range include "ipu-operator.controllerEntries" $lists | fromJsonArray -}}
+{{- $name := regexReplaceAll ":[^]:]*=.*$" . "" -}}
+{{- $names = append $names (lower (regexMatch ":[0-9]+$" $name | ternary $name (printf "%s:8090" $name))) -}}
+{{- end -}}
+{{- range keys .Values.vipuProxy.controllersSecrets | sortAlpha -}}
+{{- if not (has (lower .) $names) -}}
+{{- printf "vipuProxy.controllersSecrets: %s is no controller of the list %s. Correct it, or add it to global.vipuControllers." . (include "ipu-operator.installedControllers" $) | fail -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The settings of the proxy that only its settings file has, as YAML; empty without any. */}}
 {{- define "ipu-operator.proxySettingsFile" -}}
 {{- $settings := dict -}}

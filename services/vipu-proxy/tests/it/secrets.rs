@@ -133,7 +133,7 @@ async fn unusable_secrets_are_reported_and_do_not_affect_other_controllers() {
     );
     assert!(!error.contains("HUSH"), "{error}");
 
-    fs::remove_file(folder.join("access-key")).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
     while controllers(&proxy).await[0]["available"] == Value::Bool(false) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -195,27 +195,39 @@ fn the_proxy_is_probed_replicated_and_may_write_its_own_configmaps_only() {
 #[test]
 fn a_controller_can_have_credentials_and_tls() {
     let check: Check = |chart| {
-        let objects = chart.objects(&[r#"vipuProxy.controllersSecrets={"pod1:8090":"a","default":"b"}"#]);
+        let options = [
+            r#"global.vipuControllers="Pod1""#,
+            r#"vipuProxy.controllersSecrets={"Pod1:8090":"a","default":"b"}"#,
+        ];
+        let objects = chart.objects(&options);
         let proxy = &objects["Deployment/ipu-operator-vipu-proxy"]["spec"]["template"]["spec"];
         let container = &proxy["containers"][0];
         let folder = strings(&container["args"]).find_map(|flag| flag.strip_prefix("--controllers-secrets="));
+        let folder = folder.unwrap_or_default();
         let mounts = container["volumeMounts"].as_array().unwrap();
-        let mount = mounts.iter().find(|one| one["mountPath"].as_str() == folder);
         let volumes = proxy["volumes"].as_array().unwrap();
-        let volume = volumes
-            .iter()
-            .find(|one| mount.is_some_and(|mount| mount["name"] == one["name"]));
-        let files = volume.map(|volume| volume["projected"]["sources"].to_string());
-        let files = files.unwrap_or_default();
-        ["pod1_8090/ca.crt", "pod1_8090/access-key", "default/tls.key"]
-            .into_iter()
-            .filter(|file| !files.contains(file))
-            .map(|file| format!("no {file}"))
-            .collect()
+        let mut findings = Vec::new();
+        for (controller, secret) in [("pod1_8090", "a"), ("default", "b")] {
+            let path = format!("{folder}/{controller}");
+            let mount = mounts.iter().find(|one| one["mountPath"] == path);
+            let volume = mount.and_then(|mount| volumes.iter().find(|one| one["name"] == mount["name"]));
+            // All keys. Without the Secret, the Pod does not start instead of connecting without TLS.
+            let expected = serde_json::json!({"secretName": secret});
+            if volume.is_none_or(|volume| volume["secret"] != expected) {
+                findings.push(format!("{path}: {volume:?}"));
+            }
+        }
+        findings
     };
     let plants = [
         ("proxy.yaml", "--controllers-secrets=", "--secrets="),
-        ("proxy.yaml", "| replace \":\" \"_\"", ""),
+        ("proxy.yaml", "| lower | replace \":\" \"_\"", ""),
+        ("proxy.yaml", "| lower | replace", "| replace"),
+        (
+            "proxy.yaml",
+            "secret: {secretName: {{ . }}}",
+            "secret: {secretName: {{ . }}, optional: true}",
+        ),
     ];
     assert_reported("a_controller_can_have_credentials_and_tls", check, &plants);
 }
