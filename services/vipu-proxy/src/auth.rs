@@ -16,6 +16,7 @@ use crate::problem::{Problem, RETRY_SOON_SECS};
 pub struct Identity {
     name: String,
     namespaces: Option<BTreeSet<String>>,
+    is_administrator: bool,
 }
 
 impl Identity {
@@ -25,7 +26,16 @@ impl Identity {
         Self {
             name: name.into(),
             namespaces: None,
+            is_administrator: false,
         }
+    }
+
+    /// Restricts the identity to cordons, repairs, releases and reading: it requests, renews and resets no
+    /// partitions.
+    #[must_use]
+    pub fn as_administrator(mut self) -> Self {
+        self.is_administrator = true;
+        self
     }
 
     /// Restricts the identity to owners of these namespaces.
@@ -44,6 +54,25 @@ impl Identity {
     /// Namespaces of the owners that the client may act for. None allows every owner.
     pub(crate) fn namespaces(&self) -> Option<&BTreeSet<String>> {
         self.namespaces.as_ref()
+    }
+
+    /// Returns a problem if the client may not use partitions of `owner`.
+    pub(crate) fn may_use_partitions_of(&self, owner: &Owner) -> Result<(), Problem> {
+        self.may_use_partitions()?;
+        self.may_act_for(owner)
+    }
+
+    /// Returns a problem if the client is an administrator, which releases partitions and does not use them.
+    pub(crate) fn may_use_partitions(&self) -> Result<(), Problem> {
+        if !self.is_administrator {
+            return Ok(());
+        }
+        let detail = format!(
+            "{} is an administrator, which may cordon hardware, repair, and release partitions only",
+            self.name
+        );
+        Err(Problem::new(StatusCode::FORBIDDEN, "OutOfScope", detail)
+            .with_fix("use a token of an account in --accounts"))
     }
 
     /// Returns a problem if the client may not act for `owner`.

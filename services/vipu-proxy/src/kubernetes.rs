@@ -57,18 +57,25 @@ impl Cluster {
     }
 
     pub(crate) fn authenticator(&self) -> Result<Arc<dyn Authenticator>, String> {
-        let accounts = self.choice.accounts.iter().map(|text| text.parse());
-        let accounts: BTreeSet<ServiceAccount> = accounts
-            .collect::<Result<_, _>>()
-            .map_err(|error| chain(&error))?;
+        let parse = |list: &[String]| -> Result<BTreeSet<ServiceAccount>, String> {
+            let accounts = list.iter().map(|text| text.parse());
+            accounts.collect::<Result<_, _>>().map_err(|error| chain(&error))
+        };
+        let accounts = parse(&self.choice.accounts)?;
+        let administrators = parse(&self.choice.administrators)?;
         let (callers, scope) = if accounts.is_empty() {
             (Callers::AnyAuthenticated, Scope::OwnNamespace)
         } else {
-            (Callers::Accounts(accounts), Scope::AllNamespaces)
+            let callers = accounts.union(&administrators).cloned().collect();
+            (Callers::Accounts(callers), Scope::AllNamespaces)
         };
         let options = TokenReviewOptions::new(&self.choice.audience, callers);
         let reviewer = TokenReviewer::new(self.config.clone(), options).map_err(|error| chain(&error))?;
-        Ok(Arc::new(TokenReviewAuth { reviewer, scope }))
+        Ok(Arc::new(TokenReviewAuth {
+            reviewer,
+            scope,
+            administrators,
+        }))
     }
 
     /// Returns the liveness of owners: of IPUJobs by the API server, of all others by `others`.
@@ -140,6 +147,7 @@ enum Scope {
 struct TokenReviewAuth {
     reviewer: TokenReviewer,
     scope: Scope,
+    administrators: BTreeSet<ServiceAccount>,
 }
 
 #[async_trait]
@@ -150,6 +158,10 @@ impl Authenticator for TokenReviewAuth {
         match self.reviewer.review(token).await {
             Ok(reviewed) => {
                 let identity = Identity::new(reviewed.user);
+                let is_administrator = |account| self.administrators.contains(account);
+                if reviewed.account.as_ref().is_some_and(is_administrator) {
+                    return Ok(identity.as_administrator());
+                }
                 Ok(match self.scope {
                     Scope::AllNamespaces => identity,
                     // A user other than a service account has no namespace.

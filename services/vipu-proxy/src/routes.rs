@@ -254,6 +254,7 @@ async fn list_allocation(id: &str, mut call: ApiCall) -> RouteResult {
 
 async fn empty_allocation(id: &str, mut call: ApiCall) -> RouteResult {
     let params = call.params(&["controller"])?;
+    call.identity.may_use_partitions()?;
     call.identity.may_act_for_all()?;
     ok(&allocations::remove(&call.app, id, params.controller).await?)
 }
@@ -315,7 +316,7 @@ async fn heartbeat(id: &str, mut call: ApiCall) -> RouteResult {
                 .unwrap_or_else(|| quarantined(&id)));
         }
     };
-    call.identity.may_act_for(&owner)?;
+    call.identity.may_use_partitions_of(&owner)?;
     let lease = call.app.ledger.heartbeat(&id, &owner, length).await?;
     ok(&LeaseDocument::new(id, lease.until()))
 }
@@ -368,7 +369,7 @@ async fn put(id: &str, mut call: ApiCall) -> RouteResult {
     let machines = body.machines.take().map(machines_of).transpose()?;
     let mut request = request_of(body, requested_id_of(id)?, on_no_capacity, crate::app::now())?;
     request.not_after = params.not_after;
-    call.identity.may_act_for(&request.owner)?;
+    call.identity.may_use_partitions_of(&request.owner)?;
     let namespaces = call.identity.namespaces().into_iter().flatten();
     request.client_namespaces = namespaces.filter_map(|name| name.parse().ok()).collect();
     if let Some(machines) = machines {
@@ -431,7 +432,7 @@ async fn reset(id: &str, mut call: ApiCall) -> RouteResult {
         OwnerLookup::Quarantined => return Err(quarantined(&id)),
         OwnerLookup::NoPartition => return partition_response(&call.app.document(&id, None).await?),
     };
-    call.identity.may_act_for(&owner)?;
+    call.identity.may_use_partitions_of(&owner)?;
     partition_response(&call.app.reset(id, owner, attempt, not_after).await?)
 }
 

@@ -84,6 +84,10 @@ pub struct Settings {
     /// system:serviceaccount:NAMESPACE:NAME[,...] [default: all, each for owners of its own namespace].
     #[arg(long, env = "VIPU_PROXY_ACCOUNTS", value_name = "LIST")]
     pub accounts: Option<String>,
+    /// Service accounts that may cordon hardware, repair, and release partitions, but not request them:
+    /// system:serviceaccount:NAMESPACE:NAME[,...].
+    #[arg(long, env = "VIPU_PROXY_ADMINISTRATORS", value_name = "LIST")]
+    pub administrators: Option<String>,
     /// Order of the controllers with enough capacity: serial (the order of the list), tightest or most-free
     /// [default: serial].
     #[arg(long, env = "VIPU_PROXY_SELECTION", value_name = "ORDER")]
@@ -199,6 +203,7 @@ pub(crate) struct KubernetesChoice {
     pub(crate) tracker: Option<String>,
     pub(crate) audience: String,
     pub(crate) accounts: Vec<String>,
+    pub(crate) administrators: Vec<String>,
     pub(crate) controllers: Option<String>,
 }
 
@@ -291,6 +296,7 @@ impl Settings {
             tracker: self.tracker.or(others.tracker),
             audience: self.audience.or(others.audience),
             accounts: self.accounts.or(others.accounts),
+            administrators: self.administrators.or(others.administrators),
             selection: self.selection.or(others.selection),
             placement: self.placement.or(others.placement),
             placement_fallback: self.placement_fallback.or(others.placement_fallback),
@@ -441,13 +447,17 @@ impl Settings {
         if *store != StoreChoice::Kubernetes && self.controllers_configmap.is_none() {
             return None;
         }
-        let accounts = self.accounts.as_deref().unwrap_or_default().split(',');
-        let accounts = accounts.map(str::trim).filter(|account| !account.is_empty());
+        let list = |setting: &Option<String>| {
+            let accounts = setting.as_deref().unwrap_or_default().split(',');
+            let accounts = accounts.map(str::trim).filter(|account| !account.is_empty());
+            accounts.map(str::to_owned).collect()
+        };
         Some(KubernetesChoice {
             namespace: self.namespace.clone(),
             tracker: self.tracker.clone(),
             audience: self.audience.clone().unwrap_or_else(|| AUDIENCE.to_owned()),
-            accounts: accounts.map(str::to_owned).collect(),
+            accounts: list(&self.accounts),
+            administrators: list(&self.administrators),
             controllers: self.controllers_configmap.clone(),
         })
     }

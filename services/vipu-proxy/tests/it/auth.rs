@@ -8,7 +8,7 @@ use vipu_proxy::{AuthError, Authenticator, Credentials, Identity};
 use crate::binary::{http, start};
 use crate::support::{Harness, request_body};
 
-/// Tokens: `everywhere` for all namespaces, `here` for namespace `default`, `elsewhere` for another one.
+/// Tokens: `everywhere` for all namespaces, `here` for namespace `default`, `elsewhere` for another one, `administrator`.
 struct TestTokens;
 
 #[async_trait]
@@ -18,6 +18,7 @@ impl Authenticator for TestTokens {
             Some("everywhere") => Ok(Identity::new("everywhere")),
             Some("here") => Ok(Identity::new("here").within(["default".to_owned()])),
             Some("elsewhere") => Ok(Identity::new("elsewhere").within(["other".to_owned()])),
+            Some("administrator") => Ok(Identity::new("administrator").as_administrator()),
             Some(_) => Err(AuthError::Unknown {
                 detail: "unknown token".to_owned(),
             }),
@@ -50,6 +51,45 @@ async fn writes_need_credentials_in_scope_and_reads_need_none() {
     assert_eq!(harness.get(path).await["state"], "active");
     let (status, _) = harness.call_as("everywhere", "DELETE", path, "").await;
     assert_eq!(status, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_administrator_may_cordon_repair_and_release_and_not_use_partitions() {
+    let harness = Harness::with_authenticator(TestTokens);
+    let path = "/v1/partitions/training";
+    let body = request_body("mnist", 4).to_string();
+    let call = async |token: &str, method: &str, path: &str, body: &str| {
+        let (status, document) = harness.call_as(token, method, path, body).await;
+        (status.as_u16(), document["code"].clone())
+    };
+    let refused = (403, json!("OutOfScope"));
+    assert_eq!(call("administrator", "PUT", path, &body).await, refused);
+    let put = format!("{path}?wait=5s");
+    assert_eq!(call("everywhere", "PUT", &put, &body).await, (200, Value::Null));
+    for (method, path, body) in [
+        ("PUT", "/v1/partitions/training", &*body),
+        ("POST", "/v1/partitions/training/reset", ""),
+        ("POST", "/v1/partitions/training/heartbeat", r#"{"seconds": 60}"#),
+        ("DELETE", "/v1/allocations/c1/partitions", ""),
+    ] {
+        assert_eq!(
+            call("administrator", method, path, body).await,
+            refused,
+            "{method} {path}"
+        );
+    }
+    assert_eq!(harness.get(path).await["state"], "active");
+    let controller = harness.get("/v1/controllers").await["controllers"][0]["name"].take();
+    let cordon = json!({"id": "fan", "controller": controller, "reason": "a fan is broken"}).to_string();
+    for (method, path, body) in [
+        ("POST", "/v1/exclusions", &*cordon),
+        ("DELETE", "/v1/exclusions/fan", ""),
+        ("POST", "/v1/repair", ""),
+        ("DELETE", "/v1/partitions/training?wait=5s", ""),
+    ] {
+        let (status, document) = harness.call_as("administrator", method, path, body).await;
+        assert_eq!(status, StatusCode::OK, "{method} {path}: {document}");
+    }
 }
 
 #[tokio::test]
