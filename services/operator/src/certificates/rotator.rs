@@ -10,7 +10,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use super::dns_names::webhook_names;
 use super::issue::CertBundle;
 use super::rotation::{Rotation, RotationFacts, next_state};
-use super::secret::{CHECK_TIMEOUT, RETRY_INTERVAL, RotationError, StateSecret, call, now};
+use super::secret::{CHECK_TIMEOUT, RETRY_INTERVAL, RotationError, StateSecret, call, labels, now};
 use crate::error::chain;
 use crate::health::HealthRegistry;
 use crate::metrics::Metrics;
@@ -31,8 +31,9 @@ use crate::settings::ManagedCertificates;
 /// Readiness condition.
 const READINESS_CONDITION: &str = "the webhooks' certificate";
 const LOOP_NAME: &str = "certificates";
-/// Key of the Secret with the CA certificates, for clients of the metrics.
+/// Key of the Secret and of the ConfigMap of its name with the CA certificates, for clients of the metrics.
 const CA_KEY: &str = "ca.crt";
+const FIELD_MANAGER: &str = "ipu-operator";
 
 pub(crate) struct CertRotator {
     pub(crate) client: Client,
@@ -66,10 +67,16 @@ impl CertRotator {
             self.managed.validating.clone(),
             Arc::clone(&wake),
         ));
+        watches.spawn(wake_on_changes(
+            self.config_maps(),
+            self.managed.secret.clone(),
+            Arc::clone(&wake),
+        ));
         let mut last_error = String::new();
-        let mut served = None;
+        let (mut served, mut unpublished) = (None, String::new());
         loop {
-            let outcome = tokio::time::timeout(CHECK_TIMEOUT, self.check(&mut served)).await;
+            let check = self.check(&mut served, &mut unpublished);
+            let outcome = tokio::time::timeout(CHECK_TIMEOUT, check).await;
             let pause = match outcome {
                 Ok(Ok(pause)) => {
                     last_error.clear();
@@ -102,8 +109,13 @@ impl CertRotator {
         }
     }
 
-    /// Checks the certificates once, and returns the delay until the next check.
-    async fn check(&self, served: &mut Option<CertBundle>) -> Result<Duration, RotationError> {
+    /// Checks the certificates once, and returns the delay until the next check. `unpublished` is the last
+    /// error of the publication.
+    async fn check(
+        &self,
+        served: &mut Option<CertBundle>,
+        unpublished: &mut String,
+    ) -> Result<Duration, RotationError> {
         let now = now();
         let secret = self.state_secret();
         let (version, state, mut files) = secret
@@ -114,6 +126,13 @@ impl CertRotator {
             });
         if let Some(state) = &state {
             self.serve(&state.current, served)?;
+            // Roles of an older installation have no right to write it: webhooks do not depend on it.
+            let error = self.publish(&state.bundle()).await.err();
+            let error = error.map(|error| chain(&error)).unwrap_or_default();
+            if !error.is_empty() && error != *unpublished {
+                warn!(error, "cannot publish the CA certificates of the metrics");
+            }
+            *unpublished = error;
         }
         let webhooks = self.webhooks().await?;
         let trusted = match &state {
@@ -149,6 +168,28 @@ impl CertRotator {
         }
         // The next check reads the Secret, also after a write of this operator.
         Ok(Duration::from_millis(1))
+    }
+
+    /// Writes the CA certificates to the ConfigMap, which clients of the metrics may read: the Secret also has
+    /// the keys.
+    async fn publish(&self, bundle: &str) -> Result<(), RotationError> {
+        let (api, name) = (self.config_maps(), &self.managed.secret);
+        let found = api.get_opt(name).await.map_err(call("read the ConfigMap"))?;
+        let data = found.and_then(|found| found.data).unwrap_or_default();
+        if data.get(CA_KEY).is_some_and(|stored| stored == bundle) {
+            return Ok(());
+        }
+        let config_map = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"labels": labels("admission-webhook")},
+            "data": {CA_KEY: bundle},
+        });
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let written = api.patch(name, &params, &Patch::Apply(config_map)).await;
+        written.map_err(call("write the ConfigMap"))?;
+        info!(config_map = name, "published the CA certificates of the metrics");
+        Ok(())
     }
 
     /// Serves with `current`, unless it is served already.
@@ -224,6 +265,10 @@ impl CertRotator {
     }
 
     fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 

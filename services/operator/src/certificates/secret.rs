@@ -49,6 +49,11 @@ pub(super) fn now() -> u64 {
     since.unwrap_or_default().as_secs()
 }
 
+/// Labels of the objects that the operator creates.
+pub(super) fn labels(component: &str) -> Value {
+    json!({"app.kubernetes.io/component": component, "app.kubernetes.io/part-of": "ipu-operator"})
+}
+
 /// Secret with a rotation state.
 pub(super) struct StateSecret<'a> {
     pub(super) api: Api<Secret>,
@@ -116,7 +121,7 @@ impl StateSecret<'_> {
                 let secret = serde_json::from_value(json!({
                     "metadata": {
                         "name": self.name,
-                        "labels": {"app.kubernetes.io/component": self.component, "app.kubernetes.io/part-of": "ipu-operator"},
+                        "labels": labels(self.component),
                     },
                     "type": "Opaque",
                     "data": data,

@@ -11,7 +11,7 @@ use ipu_test_cluster::{Cluster, shared};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::Value;
@@ -35,6 +35,13 @@ async fn bundles(client: &Client, name: &str) -> [Option<Vec<u8>>; 2] {
         mutating[0].client_config.ca_bundle.clone().map(|bytes| bytes.0),
         validating[0].client_config.ca_bundle.clone().map(|bytes| bytes.0),
     ]
+}
+
+/// Returns the CA certificates for clients of the metrics.
+async fn published(client: &Client, name: &str) -> Option<Vec<u8>> {
+    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let data = config_maps.get_opt(name).await.unwrap()?.data?;
+    data.get("ca.crt").map(|text| text.clone().into_bytes())
 }
 
 /// Returns the current certificate.
@@ -206,6 +213,14 @@ async fn a_changed_bundle_is_restored_and_operators_share_one_certificate() {
     })
     .await;
     assert_eq!(current(&client, "bundled").await, before);
+    // So has the ConfigMap, which has no key, also after a deletion.
+    let is_published = async || {
+        let [bundle, _] = bundles(&client, "bundled").await;
+        published(&client, "bundled").await == bundle
+    };
+    wait_until("the ConfigMap has the bundle", is_published).await;
+    cluster.kubectl(&["delete", "configmap", "bundled"]).unwrap();
+    wait_until("the ConfigMap is restored", is_published).await;
     for operator in operators {
         operator.shutdown().await;
     }

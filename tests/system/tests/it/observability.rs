@@ -75,18 +75,12 @@ fn section_6_10_metrics_require_the_metrics_reader_role() {
     };
     product.kubectl(&["create", "namespace", "monitoring"]);
     product.kubectl(&["-n", "monitoring", "create", "serviceaccount", "prometheus"]);
-    // The certificate is the Service's; the webhook configuration has its CA.
-    let path = "jsonpath={.webhooks[0].clientConfig.caBundle}";
-    let configuration = format!("{PREFIX}-admission");
-    let bundle = product.kubectl(&[
-        "get",
-        "validatingwebhookconfiguration",
-        &configuration,
-        "-o",
-        path,
-    ]);
+    // The certificate is the Service's; a ConfigMap has its CA, as the ServiceMonitor of the chart names it.
+    let path = r"jsonpath={.data.ca\.crt}";
+    let config_map = format!("{PREFIX}-admission");
+    let bundle = product.kubectl(&["-n", SYSTEM, "get", "configmap", &config_map, "-o", path]);
     let scrape = format!(
-        "echo {bundle} | base64 -d >/tmp/ca.crt; curl -sS --cacert /tmp/ca.crt -w '\\n%{{http_code}}' -H \"Authorization: Bearer \
+        "echo '{bundle}' >/tmp/ca.crt; curl -sS --cacert /tmp/ca.crt -w '\\n%{{http_code}}' -H \"Authorization: Bearer \
          $(cat /var/run/secrets/kubernetes.io/serviceaccount/token)\" \
          https://{PREFIX}-controller-manager-metrics.{SYSTEM}.svc:8443/metrics"
     );

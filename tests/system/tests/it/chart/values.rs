@@ -86,6 +86,83 @@ fn a_values_file_of_the_original_chart_installs_unchanged() {
             let deployment = &objects["Deployment/ipu-operator-vipu-proxy"];
             assert_eq!(deployment["spec"]["replicas"], 1, "{version}");
         }
+            let images: Vec<&Value> = containers(&objects).iter().map(|one| &one["image"]).collect();
+            let own = ["ipu-operator", "vipu-proxy"].map(of_this_version);
+            assert_eq!(images, own.each_ref(), "{version}: {helm:?}");
+            for (variable, value) in [
+                ("IPU_OPERATOR_LAUNCHER_IMAGE", of_this_version("ipu-launcher")),
+                ("IPU_OPERATOR_LAUNCHER_IMAGE_PULL_POLICY", "IfNotPresent".into()),
+            ] {
+                let env = containers(&objects)[0]["env"].as_array().unwrap();
+                let found = env.iter().find(|one| one["name"] == variable).unwrap();
+                assert_eq!(found["value"], value, "{version}: {helm:?}");
+            }
+        }
+    }
+}
+
+/// Returns the reference of an image of this project.
+fn of_this_version(name: &str) -> String {
+    format!("{name}:{}", env!("CARGO_PKG_VERSION"))
+}
+
+#[test]
+fn an_own_image_and_tag_in_an_original_values_file_are_kept() {
+    let Some(renderer) = Renderer::find("an_own_image_and_tag_in_an_original_values_file_are_kept") else {
+        return;
+    };
+    let file = original_values("1.1.0");
+    let options = [
+        "--values",
+        &file,
+        "--set-json",
+        r#"controller.image={"repository":"mine/operator","tag":"1.1.0"}"#,
+        "--set-json",
+        r#"vipuProxy.image={"tag":"main"}"#,
+        "--set-json",
+        r#"global={"launcherImage":"mine/launcher","launcherImageTag":"1.2.0","launcherImagePullPolicy":"Never"}"#,
+    ];
+    let objects = renderer.objects(Tool::Helm4, "ipu-operator", &options);
+    let images: Vec<&Value> = containers(&objects).iter().map(|one| &one["image"]).collect();
+    assert_eq!(images, ["mine/operator:1.1.0", "vipu-proxy:main"]);
+    let env = containers(&objects)[0]["env"].to_string();
+    assert!(
+        env.contains(r#""mine/launcher:1.2.0""#) && env.contains(r#""Never""#),
+        "{env}"
+    );
+}
+
+#[test]
+fn each_binding_names_a_role_of_the_release() {
+    let Some(renderer) = Renderer::find("each_binding_names_a_role_of_the_release") else {
+        return;
+    };
+    let monitored = "serviceMonitor={\"enabled\":true,\"account\":\"a:b\"}";
+    for (options, count) in [
+        (&[][..], 4),
+        (&[monitored], 5),
+        (&[monitored, "watchNamespaces=[\"a\",\"b\"]"], 7),
+        (&[monitored, "controller.rbac.create=false"], 2),
+        (
+            &["controller.rbac.create=false", "vipuProxy.rbac.create=false"],
+            0,
+        ),
+    ] {
+        let flags: Vec<&str> = options
+            .iter()
+            .flat_map(|option| ["--set-json", *option])
+            .collect();
+        let objects = renderer.objects(Tool::Helm4, "ipu-operator", &flags);
+        let references = objects.values().map(|object| &object["roleRef"]);
+        let references: Vec<&Value> = references.filter(|reference| !reference.is_null()).collect();
+        assert_eq!(references.len(), count, "{options:?}");
+        for role in references {
+            let name = format!(
+                "{}/{}",
+                role["kind"].as_str().unwrap(),
+                role["name"].as_str().unwrap()
+            );
+            assert!(objects.contains_key(&name), "{options:?}: no {name}");
     }
 }
 
