@@ -16,9 +16,9 @@
 {{/* The default list, also for an empty one, which is the default of the original chart 1.0. */}}
 {{- define "ipu-operator.defaultControllers" -}}vipu-server:8090:vipu-ctrl=vctl1{{- end -}}
 
-{{/* The list of the simulator, instead of the default one. */}}
+{{/* The list of the simulator, instead of the default one. Its host must resolve in the namespaces of the jobs. */}}
 {{- define "ipu-operator.simulatedControllers" -}}
-{{ include "ipu-operator.simulator" . }}:8090:vipu-ctrl=vctl1
+{{ include "ipu-operator.simulator" . }}.{{ .Release.Namespace }}.svc:8090:vipu-ctrl=vctl1
 {{- end -}}
 
 {{/* The list of V-IPU controllers as the proxy reads it. */}}

@@ -114,6 +114,7 @@ fn the_bundle_installs_from_a_registry_with_a_password() {
         &product.kubectl(&["-n", SYSTEM, "get", "pods", "-o", "json"]),
         &registry.address,
     );
+    assert_controller_resolves(&product, name);
 
     if !product.has_mpi(name) {
         return;
@@ -146,6 +147,20 @@ fn the_bundle_installs_from_a_registry_with_a_password() {
         findings.starts_with("0 findings, 0 rules not checked"),
         "{findings}"
     );
+}
+
+/// Checks that the controller's host, which the proxy passes to jobs, resolves in another namespace than the release's.
+fn assert_controller_resolves(product: &Product, test: &str) {
+    if !product.has_curl(test) {
+        return;
+    }
+    let path = r"jsonpath={.data.controllers\.yaml}";
+    let get = ["get", "configmap", "gc-ipu-operator-vipu-controllers", "-o", path];
+    let list = product.kubectl(&[&["-n", SYSTEM], &get[..]].concat());
+    let (controller, _) = list.rsplit_once(':').unwrap();
+    let script =
+        format!("curl -sS -o /dev/null -w '%{{http_code}}' http://{controller}/v1/partitions/none/status");
+    assert_eq!(product.curl("default", "default", &script), "404", "{controller}");
 }
 
 /// Checks that each Pod runs an image of the registry, unprivileged, with a read-only root.
