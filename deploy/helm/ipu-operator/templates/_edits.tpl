@@ -10,9 +10,9 @@ too. Without a cluster, as in `helm template`, it is the list of the values.
 {{- $annotations := default dict $metadata.annotations -}}
 {{- $data := default dict $found.data -}}
 {{- $current := get $data "controllers.yaml" | trim -}}
-{{- /* A ConfigMap of another chart has no annotation: the values win. */}}
-{{- $last := get $annotations "graphcore.ai/controllers-of-values" | default $current -}}
-{{- if or (eq $current $last) (eq $current $wanted) -}}
+{{- /* A ConfigMap of the original chart or of the manifests has no annotation: another list than the default is an edit. */}}
+{{- $last := get $annotations "graphcore.ai/controllers-of-values" | default (include "ipu-operator.defaultControllers" .) -}}
+{{- if or (empty $current) (eq $current $last) (eq $current $wanted) -}}
 {{- $wanted -}}
 {{- else if eq $wanted $last -}}
 {{- get $data "controllers.yaml" -}}

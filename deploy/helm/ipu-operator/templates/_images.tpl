@@ -5,20 +5,31 @@
 
 {{/* Reference of an image. A dict with `root`, `image` (repository, tag, digest) and the default `name`. */}}
 {{- define "ipu-operator.image" -}}
-{{- $repository := include "ipu-operator.repository" (dict "root" .root "repository" (default .name .image.repository)) -}}
+{{- $given := include "ipu-operator.ownRepository" .image.repository -}}
+{{- $tag := eq $given .image.repository | ternary .image.tag (include "ipu-operator.ownTag" .image.tag) -}}
+{{- $repository := include "ipu-operator.repository" (dict "root" .root "repository" (default .name $given)) -}}
 {{- if .image.digest -}}
 {{- printf "%s@%s" $repository .image.digest -}}
 {{- else -}}
-{{- printf "%s:%v" $repository (default .root.Chart.AppVersion .image.tag) -}}
+{{- printf "%s:%v" $repository (default .root.Chart.AppVersion $tag) -}}
 {{- end -}}
 {{- end -}}
 
 {{/* The launcher's image: a repository, or with a tag or digest of its own. */}}
 {{- define "ipu-operator.launcherImage" -}}
-{{- $image := include "ipu-operator.repository" (dict "root" . "repository" .Values.global.launcherImage) -}}
+{{- $given := include "ipu-operator.ownRepository" .Values.global.launcherImage -}}
+{{- $tag := .Values.global.launcherImageTag -}}
+{{- if not $given -}}{{- $tag = include "ipu-operator.ownTag" $tag -}}{{- end -}}
+{{- $image := include "ipu-operator.repository" (dict "root" . "repository" (default "ipu-launcher" $given)) -}}
 {{- if regexMatch "[:@]" (last (splitList "/" $image)) -}}
 {{- $image -}}
 {{- else -}}
-{{- printf "%s:%v" $image (default .Chart.AppVersion .Values.global.launcherImageTag) -}}
+{{- printf "%s:%v" $image (default .Chart.AppVersion $tag) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The pull policy of the launcher's image. The original chart 1.0.3 never pulls its own one. */}}
+{{- define "ipu-operator.launcherPullPolicy" -}}
+{{- $isOwn := include "ipu-operator.ownRepository" .Values.global.launcherImage -}}
+{{- empty $isOwn | ternary "IfNotPresent" .Values.global.launcherImagePullPolicy -}}
 {{- end -}}

@@ -4,9 +4,14 @@
 use ipu_test_cluster::{Cluster, Tool, find_tools, shared};
 use serde_json::Value;
 
+use super::refusals::{assert_golden, message_of};
 use crate::installation::repository;
 
 const NAMESPACE: &str = "original";
+/// The list of controllers after `kubectl edit`, which seed 000 §6.3.2 recommends.
+const EDITED: &str = "pod007:8090:vipu-ctrl=pod007";
+const LIST: [&str; 2] = ["configmap", "ipu-operator-vipu-controllers"];
+const TRACKER: [&str; 2] = ["configmap", "ipu-partitions-tracker"];
 
 #[test]
 fn a_release_of_the_original_chart_is_upgraded_in_place() {
@@ -27,8 +32,34 @@ fn a_release_of_the_original_chart_is_upgraded_in_place() {
         let install = ["install", "ipu-operator", original];
         helm(cluster, before, &[&install[..], &watched].concat());
         let uid = deployment(cluster, "ipu-operator-vipu-proxy")["metadata"]["uid"].take();
-        let upgrade = ["upgrade", "ipu-operator", &chart];
-        helm(cluster, after, &[&upgrade[..], &watched].concat());
+        let upgrade = [
+            "upgrade",
+            "ipu-operator",
+            &chart,
+            "--set",
+            "watchNamespaces=original",
+        ];
+        let patch = format!(r#"{{"data": {{"controllers.yaml": "{EDITED}"}}}}"#);
+        let options = ["--type=merge", "--field-manager=kubectl-edit", "-p", &patch];
+        kubectl(cluster, &[&["patch"], &LIST[..], &options].concat());
+        let partition = "--from-literal=p-training-default-0={}";
+        kubectl(cluster, &[&["create"], &TRACKER[..], &[partition]].concat());
+        let refused = |golden: &str, options: &[&str]| {
+            let error = run_helm(cluster, after, &[&upgrade[..], options].concat()).unwrap_err();
+            assert_golden("refusals-in-cluster", golden, message_of(&error));
+        };
+        refused("original-tracker", &[]);
+        kubectl(cluster, &[&["delete"], &TRACKER[..]].concat());
+        let other = "global.vipuControllers=pod009:8090:vipu-ctrl=pod009";
+        refused("original-controllers", &["--set", other]);
+        helm(cluster, after, &upgrade);
+        let list = [
+            &["get"],
+            &LIST[..],
+            &["-o", r"jsonpath={.data.controllers\.yaml}"],
+        ]
+        .concat();
+        assert_eq!(kubectl(cluster, &list), EDITED, "{after:?}");
         let proxy = deployment(cluster, "ipu-operator-vipu-proxy");
         assert_eq!(proxy["metadata"]["uid"], uid, "{after:?} keeps the Deployment");
         let operator = deployment(cluster, "ipu-operator-controller-manager");
@@ -48,10 +79,19 @@ fn a_release_of_the_original_chart_is_upgraded_in_place() {
 }
 
 fn helm(cluster: &Cluster, helm: Tool, arguments: &[&str]) {
-    let arguments = [&["--namespace", NAMESPACE], arguments].concat();
-    if let Err(error) = cluster.helm(helm, &arguments) {
+    if let Err(error) = run_helm(cluster, helm, arguments) {
         panic!("{helm:?} {}: {error}", arguments.join(" "));
     }
+}
+
+fn run_helm(cluster: &Cluster, helm: Tool, arguments: &[&str]) -> Result<String, String> {
+    let arguments = [&["--namespace", NAMESPACE], arguments].concat();
+    cluster.helm(helm, &arguments).map_err(|error| error.to_string())
+}
+
+fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
+    let arguments = [&["--namespace", NAMESPACE], arguments].concat();
+    cluster.kubectl(&arguments).unwrap()
 }
 
 fn deployment(cluster: &Cluster, name: &str) -> Value {

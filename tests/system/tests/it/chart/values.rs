@@ -6,6 +6,7 @@ use std::fs;
 use ipu_test_cluster::Tool;
 use serde_json::Value;
 
+use super::planted::containers;
 use super::rendering::{Objects, Renderer};
 use crate::installation::repository;
 
@@ -85,7 +86,6 @@ fn a_values_file_of_the_original_chart_installs_unchanged() {
             let objects = renderer.objects(helm, "ipu-operator", &["--values", &file]);
             let deployment = &objects["Deployment/ipu-operator-vipu-proxy"];
             assert_eq!(deployment["spec"]["replicas"], 1, "{version}");
-        }
             let images: Vec<&Value> = containers(&objects).iter().map(|one| &one["image"]).collect();
             let own = ["ipu-operator", "vipu-proxy"].map(of_this_version);
             assert_eq!(images, own.each_ref(), "{version}: {helm:?}");
@@ -163,6 +163,7 @@ fn each_binding_names_a_role_of_the_release() {
                 role["name"].as_str().unwrap()
             );
             assert!(objects.contains_key(&name), "{options:?}: no {name}");
+        }
     }
 }
 
