@@ -188,8 +188,8 @@ fn the_admin_comment_of_an_array_is_ours_if_every_comment_is() {
 
 /// Returns the id of the first record.
 fn id_of(text: &str) -> u32 {
-    let id = text["JobId=".len()..].split(' ').next().unwrap();
-    id.parse().unwrap()
+    let (id, _) = text["JobId=".len()..].split_once(' ').expect("a key follows the id");
+    id.parse().expect("JobId is a number")
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Identity {
     /// Restricts the identity to cordons, repairs, releases and reading: it requests, renews and resets no
     /// partitions.
     #[must_use]
-    pub fn as_administrator(mut self) -> Self {
+    pub fn into_administrator(mut self) -> Self {
         self.is_administrator = true;
         self
     }

@@ -160,7 +160,7 @@ impl Authenticator for TokenReviewAuth {
                 let identity = Identity::new(reviewed.user);
                 let is_administrator = |account| self.administrators.contains(account);
                 if reviewed.account.as_ref().is_some_and(is_administrator) {
-                    return Ok(identity.as_administrator());
+                    return Ok(identity.into_administrator());
                 }
                 Ok(match self.scope {
                     Scope::AllNamespaces => identity,

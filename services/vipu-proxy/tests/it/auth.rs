@@ -18,7 +18,7 @@ impl Authenticator for TestTokens {
             Some("everywhere") => Ok(Identity::new("everywhere")),
             Some("here") => Ok(Identity::new("here").within(["default".to_owned()])),
             Some("elsewhere") => Ok(Identity::new("elsewhere").within(["other".to_owned()])),
-            Some("administrator") => Ok(Identity::new("administrator").as_administrator()),
+            Some("administrator") => Ok(Identity::new("administrator").into_administrator()),
             Some(_) => Err(AuthError::Unknown {
                 detail: "unknown token".to_owned(),
             }),

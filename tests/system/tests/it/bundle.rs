@@ -2,10 +2,11 @@
 //! with a password, and its programs. Tests of `xtask` compare its files with those of the repository.
 
 use std::net::{IpAddr, TcpListener, TcpStream};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ipu_test_cluster::{ClusterProfile, Tool, find_tools, private_with};
+use ipu_test_cluster::{Cluster, ClusterProfile, Tool, find_tools, private_with};
 use serde_json::{Value, json};
 
 use crate::installation::{Product, SYSTEM, programs, wait_until};
@@ -150,7 +151,7 @@ fn the_bundle_installs_from_a_registry_with_a_password() {
 }
 
 /// Checks that the controller's host, which the proxy passes to jobs, resolves in another namespace than the release's.
-fn assert_controller_resolves(product: &Product, test: &str) {
+fn assert_controller_resolves<C: Deref<Target = Cluster>>(product: &Product<C>, test: &str) {
     if !product.has_curl(test) {
         return;
     }

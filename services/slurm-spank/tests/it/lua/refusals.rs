@@ -8,7 +8,7 @@ fn requests_that_can_never_run_are_refused_by_name() {
     let Some(bed) = bed_with_lua("requests_that_can_never_run_are_refused_by_name", THREE_SYSTEMS) else {
         return;
     };
-    let cases: [(&[&str], &str); 25] = [
+    let cases: [(&[&str], &str); 27] = [
         (
             &["--ipus=64"],
             "--ipus=64: a job has at most 32 IPUs of pod64 (MaxIpusPerJob); use 32",

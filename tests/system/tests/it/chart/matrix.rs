@@ -92,7 +92,7 @@ const FACTORS: [&[&str]; 14] = [
         "",
         r#"controller.podSecurityContext={"runAsUser":null};;vipuProxy.podSecurityContext={"fsGroup":1}"#,
         r#"controller.securityContext={"capabilities":null};;vipuProxy.securityContext={"runAsUser":5}"#,
-        r#"controller.resources={"limits":{"cpu":1}};;vipuProxy.resources={"requests":{"memory":"64Mi"}}"#,
+        r#"controller.resources={"limits":{"cpu":1}};;vipuProxy.resources={"requests":{"memory":"100Mi"}}"#,
     ],
     &[
         "",
