@@ -55,8 +55,8 @@ impl ControllerSecrets {
     ///
     /// # Errors
     ///
-    /// [`SecretsError`] names the file and the rule. Examples are a folder without `ca.crt`, an unknown file, a
-    /// file without its counterpart, invalid content, and an access key without TLS.
+    /// [`SecretsError`] names the file and the rule. Examples are a folder without `ca.crt`, an unknown file,
+    /// a file without its counterpart, invalid content, and an access key without TLS.
     pub fn read(directory: &Path, endpoint: &ControllerEndpoint) -> Result<Self, SecretsError> {
         let own_name = format!("{}_{}", endpoint.host(), endpoint.port());
         for name in [own_name.as_str(), DEFAULT_FOLDER] {

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::print_line;
 
 /// Packages of a tree with Slurm, besides Debian's minimum.
-const PACKAGES: &str = "munge,slurmctld,slurmd,slurm-client,slurm-wlm-basic-plugins,curl,slurmdbd,mariadb-server-core,mariadb-client-core";
+const PACKAGES: &str = "munge,procps,slurmctld,slurmd,slurm-client,slurm-wlm-basic-plugins,curl,slurmdbd,mariadb-server-core,mariadb-client-core";
 /// Environment variable of `ipu-test-slurm` with the directory of a tree.
 const TREE: &str = "IPU_TEST_SLURM_TREE";
 /// Environment variable of the matrix: the text that the names of its cells contain.

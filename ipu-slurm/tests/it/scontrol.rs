@@ -188,7 +188,9 @@ fn the_admin_comment_of_an_array_is_ours_if_every_comment_is() {
 
 /// Returns the id of the first record.
 fn id_of(text: &str) -> u32 {
-    let (id, _) = text["JobId=".len()..].split_once(' ').expect("a key follows the id");
+    let (id, _) = text["JobId=".len()..]
+        .split_once(' ')
+        .expect("a key follows the id");
     id.parse().expect("JobId is a number")
 }
 

@@ -158,7 +158,7 @@ impl Authenticator for TokenReviewAuth {
         match self.reviewer.review(token).await {
             Ok(reviewed) => {
                 let identity = Identity::new(reviewed.user);
-                let is_administrator = |account| self.administrators.contains(account);
+                let is_administrator = |account: &ServiceAccount| self.administrators.contains(account);
                 if reviewed.account.as_ref().is_some_and(is_administrator) {
                     return Ok(identity.into_administrator());
                 }

@@ -447,8 +447,8 @@ impl Settings {
         if *store != StoreChoice::Kubernetes && self.controllers_configmap.is_none() {
             return None;
         }
-        let list = |setting: &Option<String>| {
-            let accounts = setting.as_deref().unwrap_or_default().split(',');
+        let list = |setting: Option<&str>| {
+            let accounts = setting.unwrap_or_default().split(',');
             let accounts = accounts.map(str::trim).filter(|account| !account.is_empty());
             accounts.map(str::to_owned).collect()
         };
@@ -456,8 +456,8 @@ impl Settings {
             namespace: self.namespace.clone(),
             tracker: self.tracker.clone(),
             audience: self.audience.clone().unwrap_or_else(|| AUDIENCE.to_owned()),
-            accounts: list(&self.accounts),
-            administrators: list(&self.administrators),
+            accounts: list(self.accounts.as_deref()),
+            administrators: list(self.administrators.as_deref()),
             controllers: self.controllers_configmap.clone(),
         })
     }

@@ -59,7 +59,7 @@ fn selected<'a>(pods: &'a [Pod], arguments: &Logs) -> Result<Vec<&'a Pod>, Failu
     select(pods, &arguments.selection, &arguments.job).map(|pod| vec![pod])
 }
 
-/// Waits until the selected Pod exists or the job has finished, and prints meanwhile why the job waits. Returns
+/// Waits until the selected Pod exists or the job has finished, and prints the reason of the wait. Returns
 /// the Pods of the job.
 async fn wait_for_pod(arguments: &Logs, context: &Context) -> Result<Vec<Pod>, Failure> {
     let Logs { job, .. } = arguments;

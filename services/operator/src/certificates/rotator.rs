@@ -170,8 +170,8 @@ impl CertRotator {
         Ok(Duration::from_millis(1))
     }
 
-    /// Writes the CA certificates to the ConfigMap, which clients of the metrics may read: the Secret also has
-    /// the keys.
+    /// Writes the CA certificates to the ConfigMap, which clients of the metrics may read: the Secret also
+    /// has the keys.
     async fn publish(&self, bundle: &str) -> Result<(), RotationError> {
         let (api, name) = (self.config_maps(), &self.managed.secret);
         let found = api.get_opt(name).await.map_err(call("read the ConfigMap"))?;

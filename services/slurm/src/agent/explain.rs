@@ -112,7 +112,7 @@ fn is_about_wait(comment: &AdminComment) -> bool {
     sentence.is_some_and(|sentence| sentence.starts_with(WAIT))
 }
 
-/// What a pending job waits for.
+/// The cause of a wait.
 #[derive(Debug, PartialEq, Eq)]
 enum Wait {
     /// IPUs, with the sentence.

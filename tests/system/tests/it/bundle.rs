@@ -150,7 +150,8 @@ fn the_bundle_installs_from_a_registry_with_a_password() {
     );
 }
 
-/// Checks that the controller's host, which the proxy passes to jobs, resolves in another namespace than the release's.
+/// Checks that the controller's host, which the proxy passes to jobs, resolves in another namespace than that
+/// of the release.
 fn assert_controller_resolves<C: Deref<Target = Cluster>>(product: &Product<C>, test: &str) {
     if !product.has_curl(test) {
         return;

@@ -8,7 +8,7 @@ fn requests_that_can_never_run_are_refused_by_name() {
     let Some(bed) = bed_with_lua("requests_that_can_never_run_are_refused_by_name", THREE_SYSTEMS) else {
         return;
     };
-    let cases: [(&[&str], &str); 27] = [
+    let cases: [(&[&str], &str); 26] = [
         (
             &["--ipus=64"],
             "--ipus=64: a job has at most 32 IPUs of pod64 (MaxIpusPerJob); use 32",
@@ -81,10 +81,6 @@ fn requests_that_can_never_run_are_refused_by_name() {
         (
             &["--ipus=4", "--licenses=matlab:1|matlab:2"],
             "--licenses=matlab:1|matlab:2: `|` cannot be combined with IPUs; write matlab:1",
-        ),
-        (
-            &["--gres=vipu:::"],
-            "--gres=vipu:::: must have the form vipu:<model>:<n>; use --ipus=N",
         ),
         (
             &["--gres=vipu:pod64:8", "--ipu-gcds=16"],

@@ -1,3 +1,5 @@
+//! When the agent removes the file of a run.
+
 use std::sync::Mutex;
 
 use ipu_slurm::conf::ConfFiles;
@@ -15,8 +17,9 @@ const SCONTROL: &str = "printf 'BOOT_TIME = 1000\nKillWait = 2 sec\nSlurmdTimeou
                         UnkillableStepTimeout = 60 sec\nClusterName = testbed\n'";
 const FILE: &str = "# ipu-slurm 1 run=7.900 partition=PARTITION gcds=1 state=active hook=1-1\nIPUOF_A=b\n";
 
-/// Runs passes of the agent over the file of a run that has ended, each with the answers of the proxy to a
-/// repair and to a release, if there is one. Returns whether the file is left after each pass, and the last problem.
+/// Runs passes of the agent over the file of a run that has ended, each with the responses of the proxy to a
+/// repair and to a release, if there is one. Returns whether the file is left after each pass, and the last
+/// problem.
 async fn passes(answers: Vec<(Value, Option<Response>)>) -> (Vec<bool>, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

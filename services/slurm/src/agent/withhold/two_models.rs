@@ -1,3 +1,5 @@
+//! Reservations of several models.
+
 use ipu_core::Namespace;
 use ipu_slurm::conf::ConfFiles;
 use serde_json::json;

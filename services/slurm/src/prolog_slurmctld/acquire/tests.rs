@@ -119,8 +119,8 @@ const WAIT: Duration = Duration::from_secs(1);
 /// The client repeats a request that a proxy answers with nonsense.
 const MAX_REQUESTS: u32 = 4;
 
-/// Returns what a proxy answers to every request.
-type Answer = fn() -> Response;
+/// Returns the response of a proxy to every request.
+type ScriptedResponse = fn() -> Response;
 
 /// Waits for a proxy, and returns the error, the time and the AdminComment of the job.
 async fn wait_for(proxy: &ScriptedProxy, has_start: bool) -> (AcquireError, Duration, String) {
@@ -177,7 +177,7 @@ async fn wait_for(proxy: &ScriptedProxy, has_start: bool) -> (AcquireError, Dura
 
 #[tokio::test]
 async fn a_hook_names_a_proxy_that_cannot_serve_it_and_ends_within_its_wait_and_one_request() {
-    let answers: [(&str, Answer); 4] = [
+    let answers: [(&str, ScriptedResponse); 4] = [
         ("no response", || Response::Hang),
         ("", || Response::Nonsense),
         ("because", || Response::problem(401, "Unauthenticated")),

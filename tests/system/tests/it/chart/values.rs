@@ -140,7 +140,7 @@ fn each_binding_names_a_role_of_the_release() {
     let monitored = "serviceMonitor={\"enabled\":true,\"account\":\"a:b\"}";
     for (options, count) in [
         (&[][..], 4),
-        (&[monitored], 5),
+        (&[monitored][..], 5),
         (&[monitored, "watchNamespaces=[\"a\",\"b\"]"], 7),
         (&[monitored, "controller.rbac.create=false"], 2),
         (
