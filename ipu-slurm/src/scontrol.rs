@@ -52,8 +52,8 @@ pub fn parse_job(text: &str, id: u32) -> Result<SlurmJob, InputError> {
 }
 
 /// Returns the AdminComment of the job `id` in the output of `scontrol -o show job ID`, which may have
-/// several lines. Only the choice whether to replace a comment may rely on it: a comment that is not ours,
-/// anywhere in the output, makes it ambiguous.
+/// several lines, such as those of other tasks of an array. Only the choice whether to replace a comment may
+/// rely on it. With two records of the job, a comment that is not ours makes it ambiguous.
 #[must_use]
 pub fn admin_comment_in(text: &str, id: u32) -> AdminComment {
     const KEY: &str = "AdminComment=";
@@ -61,12 +61,14 @@ pub fn admin_comment_in(text: &str, id: u32) -> AdminComment {
     if comments.peek().is_none() {
         return AdminComment::Absent;
     }
-    if !comments.all(|comment| comment.starts_with(ADMIN_COMMENT_PREFIX.trim_end())) {
-        return AdminComment::Ambiguous;
-    }
+    let are_ours = comments.all(|comment| comment.starts_with(ADMIN_COMMENT_PREFIX.trim_end()));
     let records = record::split(text).unwrap_or_default();
     let mut records = records.into_iter().filter(|one| record::job_id(one) == Some(id));
-    let core = records.next().and_then(|one| record::core(one).ok());
+    let own = records.next();
+    if records.next().is_some() && !are_ours {
+        return AdminComment::Ambiguous;
+    }
+    let core = own.and_then(|one| record::core(one).ok());
     core.map_or(AdminComment::Ambiguous, |core| {
         job::parse_admin_comment(core.after)
     })

@@ -168,7 +168,7 @@ fn a_name_with_a_whole_record_and_a_line_feed_forges_nothing() {
 }
 
 #[test]
-fn the_admin_comment_of_an_array_is_ours_if_every_comment_is() {
+fn the_admin_comment_of_a_task_is_that_of_its_only_record() {
     let text = captured("24.11", "array");
     let id = id_of(&text);
     assert_eq!(admin_comment_in(&text, id), AdminComment::Absent);
@@ -178,12 +178,20 @@ fn the_admin_comment_of_an_array_is_ours_if_every_comment_is() {
         lines[1].push_str(&format!(" AdminComment={second} "));
         admin_comment_in(&lines.join("\n"), id)
     };
-    assert_eq!(
-        with("vipu: a", "vipu: b"),
-        AdminComment::Text("vipu: a".to_owned())
-    );
-    assert_eq!(with("vipu: a", "of an administrator"), AdminComment::Ambiguous);
-    assert_eq!(with("of an administrator", "vipu: b"), AdminComment::Ambiguous);
+    let own = AdminComment::Text("vipu: a".to_owned());
+    assert_eq!(with("vipu: a", "vipu: b"), own);
+    assert_eq!(with("vipu: a", "of an administrator"), own);
+    let foreign = AdminComment::Text("of an administrator".to_owned());
+    assert_eq!(with("of an administrator", "vipu: b"), foreign);
+    let twice = |comment: &str| {
+        let line = text.lines().next().unwrap();
+        admin_comment_in(
+            &format!("{line} AdminComment=vipu: a \n{line} AdminComment={comment} "),
+            id,
+        )
+    };
+    assert_eq!(twice("vipu: b"), own);
+    assert_eq!(twice("of an administrator"), AdminComment::Ambiguous);
 }
 
 /// Returns the id of the first record.

@@ -193,11 +193,13 @@ fn take_over_files(
         }
     }
     if let Some((directory, first)) = own {
-        let taken = run_file::take_over(directory, &name, first);
-        earlier.extend(
-            taken
-                .map_err(|error| Failure(format!("cannot write {}/{name}: {error}", directory.display())))?,
-        );
+        let taken = run_file::take_over(directory, &name, first).map_err(|error| {
+            Failure(format!(
+                "cannot write the files of the job to {}: {error}",
+                directory.display()
+            ))
+        });
+        earlier.extend(taken?);
     }
     Ok(earlier)
 }
