@@ -182,7 +182,7 @@ impl CertRotator {
         let config_map = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"labels": labels("admission-webhook")},
+            "metadata": {"name": name, "labels": labels("admission-webhook")},
             "data": {CA_KEY: bundle},
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
