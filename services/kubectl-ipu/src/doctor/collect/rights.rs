@@ -45,6 +45,8 @@ const CRD: &str = "ipujobs.graphcore.ai";
 /// Number of ConfigMaps with usage records, as in the shipped role.
 const USAGE_MAPS: usize = 16;
 
+const MAPS: (&str, &str) = ("", "configmaps");
+
 /// One right of one account.
 struct Review {
     account: String,
@@ -178,6 +180,11 @@ fn of_operator(installation: &Installation, account: &str) -> Vec<Review> {
     if secrets.into_iter().any(Option::is_some) {
         reviews.extend(own(SECRETS, None, &["create"]));
     }
+    // The CA certificates of that Secret, for clients of the metrics.
+    if let Some(name) = &installation.webhook_secret {
+        reviews.extend(own(MAPS, None, &["create"]));
+        reviews.extend(own(MAPS, Some(name), &["get", "watch", "patch"]));
+    }
     if let Some(name) = &installation.webhook_configuration {
         for kind in CONFIGURATIONS {
             reviews.extend(cluster_wide(own(kind, Some(name), &["get", "watch", "patch"])));
@@ -195,7 +202,6 @@ fn of_operator(installation: &Installation, account: &str) -> Vec<Review> {
 
 /// Returns the rights of the proxy on objects of the installation.
 fn of_proxy(installation: &Installation, account: &str) -> Vec<Review> {
-    const MAPS: (&str, &str) = ("", "configmaps");
     let own = |resource, name: Option<&str>, verbs| own(installation, account, resource, name, verbs);
     let tracker = &installation.tracker;
     let mut reviews = own(MAPS, None, &["create"]);
