@@ -256,7 +256,7 @@ fn webhooks_of_another_installation_are_not_patched() {
     get(&mut facts.operators).push(second);
     let own = get(&mut facts.mutating)[0].clone();
     for origin in [Origin::Manifests, Origin::Release("gc".into())] {
-        // The same release name, as its label, in another namespace.
+        // Another namespace has a release of that name, as its label shows.
         get(&mut facts.mutating).truncate(1);
         get(&mut facts.mutating).push(of_other(&own, "other-admission", origin.clone()));
         for code in [
