@@ -10,25 +10,18 @@ use crate::error::ClusterError;
 use crate::tools::{Tool, names};
 
 /// A set of modules. There are several because their programs need different versions of shared
-/// dependencies.
+/// dependencies. Programs of one set share their compiled packages, which are most of a cold build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Module {
     /// Kubernetes and etcd.
     Kubernetes,
     Containerd,
-    Helm3,
-    Helm4,
-    Kubeconform,
+    /// Helm 3, Helm 4 and kubeconform.
+    Helm,
 }
 
 impl Module {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Kubernetes,
-        Self::Containerd,
-        Self::Helm3,
-        Self::Helm4,
-        Self::Kubeconform,
-    ];
+    pub(crate) const ALL: [Self; 3] = [Self::Kubernetes, Self::Containerd, Self::Helm];
 }
 
 /// The pinned Go modules of one set.
@@ -50,9 +43,7 @@ impl Modules {
             Module::Kubernetes => (all, ""),
             // Drops file systems that no test uses.
             Module::Containerd => (all.join("containerd"), "no_btrfs no_zfs no_devmapper"),
-            Module::Helm3 => (all.join("helm3"), ""),
-            Module::Helm4 => (all.join("helm4"), ""),
-            Module::Kubeconform => (all.join("kubeconform"), ""),
+            Module::Helm => (all.join("helm"), ""),
         };
         let read_file = |name: &str| {
             fs::read_to_string(folder.join(name))
@@ -67,9 +58,8 @@ impl Modules {
                 read_file("cluster-dns/main.go")?.hash(&mut hasher);
                 kubernetes_version(&manifest)?
             }
-            Module::Helm3 => helm_kubernetes_version(&manifest)?,
-            // Helm 4 reads its Kubernetes version from the module versions in the program.
-            Module::Containerd | Module::Helm4 | Module::Kubeconform => String::new(),
+            Module::Helm => helm_kubernetes_version(&manifest)?,
+            Module::Containerd => String::new(),
         };
         Ok(Self {
             stamp,
@@ -146,7 +136,8 @@ fn version_of<'a>(manifest: &'a str, module: &str) -> Result<&'a str, ClusterErr
 }
 
 /// Returns the linker flags that set the Kubernetes version of Helm 3, as its releases do: without them,
-/// `helm template` renders for Kubernetes 1.20.
+/// `helm template` renders for Kubernetes 1.20. Helm 4 reads its version from the module versions in the
+/// program.
 fn helm_kubernetes_version(manifest: &str) -> Result<String, ClusterError> {
     // Version v0.N of a library belongs to Kubernetes 1.N.
     let version = version_of(manifest, "k8s.io/client-go")?;

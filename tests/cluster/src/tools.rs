@@ -129,9 +129,7 @@ impl Tool {
     pub(crate) const fn module(self) -> Module {
         match self {
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
-            Self::Helm3 => Module::Helm3,
-            Self::Helm4 => Module::Helm4,
-            Self::Kubeconform => Module::Kubeconform,
+            Self::Helm3 | Self::Helm4 | Self::Kubeconform => Module::Helm,
             _ => Module::Kubernetes,
         }
     }
