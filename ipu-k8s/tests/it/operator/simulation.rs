@@ -20,7 +20,7 @@ use super::reconcile::block_on;
 type Reconciliation = Pin<Box<dyn Future<Output = Result<Requeue, PortError>>>>;
 
 /// Default number of simulations; `IPU_OPERATOR_CASES` overrides it.
-const DEFAULT_CASES: u64 = 1000;
+const DEFAULT_CASES: u64 = 300;
 
 /// Number of rounds in which watches still disconnect after all other faults have stopped.
 const DISCONNECT_ROUNDS: u32 = 20;
