@@ -63,6 +63,8 @@ pub(crate) struct Installation {
     pub(crate) webhook_service: String,
     /// Secret of the webhooks' certificate; none if another program makes it.
     pub(crate) webhook_secret: Option<String>,
+    /// Secret that the operator mounts: a certificate of another program.
+    pub(crate) mounted_secret: Option<String>,
     /// Name of both webhook configurations; none if their certificates are not the operator's.
     pub(crate) webhook_configuration: Option<String>,
     pub(crate) launcher_image: Option<String>,
@@ -190,6 +192,7 @@ impl Installation {
             lease: name_in("leader-election-id").unwrap_or_else(|| LEASE.into()),
             webhook_service: name_in("webhook-service").unwrap_or_else(|| "ipu-operator-webhook-svc".into()),
             webhook_secret: name_in("webhook-secret"),
+            mounted_secret: mounted_secret(operator),
             webhook_configuration: name_in("validating-webhook-configuration"),
             launcher_image: flag("launcher-image").map(|image| with_tag(image, flag("launcher-image-tag"))),
             maintains_crd: flags.get("maintain-crd").is_some_and(is_true),
@@ -221,6 +224,11 @@ impl Installation {
         })
     }
 
+    /// Returns whether both have the same operator.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (&self.namespace, &self.operator) == (&other.namespace, &other.operator)
+    }
+
     /// Returns whether the operator reconciles the jobs of a namespace.
     pub(crate) fn watches(&self, namespace: &str) -> bool {
         self.watch_namespaces.is_empty() || self.watch_namespaces.contains(namespace)
@@ -242,6 +250,16 @@ fn account(deployment: &Deployment) -> Option<String> {
         .as_ref()?
         .service_account_name
         .clone()
+}
+
+/// Returns the first Secret among the volumes.
+fn mounted_secret(deployment: &Deployment) -> Option<String> {
+    let volumes = &deployment.spec.as_ref()?.template.spec.as_ref()?.volumes;
+    let mut secrets = volumes
+        .iter()
+        .flatten()
+        .filter_map(|volume| volume.secret.as_ref()?.secret_name.as_ref());
+    secrets.find(|name| is_name(name)).cloned()
 }
 
 /// Returns the label with the version, or else the tag of the image.

@@ -14,7 +14,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 
-use super::facts::{Fact, Facts, JobFacts};
+use super::facts::{Certificates, Fact, Facts, JobFacts};
 use crate::cli::Global;
 use crate::context::{Context, JOB_NAME};
 use crate::exit_code::api_text;
@@ -51,10 +51,10 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
     };
     let proxy_name = |installation: &Installation| Some(installation.proxy.clone());
     let (mutating, validating) = tokio::join!(objects::mutating(client), objects::validating(client));
-    let (proxy, webhook_service, webhook_ca, lease) = tokio::join!(
+    let (proxy, webhook_service, webhook_secret, lease) = tokio::join!(
         of_operator.read::<Deployment>(proxy_name),
         of_operator.read::<Service>(|found| Some(found.webhook_service.clone())),
-        of_operator.read::<Secret>(|found| found.webhook_secret.clone()),
+        of_operator.read::<Secret>(|found| found.webhook_secret.clone().or(found.mounted_secret.clone())),
         of_operator.read::<Lease>(|found| Some(found.lease.clone())),
     );
     let (controller_list, tracker) = tokio::join!(
@@ -75,16 +75,22 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
         objects::list(Api::<LimitRange>::all(client.clone()), ""),
         attachments(client),
     );
+    let others = others(client, &operators, &installation).await;
     let missing_permissions = rights::missing(client, &installation).await;
     Facts {
         now,
         api_time,
         controllers: controllers(context, global, &installation).await,
-        webhook_ca: map(webhook_ca, |secret| {
+        webhook_certificates: map(webhook_secret, |secret| {
             let mut data = secret.and_then(|secret| secret.data).unwrap_or_default();
-            data.remove("ca.crt").map(|bytes| bytes.0)
+            let mut take = |key| data.remove(key).map(|bytes| bytes.0).unwrap_or_default();
+            Certificates {
+                ca: take("ca.crt"),
+                server: take("tls.crt"),
+            }
         }),
         operators,
+        others,
         proxies: map(proxies, installation::find_proxies),
         installation,
         proxy,
@@ -143,6 +149,31 @@ impl Named<'_> {
     }
 }
 
+/// Reads the installations of the other operators, and their ledgers.
+async fn others(
+    client: &Client,
+    operators: &Fact<Vec<Deployment>>,
+    examined: &Fact<Installation>,
+) -> Fact<Vec<(Installation, Fact<Option<ConfigMap>>)>> {
+    let (operators, examined) = match (operators, examined) {
+        (Fact::Read(operators), Fact::Read(examined)) => (operators, examined),
+        (Fact::Hidden(reason), _) | (_, Fact::Hidden(reason)) => return Fact::Hidden(reason.clone()),
+    };
+    let mut others = Vec::new();
+    for operator in operators {
+        let other = match installation::examine(client, std::slice::from_ref(operator)).await {
+            Ok(other) => other,
+            Err(reason) => return Fact::Hidden(reason),
+        };
+        if !other.is_same(examined) {
+            let api: Api<ConfigMap> = Api::namespaced(client.clone(), &other.namespace);
+            let ledger = objects::get(api, &other.tracker).await;
+            others.push((other, ledger));
+        }
+    }
+    Fact::Read(others)
+}
+
 /// Reads the jobs of all namespaces.
 async fn jobs(context: &Context) -> Fact<Vec<JobFacts>> {
     let listed = match context.all_jobs().list(&ListParams::default()).await {
@@ -153,7 +184,11 @@ async fn jobs(context: &Context) -> Fact<Vec<JobFacts>> {
     };
     let job = |object: DynamicObject| {
         let status = object.data.get("status").cloned().unwrap_or_default();
-        let status: IpuJobStatus = serde_json::from_value(status).unwrap_or_default();
+        let status: Result<IpuJobStatus, _> = if status.is_null() {
+            Ok(IpuJobStatus::default())
+        } else {
+            serde_json::from_value(status)
+        };
         let declines = object
             .data
             .pointer("/spec/workers/hostNetwork")
@@ -163,7 +198,9 @@ async fn jobs(context: &Context) -> Fact<Vec<JobFacts>> {
             name: object.name_any(),
             uid: object.uid().unwrap_or_default(),
             declines_host_network: declines == Some(false),
-            first_failure: status.first_failure,
+            first_failure: status
+                .map(|status| status.first_failure)
+                .map_err(|error| error.to_string()),
         }
     };
     Fact::Read(listed.into_iter().map(job).collect())

@@ -73,6 +73,15 @@ pub(super) struct Webhook {
     pub(super) ca_bundle: Vec<u8>,
 }
 
+/// PEM certificates of a Secret; empty without the Secret or its key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Certificates {
+    /// CA certificates (`ca.crt`).
+    pub(super) ca: Vec<u8>,
+    /// Certificate of the server, with its chain (`tls.crt`).
+    pub(super) server: Vec<u8>,
+}
+
 /// An IPUJob.
 #[derive(Clone, Debug)]
 pub(super) struct JobFacts {
@@ -80,7 +89,8 @@ pub(super) struct JobFacts {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) declines_host_network: bool,
-    pub(super) first_failure: Option<FailureReport>,
+    /// First failure of its status, or the reason why the status cannot be read.
+    pub(super) first_failure: Result<Option<FailureReport>, String>,
 }
 
 /// A right that an account of the installation lacks.
@@ -104,6 +114,8 @@ pub(super) struct Facts {
     pub(super) api_time: Fact<Timestamp>,
     /// Deployments of operators in all namespaces.
     pub(super) operators: Fact<Vec<Deployment>>,
+    /// Other installations than the examined one, with their ledgers.
+    pub(super) others: Fact<Vec<(Installation, Fact<Option<ConfigMap>>)>>,
     /// Deployments of proxies in all namespaces.
     pub(super) proxies: Fact<Vec<Deployment>>,
     /// Examined installation; the reason if there is none.
@@ -114,8 +126,8 @@ pub(super) struct Facts {
     pub(super) mutating: Fact<Vec<WebhookConfiguration>>,
     pub(super) validating: Fact<Vec<WebhookConfiguration>>,
     pub(super) webhook_service: Fact<Option<Service>>,
-    /// CA certificates of the operator's Secret.
-    pub(super) webhook_ca: Fact<Option<Vec<u8>>>,
+    /// Certificates of the webhooks' Secret.
+    pub(super) webhook_certificates: Fact<Certificates>,
     pub(super) lease: Fact<Option<Lease>>,
     pub(super) controller_list: Fact<Option<ConfigMap>>,
     /// Controllers as the proxy sees them.

@@ -16,9 +16,6 @@ use super::super::facts::{Fact, Webhook, WebhookConfiguration};
 use crate::exit_code::api_text;
 use crate::installation::Origin;
 
-/// Maximum number of objects of a list: doctor does not page.
-const MAX_EVENTS: u32 = 500;
-
 /// Reads an object; none if it does not exist.
 pub(super) async fn get<K>(api: Api<K>, name: &str) -> Fact<Option<K>>
 where
@@ -52,7 +49,7 @@ where
 /// Lists warnings about Pods.
 pub(super) async fn warnings(api: Api<Event>) -> Fact<Vec<Event>> {
     let fields = "type=Warning,involvedObject.kind=Pod,reason=FailedCreatePodSandBox";
-    listed(api, &ListParams::default().fields(fields).limit(MAX_EVENTS)).await
+    listed(api, &ListParams::default().fields(fields)).await
 }
 
 async fn listed<K>(api: Api<K>, params: &ListParams) -> Fact<Vec<K>>

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, LimitRange, Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{ContainerStatus, LimitRange, Node, Pod, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 
-use super::super::facts::Facts;
+use super::super::facts::{Facts, JobFacts};
 use super::super::finding::{Checked, Finding, Fix, Rule};
 use super::{pods, restore};
 use crate::installation::Installation;
@@ -36,10 +36,38 @@ const ERROR_PARTS: [&str; 8] = [
     "severely limit",
 ];
 
-/// Command for a node.
-const MEMLOCK_COMMAND: &str = "mkdir -p /etc/systemd/system/containerd.service.d && printf \
-    '[Service]\\nLimitMEMLOCK=infinity\\n' >/etc/systemd/system/containerd.service.d/memlock.conf && systemctl \
-    daemon-reload && systemctl restart containerd";
+/// Returns the command that removes the limit of a systemd unit, as `ipuctl render memlock` describes it.
+fn memlock_command(unit: &str) -> String {
+    let directory = format!("/etc/systemd/system/{unit}.service.d");
+    let settings = if unit == "docker" {
+        // Docker sets the limits of containers itself.
+        r"ExecStart=\nExecStart=/usr/bin/dockerd -H fd:// --containerd=/run/containerd/containerd.sock --default-ulimit memlock=-1:-1"
+    } else {
+        "LimitMEMLOCK=infinity"
+    };
+    format!(
+        "mkdir -p {directory} && printf '[Service]\\n{settings}\\n' >{directory}/memlock.conf && systemctl daemon-reload && \
+         systemctl restart {unit}"
+    )
+}
+
+/// Returns the systemd unit that runs the containers of a node.
+fn runtime_unit(nodes: &[Node], node: &str) -> &'static str {
+    let node = nodes.iter().find(|found| found.name_any() == node);
+    let info = node.and_then(|node| node.status.as_ref()?.node_info.as_ref());
+    let version = info.map_or("", |info| info.container_runtime_version.as_str());
+    let is_server = node.is_some_and(|node| {
+        node.labels()
+            .contains_key("node-role.kubernetes.io/control-plane")
+    });
+    match version.split(':').next() {
+        Some("docker") => "docker",
+        Some("cri-o") => "crio",
+        _ if version.contains("k3s") && is_server => "k3s",
+        _ if version.contains("k3s") => "k3s-agent",
+        _ => "containerd",
+    }
+}
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -265,9 +293,20 @@ fn memlock(facts: &Facts) -> Checked {
         .get()?
         .iter()
         .filter(|job| installation.watches(&job.namespace));
+    // Without the nodes, the most common runtime.
+    let nodes = facts.nodes.get().map(Vec::as_slice).unwrap_or_default();
+    let mut unreadable = None;
     for job in own {
-        let Some(failure) = &job.first_failure else {
-            continue;
+        let failure = match &job.first_failure {
+            Ok(Some(failure)) => failure,
+            Ok(None) => continue,
+            Err(error) => {
+                let JobFacts { namespace, name, .. } = job;
+                unreadable.get_or_insert(format!(
+                    "the status of IPUJob {namespace}/{name} is unreadable: {error}"
+                ));
+                continue;
+            }
         };
         let Some(line) = memlock_error(&failure.log) else {
             continue;
@@ -288,8 +327,11 @@ fn memlock(facts: &Facts) -> Checked {
                 age.unwrap_or_default()
             ),
             "an unlimited memlock of the container runtime",
-            Fix::run(MEMLOCK_COMMAND).with_note("Run it on the node, as root."),
+            Fix::run(memlock_command(runtime_unit(nodes, node))).with_note("Run it on the node, as root."),
         ));
     }
-    Ok(findings)
+    match unreadable {
+        Some(reason) if findings.is_empty() => Err(reason),
+        _ => Ok(findings),
+    }
 }

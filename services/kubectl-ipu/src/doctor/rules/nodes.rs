@@ -16,6 +16,8 @@ const RDMA: &str = "rdma/";
 /// Difference of two clocks from which it counts: more than the time of a request, and less than validity
 /// checks of new certificates and Leases tolerate.
 const MAX_SKEW: SignedDuration = SignedDuration::from_secs(10);
+/// Age of a heartbeat from which its node counts as not ready; kubelet renews it every 10 seconds.
+const LATE_HEARTBEAT: SignedDuration = SignedDuration::from_secs(40);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -28,7 +30,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         code: "ClockSkew",
-        condition: "The clock of this host or of a node differs from that of the API server by more than ten seconds.",
+        condition: "The clock of this host differs from that of the API server by more than ten seconds, or that of a node \
+                    is ahead by more. A node whose clock is behind looks like one with a late heartbeat: not checked from \
+                    40 seconds on.",
         effect: "New certificates and tokens count as not yet valid. Times of reports are wrong.",
         remedy: "Synchronize the clocks, such as by chrony.",
         check: clock_skew,
@@ -124,17 +128,27 @@ fn clock_skew(facts: &Facts) -> Checked {
         }
     };
     compare("this host".into(), facts.now);
+    let mut late = None;
     for lease in facts.node_leases.get()? {
         let renewed = lease
             .spec
             .as_ref()
             .and_then(|spec| spec.renew_time.as_ref())
             .map(|time| time.0);
-        // A heartbeat of the past may be a late one.
-        if let Some(renewed) = renewed.filter(|renewed| *renewed > api_time) {
-            let node = lease.name_any();
+        let Some(renewed) = renewed else { continue };
+        let node = lease.name_any();
+        let age = api_time.duration_since(renewed);
+        if age.is_negative() {
             compare(format!("Node {node}"), renewed);
+        } else if age > LATE_HEARTBEAT {
+            late.get_or_insert(format!(
+                "the last heartbeat of Node {node} is {} s old: it is down, or its clock is behind",
+                age.as_secs()
+            ));
         }
     }
-    Ok(findings)
+    match late {
+        Some(reason) if findings.is_empty() => Err(reason),
+        _ => Ok(findings),
+    }
 }

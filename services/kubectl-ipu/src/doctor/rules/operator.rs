@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 
 use super::super::facts::Facts;
 use super::super::finding::{Checked, Finding, Fix, Rule};
-use super::restore;
+use super::{restore, tracker};
 use crate::installation::{Installation, Origin};
 
 /// Time after which a Lease without a renewal is free, if it does not say.
@@ -53,7 +53,8 @@ pub(super) const RULES: &[Rule] = &[
         code: "InstallationsOverlap",
         condition: "Two operators reconcile the jobs of one namespace.",
         effect: "Both act on each job: each partition is requested twice, from two ledgers.",
-        remedy: "Uninstall one, such as the newer one, or give them different namespaces (`watchNamespaces`).",
+        remedy: "Give them different namespaces (`watchNamespaces`), or uninstall one without partitions. Doctor prints the \
+                 uninstallation of the newer one, if its ledger has no partition.",
         check: overlap,
     },
 ];
@@ -204,13 +205,42 @@ fn rights(facts: &Facts) -> Checked {
     Ok(missing.iter().map(finding).collect())
 }
 
-/// Returns the command that removes an operator, with the webhooks that lead to its namespace.
+/// Returns the number of partitions in the ledger of an installation.
+fn partitions(facts: &Facts, installation: &Installation) -> Result<usize, String> {
+    let is_examined = facts.installation.get()?.is_same(installation);
+    let ledger = if is_examined {
+        &facts.tracker
+    } else {
+        let others = facts.others.get()?;
+        let found = others.iter().find(|(other, _)| other.is_same(installation));
+        let (_, ledger) = found.ok_or("the installation is not read")?;
+        ledger
+    };
+    Ok(ledger.get()?.as_ref().map_or(0, tracker::count))
+}
+
+/// Returns the command that removes an operator, with the webhooks that lead to its namespace. An operator
+/// whose ledger has partitions stays: nobody would release them.
 fn uninstall(facts: &Facts, installation: &Installation) -> Result<Fix, String> {
-    const NOTE: &str = "Which one stays is your decision. The ledger of the other keeps its partitions: delete their \
-                        jobs first, and run `kubectl ipu repair`.";
+    const NOTE: &str = "Which one stays is your decision.";
     let Installation {
         namespace, operator, ..
     } = installation;
+    let unsafe_reason = match partitions(facts, installation) {
+        Ok(0) => None,
+        Ok(count) => Some(format!("has partitions: {count}")),
+        Err(reason) => Some(format!("is not known: {reason}")),
+    };
+    if let Some(reason) = unsafe_reason {
+        let command = format!(
+            "kubectl -n {namespace} get configmap {} -o yaml",
+            installation.tracker
+        );
+        return Ok(Fix::inspect(command).with_note(format!(
+            "The ledger of {namespace}/{operator} {reason}. Give the installations different `watchNamespaces`, or \
+             delete the jobs of one before you uninstall it.",
+        )));
+    }
     if let Origin::Release(release) = &installation.origin {
         let command = format!("helm uninstall {release} --namespace {namespace}");
         return Ok(Fix::run(command).with_note(NOTE));

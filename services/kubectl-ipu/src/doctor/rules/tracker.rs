@@ -76,11 +76,27 @@ fn tracker(facts: &Facts) -> Result<(&Installation, String, &ConfigMap), String>
     }
 }
 
-/// Returns the entries of partitions, by their id.
+/// Returns the readable entries of partitions, by their id.
 fn entries(map: &ConfigMap) -> impl Iterator<Item = (&String, Value)> {
     let data = map.data.iter().flatten();
     data.filter(|(key, _)| !key.starts_with(CORDON_PREFIX))
         .filter_map(|(key, text)| Some((key, serde_json::from_str(text).ok()?)))
+}
+
+/// Returns the number of entries of partitions, readable or not.
+pub(super) fn count(map: &ConfigMap) -> usize {
+    let data = map.data.iter().flatten();
+    data.filter(|(key, _)| !key.starts_with(CORDON_PREFIX)).count()
+}
+
+/// Returns the findings; without any, an entry that is not JSON makes the rule unchecked.
+fn if_readable(map: &ConfigMap, findings: Vec<Finding>) -> Checked {
+    let mut data = map.data.iter().flatten();
+    let unreadable = data.find(|(_, text)| serde_json::from_str::<serde::de::IgnoredAny>(text).is_err());
+    match unreadable {
+        Some((key, _)) if findings.is_empty() => Err(format!("entry {key} of the ledger is not JSON")),
+        _ => Ok(findings),
+    }
 }
 
 /// Returns the state of an entry, such as `active`.
@@ -169,7 +185,7 @@ fn newer_format(facts: &Facts) -> Checked {
     let newest = values.max_by_key(|(_, format)| *format);
     let format = newest.map_or(0, |(_, format)| format);
     if layout <= LAYOUT && format <= u64::from(LedgerState::FORMAT) {
-        return Ok(Vec::new());
+        return if_readable(map, Vec::new());
     }
     let actual = match newest {
         Some((key, format)) if layout <= LAYOUT => format!("entry {key} has format {format}"),
@@ -203,7 +219,7 @@ fn quarantined(facts: &Facts) -> Checked {
             fix,
         )
     };
-    Ok(found.map(finding).collect())
+    if_readable(map, found.map(finding).collect())
 }
 
 /// Returns the user of a quarantined partition as far as the cluster shows it, and the next check.
@@ -309,6 +325,6 @@ fn leaked(facts: &Facts) -> Checked {
     }
     match unwatched {
         Some(reason) if findings.is_empty() => Err(reason),
-        _ => Ok(findings),
+        _ => if_readable(map, findings),
     }
 }

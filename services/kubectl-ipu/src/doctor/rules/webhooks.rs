@@ -32,14 +32,15 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         code: "WebhookWrongBundle",
-        condition: "The `caBundle` of a webhook is empty or lacks the CA of the operator.",
+        condition: "The `caBundle` of a webhook is empty, or has neither a CA certificate of the webhooks' Secret nor the \
+                    issuer of its certificate.",
         effect: "The API server does not trust the operator, and no job can be submitted.",
         remedy: "The leader restores the bundle. Restart the operator, and read its log if the bundle stays wrong.",
         check: wrong_bundle,
     },
     Rule {
         code: "WebhookCertificateExpires",
-        condition: "All CA certificates in a `caBundle` end within 15 days.",
+        condition: "The certificate of the webhooks, or all CA certificates in a `caBundle`, end within 15 days.",
         effect: "The operator has not renewed its certificate in time. After the end, no job can be submitted.",
         remedy: "Delete the Secret of the certificate: the operator makes a new one.",
         check: expires,
@@ -77,9 +78,7 @@ fn is_own(facts: &Facts, configuration: &WebhookConfiguration) -> Result<bool, S
             })
         })
     };
-    let is_other = |operator: &Installation| {
-        (&operator.namespace, &operator.operator) != (&installation.namespace, &installation.operator)
-    };
+    let is_other = |operator: &Installation| !operator.is_same(installation);
     let all = facts.operators.get()?.iter();
     let mut others = all
         .filter_map(|operator| Installation::new(operator, None))
@@ -304,21 +303,21 @@ fn of_foreign_certificate(installation: &Installation, configuration: &WebhookCo
 
 fn wrong_bundle(facts: &Facts) -> Checked {
     let installation = facts.installation.get()?;
-    let own_ca = match &installation.webhook_secret {
-        Some(secret) => {
-            let ca = certificates(facts.webhook_ca.get()?.as_deref().unwrap_or_default());
-            let Installation { namespace, .. } = installation;
-            let reason = format!("Secret {namespace}/{secret} is absent, or has no certificate in ca.crt");
-            if ca.is_empty() { Err(reason) } else { Ok(ca) }
-        }
-        // Another program makes the certificate.
-        None => Ok(Vec::new()),
-    };
+    let found = facts.webhook_certificates.get()?;
+    let own_ca = certificates(&found.ca);
+    // A Secret of another program may have no CA.
+    let server = certificates(&found.server);
+    let issuers: Vec<_> = server.iter().filter_map(|der| issuer_of(der)).collect();
+    let is_known = !own_ca.is_empty() || !issuers.is_empty();
     let findings = each(facts, |configuration, webhook| {
         let bundle = certificates(&webhook.ca_bundle);
-        let own_ca = own_ca.as_deref().unwrap_or_default();
-        let has_own = own_ca.is_empty() || own_ca.iter().any(|ca| bundle.contains(ca));
-        if !bundle.is_empty() && has_own {
+        let has_issuer = || {
+            let mut subjects = bundle.iter().filter_map(|der| subject_of(der));
+            subjects.any(|subject| issuers.contains(&subject))
+        };
+        // A former CA may have the name of the present one.
+        let has_own = own_ca.iter().any(|ca| bundle.contains(ca)) || own_ca.is_empty() && has_issuer();
+        if !bundle.is_empty() && (has_own || !is_known) {
             return None;
         }
         let Installation {
@@ -338,22 +337,38 @@ fn wrong_bundle(facts: &Facts) -> Checked {
             if bundle.is_empty() {
                 "caBundle has no certificate"
             } else {
-                "caBundle lacks the CA certificates of the operator's Secret"
+                "caBundle lacks the CA of the webhooks' certificate"
             },
-            "the CA certificates of the operator",
+            "the CA of the webhooks' certificate",
             fix,
         ))
     })?;
-    match own_ca {
-        Err(reason) if findings.is_empty() => Err(reason),
-        _ => Ok(findings),
+    if findings.is_empty() && !is_known {
+        return Err(unknown_certificate(installation));
+    }
+    Ok(findings)
+}
+
+/// Returns the reason why the certificate of the webhooks is not known.
+fn unknown_certificate(installation: &Installation) -> String {
+    let Installation {
+        namespace,
+        webhook_secret,
+        mounted_secret,
+        ..
+    } = installation;
+    match webhook_secret.as_ref().or(mounted_secret.as_ref()) {
+        Some(secret) => format!("Secret {namespace}/{secret} is absent, or has no certificate"),
+        None => "the operator names no Secret with the certificate of its webhooks".into(),
     }
 }
 
 fn expires(facts: &Facts) -> Checked {
     let installation = facts.installation.get()?;
     let now = *facts.api_time.get()?;
-    each(facts, |configuration, webhook| {
+    let server = certificates(&facts.webhook_certificates.get()?.server);
+    let server_end = server.first().and_then(|der| end_of(der));
+    let mut findings = each(facts, |configuration, webhook| {
         let ends = certificates(&webhook.ca_bundle)
             .iter()
             .filter_map(|der| end_of(der))
@@ -377,7 +392,36 @@ fn expires(facts: &Facts) -> Checked {
             "at least 15 days of validity",
             fix,
         ))
-    })
+    })?;
+    let Some(server_end) = server_end else {
+        return if findings.is_empty() {
+            Err(unknown_certificate(installation))
+        } else {
+            Ok(findings)
+        };
+    };
+    if findings.is_empty() && server_end.duration_since(now) < RENEWAL_OVERDUE {
+        let Installation { namespace, .. } = installation;
+        let (secret, fix) = match (&installation.webhook_secret, &installation.mounted_secret) {
+            (Some(secret), _) => (
+                secret,
+                Fix::run(format!("kubectl -n {namespace} delete secret {secret}")),
+            ),
+            (None, Some(secret)) => (
+                secret,
+                Fix::inspect(format!("kubectl -n {namespace} describe secret {secret}"))
+                    .with_note("Another program makes the certificate: renew it."),
+            ),
+            (None, None) => return Ok(findings),
+        };
+        findings.push(Finding::new(
+            format!("Secret {namespace}/{secret}"),
+            format!("the certificate of the webhooks ends at {server_end:.0}"),
+            "at least 15 days of validity",
+            fix,
+        ));
+    }
+    Ok(findings)
 }
 
 /// Returns the certificates of a PEM bundle.
@@ -387,6 +431,18 @@ fn certificates(pem: &[u8]) -> Vec<Vec<u8>> {
         .filter(|pem| pem.label == "CERTIFICATE")
         .map(|pem| pem.contents)
         .collect()
+}
+
+/// Returns the encoded name of the issuer of a certificate.
+fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+    Some(certificate.issuer().as_raw().to_vec())
+}
+
+/// Returns the encoded name of the subject of a certificate.
+fn subject_of(der: &[u8]) -> Option<Vec<u8>> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+    Some(certificate.subject().as_raw().to_vec())
 }
 
 /// Returns the end of the validity of a certificate.

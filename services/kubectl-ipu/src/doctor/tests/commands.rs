@@ -405,6 +405,40 @@ fn an_absent_operator_is_created_as_the_rest_of_its_installation() {
 }
 
 #[test]
+fn the_limit_of_locked_memory_is_removed_from_the_runtime_of_the_node() {
+    let control_plane = json!({"node-role.kubernetes.io/control-plane": "true"});
+    for (runtime, labels, unit) in [
+        ("containerd://2.2.1", json!({}), "containerd"),
+        ("containerd://2.1.5-k3s1", json!({}), "k3s-agent"),
+        ("containerd://2.1.5-k3s1", control_plane, "k3s"),
+        ("cri-o://1.35.0", json!({}), "crio"),
+        ("docker://28.5.1", json!({}), "docker"),
+    ] {
+        let mut facts = by_manifests();
+        let failure = json!({"node": "node-x", "name": "w", "log": "ibv_reg_mr: Cannot allocate memory"});
+        get(&mut facts.jobs)[0].first_failure = Ok(Some(object(failure)));
+        let info = json!({
+            "architecture": "", "bootID": "", "containerRuntimeVersion": runtime, "kernelVersion": "",
+            "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "",
+            "osImage": "", "systemUUID": "",
+        });
+        get(&mut facts.nodes).push(object(json!({
+            "metadata": {"name": "node-x", "labels": labels}, "status": {"nodeInfo": info},
+        })));
+        let finding = only("MemlockLimitTooLow", &facts);
+        let command = command(&finding);
+        assert!(
+            command.ends_with(&format!("systemctl restart {unit}")),
+            "{command}"
+        );
+        assert_eq!(
+            command.contains("--default-ulimit memlock=-1:-1"),
+            unit == "docker"
+        );
+    }
+}
+
+#[test]
 fn the_removal_of_an_operator_removes_the_webhooks_that_lead_to_it() {
     let mut facts = by_manifests();
     let mut second = get(&mut facts.operators)[0].clone();
@@ -412,7 +446,9 @@ fn the_removal_of_an_operator_removes_the_webhooks_that_lead_to_it() {
     second.metadata.creation_timestamp = Some(object(json!("2026-11-25T11:00:00Z")));
     let first = &mut get(&mut facts.operators)[0];
     first.metadata.creation_timestamp = Some(object(json!("2026-11-25T10:00:00Z")));
+    let other = Installation::new(&second, None).unwrap();
     get(&mut facts.operators).insert(0, second);
+    get(&mut facts.others).push((other, Fact::Read(None)));
     let own = get(&mut facts.mutating)[0].clone();
     get(&mut facts.mutating).push(of_other(&own, "second-admission", Origin::Manifests));
     let finding = only("InstallationsOverlap", &facts);
@@ -421,4 +457,21 @@ fn the_removal_of_an_operator_removes_the_webhooks_that_lead_to_it() {
         "kubectl -n second delete deployment ipu-operator-controller-manager && kubectl delete \
          mutatingwebhookconfiguration second-admission"
     );
+    // One with partitions stays: nobody would release them. So does one whose ledger is not known.
+    let ledger = get(&mut facts.tracker).clone();
+    let hidden = Fact::Hidden("cannot read ConfigMap: forbidden".into());
+    for (ledger, expected) in [
+        (Fact::Read(ledger), "has partitions: 1"),
+        (hidden, "is not known: cannot read ConfigMap: forbidden"),
+    ] {
+        get(&mut facts.others)[0].1 = ledger;
+        let finding = only("InstallationsOverlap", &facts);
+        assert_eq!(
+            command(&finding),
+            "kubectl -n second get configmap ipu-partitions-tracker -o yaml"
+        );
+        assert_eq!(finding.fix.command_kind, Some(CommandKind::Inspect));
+        let note = finding.fix.note.unwrap();
+        assert!(note.contains(expected), "{note}");
+    }
 }

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::found;
-use super::snapshots::{by_manifests, certificate, controller, object, pod, without_host_network};
+use super::snapshots::{
+    by_manifests, certificate, certificate_of, controller, object, pod, without_host_network,
+};
 use crate::doctor::facts::{Fact, Facts, MissingPermission};
 use crate::doctor::rules;
 use crate::installation::Installation;
@@ -39,6 +41,13 @@ fn change_operator(facts: &mut Facts, change: impl Fn(&mut Value)) {
     operators[0] = object(operator);
     let proxy = get(&mut facts.proxy).clone();
     facts.installation = Fact::Read(Installation::new(&operators[0], proxy.as_ref()).unwrap());
+}
+
+/// Gives the webhooks a certificate that another program makes, in a Secret without its CA.
+pub(super) fn by_another_program(facts: &mut Facts) {
+    let installation = get(&mut facts.installation);
+    installation.mounted_secret = installation.webhook_secret.take();
+    get(&mut facts.webhook_certificates).ca.clear();
 }
 
 const FAULTS: &[Fault] = &[
@@ -146,7 +155,7 @@ const FAULTS: &[Fault] = &[
         (
             "WebhookWrongBundle",
             "ValidatingWebhookConfiguration",
-            "lacks the CA certificates",
+            "lacks the CA of",
         )
     },
     |facts| {
@@ -156,6 +165,23 @@ const FAULTS: &[Fault] = &[
             "WebhookCertificateExpires",
             "MutatingWebhookConfiguration",
             "ends at 2026-12-05",
+        )
+    },
+    |facts| {
+        get(&mut facts.webhook_certificates).server = certificate(10);
+        (
+            "WebhookCertificateExpires",
+            "Secret ipu-operator-system/ipu-operator-admission",
+            "webhooks ends at 2026-12-05",
+        )
+    },
+    |facts| {
+        by_another_program(facts);
+        get(&mut facts.mutating)[0].webhooks[0].ca_bundle = certificate_of("another CA", 80);
+        (
+            "WebhookWrongBundle",
+            "MutatingWebhookConfiguration",
+            "lacks the CA of",
         )
     },
     |facts| {
@@ -295,7 +321,7 @@ const FAULTS: &[Fault] = &[
     },
     |facts| {
         let failure = json!({"node": "node-a", "name": "training-worker-0-0", "log": "ibv_reg_mr: Cannot allocate memory"});
-        get(&mut facts.jobs)[0].first_failure = Some(object(failure));
+        get(&mut facts.jobs)[0].first_failure = Ok(Some(object(failure)));
         ("MemlockLimitTooLow", "node node-a", "ibv_reg_mr")
     },
     |facts| {

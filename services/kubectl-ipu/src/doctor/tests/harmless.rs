@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::snapshots::{by_manifests, controller, object, pod, without_host_network};
 use super::{found, rules};
-use crate::doctor::facts::{Fact, Facts};
+use crate::doctor::facts::{Certificates, Fact, Facts};
 use crate::installation::Installation;
 
 fn get<T>(fact: &mut Fact<T>) -> &mut T {
@@ -64,7 +64,7 @@ fn a_log_counts_if_it_says_that_memory_could_not_be_locked() {
     let logged = |log: &str| {
         let mut facts = by_manifests();
         let failure = json!({"node": "node-a", "name": "w", "log": log, "time": "2026-11-25T11:55:00Z"});
-        get(&mut facts.jobs)[0].first_failure = Some(object(failure));
+        get(&mut facts.jobs)[0].first_failure = Ok(Some(object(failure)));
         facts
     };
     for log in ["RLIMIT_MEMLOCK: unlimited", "ibv_reg_mr ok\ncannot open file"] {
@@ -156,9 +156,12 @@ fn a_bundle_is_not_checked_without_the_certificate_of_the_operator() {
     let rule = rules::all()
         .find(|rule| rule.code == "WebhookWrongBundle")
         .unwrap();
-    for ca in [None, Some(b"no certificate".to_vec())] {
+    for text in ["", "no certificate"] {
         let mut facts = by_manifests();
-        facts.webhook_ca = Fact::Read(ca);
+        facts.webhook_certificates = Fact::Read(Certificates {
+            ca: text.into(),
+            server: text.into(),
+        });
         let reason = (rule.check)(&facts).unwrap_err();
         assert!(
             reason.contains("Secret ipu-operator-system/ipu-operator-admission"),

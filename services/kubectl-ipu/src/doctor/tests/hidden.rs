@@ -1,7 +1,11 @@
 //! A fact that the caller may not read makes rules "not checked".
 
+use serde_json::json;
+
 use super::check;
+use super::faults::by_another_program;
 use super::snapshots::by_manifests;
+use super::snapshots::object;
 use crate::doctor::facts::{Fact, Facts};
 
 const REASON: &str = "cannot read: forbidden";
@@ -9,7 +13,8 @@ const REASON: &str = "cannot read: forbidden";
 /// Name of a fact, and a function that hides it.
 type Hider = (&'static str, fn(&mut Facts));
 
-/// Returns a function for each fact that hides it, but for `proxies`: they matter without an operator only.
+/// Returns a function for each fact that hides it, but for `proxies` and `others`: they matter without an
+/// operator, and with several ones.
 fn hiders() -> Vec<Hider> {
     macro_rules! hide {
         ($($field:ident),* $(,)?) => {
@@ -25,7 +30,7 @@ fn hiders() -> Vec<Hider> {
         mutating,
         validating,
         webhook_service,
-        webhook_ca,
+        webhook_certificates,
         lease,
         controller_list,
         controllers,
@@ -65,4 +70,62 @@ fn without_any_right_no_rule_passes() {
     }
     let report = check(&facts);
     assert_eq!((report.passed, report.findings.len()), (0, 0));
+}
+
+/// Returns the reasons of the rules that are not checked, and expects no finding.
+fn unchecked(facts: &Facts) -> Vec<(&'static str, String)> {
+    let report = check(facts);
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    let reasons = report.not_checked.into_iter();
+    reasons
+        .map(|unchecked| (unchecked.code, unchecked.reason))
+        .collect()
+}
+
+#[test]
+fn a_late_heartbeat_makes_the_clock_of_its_node_unchecked() {
+    let mut facts = by_manifests();
+    let lease = |time: &str| object(json!({"metadata": {"name": "node-1"}, "spec": {"renewTime": time}}));
+    facts.node_leases = Fact::Read(vec![lease("2026-11-25T11:59:25.000000Z")]);
+    assert_eq!(unchecked(&facts), []);
+    facts.node_leases = Fact::Read(vec![lease("2026-11-25T11:59:19.000000Z")]);
+    let reason = "the last heartbeat of Node node-1 is 41 s old: it is down, or its clock is behind";
+    assert_eq!(unchecked(&facts), [("ClockSkew", reason.to_owned())]);
+}
+
+#[test]
+fn an_unreadable_entry_of_the_ledger_makes_its_rules_unchecked() {
+    let mut facts = by_manifests();
+    facts.tracker = Fact::Read(Some(object(json!({"data": {"p-old-0": "{"}}))));
+    let reason = "entry p-old-0 of the ledger is not JSON";
+    let expected = ["LedgerNewerFormat", "PartitionsQuarantined", "PartitionsLeaked"];
+    assert_eq!(unchecked(&facts), expected.map(|code| (code, reason.to_owned())));
+}
+
+#[test]
+fn an_unreadable_status_of_a_job_makes_its_rules_unchecked() {
+    let mut facts = by_manifests();
+    let Fact::Read(jobs) = &mut facts.jobs else {
+        panic!("hidden");
+    };
+    jobs[0].first_failure = Err("invalid type".into());
+    let [(code, reason)] = &unchecked(&facts)[..] else {
+        panic!("one rule");
+    };
+    assert_eq!(*code, "MemlockLimitTooLow");
+    assert!(
+        reason.contains("team/training is unreadable: invalid type"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_certificate_of_another_program_is_compared_by_its_issuer() {
+    let mut facts = by_manifests();
+    by_another_program(&mut facts);
+    assert_eq!(unchecked(&facts), []);
+    facts.webhook_certificates = Fact::Read(crate::doctor::facts::Certificates::default());
+    let reason = "Secret ipu-operator-system/ipu-operator-admission is absent, or has no certificate";
+    let expected = ["WebhookWrongBundle", "WebhookCertificateExpires"];
+    assert_eq!(unchecked(&facts), expected.map(|code| (code, reason.to_owned())));
 }

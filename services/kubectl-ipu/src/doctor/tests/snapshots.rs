@@ -5,7 +5,7 @@ use ipu_proxy_client::ControllerStatus;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::doctor::facts::{Fact, Facts, JobFacts, Webhook, WebhookConfiguration};
+use crate::doctor::facts::{Certificates, Fact, Facts, JobFacts, Webhook, WebhookConfiguration};
 use crate::installation::{Installation, Origin};
 
 /// Time of all snapshots.
@@ -21,10 +21,18 @@ pub(super) fn object<T: DeserializeOwned>(value: Value) -> T {
 
 /// Returns a self-signed certificate that ends after this time.
 pub(super) fn certificate(not_after_days: i64) -> Vec<u8> {
+    certificate_of("ca", not_after_days)
+}
+
+/// Returns a self-signed certificate with the name of its subject.
+pub(super) fn certificate_of(name: &str, not_after_days: i64) -> Vec<u8> {
     let now: jiff::Timestamp = NOW.parse().unwrap();
     let end = now.as_second() + not_after_days * 86_400;
     let mut parameters = rcgen::CertificateParams::new(vec!["ca".into()]).unwrap();
     let days = end / 86_400;
+    parameters
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, name);
     parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
     parameters.not_after =
         rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(days as u64 * 86_400);
@@ -130,6 +138,7 @@ fn facts(shape: &Shape) -> Facts {
         api_time: Fact::Read(NOW.parse().unwrap()),
         installation: Fact::Read(Installation::new(&operator, Some(&proxy)).unwrap()),
         operators: Fact::Read(vec![operator]),
+        others: Fact::Read(Vec::new()),
         proxies: Fact::Read(vec![proxy.clone()]),
         proxy: Fact::Read(Some(proxy)),
         crd: Fact::Read(Some(object(json!({
@@ -150,7 +159,10 @@ fn facts(shape: &Shape) -> Facts {
             &ca,
         )]),
         webhook_service: Fact::Read(Some(object(json!({"metadata": {"name": "webhooks"}})))),
-        webhook_ca: Fact::Read(Some(ca)),
+        webhook_certificates: Fact::Read(Certificates {
+            server: ca.clone(),
+            ca,
+        }),
         lease: Fact::Read(Some(object(json!({"spec": {
             "holderIdentity": "operator-1", "renewTime": "2026-11-25T11:59:58.000000Z", "leaseDurationSeconds": 3,
         }})))),
@@ -166,7 +178,7 @@ fn facts(shape: &Shape) -> Facts {
             name: "training".into(),
             uid: "uid-1".into(),
             declines_host_network: false,
-            first_failure: None,
+            first_failure: Ok(None),
         }]),
         pods: Fact::Read(vec![object(pod(&json!({})))]),
         events: Fact::Read(Vec::new()),
