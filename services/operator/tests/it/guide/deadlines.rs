@@ -119,7 +119,7 @@ async fn a_job_backs_off_before_a_restart_ends_at_its_deadline_and_is_kept_until
     submit(
         "failing",
         "exit 1",
-        json!({"activeDeadlineSeconds": 8, "restartPolicy": restarts(1, 100)}),
+        json!({"activeDeadlineSeconds": 25, "restartPolicy": restarts(1, 100)}),
     );
     submit("patient", "exit 5", json!({"restartPolicy": restarts(3, 2)}));
     submit("kept", "true", json!({"ttlSecondsAfterFinished": 10}));
@@ -145,7 +145,7 @@ async fn a_job_backs_off_before_a_restart_ends_at_its_deadline_and_is_kept_until
     assert!(kept.as_secs() >= 10, "{kept:?} after {status}");
     assert!(!fixture.pods().await.contains(&"kept-worker-0".to_owned()));
 
-    for (name, seconds) in [("limited", 3), ("failing", 8)] {
+    for (name, seconds) in [("limited", 3), ("failing", 25)] {
         let status = fixture.wait_for_phase(name, "Failed").await;
         assert_eq!(
             (&status["conclusion"]["code"], &status["exitCode"]),
@@ -158,7 +158,7 @@ async fn a_job_backs_off_before_a_restart_ends_at_its_deadline_and_is_kept_until
         let ran = elapsed(&status, "/firstRunTime", "/completionTime");
         assert!(ran.as_secs() >= seconds, "{status}");
     }
-    // The limit includes restarts and back-off.
+    // The limit includes restarts and back-off: on a busy machine, an attempt takes several seconds.
     let failing = fixture.job("failing").await["status"].take();
     assert!(failing["restartCount"].as_u64() >= Some(2), "{failing}");
 
