@@ -9,7 +9,9 @@ use std::path::Path;
 
 use ipu_core::IpuCount;
 use ipu_slurm::conf::ClusterConf;
-use ipu_slurm::{Counting, HookEnvironment, NodeHook, NodeRequest, PoolError, PoolRequest};
+use ipu_slurm::{
+    Counting, HookEnvironment, JobState, NodeHook, NodeRequest, PoolError, PoolRequest, SlurmJob,
+};
 
 use super::directory::{LockedPool, PointerVersion, PoolDirectory, PoolDirectoryError};
 use crate::conf_files::{self, ConfFacts};
@@ -233,10 +235,13 @@ fn release_ended(
     Ok(())
 }
 
-/// Returns whether slurmctld knows that a job has ended on all nodes. An unknown answer is no end.
+/// Returns whether slurmctld knows that a job has no node: it has ended, or is pending after a requeue. An
+/// unknown answer is no end.
 fn has_ended(slurm: &Slurm, job_id: u32) -> bool {
+    let has_no_node =
+        |job: SlurmJob| job.state.is_finished() || job.state == JobState::Pending && job.node_list.is_none();
     let job = slurm.job_blocking(job_id);
-    job.is_ok_and(|job| job.is_none_or(|job| job.state.is_finished()))
+    job.is_ok_and(|job| job.is_none_or(has_no_node))
 }
 
 /// Returns whether this node has a step of a job: slurmstepd names itself `slurmstepd: [<job id>.<step>]`.

@@ -53,6 +53,25 @@ fn slurmctld_is_asked_without_the_lock() {
 }
 
 #[test]
+fn a_requeued_job_loses_its_partition_of_a_node_only_while_it_has_no_node() {
+    for (state, nodes, is_free) in [
+        ("PENDING", "(null)", true),
+        ("PENDING", "n1", false),
+        ("CONFIGURING", "n1", false),
+        ("RUNNING", "n1", false),
+        ("COMPLETED", "n1", true),
+    ] {
+        let record = format!(
+            "echo 'JobId=5 JobName=x UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=1 Nice=0 Account=a QOS=q \
+             JobState={state} Reason=None Restarts=1 TimeLimit=1:00 \
+             SubmitTime=1 StartTime=1 NodeList={nodes} Licenses=(null) Network=(null)'; exit 0"
+        );
+        let (_root, directory, slurm) = pool_without_free_partition(&record);
+        assert_eq!(reason(&directory, &slurm).is_none(), is_free, "{state} {nodes}");
+    }
+}
+
+#[test]
 fn a_later_job_with_the_id_of_an_ended_one_keeps_its_partition() {
     // Its pointer has the same text.
     let (_root, directory, slurm) = pool_without_free_partition("cp p5 p5.new && mv p5.new p5");
