@@ -47,7 +47,8 @@ fn change_operator(facts: &mut Facts, change: impl Fn(&mut Value)) {
 pub(super) fn by_another_program(facts: &mut Facts) {
     let installation = get(&mut facts.installation);
     installation.mounted_secret = installation.webhook_secret.take();
-    get(&mut facts.webhook_certificates).ca.clear();
+    let certificates = get(&mut facts.webhook_certificates);
+    certificates.server = std::mem::take(&mut certificates.ca);
 }
 
 const FAULTS: &[Fault] = &[
@@ -168,6 +169,7 @@ const FAULTS: &[Fault] = &[
         )
     },
     |facts| {
+        by_another_program(facts);
         get(&mut facts.webhook_certificates).server = certificate(10);
         (
             "WebhookCertificateExpires",

@@ -160,8 +160,8 @@ fn facts(shape: &Shape) -> Facts {
         )]),
         webhook_service: Fact::Read(Some(object(json!({"metadata": {"name": "webhooks"}})))),
         webhook_certificates: Fact::Read(Certificates {
-            server: ca.clone(),
             ca,
+            server: Vec::new(),
         }),
         lease: Fact::Read(Some(object(json!({"spec": {
             "holderIdentity": "operator-1", "renewTime": "2026-11-25T11:59:58.000000Z", "leaseDurationSeconds": 3,

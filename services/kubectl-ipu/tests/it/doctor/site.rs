@@ -155,7 +155,7 @@ impl Site {
             &json!({
                 "apiVersion": "v1", "kind": "Secret",
                 "metadata": {"name": self.name("admission"), "namespace": self.namespace},
-                "stringData": {"ca.crt": pem, "tls.crt": pem},
+                "stringData": {"ca.crt": pem},
             }),
         );
     }
