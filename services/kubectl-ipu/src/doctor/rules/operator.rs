@@ -220,7 +220,7 @@ fn partitions(facts: &Facts, installation: &Installation) -> Result<usize, Strin
 }
 
 /// Returns the command that removes an operator, with the webhooks that lead to its namespace. An operator
-/// whose ledger has partitions stays: nobody would release them.
+/// whose ledger has partitions stays: without it, they would leak.
 fn uninstall(facts: &Facts, installation: &Installation) -> Result<Fix, String> {
     const NOTE: &str = "Which one stays is your decision.";
     let Installation {

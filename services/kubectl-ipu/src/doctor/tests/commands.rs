@@ -457,7 +457,7 @@ fn the_removal_of_an_operator_removes_the_webhooks_that_lead_to_it() {
         "kubectl -n second delete deployment ipu-operator-controller-manager && kubectl delete \
          mutatingwebhookconfiguration second-admission"
     );
-    // One with partitions stays: nobody would release them. So does one whose ledger is not known.
+    // An installation with partitions, or with an unknown ledger, stays: its partitions would leak.
     let ledger = get(&mut facts.tracker).clone();
     let hidden = Fact::Hidden("cannot read ConfigMap: forbidden".into());
     for (ledger, expected) in [
