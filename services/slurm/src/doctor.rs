@@ -48,6 +48,7 @@ pub(crate) fn doctor(arguments: &CheckArguments) -> ExitCode {
                 "requeued jobs lose their licenses, so more jobs wait in PrologSlurmctld; install 25.11.7";
             report.error(format!("Slurm {}: {line}", report.version));
         }
+        check_process_tracking(&mut report, &files);
         report
     }))
 }
@@ -114,6 +115,20 @@ fn check_host(report: &mut Report, slurm_conf: &[&str], user: &str, id: u32) {
                 }
             }
         }
+    }
+}
+
+/// Checks that Slurm knows all processes of a job. Only cgroups keep those whose parent has ended.
+fn check_process_tracking(report: &mut Report, slurm_conf: &[&str]) {
+    // The default is proctrack/cgroup.
+    let Some(plugin) = setting(slurm_conf, "ProctrackType") else {
+        return;
+    };
+    if !plugin.eq_ignore_ascii_case("proctrack/cgroup") {
+        report.warning(format!(
+            "ProctrackType = {plugin}: Slurm can lose processes of a cancelled job, and they use its IPUs after the \
+             release; write ProctrackType=proctrack/cgroup"
+        ));
     }
 }
 

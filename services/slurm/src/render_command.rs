@@ -131,6 +131,11 @@ impl Report {
         self.lines.push(format!("error: {}", line.into()));
         self.has_errors = true;
     }
+
+    /// Adds a warning, which does not change the exit code.
+    pub(crate) fn warning(&mut self, line: impl Into<String>) {
+        self.lines.push(format!("warning: {}", line.into()));
+    }
 }
 
 /// Reads the configuration and finds its mistakes.

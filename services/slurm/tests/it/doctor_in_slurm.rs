@@ -52,6 +52,25 @@ fn a_plugin_of_another_version_is_found() {
 }
 
 #[test]
+fn a_process_tracking_that_loses_processes_is_found() {
+    let Some(cluster) = start("a_process_tracking_that_loses_processes_is_found") else {
+        return;
+    };
+    let found = findings(&cluster, "ProctrackType");
+    let begin = "warning: ProctrackType = proctrack/linuxproc: Slurm can lose processes";
+    assert!(found.len() == 1 && found[0].starts_with(begin), "{found:?}");
+    let path = cluster.bed.directory().join("etc/slurm.conf");
+    let text = fs::read_to_string(&path).unwrap();
+    for setting in ["", "ProctrackType=proctrack/cgroup\n"] {
+        let changed = text.replace("ProctrackType=proctrack/linuxproc\n", setting);
+        assert_ne!(changed, text);
+        fs::write(&path, changed).unwrap();
+        let none: [&str; 0] = [];
+        assert_eq!(findings(&cluster, "ProctrackType"), none, "{setting}");
+    }
+}
+
+#[test]
 fn a_second_cluster_with_the_name_of_this_one_is_found() {
     let name = "a_second_cluster_with_the_name_of_this_one_is_found";
     let Some(cluster) = start(name) else {

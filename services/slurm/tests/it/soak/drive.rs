@@ -136,9 +136,11 @@ pub(crate) fn final_states(cluster: &Cluster) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Returns the script of a job that runs for so many seconds.
+/// Returns the script of a job that runs for so many seconds. It starts no process: the beds have
+/// `proctrack/linuxproc`, and Slurm loses a process that starts while it cancels the job.
 pub(crate) fn script(seconds: f64) -> String {
-    format!("echo partition $IPUOF_VIPU_API_PARTITION_ID; sleep {seconds}; echo end")
+    let wait = format!(r#"select(undef, undef, undef, {seconds}); print "end\n""#);
+    format!("echo partition $IPUOF_VIPU_API_PARTITION_ID; exec perl -e '{wait}'")
 }
 
 /// Checks that a job has succeeded at its first start, with a partition.
