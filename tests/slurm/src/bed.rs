@@ -10,6 +10,7 @@ use crate::concurrency_limit::BedSlot;
 use crate::daemon::{Daemon, RunningDaemon};
 use crate::error::BedError;
 use crate::files::write_files;
+use crate::forward::forward;
 use crate::options::BedOptions;
 use crate::sandbox::Sandbox;
 use crate::slurm_conf::NODES;
@@ -70,6 +71,18 @@ impl Bed {
     #[must_use]
     pub fn path(&self, inside: &str) -> PathBuf {
         self.sandbox.path(inside)
+    }
+
+    /// Forwards connections to a port on the loopback interface of the bed to `target` on that of this
+    /// machine.
+    ///
+    /// # Panics
+    ///
+    /// If a program of the bed listens at the port.
+    pub fn forward(&self, port: u16, target: u16) {
+        if let Err(error) = forward(self.sandbox.network(), port, target) {
+            panic!("cannot listen at port {port} of the bed: {error}");
+        }
     }
 
     /// Starts a daemon that was stopped or killed.

@@ -28,6 +28,7 @@ mod concurrency_limit;
 mod daemon;
 mod error;
 mod files;
+mod forward;
 mod options;
 mod sandbox;
 mod slurm_conf;

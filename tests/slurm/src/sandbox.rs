@@ -22,7 +22,8 @@ const PROGRAMS: &str = "/run/test-programs";
 /// interface gets an address of the range for documentation (RFC 5737).
 ///
 /// Its arguments are the directory of the bed, the directory of this program, and the tree of another Debian,
-/// or nothing for the root of this machine. An overlay keeps the tree as it is.
+/// or nothing for the root of this machine. An overlay keeps the tree as it is. slurmctld looks up the
+/// host of `srun`, and would wait for a name server that a bed cannot reach.
 const INIT_SCRIPT: &str = r#"
 set -e
 mount --make-rprivate /
@@ -37,6 +38,8 @@ if [ -n "$3" ]; then
   mount -t overlay -o "lowerdir=$3,upperdir=$1/root/upper,workdir=$1/root/work" overlay "$root"
   mount -t proc proc "$root/proc"
   mount --rbind /dev "$root/dev"
+  rm -f "$root/etc/hosts" "$root/etc/resolv.conf"
+  echo "127.0.0.1 localhost $(uname -n)" > "$root/etc/hosts"
 fi
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mkdir -p "$root/run/slurm-bed" "$root/run/test-programs" "$root/run/munge" "$root/etc/slurm"
@@ -144,6 +147,11 @@ impl Sandbox {
             .env("LANG", "C.UTF-8")
             .stdin(Stdio::null());
         command
+    }
+
+    /// Returns the file of the network namespace.
+    pub(crate) fn network(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/ns/net", self.init))
     }
 
     /// Returns the path at which this process sees a path of the bed.

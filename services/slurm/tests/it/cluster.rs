@@ -13,6 +13,8 @@ use vipu_proxy::{Proxy, Settings};
 
 /// Environment variable that runs a copy of this test program as a proxy with these arguments.
 pub(crate) const PROXY_ARGUMENTS: &str = "IPU_SLURM_TEST_PROXY";
+/// Name of the test that is the body of this process.
+pub(crate) const PROXY_TEST: &str = "cluster::a_proxy_serves_in_a_process_of_its_own";
 /// Address of the proxy in its bed.
 const PROXY: &str = "http://127.0.0.1:8080";
 /// Token of the hooks.
@@ -121,18 +123,15 @@ impl Cluster {
             "--sim pod64 --sim-listen 127.0.0.1:8090 --sim-state {BED}/private/sim --sim-delay-ms 0 \
              --store file:{BED}/private/ledger.db --token-file {BED}/private/tokens --listen 127.0.0.1:8080"
         );
-        let daemon = self.bed.start_program(
-            "proxy",
-            &[
-                "env",
-                &format!("{PROXY_ARGUMENTS}={arguments}"),
-                &this_program(),
-                "cluster::a_proxy_serves_in_a_process_of_its_own",
-                "--exact",
-                "--nocapture",
-            ],
-        );
-        self.proxy = Some(daemon);
+        self.launch_proxy_with(&arguments, &[]);
+    }
+
+    /// Starts a proxy with these arguments; `words` are a command that runs it.
+    pub(crate) fn launch_proxy_with(&mut self, arguments: &str, words: &[&str]) {
+        let arguments = format!("{PROXY_ARGUMENTS}={arguments}");
+        let program = this_program();
+        let own = ["env", &arguments, &program, PROXY_TEST, "--exact", "--nocapture"];
+        self.proxy = Some(self.bed.start_program("proxy", &[words, &own].concat()));
     }
 
     /// Replaces a hook by a script of `sh`.

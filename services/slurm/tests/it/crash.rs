@@ -8,6 +8,7 @@ use ipu_test_slurm::{BED, Daemon};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
+use crate::forgotten_start::{drain_first_node, resume_first_node};
 
 /// A process that no other part of a test starts.
 pub(crate) const PROCESS: &str = "sleep 98765";
@@ -200,6 +201,8 @@ fn a_reused_job_id_gets_a_partition_of_its_own() {
     cluster.start_slurmctld();
     assert_eq!(cluster.bed.job_ids(), [saved], "slurmctld has forgotten the job");
     cluster.start_agent();
+    // From 24.11 on, slurmd refuses the new job on the node of the old one.
+    drain_first_node(&cluster);
     // Another output: the old process still has its own.
     let new = cluster.submit(
         &["--licenses=pod64:4", "-o", "/run/slurm-bed/work/new.out"],
@@ -222,6 +225,7 @@ fn a_reused_job_id_gets_a_partition_of_its_own() {
     cluster
         .bed
         .wait_until("nothing is held", || cluster.ledger().is_empty());
+    resume_first_node(&cluster);
 }
 
 #[test]

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use ipu_test_slurm::{BED, Daemon};
+use ipu_test_slurm::{BED, Daemon, slurm_version};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::crash::{PROCESS, id_of, ipus};
 
+/// Node of the first start. From 24.11 on, slurmd refuses to start the run there again.
+const FIRST_NODE: &str = "ipu-host-1";
+/// First version of Slurm whose hooks have `SLURM_JOB_SLUID`.
+const SLUID_VERSION: u32 = 2511;
 /// Prints the variables of the partition, and runs until it is killed.
 const STAY: &str = "env | grep ^IPUOF_; echo started; exec sleep 98765";
 
@@ -23,21 +27,46 @@ fn forget_start(cluster: &mut Cluster) -> String {
     job
 }
 
-/// Starts slurmctld, and the job again.
-fn start_again(cluster: &mut Cluster, job: &str, drained: &str) {
+/// Starts slurmctld, and the job again on another node.
+fn start_again(cluster: &mut Cluster, job: &str) {
     cluster.start_slurmctld();
     let is_pending = cluster.job_value(job, "JobState").starts_with("PENDING");
     assert!(is_pending, "slurmctld has forgotten the start");
-    if !drained.is_empty() {
-        let node = format!("NodeName={drained}");
-        cluster
-            .bed
-            .succeed("scontrol", &["update", &node, "State=DRAIN", "Reason=test"]);
-    }
+    release_to_another_node(cluster, job);
+}
+
+/// Releases a job that is held, and waits until it has started on another node.
+fn release_to_another_node(cluster: &Cluster, job: &str) {
+    drain_first_node(cluster);
     cluster.bed.succeed("scontrol", &["release", job]);
     cluster.bed.wait_until("the job has started again", || {
         cluster.output(job).matches("started").count() == 2
     });
+}
+
+/// Keeps jobs away from the node of the first start.
+pub(crate) fn drain_first_node(cluster: &Cluster) {
+    let node = format!("NodeName={FIRST_NODE}");
+    let drain = ["update", &node, "State=DRAIN", "Reason=test"];
+    cluster.bed.succeed("scontrol", &drain);
+}
+
+/// Makes the node of the first start available again.
+pub(crate) fn resume_first_node(cluster: &Cluster) {
+    let node = format!("NodeName={FIRST_NODE}");
+    cluster
+        .bed
+        .succeed("scontrol", &["update", &node, "State=RESUME"]);
+}
+
+/// Gives the hooks a SLUID, unless Slurm does.
+fn set_sluid(cluster: &Cluster, hooks: &[&str]) {
+    if slurm_version().unwrap() < SLUID_VERSION {
+        for hook in hooks {
+            let script = format!("SLURM_JOB_SLUID=s7TEST exec {BED}/hooks/ipu-slurm {hook}");
+            cluster.replace_hook(hook, &script);
+        }
+    }
 }
 
 #[test]
@@ -49,9 +78,8 @@ fn a_forgotten_start_keeps_its_partition_while_the_job_starts_again() {
     let job = forget_start(&mut cluster);
     let first = id_of(&cluster.ledger()[0]);
     // Its node does not end the processes of the first start.
-    let node = "ipu-host-1";
-    cluster.bed.kill_daemon(&Daemon::Slurmd(node.into()));
-    start_again(&mut cluster, &job, node);
+    cluster.bed.kill_daemon(&Daemon::Slurmd(FIRST_NODE.into()));
+    start_again(&mut cluster, &job);
     let prefix = "IPUOF_VIPU_API_PARTITION_ID=";
     let output = cluster.output(&job);
     let ids: Vec<&str> = output
@@ -59,23 +87,26 @@ fn a_forgotten_start_keeps_its_partition_while_the_job_starts_again() {
         .filter_map(|line| line.strip_prefix(prefix))
         .collect();
     assert_eq!(ids[0], first);
-    assert_ne!(ids[0], ids[1], "each start has a partition");
-    let (old, new) = (ipus(&cluster, ids[0]), ipus(&cluster, ids[1]));
-    assert!(old.is_disjoint(&new), "{old:?} {new:?}");
-
-    cluster.collect();
-    assert_eq!(cluster.ledger().len(), 2, "slurmctld has not settled");
-    cluster.bed.start_daemon(Daemon::Slurmd(node.into()));
-    cluster.start_agent();
-    cluster.wait_for_agent(&format!("partition {first} stays held"));
-    assert_eq!(cluster.ledger().len(), 2, "the second start has nodes");
+    if slurm_version().unwrap() >= SLUID_VERSION {
+        // Both starts have one SLUID, and one partition.
+        assert_eq!(ids[1], first);
+        assert_eq!(cluster.ledger()[0]["attempt"], 1, "the partition was reset");
+        cluster.bed.start_daemon(Daemon::Slurmd(FIRST_NODE.into()));
+    } else {
+        assert_ne!(ids[1], first, "each start has a partition");
+        let (old, new) = (ipus(&cluster, ids[0]), ipus(&cluster, ids[1]));
+        assert!(old.is_disjoint(&new), "{old:?} {new:?}");
+        cluster.collect();
+        assert_eq!(cluster.ledger().len(), 2, "slurmctld has not settled");
+        cluster.bed.start_daemon(Daemon::Slurmd(FIRST_NODE.into()));
+        cluster.start_agent();
+        cluster.wait_for_agent(&format!("partition {first} stays held"));
+        assert_eq!(cluster.ledger().len(), 2, "the second start has nodes");
+    }
     cluster.bed.succeed("scancel", &[&job]);
     cluster.wait_for_end(&job);
     cluster.wait_for_release(&first, PROCESS);
-    let node = format!("NodeName={node}");
-    cluster
-        .bed
-        .succeed("scontrol", &["update", &node, "State=RESUME"]);
+    resume_first_node(&cluster);
     cluster.assert_nothing_left();
 }
 
@@ -90,19 +121,11 @@ fn the_partition_of_a_forgotten_start_is_released_while_its_job_pends() {
     cluster.start_slurmctld();
     cluster.start_agent();
     cluster.wait_for_release(&first, PROCESS);
-    let node = ["update", "NodeName=ipu-host-1"];
-    let drain = [&node[..], &["State=DRAIN", "Reason=test"]].concat();
-    cluster.bed.succeed("scontrol", &drain);
-    cluster.bed.succeed("scontrol", &["release", &job]);
-    cluster.bed.wait_until("the job has started again", || {
-        cluster.output(&job).matches("started").count() == 2
-    });
+    release_to_another_node(&cluster, &job);
     assert_eq!(cluster.ledger().len(), 1);
     cluster.bed.succeed("scancel", &[&job]);
     cluster.wait_for_end(&job);
-    cluster
-        .bed
-        .succeed("scontrol", &[&node[..], &["State=RESUME"]].concat());
+    resume_first_node(&cluster);
     cluster.assert_nothing_left();
 }
 
@@ -112,20 +135,17 @@ fn a_forgotten_start_with_a_sluid_is_followed_by_a_reset() {
     else {
         return;
     };
-    // Slurm sets the SLUID from 25.11 on.
-    for hook in ["prolog-slurmctld", "epilog-slurmctld"] {
-        let script = format!("SLURM_JOB_SLUID=s7TEST exec {BED}/hooks/ipu-slurm {hook}");
-        cluster.replace_hook(hook, &script);
-    }
+    set_sluid(&cluster, &["prolog-slurmctld", "epilog-slurmctld"]);
     let job = forget_start(&mut cluster);
     let first = cluster.ledger();
     assert_eq!(first[0]["attempt"], 0);
-    start_again(&mut cluster, &job, "");
+    start_again(&mut cluster, &job);
     let second = cluster.ledger();
     assert_eq!(id_of(&second[0]), id_of(&first[0]));
     assert_eq!(second[0]["attempt"], 1, "the partition was reset");
     cluster.bed.succeed("scancel", &[&job]);
     cluster.wait_for_end(&job);
+    resume_first_node(&cluster);
     cluster.assert_nothing_left();
 }
 
@@ -135,28 +155,23 @@ fn a_run_with_a_sluid_that_starts_again_with_other_licenses_has_another_partitio
     let Some(mut cluster) = Cluster::start(name, 60) else {
         return;
     };
-    let script = format!("SLURM_JOB_SLUID=s7TEST exec {BED}/hooks/ipu-slurm prolog-slurmctld");
-    cluster.replace_hook("prolog-slurmctld", &script);
+    set_sluid(&cluster, &["prolog-slurmctld"]);
     let job = forget_start(&mut cluster);
     cluster.start_slurmctld();
     let id = format!("JobId={job}");
     cluster
         .bed
         .succeed("scontrol", &["update", &id, "Licenses=pod64:8"]);
-    cluster.bed.succeed("scontrol", &["release", &job]);
-    cluster.bed.wait_until("the job has started again", || {
-        cluster.output(&job).matches("started").count() == 2
-    });
+    let first = cluster.ledger()[0]["owner"]["uid"].as_str().unwrap().to_owned();
+    release_to_another_node(&cluster, &job);
     let ledger = cluster.ledger();
     let uid = |entry: &Value| entry["owner"]["uid"].as_str().unwrap().to_owned();
     let sizes: BTreeMap<String, Value> = ledger
         .iter()
         .map(|entry| (uid(entry), entry["size"].clone()))
         .collect();
-    let expected = [
-        (format!("{job}.s7TEST"), 4.into()),
-        (format!("{job}.s7TEST.1"), 8.into()),
-    ];
+    let second = format!("{first}.1");
+    let expected = [(first, 4.into()), (second, 8.into())];
     assert_eq!(sizes, BTreeMap::from(expected));
     cluster.bed.succeed("scancel", &[&job]);
     cluster.wait_for_end(&job);

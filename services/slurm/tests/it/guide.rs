@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use ipu_slurm::conf::ClusterConf;
 use ipu_test_slurm::{Bed, BedOptions, Daemon, bed, this_program};
 
-use crate::cluster::PROXY_ARGUMENTS;
+use crate::cluster::{PROXY_ARGUMENTS, PROXY_TEST};
 
 /// Fence of a block whose lines after `# ` run as root, and those after `$ ` as an ordinary user.
 const FENCE: &str = "```console,slurm";
-const PROXY_TEST: &str = "cluster::a_proxy_serves_in_a_process_of_its_own";
 /// The begin of the only warning about a bed.
 const PROCESS_TRACKING: &str = "warning: ProctrackType = proctrack/linuxproc: ";
 /// The end of a partition id in the guide; the real one differs.
@@ -22,7 +21,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(repository().join(path)).unwrap()
 }
 

@@ -12,6 +12,7 @@ mod processes;
 mod queue;
 mod report;
 mod sample;
+mod sharing;
 mod static_pools;
 
 use ipu_test_slurm::BedOptions;
@@ -19,6 +20,7 @@ use ipu_test_slurm::BedOptions;
 use crate::cluster::Cluster;
 use chaos::Chaos;
 use drive::{JobKind, drive};
+use mixed::PlayedOwner;
 use options::SoakOptions;
 use report::SoakReport;
 use sample::PartitionSampler;
@@ -85,7 +87,8 @@ fn slurm_and_another_owner_share_no_ipu_and_jobs_pend() {
     queue::record(&mut cluster);
     assert_jobs_pend(&cluster);
     let mut sampler = PartitionSampler::default();
-    let report = mixed::drive(&cluster, &options, &mut sampler);
+    let mut other = PlayedOwner::default();
+    let report = mixed::drive(&cluster, &options, &mut other, &mut sampler);
     assert_nothing_is_left(&cluster);
     println!("{}", report.render(&sampler.counts));
 }

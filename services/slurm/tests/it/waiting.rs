@@ -1,5 +1,7 @@
 //! Jobs that wait for IPUs in PrologSlurmctld, and those that never get any.
 
+use ipu_test_slurm::BED;
+
 use crate::cluster::Cluster;
 
 #[test]
@@ -146,7 +148,19 @@ fn a_task_that_wants_ipus_does_not_start_without_a_file() {
         return;
     };
     // The variable of the plugin, without its license: no hook of slurmctld sees a request.
-    let job = cluster.submit(&["--export=ALL,VIPU_IPUS=4"], "echo started");
+    let mut sbatch = cluster.bed.command_as("daemon", "env");
+    let output = format!("-o{BED}/work/%j.out");
+    let words = [
+        "VIPU_IPUS=4",
+        "sbatch",
+        "--parsable",
+        &output,
+        "--wrap",
+        "echo started",
+    ];
+    let submitted = sbatch.args(words).output().unwrap();
+    assert!(submitted.status.success(), "{submitted:?}");
+    let job = String::from_utf8(submitted.stdout).unwrap().trim().to_owned();
     cluster.wait_for_end(&job);
     assert_eq!(
         cluster.job_value(&job, "JobState").split(' ').next(),

@@ -1,7 +1,4 @@
-//! Jobs of Slurm and of another owner, at the IPUs of one IPU-POD through one proxy.
-//!
-//! The other owner plays IPUJobs over the API of the proxy: it requests a partition, keeps it for a while
-//! once it is active, and releases it.
+//! Jobs of Slurm and of another owner, at the IPUs of one IPU-POD through one ledger.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -28,10 +25,23 @@ const SUBMISSIONS: usize = 4;
 const MAX_IPU_JOBS: usize = 8;
 
 /// A request that has not been made yet.
-struct Request {
+pub(crate) struct Request {
     is_slurm: bool,
-    size: u32,
-    life: Duration,
+    /// Number of IPUs.
+    pub(crate) size: u32,
+    pub(crate) life: Duration,
+}
+
+/// The other owner of IPUs.
+pub(crate) trait OtherOwner {
+    /// Submits job `number`.
+    fn submit(&mut self, cluster: &Cluster, number: usize, request: &Request);
+
+    /// Forgets the jobs that have ended. `ledger` was read before.
+    fn step(&mut self, cluster: &Cluster, ledger: &[Value]);
+
+    /// Returns the number of jobs that have not ended.
+    fn jobs(&self) -> usize;
 }
 
 impl Request {
@@ -43,6 +53,11 @@ impl Request {
         }
     }
 }
+
+/// Plays IPUJobs over the API of the proxy: requests a partition, keeps it for a while once it is active, and
+/// releases it.
+#[derive(Default)]
+pub(crate) struct PlayedOwner(Vec<IpuJob>);
 
 /// A played IPUJob.
 struct IpuJob {
@@ -65,20 +80,24 @@ pub(crate) struct MixedReport {
 }
 
 /// Makes all requests, and waits until all jobs have ended.
-pub(crate) fn drive(cluster: &Cluster, options: &SoakOptions, sampler: &mut PartitionSampler) -> MixedReport {
+pub(crate) fn drive(
+    cluster: &Cluster,
+    options: &SoakOptions,
+    other: &mut impl OtherOwner,
+    sampler: &mut PartitionSampler,
+) -> MixedReport {
     let started = Instant::now();
     let mut random = options.random(2);
     let mut requests = 0;
     let mut next = None;
     let mut slurm_jobs = Vec::new();
-    let mut ipu_jobs: Vec<IpuJob> = Vec::new();
     let mut pended = BTreeSet::new();
     loop {
         let listed = cluster.bed.succeed("squeue", &["-h", "-o", "%i %r"]);
         let pending = listed.lines().filter_map(|line| line.strip_suffix(" Licenses"));
         pended.extend(pending.map(str::to_owned));
         let mut in_queue = listed.lines().count();
-        if requests == options.jobs && in_queue == 0 && ipu_jobs.is_empty() {
+        if requests == options.jobs && in_queue == 0 && other.jobs() == 0 {
             break;
         }
         for _ in 0..SUBMISSIONS.min(options.jobs - requests) {
@@ -87,16 +106,18 @@ pub(crate) fn drive(cluster: &Cluster, options: &SoakOptions, sampler: &mut Part
                 let licenses = format!("--licenses=pod64:{}", request.size);
                 slurm_jobs.push(cluster.submit(&[&licenses], &script(request.life.as_secs_f64())));
                 in_queue += 1;
-            } else if !request.is_slurm && ipu_jobs.len() < MAX_IPU_JOBS {
-                ipu_jobs.push(submit(cluster, requests, &request));
+            } else if !request.is_slurm && other.jobs() < MAX_IPU_JOBS {
+                other.submit(cluster, requests, &request);
             } else {
                 next = Some(request);
                 break;
             }
             requests += 1;
         }
-        let ledger = sampler.sample(cluster).unwrap();
-        ipu_jobs.retain_mut(|job| !job.step(cluster, &ledger));
+        let ledger = sampler
+            .sample(cluster)
+            .unwrap_or_else(|| panic!("{}", cluster.bed.logs()));
+        other.step(cluster, &ledger);
         assert_no_node_is_drained(cluster);
         let seconds = started.elapsed();
         assert!(
@@ -123,15 +144,26 @@ pub(crate) fn drive(cluster: &Cluster, options: &SoakOptions, sampler: &mut Part
     }
 }
 
-fn submit(cluster: &Cluster, number: usize, request: &Request) -> IpuJob {
-    let id = format!("mnist-{number}");
-    let owner = format!(r#"{{"kind": "IPUJob", "namespace": "default", "name": "{id}", "uid": "{number}"}}"#);
-    let body = format!(r#"{{"size": {}, "owner": {owner}}}"#, request.size);
-    cluster.send("PUT", &format!("/v1/partitions/{id}"), &body);
-    IpuJob {
-        id,
-        life: request.life,
-        ends: None,
+impl OtherOwner for PlayedOwner {
+    fn submit(&mut self, cluster: &Cluster, number: usize, request: &Request) {
+        let id = format!("mnist-{number}");
+        let owner =
+            format!(r#"{{"kind": "IPUJob", "namespace": "default", "name": "{id}", "uid": "{number}"}}"#);
+        let body = format!(r#"{{"size": {}, "owner": {owner}}}"#, request.size);
+        cluster.send("PUT", &format!("/v1/partitions/{id}"), &body);
+        self.0.push(IpuJob {
+            id,
+            life: request.life,
+            ends: None,
+        });
+    }
+
+    fn step(&mut self, cluster: &Cluster, ledger: &[Value]) {
+        self.0.retain_mut(|job| !job.step(cluster, ledger));
+    }
+
+    fn jobs(&self) -> usize {
+        self.0.len()
     }
 }
 
