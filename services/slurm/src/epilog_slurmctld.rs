@@ -68,7 +68,7 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
         // After the release: a directory that cannot be written keeps no IPUs. The agent tries again.
         let mut result = Ok(());
         for (directory, file) in &files {
-            let removed = run_file::remove_own(directory, &name, file).map(drop);
+            let removed = run_file::end_own(directory, &name, file).map(drop);
             result =
                 result.and(removed.map_err(|error| {
                     Failure(format!("cannot remove {}/{name}: {error}", directory.display()))

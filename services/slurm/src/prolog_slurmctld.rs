@@ -149,6 +149,7 @@ fn first_file(request: &PrologRequest) -> Result<RunFile, Failure> {
     Ok(RunFile {
         state: FileState::Undecided,
         used: None,
+        left: Vec::new(),
         hook: current::hook_id(),
         partition: start.owner(identity.cluster.as_str())?.job.partition_id(0),
         start,
@@ -231,7 +232,8 @@ async fn explain(slurm: &Slurm, own_run: &OwnRun, refusal: Refusal) -> Failure {
 }
 
 /// Returns the id by which `scontrol` requeues the job of this hook alone. The last task of an array has the
-/// id of the array, which addresses all tasks.
+/// id of the array, which addresses all tasks. Slurm requeues the components of a heterogeneous job together,
+/// by the id of the first.
 fn address(job_id: u32) -> String {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     match (number("SLURM_ARRAY_JOB_ID"), number("SLURM_ARRAY_TASK_ID")) {
@@ -301,6 +303,7 @@ async fn get_partition(
             None => FileState::Undecided,
         },
         used: choice.highest_used(),
+        left: choice.left(),
         partition: start.owner(cluster)?.job.partition_id(0),
         start,
         ..facts.first.clone()

@@ -56,6 +56,9 @@ pub(crate) struct RunFile {
     pub(crate) state: FileState,
     /// The highest start of the run whose partition a task may have used, according to earlier files.
     pub(crate) used: Option<u32>,
+    /// The starts of earlier runs of the job id that earlier files name. After the loss of the ledger, nothing
+    /// else tells whose a quarantined partition is.
+    pub(crate) left: Vec<RunStart>,
     /// The process of the hook, with its start.
     pub(crate) hook: String,
     /// The id of its partition.
@@ -80,14 +83,20 @@ impl RunFile {
         Ok(())
     }
 
-    /// Returns the starts of the run that hooks may have begun, as far as the file tells.
+    /// Returns the starts that hooks may have begun, as far as the file tells.
     pub(crate) fn known_starts(&self) -> impl Iterator<Item = RunStart> {
         let latest = self.used.unwrap_or(0).max(self.start.number);
         let key = &self.start.key;
-        (0..=latest).map(|number| RunStart {
+        let own = (0..=latest).map(|number| RunStart {
             key: key.clone(),
             number,
-        })
+        });
+        own.chain(self.left.iter().cloned())
+    }
+
+    /// Returns whether the file tells of other starts than its own.
+    pub(crate) fn knows_others(&self) -> bool {
+        self.known_starts().any(|start| start != self.start)
     }
 
     /// Returns the highest start whose partition a task may have used.
@@ -116,6 +125,7 @@ impl RunFile {
             start,
             state,
             used,
+            left,
             hook,
             partition,
             ipus,
@@ -123,10 +133,15 @@ impl RunFile {
             variables,
         } = self;
         let used = used.map_or_else(String::new, |used| format!(" used={used}"));
+        let left: Vec<String> = left.iter().map(ToString::to_string).collect();
+        let left = match left.as_slice() {
+            [] => String::new(),
+            left => format!(" left={}", left.join(",")),
+        };
         let state = state.name();
         let ipus = ipus.map_or_else(String::new, |ipus| format!(" ipus={ipus}"));
         let mut text = format!(
-            "{HEADER} run={start} partition={partition} gcds={gcds}{ipus}{used} state={state} hook={hook}\n"
+            "{HEADER} run={start} partition={partition} gcds={gcds}{ipus}{used}{left} state={state} hook={hook}\n"
         );
         for (name, value) in variables {
             // A line feed would add a variable of the value's choice.
@@ -165,6 +180,11 @@ impl RunFile {
             start: RunStart::from_uid(word("run")?).ok()?,
             state,
             used: word("used").map(str::parse).transpose().ok()?,
+            left: word("left")
+                .map(|left| left.split(',').map(RunStart::from_uid).collect())
+                .transpose()
+                .ok()?
+                .unwrap_or_default(),
             hook: word("hook").unwrap_or_default().to_owned(),
             partition: PartitionId::new(word("partition")?).ok()?,
             ipus: word("ipus").map(str::parse).transpose().ok()?,
@@ -279,6 +299,19 @@ pub(crate) fn remove_own(directory: &Path, name: &str, file: &RunFile) -> io::Re
         remove_start_files(directory, name, &file.partition, &|found| found.hook == file.hook)?;
     }
     Ok(is_own)
+}
+
+/// Removes the file of a job whose start has ended, if it is of this hook still. One that tells of other
+/// starts stays for the agent, without variables. Returns false if it is of another hook.
+///
+/// # Errors
+///
+/// If a file cannot be read, written or removed.
+pub(crate) fn end_own(directory: &Path, name: &str, file: &RunFile) -> io::Result<bool> {
+    if file.knows_others() {
+        return replace_own(directory, name, &file.taken_over(&file.hook));
+    }
+    remove_own(directory, name, file)
 }
 
 fn is_own(directory: &Path, name: &str, file: &RunFile) -> io::Result<bool> {

@@ -149,6 +149,13 @@ pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Res
                 if deleted.state != HoldState::Gone {
                     continue;
                 }
+                // Nothing else may tell whose the partition of another start is.
+                if files
+                    .iter()
+                    .any(|found| found.file.start == start && found.file.knows_others())
+                {
+                    continue;
+                }
                 let name = format!("{}-{}.env", context.cluster, start.key.job_id);
                 for directory in ipuof_directories(&context.conf) {
                     let removed = run_file::remove_start(&directory, &name, &start, id);

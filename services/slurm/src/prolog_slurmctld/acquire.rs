@@ -1,6 +1,7 @@
 //! The acquisition of a partition: request, wait in the queue of the proxy, and read its configuration.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ipu_core::{AgentId, Owner, PartitionId, Topology};
@@ -185,6 +186,13 @@ impl StartChoice<'_> {
     pub(super) fn highest_used(&self) -> Option<u32> {
         let own = self.earlier.iter().filter(|file| file.start.key == *self.key);
         own.filter_map(RunFile::highest_used).max()
+    }
+
+    /// Returns the starts of earlier runs of the job id, according to the files.
+    pub(super) fn left(&self) -> Vec<RunStart> {
+        let known = self.earlier.iter().flat_map(RunFile::known_starts);
+        let left: BTreeSet<RunStart> = known.filter(|start| start.key != *self.key).collect();
+        left.into_iter().collect()
     }
 
     fn starts_with(&self, state: FileState) -> impl Iterator<Item = &RunStart> {

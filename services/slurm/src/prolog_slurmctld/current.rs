@@ -134,7 +134,7 @@ impl JobFile<'_> {
     /// Removes the files of this hook, which has no partition, unless a later hook has written the file. A
     /// file that cannot be removed makes a task fail, and the next hook removes it.
     pub(super) fn remove(&self, file: &RunFile) -> Result<(), Refusal> {
-        match run_file::remove_own(self.directory, &self.name, file) {
+        match run_file::end_own(self.directory, &self.name, file) {
             Ok(true) | Err(_) => Ok(()),
             Ok(false) => Err(superseded(LATER_HOOK)),
         }

@@ -7,6 +7,7 @@ fn file(run: &str) -> RunFile {
         start: RunStart::from_uid(run).unwrap(),
         state: FileState::Active,
         used: None,
+        left: Vec::new(),
         hook: "1-1".to_owned(),
         partition: PartitionId::new("p-slurm-7-0-abc").unwrap(),
         ipus: Some(4),
@@ -227,4 +228,37 @@ fn removing_a_job_removes_its_configuration_and_unfinished_files() {
     }
     assert_eq!(remove_job(directory.path(), "c-7.env").unwrap(), Some(file));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_that_tells_of_other_starts_outlives_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, name) = (directory.path(), "c-7.env");
+    let starts = |list: &[&str]| -> Vec<RunStart> {
+        list.iter().map(|uid| RunStart::from_uid(uid).unwrap()).collect()
+    };
+    for (run, used, left, known) in [
+        ("7.200", None, &[] as &[&str], None),
+        ("7.200", Some(0), &[], None),
+        ("7.200.1", Some(0), &[], Some(&["7.200", "7.200.1"] as &[&str])),
+        (
+            "7.200",
+            None,
+            &["7.100", "7.100.1"],
+            Some(&["7.200", "7.100", "7.100.1"]),
+        ),
+    ] {
+        let ended = RunFile {
+            used,
+            left: starts(left),
+            ..file(run)
+        };
+        assert_eq!(RunFile::parse(&ended.render()).as_ref(), Some(&ended));
+        write(path, name, &ended);
+        assert!(end_own(path, name, &ended).unwrap());
+        let stays = RunFile::read(&path.join(name)).unwrap();
+        let told = stays.as_ref().map(|file| file.known_starts().collect());
+        assert_eq!(told, known.map(starts), "{run} {used:?} {left:?}");
+        assert!(stays.is_none_or(|file| file.state == FileState::Undecided && file.variables.is_empty()));
+    }
 }

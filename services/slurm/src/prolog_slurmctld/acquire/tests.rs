@@ -22,6 +22,7 @@ fn file(uid: &str, state: FileState, used: Option<u32>) -> RunFile {
         start,
         state,
         used,
+        left: Vec::new(),
         hook: "1-1".to_owned(),
         ipus: Some(4),
         gcds: 1,
@@ -73,6 +74,26 @@ fn a_start_that_may_have_been_used_is_not_repeated_after_the_loss_of_the_ledger(
     let other = [file("7.99", FileState::Undecided, Some(4))];
     let first = ("7.100".to_owned(), FileState::Pending);
     assert_eq!(chosen_without_owners(&other, &[]), first);
+}
+
+#[test]
+fn the_starts_of_earlier_runs_are_kept() {
+    let earlier = [
+        file("7.99.1", FileState::Active, Some(0)),
+        RunFile {
+            left: vec![start("7.98"), start("7.99")],
+            ..file("7.100", FileState::Undecided, None)
+        },
+    ];
+    let key = start("7.100").key;
+    let owner = OwnerDocument::from(&start("7.100").owner("testbed").unwrap());
+    let choice = StartChoice {
+        cluster: "testbed",
+        key: &key,
+        request: &PutPartition::new(owner, 4),
+        earlier: &earlier,
+    };
+    assert_eq!(choice.left(), ["7.98", "7.99", "7.99.1"].map(start));
 }
 
 /// Returns the document of an active partition.
