@@ -238,7 +238,7 @@ fn address(job_id: u32) -> String {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     match (number("SLURM_ARRAY_JOB_ID"), number("SLURM_ARRAY_TASK_ID")) {
         (Some(array), Some(task)) => format!("{array}_{task}"),
-        _ => job_id.to_string(),
+        _ => number("SLURM_HET_JOB_ID").unwrap_or(job_id).to_string(),
     }
 }
 
