@@ -14,6 +14,16 @@ const HOOKS: [(&str, &str); 3] = [
 ];
 /// The hooks of nodes with static partitions.
 const STATIC_HOOKS: [(&str, &str); 2] = [("Prolog", "prolog"), ("Epilog", "epilog")];
+/// The flags that run Prolog on each node of an allocation; all but the first imply it.
+const ALLOC_FLAGS: [&str; 7] = [
+    "Alloc",
+    "Contain",
+    "DeferBatch",
+    "ForceRequeueOnFail",
+    "NoHold",
+    "RunInJob",
+    "X11",
+];
 /// Largest time limit that Slurm takes, in seconds.
 const MAX_SECONDS: u64 = 65_533;
 /// Time of a hook besides the wait for IPUs, in seconds.
@@ -65,6 +75,7 @@ pub(super) fn apply<'a>(
     }
     if has_static {
         rules.hook_links(input, &STATIC_HOOKS);
+        rules.prolog_flags();
     }
     if models.is_empty() {
         if has_map {
@@ -231,6 +242,21 @@ impl<'a> Rules<'a, '_> {
     fn hook_links(&mut self, input: &RenderInput<'_>, hooks: &[(&str, &str)]) {
         for (key, link) in hooks {
             self.hook(key, &format!("{}/{link}", input.options.hook_directory));
+        }
+    }
+
+    /// Lets Prolog run on each node of an allocation. Slurm otherwise runs it at the first step on a node, and
+    /// not if the node knows the job id of an earlier run.
+    fn prolog_flags(&mut self) {
+        const KEY: &str = "PrologFlags";
+        let flags = self
+            .get(KEY)
+            .map(|(setting, _)| setting.value)
+            .unwrap_or_default();
+        let is_alloc = |flag: &str| ALLOC_FLAGS.iter().any(|known| known.eq_ignore_ascii_case(flag));
+        if !flags.split(',').any(is_alloc) {
+            let rule = "tasks of a requeued job start without a partition on some of its nodes";
+            self.list(KEY, &[ALLOC_FLAGS[0].to_owned()], Severity::Error, rule);
         }
     }
 

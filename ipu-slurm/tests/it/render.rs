@@ -146,9 +146,10 @@ fn static_partitions_need_hooks_of_the_nodes_and_no_licenses() {
     let fields: Vec<&str> = errors
         .map(|finding| finding.error.violation.field.as_str())
         .collect();
-    for field in ["Prolog", "Epilog", "TaskProlog", "PoolDir"] {
+    for field in ["Prolog", "Epilog", "TaskProlog", "PrologFlags", "PoolDir"] {
         assert!(fields.contains(&field), "{fields:?}");
     }
+    assert!(new.contains("\nPrologFlags=Alloc\n"), "{new}");
     assert_eq!(
         file(&rendered, "gres.conf"),
         Some(
@@ -157,6 +158,21 @@ fn static_partitions_need_hooks_of_the_nodes_and_no_licenses() {
         )
     );
     assert_eq!(file(&rendered, "ipu_limits.lua"), None);
+}
+
+#[test]
+fn a_flag_that_implies_a_prolog_on_each_node_is_enough() {
+    for (flags, expected) in [
+        ("Alloc", "Alloc"),
+        ("Serial,contain", "Serial,contain"),
+        ("X11", "X11"),
+        ("Serial", "Serial,Alloc"),
+    ] {
+        let node = "NodeName=host-1 gres=vipu:1:16\n";
+        let rendered = render(&input(&format!("PrologFlags={flags}\n{node}"))).unwrap();
+        let new = file(&rendered, "slurm.conf").unwrap();
+        assert!(new.contains(&format!("PrologFlags={expected}\n")), "{new}");
+    }
 }
 
 #[test]

@@ -257,8 +257,8 @@ fn a_file_that_tells_of_other_starts_outlives_its_own() {
         write(path, name, &ended);
         assert!(end_own(path, name, &ended).unwrap());
         let stays = RunFile::read(&path.join(name)).unwrap();
-        let told = stays.as_ref().map(|file| file.known_starts().collect());
-        assert_eq!(told, known.map(starts), "{run} {used:?} {left:?}");
+        let starts_after = stays.as_ref().map(|file| file.known_starts().collect());
+        assert_eq!(starts_after, known.map(starts), "{run} {used:?} {left:?}");
         assert!(stays.is_none_or(|file| file.state == FileState::Undecided && file.variables.is_empty()));
     }
 }

@@ -291,6 +291,14 @@ impl Cluster {
         names
     }
 
+    /// Waits until the agent has removed the file of a run with several starts, which EpilogSlurmctld leaves.
+    pub(crate) fn wait_for_removed_files(&self) {
+        self.bed.wait_until("the agent has removed the files", || {
+            self.collect();
+            self.files().is_empty()
+        });
+    }
+
     /// Checks that nothing is left: no partition, no file, no node that is not idle.
     pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.ledger(), Vec::<Value>::new(), "{}", self.bed.logs());

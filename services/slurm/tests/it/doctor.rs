@@ -126,7 +126,7 @@ fn a_setting_that_static_partitions_need_is_found() {
         host.write(name, "#!/bin/sh\n");
         host.mode(name, 0o755);
     }
-    let hooks = format!("Prolog={root}prolog\nEpilog={root}epilog\nTaskProlog=");
+    let hooks = format!("Prolog={root}prolog\nEpilog={root}epilog\nPrologFlags=Alloc\nTaskProlog=");
     host.replace("slurm.conf", "TaskProlog=", &hooks);
     host.replace("slurm.conf", "Gres=vipu:pod64:no_consume:64", "Gres=vipu:2:4");
     host.write(
@@ -144,6 +144,11 @@ fn a_setting_that_static_partitions_need_is_found() {
             "slurm.conf",
             format!("Epilog={root}epilog\n"),
             "Epilog is absent: no program does",
+        ),
+        (
+            "slurm.conf",
+            "PrologFlags=Alloc\n".to_owned(),
+            "PrologFlags is absent: tasks of a requeued job",
         ),
         (
             "vipu.conf",

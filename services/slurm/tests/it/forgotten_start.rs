@@ -107,6 +107,7 @@ fn a_forgotten_start_keeps_its_partition_while_the_job_starts_again() {
     cluster.wait_for_end(&job);
     cluster.wait_for_release(&first, PROCESS);
     resume_first_node(&cluster);
+    cluster.wait_for_removed_files();
     cluster.assert_nothing_left();
 }
 
@@ -126,6 +127,7 @@ fn the_partition_of_a_forgotten_start_is_released_while_its_job_pends() {
     cluster.bed.succeed("scancel", &[&job]);
     cluster.wait_for_end(&job);
     resume_first_node(&cluster);
+    cluster.wait_for_removed_files();
     cluster.assert_nothing_left();
 }
 
@@ -146,6 +148,7 @@ fn a_forgotten_start_with_a_sluid_is_followed_by_a_reset() {
     cluster.bed.succeed("scancel", &[&job]);
     cluster.wait_for_end(&job);
     resume_first_node(&cluster);
+    cluster.wait_for_removed_files();
     cluster.assert_nothing_left();
 }
 

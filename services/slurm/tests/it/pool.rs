@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use ipu_test_slurm::{BED, Bed, BedOptions, Hook, NODES, bed};
 
+use crate::matrix::way::PROLOG_FLAGS;
+
 /// The Prolog of Graphcore's guide (listing 8.8), corrected: it chooses, moves and writes under one lock,
 /// uses absolute paths, frees everything after a boot, and drains no node.
 const GUIDE_PROLOG: &str = r#"#!/bin/sh
@@ -53,6 +55,8 @@ fn bed_with_hooks(
 ) -> Option<Bed> {
     let hook = |name: &str| format!("{BED}/hooks/{name}");
     let mut options = BedOptions::new()
+        .line(PROLOG_FLAGS)
+        .requeue_delay_seconds(11)
         .node_gres(gres)
         .copy("hooks/ipu-slurm", Path::new(env!("CARGO_BIN_EXE_ipu-slurm")))
         .text(
@@ -311,4 +315,43 @@ fn a_process_that_keeps_the_lock_drains_no_node() {
     assert_all_is_free(&bed, &["b2"]);
     let printed = fs::read_to_string(bed.directory().join(format!("work/{third}.out"))).unwrap();
     assert_eq!(printed, "b2\n");
+}
+
+#[test]
+fn a_requeued_job_has_partitions_on_all_its_nodes_again() {
+    let test = "a_requeued_job_has_partitions_on_all_its_nodes_again";
+    let Some(bed) = bed_with_pools(test, "vipu:2:1", "", &[("a2", 2)]) else {
+        return;
+    };
+    let output = bed.directory().join("work/tasks");
+    fs::create_dir(&output).unwrap();
+    let script = format!(
+        "srun sh -c 'echo ${{IPUOF_VIPU_API_PARTITION_ID:-none}} > {BED}/work/tasks/'\
+         '$SLURM_RESTART_COUNT-$SLURMD_NODENAME'; exec tail -f /dev/null"
+    );
+    let nodes = NODES[..2].join(",");
+    let options = [
+        "--parsable",
+        "--requeue",
+        "-w",
+        &nodes,
+        "--gres=vipu:2:1",
+        "-o/dev/null",
+    ];
+    let job = bed.succeed("sbatch", &[&options[..], &["--wrap", &script]].concat());
+    let job = job.trim();
+    for start in ["", "1"] {
+        for node in &NODES[..2] {
+            let file = output.join(format!("{start}-{node}"));
+            bed.wait_until(&format!("{node} has run a task of start {start:?}"), || {
+                fs::read_to_string(&file).is_ok_and(|text| !text.is_empty())
+            });
+            assert_eq!(fs::read_to_string(&file).unwrap(), "a2\n", "{node} {start:?}");
+        }
+        if start.is_empty() {
+            bed.succeed("scontrol", &["requeue", job]);
+        }
+    }
+    bed.succeed("scancel", &[job]);
+    assert_all_is_free(&bed, &["a2"]);
 }

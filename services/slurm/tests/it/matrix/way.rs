@@ -203,6 +203,9 @@ fn pool(cluster: &Cluster, arguments: &[&str]) -> CommandOutput {
     output
 }
 
+/// Runs Prolog on all nodes of a job, also when it starts again.
+pub(crate) const PROLOG_FLAGS: &str = "PrologFlags=Alloc";
+
 /// Creates the pools of all nodes.
 pub(crate) fn create_pools(cluster: &Cluster) {
     let path = cluster.bed.directory().join("etc/vipu.conf");
@@ -221,5 +224,5 @@ pub(crate) fn node_hooks(mut options: BedOptions) -> BedOptions {
             .text(&path, &format!("#!/bin/sh\nexec {BED}/hooks/ipu-slurm {name}\n"))
             .hook_program(kind, &format!("{BED}/{path}"));
     }
-    options.node_gres("vipu:2:2")
+    options.line(PROLOG_FLAGS).node_gres("vipu:2:2")
 }
