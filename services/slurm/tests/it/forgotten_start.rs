@@ -112,6 +112,30 @@ fn a_forgotten_start_keeps_its_partition_while_the_job_starts_again() {
 }
 
 #[test]
+fn a_forgotten_start_is_released_also_after_the_loss_of_the_ledger() {
+    let name = "a_forgotten_start_is_released_also_after_the_loss_of_the_ledger";
+    let Some(mut cluster) = Cluster::start(name, 60) else {
+        return;
+    };
+    let job = forget_start(&mut cluster);
+    cluster.lose_ledger();
+    cluster.bed.wait_until("the partition is quarantined", || {
+        let ledger = cluster.ledger();
+        ledger.len() == 1 && ledger[0]["state"] == "quarantined"
+    });
+    start_again(&mut cluster, &job);
+    cluster.bed.succeed("scancel", &[&job]);
+    cluster.wait_for_end(&job);
+    resume_first_node(&cluster);
+    cluster.start_agent();
+    cluster
+        .bed
+        .wait_until("nothing is held", || cluster.ledger().is_empty());
+    cluster.wait_for_removed_files();
+    cluster.assert_nothing_left();
+}
+
+#[test]
 fn the_partition_of_a_forgotten_start_is_released_while_its_job_pends() {
     let name = "the_partition_of_a_forgotten_start_is_released_while_its_job_pends";
     let Some(mut cluster) = Cluster::start(name, 60) else {

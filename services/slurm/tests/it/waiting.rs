@@ -1,6 +1,6 @@
 //! Jobs that wait for IPUs in PrologSlurmctld, and those that never get any.
 
-use ipu_test_slurm::BED;
+use ipu_test_slurm::{BED, slurm_version};
 
 use crate::cluster::Cluster;
 
@@ -79,6 +79,36 @@ fn a_request_that_can_never_be_granted_is_held_with_the_rule() {
     cluster
         .bed
         .wait_until("no job is left", || cluster.bed.job_ids().is_empty());
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn a_heterogeneous_job_whose_later_component_has_ipus_is_held() {
+    let test = "a_heterogeneous_job_whose_later_component_has_ipus_is_held";
+    let Some(cluster) = Cluster::start(test, 60) else {
+        return;
+    };
+    let components = ["--licenses=pod64:2", ":", "--licenses=pod64:2"];
+    if slurm_version().unwrap() >= 2411 {
+        let refused = cluster
+            .bed
+            .run("sbatch", &[&components[..], &["--wrap", "true"]].concat());
+        assert!(!refused.success, "{refused:?}");
+        return;
+    }
+    let job = cluster.submit(&components, "true");
+    cluster.bed.wait_until("the job is held", || {
+        let state = cluster.job_value(&job, "JobState");
+        state.starts_with("PENDING Reason=job_requeued_in_held_state")
+    });
+    let later = (job.parse::<u32>().unwrap() + 1).to_string();
+    let comment = cluster.job_value(&later, "AdminComment");
+    assert!(comment.contains("first component"), "{comment}");
+    cluster.bed.succeed("scancel", &[&job]);
+    cluster
+        .bed
+        .wait_until("no job is left", || cluster.bed.job_ids().is_empty());
+    cluster.wait_for_removed_files();
     cluster.assert_nothing_left();
 }
 
