@@ -33,6 +33,9 @@ const TLS_PORT: (&str, u16) = ("https", 8443);
 /// Selector of the ServiceAccount of an administrator.
 const ADMINISTRATOR: &str = "app.kubernetes.io/component=administrator";
 
+/// Section of the guide with the Role of an administrator.
+const ROLE_PAGE: &str = "https://github.com/ipu-sdk/ipu-sdk/blob/main/docs/kubectl-ipu.md#use-the-proxy";
+
 /// A client of the proxy through a forwarded port.
 pub(crate) struct ProxyAccess {
     pub(crate) client: ProxyClient,
@@ -50,16 +53,32 @@ impl Drop for ProxyAccess {
 /// Connects to the proxy. Needs `get` of its Pods and of its Secret, `create` of `pods/portforward`, and
 /// `create` of `serviceaccounts/token` for the administrator.
 pub(crate) async fn connect(context: &Context, global: &Global) -> Result<ProxyAccess, Failure> {
-    let installation = find(context, global).await?;
-    let account = account(context, global, &installation).await?;
-    connect_as(context, global, &installation, &account, TOKEN_SECONDS).await
+    connect_for(context, global, TOKEN_SECONDS)
+        .await
+        .map_err(name_role)
 }
 
 /// Like [`connect`], with access for a day.
 pub(crate) async fn connect_long(context: &Context, global: &Global) -> Result<ProxyAccess, Failure> {
+    connect_for(context, global, LONG_TOKEN_SECONDS)
+        .await
+        .map_err(name_role)
+}
+
+async fn connect_for(context: &Context, global: &Global, seconds: i64) -> Result<ProxyAccess, Failure> {
     let installation = find(context, global).await?;
     let account = account(context, global, &installation).await?;
-    connect_as(context, global, &installation, &account, LONG_TOKEN_SECONDS).await
+    connect_as(context, global, &installation, &account, seconds).await
+}
+
+/// Adds the Role with the missing right to a refusal of the API server, which names the right only.
+fn name_role(failure: Failure) -> Failure {
+    if failure.code != Code::Denied {
+        return failure;
+    }
+    let text = failure.chain();
+    let fix = format!("ask an administrator with the Role ipu-administrator, which permits it: {ROLE_PAGE}");
+    Failure::new(Code::Denied, format!("{text}; {fix}"))
 }
 
 /// Connects to the proxy of an examined installation for requests that read only: as the administrator, or as
@@ -127,8 +146,11 @@ async fn connect_as(
 /// Returns the used and available IPUs, through the proxy's port without TLS and the API server. Needs `get`
 /// of `services/proxy`.
 pub(crate) async fn stats(context: &Context, global: &Global) -> Result<Stats, Failure> {
-    let found = installation::find(&context.client, global.operator_namespace.as_deref()).await?;
-    let Installation { namespace, proxy, .. } = &found;
+    read_stats(context, global).await.map_err(name_role)
+}
+
+async fn read_stats(context: &Context, global: &Global) -> Result<Stats, Failure> {
+    let Installation { namespace, proxy, .. } = find(context, global).await?;
     let path = format!("/api/v1/namespaces/{namespace}/services/http:{proxy}:http/proxy/stats");
     let request = http::Request::get(path).body(Vec::new());
     let request = request.map_err(|error| Failure::because(Code::Bug, "build a request", error))?;

@@ -170,7 +170,8 @@ impl From<AuthError> for Problem {
                 Self::new(StatusCode::UNAUTHORIZED, "Unauthenticated", detail)
                     .with_fix("send the header `Authorization: Bearer <token>`, or a client certificate")
             }
-            AuthError::Forbidden { .. } => Self::new(StatusCode::FORBIDDEN, "Forbidden", detail),
+            AuthError::Forbidden { .. } => Self::new(StatusCode::FORBIDDEN, "Forbidden", detail)
+                .with_fix("use a token of an account in --accounts or --administrators of the proxy"),
             AuthError::Unavailable { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "AuthUnavailable", detail)
                     .with_retry_after(RETRY_SOON_SECS)

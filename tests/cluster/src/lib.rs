@@ -51,7 +51,9 @@ pub use image::Image;
 pub use mpi::mpi_image;
 pub use oci::oci_archive;
 pub use options::{Audit, ClusterLifetime, ClusterProfile, Durability, Options};
-pub use product_images::{CLIENTS, PRODUCT, build_libraries, build_static, product_images, scratch_images};
+pub use product_images::{
+    CLIENTS, PRODUCT, build_libraries, build_static, client, product_images, scratch_images,
+};
 pub use state::{ClusterState, load, stop};
 pub use tar::TarArchive;
 pub use testing::{find_tools, private, private_with, shared, shared_with};

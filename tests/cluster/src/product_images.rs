@@ -35,6 +35,20 @@ pub fn product_images(programs: &Path) -> Result<Vec<Image>, ClusterError> {
         .collect()
 }
 
+/// Returns the path of a program of [`CLIENTS`] in `programs`, a folder such as `target/debug`. A missing
+/// program is built.
+///
+/// # Errors
+///
+/// [`ClusterError::Step`] if the program cannot be built.
+pub fn client(programs: &Path, program: &str) -> Result<PathBuf, ClusterError> {
+    let path = programs.join(program);
+    if !path.exists() {
+        build(program, programs)?;
+    }
+    Ok(path)
+}
+
 /// Returns an image of each static [`PRODUCT`] program in `programs`. The images have the names in `deploy/`,
 /// and contain only the program.
 #[must_use]

@@ -1,13 +1,19 @@
 //! `kubectl ipu stats`, `usage`, `repair` and `release`: the ledger of the proxy.
 
+use std::time::Duration;
+
 use ipu_core::{PartitionId, Timestamp};
-use ipu_proxy_client::{DeletePartition, ProxyClient, RecordDocument, RepairDocument, Stats};
+use ipu_proxy_client::{DeletePartition, DeletedDocument, HoldState, ProxyClient, RecordDocument};
+use ipu_proxy_client::{RepairDocument, Stats};
 
 use crate::cli::Format;
 use crate::exit_code::{Code, Failure};
 use crate::output::{self, Table, render};
 use crate::proxy::failure;
 use crate::time;
+
+/// Time that the proxy has to remove a partition before the release is reported as unfinished.
+const RELEASE_WAIT: Duration = Duration::from_secs(30);
 
 /// Prints the used and available IPUs of each namespace.
 pub(crate) fn stats(stats: &Stats, format: Format) -> Result<Code, Failure> {
@@ -103,11 +109,50 @@ pub(crate) async fn release(
     format: Format,
 ) -> Result<Code, Failure> {
     let id = PartitionId::new(id).map_err(|error| Failure::because(Code::Usage, "partition", error))?;
+    // The deletion of an unknown id succeeds, so that clients can repeat it.
+    proxy.partition(&id).await.map_err(failure)?;
     let mut options = DeletePartition::default();
     options.quarantined = quarantined;
+    options.wait = RELEASE_WAIT;
     let deleted = proxy.delete(&id, &options).await.map_err(failure)?;
-    output::result(&render(format, &deleted, || {
-        format!("partition {id} released\n")
-    })?)?;
-    Ok(Code::Done)
+    let (text, code) = outcome(&deleted);
+    output::result(&render(format, &deleted, || text)?)?;
+    Ok(code)
+}
+
+/// Returns whether the partition is released, or why its release is not finished.
+fn outcome(deleted: &DeletedDocument) -> (String, Code) {
+    let id = &deleted.id;
+    if deleted.state == HoldState::Gone {
+        return (format!("partition {id} released\n"), Code::Done);
+    }
+    let reason = deleted.detail.as_deref().unwrap_or("the controller removes it");
+    let text = format!("partition {id} is being released: {reason}; the proxy completes the release\n");
+    (text, Code::Unavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unfinished_release_is_no_success() {
+        let id = PartitionId::new("p-training-0").unwrap();
+        let (text, code) = outcome(&DeletedDocument::deleted(id.clone()));
+        assert_eq!(
+            (text.as_str(), code),
+            ("partition p-training-0 released\n", Code::Done)
+        );
+        let (text, code) = outcome(&DeletedDocument::releasing(
+            id,
+            "pod1:8090 does not respond".into(),
+        ));
+        assert_eq!(
+            (text.as_str(), code),
+            (
+                "partition p-training-0 is being released: pod1:8090 does not respond; the proxy completes the release\n",
+                Code::Unavailable
+            )
+        );
+    }
 }

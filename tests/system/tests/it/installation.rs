@@ -264,7 +264,7 @@ pub(crate) fn installed(test: &str) -> Option<&'static Product<&'static Cluster>
     let cluster = shared_with(test, ClusterProfile::Node)?;
     Some(INSTALLED.get_or_init(|| {
         let product = Product::prepare(cluster);
-        product.install_chart(Tool::Helm4, "gc");
+        product.install_chart_with_administrator(Tool::Helm4, "gc");
         product
     }))
 }

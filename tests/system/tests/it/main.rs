@@ -11,6 +11,7 @@ mod installation;
 mod interactive;
 mod no_host_network;
 mod observability;
+mod plugin;
 mod restarts;
 mod running_job;
 mod training;

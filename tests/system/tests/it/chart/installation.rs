@@ -15,6 +15,13 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         self.install_chart_with(helm, &[release, &chart, "--set", CONTROLLERS]);
     }
 
+    /// Like [`Self::install_chart`], with an account that may change the ledger.
+    pub(crate) fn install_chart_with_administrator(&self, helm: Tool, release: &str) {
+        let chart = repository("deploy/helm/ipu-operator");
+        let values = ["--set", CONTROLLERS, "--set", "administrator.create=true"];
+        self.install_chart_with(helm, &[&[release, &chart][..], &values].concat());
+    }
+
     /// Installs a chart with the arguments `RELEASE CHART OPTION…`, and waits until operator and proxy are
     /// ready.
     pub(crate) fn install_chart_with(&self, helm: Tool, arguments: &[&str]) {
