@@ -172,6 +172,13 @@ pub(crate) enum Command {
         /// Name of the shell
         shell: clap_complete::Shell,
     },
+    /// Complete the last word, for `kubectl_complete-ipu`
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// Words after `kubectl ipu`
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 
 mod cli;
 mod commands;
+mod completion;
 mod context;
 mod doctor;
 mod exit_code;
@@ -69,6 +70,10 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
 
 async fn run(cli: Cli) -> Result<Code, Failure> {
     let Cli { global, command } = cli;
+    if let Command::Complete { words } = command {
+        output::result(&completion::complete(&words).await)?;
+        return Ok(Code::Done);
+    }
     let context = Context::open(&global).await?;
     let format = global.output;
     match command {
@@ -105,7 +110,7 @@ async fn run(cli: Cli) -> Result<Code, Failure> {
             let proxy = proxy::connect(&context, &global).await?;
             commands::release(&id, quarantined, &proxy.client, format).await
         }
-        // Handled before a runtime is started.
-        Command::Completions { .. } | Command::Exec(_) => Ok(Code::Done),
+        // Handled above.
+        Command::Completions { .. } | Command::Complete { .. } | Command::Exec(_) => Ok(Code::Done),
     }
 }

@@ -14,6 +14,9 @@ const CHART: (&str, &str) = ("deploy/helm/ipu-operator", "ipu-operator");
 /// Manifest of the kubectl plugin for krew.
 const MANIFEST: &str = "deploy/krew/ipu.yaml";
 
+/// Program by which kubectl completes `kubectl ipu`.
+const COMPLETER: &str = "deploy/krew/kubectl_complete-ipu";
+
 /// Archive of the images.
 const IMAGES: &str = "ipu-operator-images.tar.gz";
 
@@ -45,7 +48,13 @@ pub(super) fn files(root: &Path, programs: &Path) -> Result<Files, Box<dyn Error
         let content = fs::read(programs.join(program))?;
         files.insert(format!("bin/{program}"), File { mode: 0o755, content });
     }
-    let plugin = plugin::archive(&files["bin/kubectl-ipu"].content, &license)?;
+    let completer = fs::read(root.join(COMPLETER))?;
+    let plugin = plugin::archive(&files["bin/kubectl-ipu"].content, &completer, &license)?;
+    let completer = File {
+        mode: 0o755,
+        content: completer,
+    };
+    files.insert("bin/kubectl_complete-ipu".into(), completer);
     let template = fs::read_to_string(root.join(MANIFEST))?;
     add(
         &mut files,

@@ -10,10 +10,11 @@ use super::gzip;
 pub(super) const ARCHIVE: &str = "kubectl-ipu-linux-amd64.tar.gz";
 
 /// Returns the archive. As krew expects, the files are at its top.
-pub(super) fn archive(program: &[u8], license: &[u8]) -> Result<Vec<u8>, Box<dyn Error>> {
+pub(super) fn archive(program: &[u8], completer: &[u8], license: &[u8]) -> Result<Vec<u8>, Box<dyn Error>> {
     let mut archive = TarArchive::default();
     archive.file("LICENSE", 0o644, license)?;
     archive.file("kubectl-ipu", 0o755, program)?;
+    archive.file("kubectl_complete-ipu", 0o755, completer)?;
     Ok(gzip(&archive.finish())?)
 }
 

@@ -53,6 +53,7 @@ fn the_bundle_has_the_documented_contents() {
         "kubectl-ipu-linux-amd64.tar.gz",
         "bin/ipuctl",
         "bin/kubectl-ipu",
+        "bin/kubectl_complete-ipu",
         "examples/kubernetes/training.yaml",
     ] {
         assert!(files.contains_key(path), "{path}");
@@ -161,7 +162,7 @@ fn krew_finds_the_program_in_the_archive_with_the_checksum_of_the_manifest() {
     unpack.arg("-xzf").arg(&path).current_dir(folder.path());
     assert!(unpack.status().unwrap().success());
     // The names under `files` and `bin` of the manifest.
-    for name in ["kubectl-ipu", "LICENSE"] {
+    for name in ["kubectl-ipu", "kubectl_complete-ipu", "LICENSE"] {
         assert!(
             manifest.contains(&format!("{{from: {name}, to: .}}")),
             "{manifest}"

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{install_crd, program, run, set_status};
 
-const JOB: &str = concat!(
+/// A valid job.
+pub(crate) const JOB: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../examples/kubernetes/training.yaml"
 );

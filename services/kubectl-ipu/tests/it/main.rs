@@ -1,6 +1,7 @@
 //! The program against a real API server.
 #![expect(clippy::unwrap_used, reason = "an error fails the test")]
 
+mod completion;
 mod doctor;
 mod fake_api;
 mod harness;
