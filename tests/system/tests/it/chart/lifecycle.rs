@@ -85,8 +85,11 @@ fn jobs_run_come_and_go_while_a_release_is_upgraded_rolled_back_and_installed_un
     job.assert_kept_worker_and_partition();
     // The webhooks are removed, so the update needs no admission.
     job.in_jobs(&["label", "ipujob", "inference", "webhooks=removed"]);
+    // It waits for the next operator.
+    job.submit_another(0);
 
     product.install_chart(Tool::Helm4, "ipu-operator");
+    job.wait_until_others_are_reconciled(1);
     job.upgrade_and_roll_back(Tool::Helm4, "ipu-operator", &jobs);
     job.assert_no_difference(Tool::Helm4, "ipu-operator");
     job.scale_to("2");
