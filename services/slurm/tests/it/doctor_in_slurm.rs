@@ -6,6 +6,7 @@ use std::process::Command;
 use ipu_test_slurm::{BED, BedOptions};
 
 use crate::cluster::Cluster;
+use crate::matrix::way::{Way, WayCluster};
 
 /// A SPANK plugin of Slurm 20.02.
 const OLD_PLUGIN: &str = r#"
@@ -67,6 +68,24 @@ fn a_process_tracking_that_loses_processes_is_found() {
         fs::write(&path, changed).unwrap();
         let none: [&str; 0] = [];
         assert_eq!(findings(&cluster, "ProctrackType"), none, "{setting}");
+    }
+}
+
+#[test]
+fn a_healthy_cluster_of_each_way_has_no_finding() {
+    for way in Way::ALL {
+        let Some(cluster) = WayCluster::start("a_healthy_cluster_of_each_way_has_no_finding", way) else {
+            return;
+        };
+        let cluster = cluster.cluster;
+        // The guide has these settings; a bed has no cgroups.
+        let path = cluster.bed.directory().join("etc/slurm.conf");
+        let text = fs::read_to_string(&path)
+            .unwrap()
+            .replace("ProctrackType=proctrack/linuxproc\n", "");
+        let settings = "PropagateResourceLimitsExcept=MEMLOCK\nLaunchParameters=use_interactive_step\n";
+        fs::write(&path, text + settings).unwrap();
+        assert_eq!(findings(&cluster, ""), Vec::<String>::new(), "{}", way.name());
     }
 }
 
