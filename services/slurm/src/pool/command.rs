@@ -154,7 +154,8 @@ impl NodePool {
     async fn create(&self, model: Option<&str>) -> Result<(), Failure> {
         if self.gres.is_empty() {
             return Err(Failure(format!(
-                "node {} has no static partitions in slurm.conf: add Gres=vipu:<size>:<count> to its line",
+                "node {} has no static partitions in slurm.conf: add Gres=vipu:<size>:<count> to its line, or \
+                 name another node by --node",
                 self.node
             )));
         }

@@ -146,8 +146,8 @@ pub(super) fn requested(
         }
         if gres.count() > 1 && !conf.one_partition_per_task() {
             return Err(Failure(format!(
-                "{gres}: a job has one partition on a node; ask for a count of 1, or set OnePartitionPerTask=1 in \
-                 vipu.conf"
+                "{gres}: a job has one partition on a node, and an exclusive job has all; ask for a count of 1 \
+                 without --exclusive, or set OnePartitionPerTask=1 in vipu.conf"
             )));
         }
         let count = u32::try_from(gres.count()).unwrap_or(u32::MAX);
