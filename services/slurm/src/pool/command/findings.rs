@@ -93,7 +93,8 @@ fn counts(pool: &NodePool, state: &PoolState) -> Vec<String> {
         let found = all.filter(|partition| partition.size == Some(*size)).count();
         if usize::try_from(*count) != Ok(found) {
             findings.push(format!(
-                "Gres has {count} partitions of size {size}, and the directory {found}; run pool create"
+                "Gres has {count} partitions of size {size}, and the directory {found}; run pool create, or pool \
+                 destroy first if there are too many"
             ));
         }
     }
