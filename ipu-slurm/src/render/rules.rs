@@ -245,8 +245,8 @@ impl<'a> Rules<'a, '_> {
         }
     }
 
-    /// Lets Prolog run on each node of an allocation. Slurm otherwise runs it at the first step on a node, and
-    /// not if the node knows the job id of an earlier run.
+    /// Lets Prolog run on each node of an allocation. Slurm otherwise runs it at the first step on a node,
+    /// and not if the node knows the job id of an earlier run.
     fn prolog_flags(&mut self) {
         const KEY: &str = "PrologFlags";
         let flags = self

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 
 use ipu_slurm::render::setting;
 
-use crate::conf_files::ipuof_directories;
+use crate::conf_files::{VIPU_CONF, ipuof_directories};
 use crate::render_command::{CheckArguments, Report, examine, finish};
 use crate::safe_file;
 
@@ -48,6 +48,7 @@ pub(crate) fn doctor(arguments: &CheckArguments) -> ExitCode {
                 "requeued jobs lose their licenses, so more jobs wait in PrologSlurmctld; install 25.11.7";
             report.error(format!("Slurm {}: {line}", report.version));
         }
+        check_readable(&mut report, &arguments.directory());
         check_process_tracking(&mut report, &files);
         report
     }))
@@ -114,6 +115,20 @@ fn check_host(report: &mut Report, slurm_conf: &[&str], user: &str, id: u32) {
                     ));
                 }
             }
+        }
+    }
+}
+
+/// Checks that TaskProlog, which runs as the user, can read the settings. A job with static partitions would
+/// otherwise start without them.
+fn check_readable(report: &mut Report, directory: &Path) {
+    let models = report.conf.models().map(|(name, _)| format!("{name}.conf"));
+    let names: Vec<String> = std::iter::once(VIPU_CONF.to_owned()).chain(models).collect();
+    for name in names {
+        let path = directory.join(name);
+        let shown = path.display();
+        if fs::metadata(&path).is_ok_and(|data| data.permissions().mode() & 0o004 == 0) {
+            report.error(format!("{shown}: jobs cannot read it; run chmod 644 {shown}"));
         }
     }
 }

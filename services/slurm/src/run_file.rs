@@ -56,7 +56,7 @@ pub(crate) struct RunFile {
     pub(crate) state: FileState,
     /// The highest start of the run whose partition a task may have used, according to earlier files.
     pub(crate) used: Option<u32>,
-    /// The starts of earlier runs of the job id that earlier files name. After the loss of the ledger, nothing
+    /// The starts of earlier runs of the job id, by earlier files. After the loss of the ledger, nothing
     /// else tells whose a quarantined partition is.
     pub(crate) left: Vec<RunStart>,
     /// The process of the hook, with its start.

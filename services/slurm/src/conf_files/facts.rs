@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ipu_slurm::host_map::{may_name_node, nodes_of};
 use ipu_slurm::{HookEnvironment, NodeTaskRequest, TaskRequest};
 
 use super::{SLURM_FILES, VIPU_CONF, has_model_key};
@@ -42,10 +43,14 @@ impl ConfFacts {
         self.files.values().flatten().any(|text| has_model_key(text))
     }
 
-    /// Returns whether a hook of slurmctld is that of a job with IPUs: it has an option of the plugin, or a
-    /// license with a file, be it wrong or unreadable.
+    /// Returns whether a hook of slurmctld is that of a job with IPUs: it has an option of the plugin, a
+    /// license with a file, be it wrong or unreadable, or a node of the host map.
     pub(crate) fn may_request_ipus(&self, variables: &HookEnvironment) -> bool {
         variables.may_request_ipus(|license| self.files.contains_key(license))
+            || self
+                .paths("HostMap")
+                .iter()
+                .any(|map| may_have_machines(map, variables))
     }
 
     /// Returns whether a task is that of a job with IPUs: its environment says so, or a hook has written a
@@ -67,7 +72,9 @@ impl ConfFacts {
             task.requests_partitions
                 || pools.any(|root| crate::pool::task::has_traces(&root, &task, is_exclusive))
         });
-        Ok(has_run_file || has_partition)
+        // A node without a copy of the map makes no statement.
+        let mut maps = self.paths("HostMap").into_iter().filter(|map| map.exists());
+        Ok(has_run_file || has_partition || maps.any(|map| may_have_machines(&map, variables)))
     }
 
     /// Returns the directories of a node's static partitions.
@@ -94,6 +101,14 @@ impl ConfFacts {
             let (found, value) = line.split('#').next()?.split_once('=')?;
             found.trim().eq_ignore_ascii_case(key).then(|| value.trim())
         })
+    }
+}
+
+/// Returns whether a host map names a node of the job, or cannot tell.
+fn may_have_machines(map: &Path, variables: &HookEnvironment) -> bool {
+    match (safe_file::read(map), nodes_of(variables)) {
+        (Ok(text), Ok(nodes)) => may_name_node(&text, &nodes),
+        _ => true,
     }
 }
 
@@ -140,6 +155,23 @@ mod tests {
         }
         assert!(facts.may_request_ipus(&variables(&[("SPANK_VIPU_IPUS", "4")])));
         assert!(!ConfFacts::gather(Path::new("/absent")).may_request_ipus(&variables(&[])));
+    }
+
+    #[test]
+    fn a_job_on_a_host_with_machines_wants_ipus() {
+        let directory = tempfile::tempdir().unwrap();
+        let map = directory.path().join("ipum.allocs");
+        let (_directory, facts) = facts(&[("vipu.conf", &format!("Porxy=1\nHostMap={}\n", map.display()))]);
+        let nodes = |list| [("SLURM_JOB_NODELIST", list), ("SLURM_NODELIST", list)];
+        let hook = |list| facts.may_request_ipus(&variables(&nodes(list)));
+        let wants = |list| facts.task_wants_ipus(&task(&nodes(list))).unwrap();
+        // slurmctld's host must have the map.
+        assert!(hook("n1") && !wants("n1"));
+        fs::write(&map, "n1:a1,a2\nn3:a3 \n").unwrap();
+        for (list, has_machines) in [("n1", true), ("n[2-3]", true), ("n2", false), ("n[", true)] {
+            assert_eq!(hook(list), has_machines, "{list}");
+            assert_eq!(wants(list), has_machines, "{list}");
+        }
     }
 
     #[test]

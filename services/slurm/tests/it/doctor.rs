@@ -171,6 +171,15 @@ fn a_directory_of_job_files_below_a_closed_one_is_found() {
 }
 
 #[test]
+fn settings_that_jobs_cannot_read_are_found() {
+    for name in ["vipu.conf", "pod64.conf"] {
+        let host = Host::new();
+        host.mode(name, 0o600);
+        host.assert_only(&format!("{name}: jobs cannot read it; run chmod 644"));
+    }
+}
+
+#[test]
 fn a_hook_that_is_not_executable_is_found() {
     let host = Host::new();
     host.mode("prolog-slurmctld", 0o644);

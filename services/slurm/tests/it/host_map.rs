@@ -213,6 +213,15 @@ fn a_map_with_a_mistake_stops_the_jobs_of_its_hosts_only() {
     let mistake = "/ipum.allocs:1:12: line = ipu-host-1: a1: has white space; remove it (and 1 more errors)";
     assert!(!output.success && output.stderr.contains(mistake), "{output:?}");
     assert!(run("ipu-host-3").success);
+    // An error in the settings must not hide the map.
+    std::fs::write(&path, "ipu-host-1:a1\n").unwrap();
+    let settings = cluster.bed.directory().join("etc/vipu.conf");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    std::fs::write(&settings, format!("{text}Porxy=1\n")).unwrap();
+    let output = run("ipu-host-1");
+    assert!(!output.success && output.stderr.contains("Porxy"), "{output:?}");
+    assert!(run("ipu-host-3").success);
+    std::fs::write(&settings, text).unwrap();
 
     std::fs::write(&path, "ipu-host-1:a1,rack7\n").unwrap();
     let output = run("ipu-host-1");
