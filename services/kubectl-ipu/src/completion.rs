@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use crate::cli::{Cli, Global};
 use crate::context::Context;
 
-/// Time that the API server has to list the jobs: a person waits for it.
+/// Time for the list of the jobs, including the credential plugin of the kubeconfig: a person waits for it.
 const JOBS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Directive of cobra by which the shell completes file names.
 const FILES: &str = ":0\n";
@@ -36,8 +36,10 @@ pub(crate) async fn complete(words: &[String]) -> String {
         Candidates::Files => return FILES.to_owned(),
         Candidates::Words(words) => words,
         Candidates::Jobs => {
-            let names = tokio::time::timeout(JOBS_TIMEOUT, jobs(words)).await;
-            let names = names.ok().flatten().unwrap_or_default();
+            // A task of its own, because a credential plugin blocks the thread that waits for it.
+            let listing = tokio::spawn(jobs(words.to_vec()));
+            let names = tokio::time::timeout(JOBS_TIMEOUT, listing).await;
+            let names = names.ok().and_then(Result::ok).flatten().unwrap_or_default();
             names.into_iter().map(|name| (name, String::new())).collect()
         }
     };
@@ -52,7 +54,7 @@ pub(crate) async fn complete(words: &[String]) -> String {
 }
 
 /// Returns the names of the jobs in the namespace of the command line; none without access.
-async fn jobs(words: &[String]) -> Option<Vec<String>> {
+async fn jobs(words: Vec<String>) -> Option<Vec<String>> {
     let line = std::iter::once("kubectl-ipu").chain(words.iter().map(String::as_str));
     let matches = Cli::command()
         .ignore_errors(true)

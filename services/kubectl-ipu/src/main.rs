@@ -58,12 +58,15 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
                 .enable_all()
                 .build()
                 .map_err(|error| Failure::because(Code::Host, "start threads", error))?;
-            runtime.block_on(async {
+            let result = runtime.block_on(async {
                 tokio::select! {
                     result = run(cli) => result,
                     _ = tokio::signal::ctrl_c() => Ok(Code::Signal(2)),
                 }
-            })
+            });
+            // Without waiting for a task that a credential plugin blocks.
+            runtime.shutdown_background();
+            result
         }
     }
 }
