@@ -63,7 +63,7 @@ pub(crate) struct Installation {
     pub(crate) webhook_service: String,
     /// Secret of the webhooks' certificate; none if another program makes it.
     pub(crate) webhook_secret: Option<String>,
-    /// Secret that the operator mounts: a certificate of another program.
+    /// Secret at `--webhook-cert-dir` of the operator: a certificate of another program.
     pub(crate) mounted_secret: Option<String>,
     /// Name of both webhook configurations; none if their certificates are not the operator's.
     pub(crate) webhook_configuration: Option<String>,
@@ -192,7 +192,9 @@ impl Installation {
             lease: name_in("leader-election-id").unwrap_or_else(|| LEASE.into()),
             webhook_service: name_in("webhook-service").unwrap_or_else(|| "ipu-operator-webhook-svc".into()),
             webhook_secret: name_in("webhook-secret"),
-            mounted_secret: mounted_secret(operator),
+            mounted_secret: flags
+                .get("webhook-cert-dir")
+                .and_then(|directory| mounted_secret(operator, directory)),
             webhook_configuration: name_in("validating-webhook-configuration"),
             launcher_image: flag("launcher-image").map(|image| with_tag(image, flag("launcher-image-tag"))),
             maintains_crd: flags.get("maintain-crd").is_some_and(is_true),
@@ -224,6 +226,21 @@ impl Installation {
         })
     }
 
+    /// Returns the name of the ConfigMap with the ledger.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it is not known.
+    pub(crate) fn ledger(&self) -> Result<&str, String> {
+        match self.proxy_account {
+            Some(_) => Ok(&self.tracker),
+            None => Err(format!(
+                "the Deployment {}/{} of the proxy was not found, so the name of the ledger is not known",
+                self.namespace, self.proxy
+            )),
+        }
+    }
+
     /// Returns whether both have the same operator.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.namespace, &self.operator) == (&other.namespace, &other.operator)
@@ -252,14 +269,18 @@ fn account(deployment: &Deployment) -> Option<String> {
         .clone()
 }
 
-/// Returns the first Secret among the volumes.
-fn mounted_secret(deployment: &Deployment) -> Option<String> {
+/// Returns the Secret that the container mounts at this directory.
+fn mounted_secret(deployment: &Deployment, directory: &str) -> Option<String> {
+    let mut mounts = container(deployment)?.volume_mounts.iter().flatten();
+    let mount =
+        mounts.find(|mount| mount.mount_path.trim_end_matches('/') == directory.trim_end_matches('/'))?;
     let volumes = &deployment.spec.as_ref()?.template.spec.as_ref()?.volumes;
-    let mut secrets = volumes
+    let volume = volumes
         .iter()
         .flatten()
-        .filter_map(|volume| volume.secret.as_ref()?.secret_name.as_ref());
-    secrets.find(|name| is_name(name)).cloned()
+        .find(|volume| volume.name == mount.name)?;
+    let name = volume.secret.as_ref()?.secret_name.as_ref();
+    name.filter(|name| is_name(name)).cloned()
 }
 
 /// Returns the label with the version, or else the tag of the image.

@@ -205,18 +205,25 @@ fn rights(facts: &Facts) -> Checked {
     Ok(missing.iter().map(finding).collect())
 }
 
-/// Returns the number of partitions in the ledger of an installation.
-fn partitions(facts: &Facts, installation: &Installation) -> Result<usize, String> {
-    let is_examined = facts.installation.get()?.is_same(installation);
-    let ledger = if is_examined {
-        &facts.tracker
+/// Returns the name of the ledger of an installation, and the number of its partitions.
+fn partitions<'a>(
+    facts: &'a Facts,
+    installation: &Installation,
+) -> Result<(&'a str, Result<usize, String>), String> {
+    let examined = facts.installation.get()?;
+    let (found, ledger) = if examined.is_same(installation) {
+        (examined, &facts.tracker)
     } else {
-        let others = facts.others.get()?;
-        let found = others.iter().find(|(other, _)| other.is_same(installation));
-        let (_, ledger) = found.ok_or("the installation is not read")?;
-        ledger
+        let mut others = facts.others.get()?.iter();
+        let found = others.find(|(other, _)| other.is_same(installation));
+        let (found, ledger) = found.ok_or("the installation is not read")?;
+        (found, ledger)
     };
-    Ok(ledger.get()?.as_ref().map_or(0, tracker::count))
+    let count = ledger.get();
+    Ok((
+        found.ledger()?,
+        count.map(|ledger| ledger.as_ref().map_or(0, tracker::count)),
+    ))
 }
 
 /// Returns the command that removes an operator, with the webhooks that lead to its namespace. An operator
@@ -226,16 +233,17 @@ fn uninstall(facts: &Facts, installation: &Installation) -> Result<Fix, String> 
     let Installation {
         namespace, operator, ..
     } = installation;
-    let unsafe_reason = match partitions(facts, installation) {
-        Ok(0) => None,
-        Ok(count) => Some(format!("has partitions: {count}")),
-        Err(reason) => Some(format!("is not known: {reason}")),
+    let partitions = partitions(facts, installation);
+    let unsafe_reason = match &partitions {
+        Ok((_, Ok(0))) => None,
+        Ok((_, Ok(count))) => Some(format!("has partitions: {count}")),
+        Ok((_, Err(reason))) | Err(reason) => Some(format!("is not known: {reason}")),
     };
     if let Some(reason) = unsafe_reason {
-        let command = format!(
-            "kubectl -n {namespace} get configmap {} -o yaml",
-            installation.tracker
-        );
+        let command = match partitions {
+            Ok((ledger, _)) => format!("kubectl -n {namespace} get configmap {ledger} -o yaml"),
+            Err(_) => format!("kubectl -n {namespace} get configmaps"),
+        };
         return Ok(Fix::inspect(command).with_note(format!(
             "The ledger of {namespace}/{operator} {reason}. Give the installations different `watchNamespaces`, or \
              delete the jobs of one before you uninstall it.",

@@ -69,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
 /// Returns the name of the ConfigMap, and the ConfigMap.
 fn tracker(facts: &Facts) -> Result<(&Installation, String, &ConfigMap), String> {
     let installation = facts.installation.get()?;
-    let name = format!("ConfigMap {}/{}", installation.namespace, installation.tracker);
+    let name = format!("ConfigMap {}/{}", installation.namespace, installation.ledger()?);
     match facts.tracker.get()? {
         Some(map) => Ok((installation, name, map)),
         None => Err("the ledger is absent".into()),
@@ -113,12 +113,9 @@ fn owner(entry: &Value, index: usize) -> Option<&str> {
 }
 
 fn absent(facts: &Facts) -> Checked {
-    let Installation {
-        namespace,
-        tracker,
-        proxy,
-        ..
-    } = facts.installation.get()?;
+    let installation = facts.installation.get()?;
+    let Installation { namespace, proxy, .. } = installation;
+    let tracker = installation.ledger()?;
     Ok(match facts.tracker.get()? {
         Some(_) => Vec::new(),
         None => vec![Finding::new(

@@ -446,7 +446,8 @@ fn the_removal_of_an_operator_removes_the_webhooks_that_lead_to_it() {
     second.metadata.creation_timestamp = Some(object(json!("2026-11-25T11:00:00Z")));
     let first = &mut get(&mut facts.operators)[0];
     first.metadata.creation_timestamp = Some(object(json!("2026-11-25T10:00:00Z")));
-    let other = Installation::new(&second, None).unwrap();
+    let proxy = get(&mut facts.proxy).clone();
+    let other = Installation::new(&second, proxy.as_ref()).unwrap();
     get(&mut facts.operators).insert(0, second);
     get(&mut facts.others).push((other, Fact::Read(None)));
     let own = get(&mut facts.mutating)[0].clone();
@@ -474,4 +475,10 @@ fn the_removal_of_an_operator_removes_the_webhooks_that_lead_to_it() {
         let note = finding.fix.note.unwrap();
         assert!(note.contains(expected), "{note}");
     }
+    // Its ledger may have another name than the default one, which does not exist.
+    get(&mut facts.others)[0].0.proxy_account = None;
+    get(&mut facts.others)[0].1 = Fact::Read(None);
+    let finding = only("InstallationsOverlap", &facts);
+    assert_eq!(command(&finding), "kubectl -n second get configmaps");
+    assert_eq!(finding.fix.command_kind, Some(CommandKind::Inspect));
 }

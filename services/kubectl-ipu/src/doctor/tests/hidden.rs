@@ -7,6 +7,7 @@ use super::faults::by_another_program;
 use super::snapshots::by_manifests;
 use super::snapshots::object;
 use crate::doctor::facts::{Fact, Facts};
+use crate::installation::Installation;
 
 const REASON: &str = "cannot read: forbidden";
 
@@ -128,4 +129,49 @@ fn a_certificate_of_another_program_is_compared_by_its_issuer() {
     let reason = "Secret ipu-operator-system/ipu-operator-admission is absent, or has no certificate";
     let expected = ["WebhookWrongBundle", "WebhookCertificateExpires"];
     assert_eq!(unchecked(&facts), expected.map(|code| (code, reason.to_owned())));
+}
+
+#[test]
+fn without_the_proxy_the_name_of_the_ledger_is_not_known() {
+    let mut facts = by_manifests();
+    let Fact::Read(installation) = &mut facts.installation else {
+        panic!("hidden");
+    };
+    installation.proxy_account = None;
+    for ledger in [facts.tracker.clone(), Fact::Read(None)] {
+        facts.tracker = ledger;
+        let codes: Vec<_> = unchecked(&facts).into_iter().map(|(code, _)| code).collect();
+        let of_ledger = [
+            "LedgerAbsent",
+            "LedgerNearlyFull",
+            "LedgerNewerFormat",
+            "PartitionsQuarantined",
+            "PartitionsLeaked",
+        ];
+        assert_eq!(codes, of_ledger);
+    }
+}
+
+#[test]
+fn the_certificate_of_the_webhooks_is_in_the_secret_at_the_directory_of_the_flag() {
+    let secret_at = |directory: &str| {
+        let operator = object(json!({
+            "metadata": {"name": "operator", "namespace": "ipu"},
+            "spec": {"selector": {}, "template": {"spec": {
+                "containers": [{
+                    "name": "manager", "args": [format!("--webhook-cert-dir={directory}")],
+                    "volumeMounts": [
+                        {"name": "proxy", "mountPath": "/proxy"}, {"name": "webhooks", "mountPath": "/webhooks"},
+                    ],
+                }],
+                "volumes": [
+                    {"name": "proxy", "secret": {"secretName": "proxy-certificate"}},
+                    {"name": "webhooks", "secret": {"secretName": "webhook-certificate"}},
+                ],
+            }}},
+        }));
+        Installation::new(&operator, None).unwrap().mounted_secret
+    };
+    assert_eq!(secret_at("/webhooks/").as_deref(), Some("webhook-certificate"));
+    assert_eq!(secret_at("/elsewhere"), None);
 }

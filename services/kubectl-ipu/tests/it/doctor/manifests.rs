@@ -117,13 +117,14 @@ fn several_operators_are_an_overlap_and_commands_ask_for_one_of_them() {
         return;
     };
     let site = install(&cluster);
-    let operator = site.name("controller-manager");
-    let copy = site.kubectl(&cluster, &["get", "deployment", &operator, "-o", "json"]);
-    let mut copy: Value = serde_json::from_str(&copy).unwrap();
-    let labels = copy["metadata"]["labels"].take();
-    copy["metadata"] = json!({"name": operator, "namespace": "second", "labels": labels});
     cluster.kubectl(&["create", "namespace", "second"]).unwrap();
-    apply(&cluster, &copy);
+    for name in ["controller-manager", "vipu-proxy"].map(|suffix| site.name(suffix)) {
+        let copy = site.kubectl(&cluster, &["get", "deployment", &name, "-o", "json"]);
+        let mut copy: Value = serde_json::from_str(&copy).unwrap();
+        let labels = copy["metadata"]["labels"].take();
+        copy["metadata"] = json!({"name": name, "namespace": "second", "labels": labels});
+        apply(&cluster, &copy);
+    }
 
     let cordon = run(&cluster, &["cordon", "a1", "--reason", "fan"]);
     assert_eq!(cordon.code, 64, "{}", cordon.err);
