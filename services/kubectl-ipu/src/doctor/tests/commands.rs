@@ -227,10 +227,12 @@ fn names_in_flags_add_no_command_to_the_commands_of_doctor() {
     let operator = json!({"metadata": {"name": "o", "namespace": "n"}, "spec": {"selector": {}, "template": {"spec": {
         "containers": [{"name": "m", "args": [
             "--vipu-proxy-svc=https://p;evil.n.svc", "--webhook-secret=s;evil", "--leader-election-id=$(evil)",
+            "--proxy-secret=--all",
         ]}],
     }}}});
     let installation = Installation::new(&object(operator), None).unwrap();
     assert_eq!(installation.webhook_secret, None);
+    assert_eq!(installation.own_proxy_secret, None);
     assert_eq!(installation.lease, "ee82fc7a.graphcore.ai");
     assert_eq!(installation.proxy, "");
 }
