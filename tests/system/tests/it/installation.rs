@@ -33,7 +33,7 @@ pub(crate) struct Product<C> {
 
 impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
     /// Loads the images, starts the simulated controller, and labels the node.
-    fn prepare(cluster: C) -> Self {
+    pub(crate) fn prepare(cluster: C) -> Self {
         for image in product_images(programs().as_path()).unwrap() {
             cluster.load(&image).unwrap();
         }
