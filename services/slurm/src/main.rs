@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs a future on this thread.
-fn block_on(future: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

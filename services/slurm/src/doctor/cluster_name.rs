@@ -1,15 +1,19 @@
-//! Traces of a second cluster with the name of this one. Its partitions have owners of this cluster, so the
-//! agent here would release those of running jobs there.
+//! The proxy, and traces of a second cluster with the name of this one. Its partitions have owners of this
+//! cluster, so the agent here would release those of running jobs there.
 
 use std::path::Path;
 
-use ipu_proxy_client::PartitionDocument;
+use ipu_core::PartitionId;
+use ipu_proxy_client::{Heartbeat, PartitionDocument, ProxyClient};
 use ipu_slurm::OWNER_KIND;
 
 use crate::failure::Failure;
 use crate::pool::command::{OWNER_KIND as POOL_KIND, SHARED_NODE};
 use crate::render_command::Report;
 use crate::slurm_commands::Slurm;
+
+/// Id that no partition has: those of jobs and nodes have other beginnings.
+const ABSENT_PARTITION: &str = "ipu-slurm-doctor";
 
 /// The facts of this cluster that a second one does not share.
 struct ClusterFacts {
@@ -19,16 +23,31 @@ struct ClusterFacts {
     nodes: Vec<String>,
 }
 
-/// Checks the owners in the ledger. Without an answer of slurmctld and the proxy there is no finding: other
-/// checks and the agent report them.
+/// Checks that the proxy answers, and the owners in its ledger. A slurmctld that does not answer is no
+/// finding.
 pub(super) fn check(report: &mut Report, directory: &Path) {
-    let mut found = None;
+    let Some(url) = report.conf.cluster().proxy().map(str::to_owned) else {
+        // A node with static partitions needs no proxy.
+        return;
+    };
     let conf = &report.conf;
-    let compare = async {
+    let ledger = crate::block_on(async {
         let proxy = crate::proxy::connect(conf)?;
+        ensure_token(&proxy).await?;
+        Ok(proxy.partitions().await?)
+    });
+    // First the ledger: a job that starts later has no smaller id.
+    let partitions = match ledger {
+        Ok(partitions) => partitions,
+        Err(Failure(reason)) => {
+            return report.error(format!(
+                "Proxy = {url}: {reason}; start vipu-proxy, or correct Proxy and ProxyTokenFile in vipu.conf"
+            ));
+        }
+    };
+    let mut found = None;
+    let compare = async {
         let slurm = Slurm::find(directory);
-        // First the ledger: a job that starts later has no smaller id.
-        let partitions = proxy.partitions().await?;
         let config = slurm.config().await?;
         let nodes = slurm.node_names().await?;
         if let Some(facts) = ClusterFacts::parse(&config, nodes) {
@@ -39,6 +58,18 @@ pub(super) fn check(report: &mut Report, directory: &Path) {
     let _ = crate::block_on(compare);
     if let Some(line) = found {
         report.error(line);
+    }
+}
+
+/// Checks that the proxy accepts the token: a heartbeat needs it, and this partition does not exist.
+async fn ensure_token(proxy: &ProxyClient) -> Result<(), Failure> {
+    let mut heartbeat = Heartbeat::new(1);
+    heartbeat.uid = Some(ABSENT_PARTITION.to_owned());
+    let absent = PartitionId::new(ABSENT_PARTITION)?;
+    match proxy.heartbeat(&absent, &heartbeat).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.problem().is_some_and(|problem| problem.status != 401) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -199,6 +199,13 @@ impl LockedRecord {
     }
 }
 
+/// Ends the lock also if a child process has the file still, until it executes its program.
+impl Drop for LockedRecord {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,6 +245,18 @@ mod tests {
         assert_eq!(later.record, second);
         later.remove().unwrap();
         assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_child_process_with_the_file_does_not_keep_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let (directory, name) = (directory.path(), record_name("testbed", 7));
+        let locked = LockedRecord::create(directory, &name, &record("7.100"))
+            .unwrap()
+            .unwrap();
+        let _of_child = locked.file.try_clone().unwrap();
+        drop(locked);
+        assert!(LockedRecord::open(directory, &name).unwrap().is_some());
     }
 
     #[test]

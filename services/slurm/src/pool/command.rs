@@ -14,7 +14,7 @@ use ipu_proxy_client::{
     HoldState, OnNoCapacity, OwnerDocument, PartitionDocument, ProxyClient, PutPartition,
 };
 use ipu_slurm::conf::{ConfFiles, ModelConf, NodeGresList, VipuGres};
-use ipu_slurm::{POOL_ALLOCATED, POOL_FREE, PoolFile};
+use ipu_slurm::{POOL_ALLOCATED, POOL_FREE, PoolFile, PoolState};
 
 use super::directory::PoolDirectory;
 use crate::conf_files;
@@ -132,6 +132,14 @@ impl NodePool {
             cluster: cluster_name()?,
             conf,
             node,
+        })
+    }
+
+    /// Reads the directory.
+    fn read_state(&self) -> Result<PoolState, Failure> {
+        self.directory.read_state().map_err(|error| {
+            let root = self.directory.root().display();
+            Failure(format!("cannot read {root}: {error}; run pool create"))
         })
     }
 
@@ -282,7 +290,7 @@ impl NodePool {
 }
 
 fn list(pool: &NodePool) -> Result<(), Failure> {
-    let state = pool.directory.read_state()?;
+    let state = pool.read_state()?;
     let mut text = format!("{:<34} {:>4} {:<10} JOB\n", "PARTITION", "SIZE", "STATE");
     for (partitions, place) in [(&state.free, POOL_FREE), (&state.allocated, POOL_ALLOCATED)] {
         for partition in partitions {

@@ -79,6 +79,8 @@ impl Host {
         let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
         text.lines()
             .filter(|line| line.starts_with("error: ") && !line.contains("srun --help"))
+            // No proxy serves there.
+            .filter(|line| !line.starts_with("error: Proxy = http://127.0.0.1:8080: "))
             .map(str::to_owned)
             .collect()
     }

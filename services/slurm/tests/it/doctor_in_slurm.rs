@@ -72,6 +72,24 @@ fn a_process_tracking_that_loses_processes_is_found() {
 }
 
 #[test]
+fn a_proxy_that_does_not_answer_is_found() {
+    let Some(mut cluster) = start("a_proxy_that_does_not_answer_is_found") else {
+        return;
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(findings(&cluster, "Proxy = "), none);
+    let path = cluster.bed.directory().join("files/token");
+    fs::write(&path, "another-token").unwrap();
+    let found = findings(&cluster, "Proxy = http://127.0.0.1:8080: ");
+    assert!(
+        found.len() == 1 && found[0].contains("correct Proxy and ProxyTokenFile"),
+        "{found:?}"
+    );
+    cluster.kill_proxy();
+    assert_eq!(findings(&cluster, "Proxy = http://127.0.0.1:8080: ").len(), 1);
+}
+
+#[test]
 fn a_healthy_cluster_of_each_way_has_no_finding() {
     for way in Way::ALL {
         let Some(cluster) = WayCluster::start("a_healthy_cluster_of_each_way_has_no_finding", way) else {

@@ -82,6 +82,15 @@ fn the_partitions_of_a_gres_line_are_created_checked_and_destroyed() {
             .contains("Gres has 2 partitions of size 1, and the directory 0"),
         "{checked:?}"
     );
+    fs::remove_dir_all(&root).unwrap();
+    let absent = format!("cannot read {BED}/private/pool-host-1: No such file or directory");
+    for command in ["list", "check"] {
+        let output = pool(&cluster, &[command, node[0], node[1]]);
+        assert!(
+            output.stderr.contains(&absent) && output.stderr.contains("; run pool create"),
+            "{output:?}"
+        );
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 pub(super) async fn check(pool: &NodePool) -> Result<(), Failure> {
     let mut findings = permissions(pool)?;
     findings.extend(pool.directory.check_owner().err().map(|error| error.to_string()));
-    let state = pool.directory.read_state()?;
+    let state = pool.read_state()?;
     findings.extend(counts(pool, &state));
     findings.extend(pool.mixed_sizes());
     let proxy = crate::proxy::connect(&pool.conf)?;
