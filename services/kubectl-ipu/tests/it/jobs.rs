@@ -46,15 +46,12 @@ fn a_job_is_submitted_shown_explained_and_scaled() {
     }});
     set_status(cluster, "default", "ipujob/training", &status);
     let listed = run(cluster, &["get", "-A"]).out;
-    let row = listed
-        .lines()
-        .nth(1)
-        .unwrap()
-        .split_whitespace()
-        .collect::<Vec<_>>();
+    // Other tests have jobs in other namespaces.
+    let row = listed.lines().find(|line| line.starts_with("default "));
+    let row: Vec<&str> = row.into_iter().flat_map(str::split_whitespace).collect();
     assert_eq!(
-        row[..6],
-        ["default", "training", "Pending", "0", "1", "4"],
+        row.get(..6),
+        Some(&["default", "training", "Pending", "0", "1", "4"][..]),
         "{listed}"
     );
 
