@@ -94,7 +94,7 @@ impl RunFile {
         own.chain(self.left.iter().cloned())
     }
 
-    /// Returns whether the file tells of other starts than its own.
+    /// Returns whether the file names other starts than its own.
     pub(crate) fn knows_others(&self) -> bool {
         self.known_starts().any(|start| start != self.start)
     }
@@ -301,7 +301,7 @@ pub(crate) fn remove_own(directory: &Path, name: &str, file: &RunFile) -> io::Re
     Ok(is_own)
 }
 
-/// Removes the file of a job whose start has ended, if it is of this hook still. One that tells of other
+/// Removes the file of a job whose start has ended, if it is of this hook still. One that names other
 /// starts stays for the agent, without variables. Returns false if it is of another hook.
 ///
 /// # Errors

@@ -231,7 +231,7 @@ fn removing_a_job_removes_its_configuration_and_unfinished_files() {
 }
 
 #[test]
-fn a_file_that_tells_of_other_starts_outlives_its_own() {
+fn a_file_that_names_other_starts_outlives_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let (path, name) = (directory.path(), "c-7.env");
     let starts = |list: &[&str]| -> Vec<RunStart> {

@@ -48,16 +48,22 @@ fn chosen_without_owners(earlier: &[RunFile], quarantined: &[&str]) -> (String, 
             serde_json::from_value(document).unwrap()
         })
         .collect();
+    with_choice(earlier, |choice| {
+        let (start, state) = choice.choose_from(&partitions);
+        (start.to_string(), state)
+    })
+}
+
+/// Calls `read` with the choice of run 7.100 after these files.
+fn with_choice<T>(earlier: &[RunFile], read: impl FnOnce(&StartChoice<'_>) -> T) -> T {
     let key = start("7.100").key;
     let owner = OwnerDocument::from(&start("7.100").owner("testbed").unwrap());
-    let choice = StartChoice {
+    read(&StartChoice {
         cluster: "testbed",
         key: &key,
         request: &PutPartition::new(owner, 4),
         earlier,
-    };
-    let (start, state) = choice.choose_from(&partitions);
-    (start.to_string(), state)
+    })
 }
 
 #[test]
@@ -85,15 +91,8 @@ fn the_starts_of_earlier_runs_are_kept() {
             ..file("7.100", FileState::Undecided, None)
         },
     ];
-    let key = start("7.100").key;
-    let owner = OwnerDocument::from(&start("7.100").owner("testbed").unwrap());
-    let choice = StartChoice {
-        cluster: "testbed",
-        key: &key,
-        request: &PutPartition::new(owner, 4),
-        earlier: &earlier,
-    };
-    assert_eq!(choice.left(), ["7.98", "7.99", "7.99.1"].map(start));
+    let left = with_choice(&earlier, |choice| choice.left());
+    assert_eq!(left, ["7.98", "7.99", "7.99.1"].map(start));
 }
 
 /// Returns the document of an active partition.
