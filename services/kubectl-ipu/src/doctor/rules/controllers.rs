@@ -240,11 +240,12 @@ fn unknown_version(facts: &Facts) -> Checked {
     Ok(available.filter_map(finding).collect())
 }
 
-/// Returns the node labels of the listed controllers; none if the list is absent or malformed.
+/// Returns the node labels of the listed controllers, or an error if the list is absent or malformed.
 pub(super) fn labels(facts: &Facts) -> Result<Vec<NodeLabel>, String> {
     let (_, text) = list(facts)?;
     let controllers = text.and_then(|text| parse_controllers(text).ok());
-    let labels = controllers.iter().flatten().filter_map(ControllerEndpoint::label);
+    let controllers = controllers.ok_or("there is no valid list of controllers")?;
+    let labels = controllers.iter().filter_map(ControllerEndpoint::label);
     Ok(labels.cloned().collect())
 }
 
@@ -257,12 +258,8 @@ pub(super) fn has_label(node: &Node, label: &NodeLabel) -> bool {
 }
 
 fn without_node(facts: &Facts) -> Checked {
-    let (_, text) = list(facts)?;
-    if text.and_then(|text| parse_controllers(text).ok()).is_none() {
-        return Err("there is no valid list of controllers".into());
-    }
-    let nodes = facts.nodes.get()?;
     let labels = labels(facts)?;
+    let nodes = facts.nodes.get()?;
     let without = labels.iter().filter(|label| {
         !nodes.iter().any(|node| {
             let is_cordoned = node

@@ -51,21 +51,32 @@ fn memlock_command(unit: &str) -> String {
     )
 }
 
-/// Returns the systemd unit that runs the containers of a node.
-fn runtime_unit(nodes: &[Node], node: &str) -> &'static str {
-    let node = nodes.iter().find(|found| found.name_any() == node);
-    let info = node.and_then(|node| node.status.as_ref()?.node_info.as_ref());
-    let version = info.map_or("", |info| info.container_runtime_version.as_str());
-    let is_server = node.is_some_and(|node| {
-        node.labels()
-            .contains_key("node-role.kubernetes.io/control-plane")
-    });
-    match version.split(':').next() {
-        Some("docker") => "docker",
-        Some("cri-o") => "crio",
+/// Returns the systemd unit that runs the containers of a node, if the node reports its runtime.
+fn runtime_unit(nodes: &[Node], node: &str) -> Option<&'static str> {
+    let node = nodes.iter().find(|found| found.name_any() == node)?;
+    let info = node.status.as_ref()?.node_info.as_ref()?;
+    let version = info.container_runtime_version.as_str();
+    let is_server = node
+        .labels()
+        .contains_key("node-role.kubernetes.io/control-plane");
+    Some(match version.split(':').next()? {
+        "docker" => "docker",
+        "cri-o" => "crio",
         _ if version.contains("k3s") && is_server => "k3s",
         _ if version.contains("k3s") => "k3s-agent",
-        _ => "containerd",
+        "containerd" => "containerd",
+        _ => return None,
+    })
+}
+
+/// Returns the command that removes the limit on a node, or the way to it if the runtime is unknown.
+fn remove_memlock(nodes: &[Node], node: &str) -> Fix {
+    match runtime_unit(nodes, node) {
+        Some(unit) => Fix::run(memlock_command(unit)).with_note("Run it on the node, as root."),
+        None => Fix::template("ipuctl render memlock --runtime RUNTIME").with_note(
+            "RUNTIME: the container runtime of the node, `containerd`, `k3s` or `docker`. The output is a file for the \
+             node.",
+        ),
     }
 }
 
@@ -293,7 +304,6 @@ fn memlock(facts: &Facts) -> Checked {
         .get()?
         .iter()
         .filter(|job| installation.watches(&job.namespace));
-    // Without the nodes, the most common runtime.
     let nodes = facts.nodes.get().map(Vec::as_slice).unwrap_or_default();
     let mut unreadable = None;
     for job in own {
@@ -327,7 +337,7 @@ fn memlock(facts: &Facts) -> Checked {
                 age.unwrap_or_default()
             ),
             "an unlimited memlock of the container runtime",
-            Fix::run(memlock_command(runtime_unit(nodes, node))).with_note("Run it on the node, as root."),
+            remove_memlock(nodes, node),
         ));
     }
     match unreadable {

@@ -128,7 +128,7 @@ fn absent(facts: &Facts) -> Checked {
 }
 
 fn nearly_full(facts: &Facts) -> Checked {
-    let (_, name, map) = tracker(facts)?;
+    let (installation, name, map) = tracker(facts)?;
     let sizes = map
         .data
         .iter()
@@ -151,10 +151,18 @@ fn nearly_full(facts: &Facts) -> Checked {
     }
     let largest = by_namespace.into_iter().max_by_key(|(_, size)| *size);
     let (namespace, share) = largest.unwrap_or_default();
-    let actual = format!("{bytes} bytes, of which {share} are of namespace {namespace}");
+    let (holder, fix) = if namespace.is_empty() {
+        let Installation { namespace, .. } = installation;
+        let ledger = installation.ledger()?;
+        let fix = format!("kubectl -n {namespace} get configmap {ledger} -o yaml");
+        ("other owners than jobs".to_owned(), fix)
+    } else {
+        let fix = format!("kubectl -n {namespace} get ipujobs");
+        (format!("namespace {namespace}"), fix)
+    };
+    let actual = format!("{bytes} bytes, of which {share} are of {holder}");
     let expected = format!("less than {} bytes", MAX_BYTES * NEARLY_FULL_PERCENT / 100);
-    let fix = Fix::inspect(format!("kubectl -n {namespace} get ipujobs"));
-    Ok(vec![Finding::new(name, actual, expected, fix)])
+    Ok(vec![Finding::new(name, actual, expected, Fix::inspect(fix))])
 }
 
 fn newer_format(facts: &Facts) -> Checked {

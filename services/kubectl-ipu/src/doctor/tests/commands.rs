@@ -441,6 +441,28 @@ fn the_limit_of_locked_memory_is_removed_from_the_runtime_of_the_node() {
 }
 
 #[test]
+fn a_node_of_unknown_runtime_gets_no_command_of_a_guessed_one() {
+    let mut facts = by_manifests();
+    let failure = json!({"node": "node-x", "name": "w", "log": "ibv_reg_mr: Cannot allocate memory"});
+    get(&mut facts.jobs)[0].first_failure = Ok(Some(object(failure)));
+    for nodes in [facts.nodes.clone(), Fact::Hidden("forbidden".into())] {
+        facts.nodes = nodes;
+        let finding = only("MemlockLimitTooLow", &facts);
+        assert_eq!(command(&finding), "ipuctl render memlock --runtime RUNTIME");
+    }
+}
+
+#[test]
+fn a_ledger_full_of_entries_without_a_namespace_is_shown_itself() {
+    let mut facts = by_manifests();
+    let entry = json!({"s": "active", "v": 1, "x": "y".repeat(900_000)});
+    facts.tracker = Fact::Read(Some(object(json!({"data": {"p-old-0": entry.to_string()}}))));
+    let finding = only("LedgerNearlyFull", &facts);
+    let expected = "kubectl -n ipu-operator-system get configmap ipu-partitions-tracker -o yaml";
+    assert_eq!(command(&finding), expected);
+}
+
+#[test]
 fn the_removal_of_an_operator_removes_the_webhooks_that_lead_to_it() {
     let mut facts = by_manifests();
     let mut second = get(&mut facts.operators)[0].clone();
