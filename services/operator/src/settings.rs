@@ -513,7 +513,7 @@ fn addresses(name: &'static str, text: Option<&str>, default: &str) -> Result<Ve
 /// Returns the URL of the proxy; the original operator's setting has no scheme or port.
 fn proxy_url(value: Option<&str>, namespace: &str) -> Result<String, SettingError> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
-        return Ok(format!("http://{PROXY_SERVICE}.{namespace}.svc.cluster.local"));
+        return Ok(format!("http://{PROXY_SERVICE}.{namespace}.svc"));
     };
     let rule = "must be HOST, HOST:PORT, or a URL of http or https without a path";
     let error = || invalid("vipu-proxy-svc", value, rule);

@@ -9,10 +9,7 @@ fn checked(settings: Settings) -> Config {
 #[test]
 fn the_defaults_are_those_of_the_original_chart() {
     let config = checked(Settings::default());
-    assert_eq!(
-        config.proxy_url,
-        "http://ipu-operator-vipu-proxy.graphcore.svc.cluster.local"
-    );
+    assert_eq!(config.proxy_url, "http://ipu-operator-vipu-proxy.graphcore.svc");
     assert!(config.host_network);
     assert_eq!(config.webhooks[1], "0.0.0.0:9443".parse().unwrap());
     assert_eq!(config.metrics[1], "0.0.0.0:8443".parse().unwrap());
