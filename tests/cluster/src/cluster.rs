@@ -456,6 +456,7 @@ impl Cluster {
             tools: &self.tools,
             directory: &self.directory,
             lifetime: self.options.lifetime,
+            domain: self.options.domain,
         })
     }
 

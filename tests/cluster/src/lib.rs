@@ -56,5 +56,5 @@ pub use product_images::{
 };
 pub use state::{ClusterState, load, stop};
 pub use tar::TarArchive;
-pub use testing::{find_tools, private, private_with, shared, shared_with};
+pub use testing::{find_tools, private, private_in_domain, private_with, shared, shared_with};
 pub use tools::{Tool, Tools};

@@ -35,6 +35,8 @@ pub(crate) struct NodeSandbox<'a> {
     pub(crate) tools: &'a Tools,
     pub(crate) directory: &'a Path,
     pub(crate) lifetime: ClusterLifetime,
+    /// Cluster domain.
+    pub(crate) domain: &'static str,
 }
 
 /// Configuration files of a kubelet.
@@ -138,6 +140,7 @@ impl NodeSandbox<'_> {
         let arguments = [
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--address={address}:53"),
+            format!("--domain={}", self.domain),
             format!("--ready={address}:{DNS_READY}"),
         ];
         self.launch("cluster-dns", Tool::ClusterDns, &arguments)
@@ -166,7 +169,7 @@ impl NodeSandbox<'_> {
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "resolvConf": "",
             "clusterDNS": [self.machine.address()],
-            "clusterDomain": "cluster.local",
+            "clusterDomain": self.domain,
             // The soak of upgrades has 200 jobs.
             "maxPods": 250,
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},

@@ -41,6 +41,7 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) extent: ClusterProfile,
     pub(crate) audit: Audit,
+    pub(crate) domain: &'static str,
 }
 
 /// Audit logging of the API server.
@@ -63,6 +64,7 @@ impl Options {
             durability: Durability::WithoutSync,
             extent: ClusterProfile::ApiServer,
             audit: Audit::Nothing,
+            domain: "cluster.local",
         }
     }
 
@@ -82,5 +84,11 @@ impl Options {
     #[must_use]
     pub const fn audit(self, audit: Audit) -> Self {
         Self { audit, ..self }
+    }
+
+    /// Sets the cluster domain, the end of the DNS names of Services. Default: `cluster.local`.
+    #[must_use]
+    pub const fn domain(self, domain: &'static str) -> Self {
+        Self { domain, ..self }
     }
 }

@@ -38,7 +38,7 @@ pub fn shared_with(test: &str, profile: ClusterProfile) -> Option<&'static Clust
         ClusterProfile::Controllers => 1,
         ClusterProfile::Node => 2,
     };
-    Some(SHARED[index].get_or_init(|| start(&tools, profile)))
+    Some(SHARED[index].get_or_init(|| start(&tools, options(profile))))
 }
 
 /// Returns an API server of the test's own, which the test may break. At most two run at a time per
@@ -60,9 +60,23 @@ pub fn private(test: &str) -> Option<Cluster> {
 /// As for [`private`].
 #[must_use]
 pub fn private_with(test: &str, profile: ClusterProfile) -> Option<Cluster> {
-    tools(test, profile).map(|tools| {
+    private_from(test, options(profile))
+}
+
+/// Returns a private cluster with a node and this cluster domain, as [`private`] does.
+///
+/// # Panics
+///
+/// As for [`private`].
+#[must_use]
+pub fn private_in_domain(test: &str, domain: &'static str) -> Option<Cluster> {
+    private_from(test, options(ClusterProfile::Node).domain(domain))
+}
+
+fn private_from(test: &str, options: Options) -> Option<Cluster> {
+    tools(test, options.extent).map(|tools| {
         let slot = ClusterSlot::wait();
-        let mut cluster = start(&tools, profile);
+        let mut cluster = start(&tools, options);
         cluster.hold_slot(slot);
         cluster
     })
@@ -104,14 +118,17 @@ fn found_or_skipped(test: &str, found: Result<Tools, ClusterError>) -> Option<To
     }
 }
 
-fn start(tools: &Tools, profile: ClusterProfile) -> Cluster {
+fn options(profile: ClusterProfile) -> Options {
+    Options::new(ClusterLifetime::WithThisProcess).profile(profile)
+}
+
+fn start(tools: &Tools, options: Options) -> Cluster {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let root = env::temp_dir().join("ipu-test-cluster");
     sweep(&root);
     sweep_cgroups();
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let directory = root.join(format!("{}-{number}", std::process::id()));
-    let options = Options::new(ClusterLifetime::WithThisProcess).profile(profile);
     match Cluster::start_with(tools, &directory, options) {
         Ok(mut cluster) => {
             cluster.remove_on_drop();

@@ -18,14 +18,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-const suffix = ".svc.cluster.local."
-
 // TTL of answers; a Service may be deleted and recreated at any time.
 const seconds = 1
 
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "the configuration of who may list Services")
 	address := flag.String("address", "", "where names are asked for (UDP)")
+	domain := flag.String("domain", "cluster.local", "the domain of the cluster")
 	ready := flag.String("ready", "", "where /healthz is answered once all Services are known")
 	flag.Parse()
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
@@ -51,13 +50,14 @@ func main() {
 		}
 	})
 	go func() { log.Fatal(http.ListenAndServe(*ready, nil)) }()
+	suffix := ".svc." + *domain + "."
 	buffer := make([]byte, 1500)
 	for {
 		length, from, err := connection.ReadFrom(buffer)
 		if err != nil {
 			log.Fatal(err)
 		}
-		answer, err := respond(lister, buffer[:length])
+		answer, err := respond(lister, suffix, buffer[:length])
 		if err != nil {
 			log.Print(err)
 			continue
@@ -69,7 +69,7 @@ func main() {
 	}
 }
 
-func respond(services listers.ServiceLister, request []byte) ([]byte, error) {
+func respond(services listers.ServiceLister, suffix string, request []byte) ([]byte, error) {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(request)
 	if err != nil {
@@ -79,7 +79,7 @@ func respond(services listers.ServiceLister, request []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, known := find(services, question.Name.String())
+	address, known := find(services, suffix, question.Name.String())
 	reply := dnsmessage.Header{ID: header.ID, Response: true, Authoritative: true, RecursionDesired: header.RecursionDesired}
 	if !known {
 		reply.RCode = dnsmessage.RCodeNameError
@@ -105,7 +105,7 @@ func respond(services listers.ServiceLister, request []byte) ([]byte, error) {
 }
 
 // Returns the address of the Service of this name, if it has one, and whether the Service exists.
-func find(services listers.ServiceLister, name string) (netip.Addr, bool) {
+func find(services listers.ServiceLister, suffix, name string) (netip.Addr, bool) {
 	short, found := strings.CutSuffix(strings.ToLower(name), suffix)
 	if !found {
 		return netip.Addr{}, false
