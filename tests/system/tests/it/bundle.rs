@@ -1,18 +1,22 @@
 //! Installation from nothing but the unpacked offline bundle of `cargo xtask package`, through a registry
-//! with a password, and its programs. Tests of `xtask` compare its files with those of the repository.
+//! with a password, in a cluster with a domain other than `cluster.local`, and its programs. Tests of `xtask`
+//! compare its files with those of the repository.
 
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ipu_test_cluster::{Cluster, ClusterProfile, Tool, find_tools, private_with};
+use ipu_test_cluster::{Cluster, Tool, find_tools, private_in_domain};
 use serde_json::{Value, json};
 
-use crate::installation::{Product, SYSTEM, programs, wait_until};
+use crate::installation::{Product, SYSTEM, built_programs, wait_until};
 
 /// Name of the bundle's folder.
 const NAME: &str = concat!("ipu-operator-", env!("CARGO_PKG_VERSION"));
+
+/// Cluster domain.
+const DOMAIN: &str = "ipu.example";
 
 const USER: &str = "puller";
 const PASSWORD: &str = "a-test-password";
@@ -26,7 +30,7 @@ fn the_bundle_installs_from_a_registry_with_a_password() {
     let (Some(tools), Some(archive)) = (find_tools(name, &Tool::HELM), find_bundle(name)) else {
         return;
     };
-    let Some(cluster) = private_with(name, ClusterProfile::Node) else {
+    let Some(cluster) = private_in_domain(name, DOMAIN) else {
         return;
     };
     let scratch = tempfile::tempdir().unwrap();
@@ -163,6 +167,13 @@ fn assert_controller_resolves<C: Deref<Target = Cluster>>(product: &Product<C>, 
     let script =
         format!("curl -sS -o /dev/null -w '%{{http_code}}' http://{controller}/v1/partitions/none/status");
     assert_eq!(product.curl("default", "default", &script), "404", "{controller}");
+    // The name server has no other domain.
+    let (host, port) = controller.rsplit_once(':').unwrap();
+    for (domain, expected) in [(DOMAIN, "404"), ("cluster.local", "000")] {
+        let url = format!("http://{host}.{domain}:{port}/v1/partitions/none/status");
+        let script = format!("curl -s -o /dev/null -w '%{{http_code}}' {url}");
+        assert_eq!(product.curl("default", "default", &script), expected, "{url}");
+    }
 }
 
 /// Checks that each Pod runs an image of the registry, unprivileged, with a read-only root.
@@ -274,7 +285,7 @@ impl Drop for Registry {
 /// Returns the archive if it was built, and the programs that the test needs are installed. CI requires both.
 #[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
 fn find_bundle(test: &str) -> Option<PathBuf> {
-    let archive = programs().join(format!("../bundle/{NAME}.tar.gz"));
+    let archive = built_programs().join(format!("../bundle/{NAME}.tar.gz"));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_installed =
         |program: &&str| std::env::split_paths(&path).any(|folder| folder.join(program).exists());

@@ -303,8 +303,14 @@ pub(crate) fn repository(path: &str) -> String {
     root.join(path).display().to_string()
 }
 
-/// Returns the folder of the programs that were built with this test.
+/// Returns the folder of the product's programs: `IPU_SYSTEM_PROGRAMS`, such as the released programs in
+/// `target/bundle/programs`, or the folder of the programs that were built with this test.
 pub(crate) fn programs() -> PathBuf {
+    std::env::var_os("IPU_SYSTEM_PROGRAMS").map_or_else(built_programs, PathBuf::from)
+}
+
+/// Returns the folder of the programs that were built with this test.
+pub(crate) fn built_programs() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().and_then(Path::parent).unwrap().to_owned()
 }

@@ -2,11 +2,12 @@
 //! guide `docs/how-to/no-host-network.md` names the stand-ins.
 
 use std::ops::Deref;
+use std::process::Command;
 
-use ipu_test_cluster::{Cluster, ClusterProfile, Tool, find_tools, private_with, product_images};
+use ipu_test_cluster::{Cluster, ClusterProfile, Tool, client, find_tools, private_with, product_images};
 use serde_json::{Value, json};
 
-use crate::installation::{Product, programs, repository};
+use crate::installation::{Product, programs, repository, wait_until};
 
 /// Address of the simulated controller, which listens in the network of the IPUs only.
 const CONTROLLER: &str = "10.247.208.2:8090";
@@ -30,13 +31,14 @@ fn jobs_without_host_network_use_the_network_of_the_ipus() {
             ]);
         }
         ipu_job(&product, &format!("ipujob{suffix}"), user);
-        native_job(&product, &format!("job{suffix}"));
-        native_deployment(&product, &format!("deployment{suffix}"));
+        native_job(&product, &format!("job{suffix}"), user);
+        native_deployment(&product, &format!("deployment{suffix}"), user);
     }
     absent_network(&product);
+    absent_devices(&product);
 }
 
-/// Installs the chart on a node with a second network.
+/// Installs the chart on a node with a second network, for jobs of two namespaces.
 fn install(test: &str) -> Option<Product<Box<Cluster>>> {
     find_tools(test, &Tool::HELM)?;
     let mut cluster = private_with(test, ClusterProfile::Node)?;
@@ -60,22 +62,27 @@ fn install(test: &str) -> Option<Product<Box<Cluster>>> {
     product.kubectl(&["wait", "--for=condition=Established", "-f", definitions]);
     apply(&product, "macvlan-network");
     attach(&product);
-    // The RDMA device plugin reports this resource.
-    let patch = r#"[{"op": "add", "path": "/status/capacity/rdma~1rdma_shared_device_a", "value": "1k"}]"#;
-    product.kubectl(&[
-        "patch",
-        "node",
-        "node",
-        "--subresource=status",
-        "--type=json",
-        "-p",
-        patch,
-    ]);
+    set_devices(&product, "1k");
     product.kubectl(&["label", "nodes", "--all", "ipunode=true"]);
     let chart = repository("deploy/helm/ipu-operator");
     let values = example("ipu-operator-values");
-    product.install_chart_with(Tool::Helm4, &["gc", &chart, "--values", &values]);
+    for namespace in ["elsewhere", "unwatched"] {
+        product.kubectl(&["create", "namespace", namespace]);
+    }
+    let watched = "watchNamespaces={default,elsewhere}";
+    product.install_chart_with(
+        Tool::Helm4,
+        &["gc", &chart, "--values", &values, "--set", watched],
+    );
     Some(product)
+}
+
+/// Sets the number of RDMA devices, which the RDMA device plugin reports otherwise.
+fn set_devices(product: &Product<impl Deref<Target = Cluster>>, number: &str) {
+    let path = "/status/capacity/rdma~1rdma_shared_device_a";
+    let patch = json!([{"op": "add", "path": path, "value": number}]).to_string();
+    let patch = ["--subresource=status", "--type=json", "-p", &patch];
+    product.kubectl(&[&["patch", "node", "node"], &patch[..]].concat());
 }
 
 /// Creates the NetworkAttachmentDefinition of the MacvlanNetwork, as the Network Operator does. The node's
@@ -169,15 +176,9 @@ fn ipu_job(product: &Product<impl Deref<Target = Cluster>>, file: &str, user: u3
     let pods = pods["items"].as_array().unwrap();
     assert_eq!(pods.len(), 5);
     for pod in pods {
+        assert_is_connected(pod, user);
         let spec = &pod["spec"];
-        assert_eq!(
-            pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"],
-            "rdma-net"
-        );
-        assert!(spec["hostNetwork"].is_null(), "{spec}");
-        assert_eq!(spec["securityContext"]["runAsUser"], user, "{spec}");
         let container = &spec["containers"][0];
-        assert!(container["securityContext"]["privileged"].is_null(), "{spec}");
         let is_launcher = pod["metadata"]["name"] == "training-launcher";
         let devices = &container["resources"]["limits"]["rdma/rdma_shared_device_a"];
         assert_eq!(devices.is_null(), is_launcher, "{spec}");
@@ -192,10 +193,82 @@ fn ipu_job(product: &Product<impl Deref<Target = Cluster>>, file: &str, user: u3
             "{spec}"
         );
     }
+    // The workers run until the job is deleted.
+    assert_eq!(doctor(product), Findings::default());
     product.delete("default", "training");
 }
 
-fn native_job(product: &Product<impl Deref<Target = Cluster>>, file: &str) {
+/// Checks that a Pod has an address in the network of the IPUs, and no privilege. The kernel routes the
+/// addresses of the network over the interface with such an address.
+fn assert_is_connected(pod: &Value, user: u32) {
+    let annotations = &pod["metadata"]["annotations"];
+    assert_eq!(annotations["k8s.v1.cni.cncf.io/networks"], "rdma-net");
+    let status = annotations["k8s.v1.cni.cncf.io/network-status"].as_str();
+    let status: Value = serde_json::from_str(status.unwrap_or_default()).expect("network-status");
+    let address = status[1]["ips"][0].as_str().unwrap_or_default();
+    assert_eq!(status[1]["interface"], "net1", "{status}");
+    assert!(address.starts_with("10.247.208."), "{status}");
+    let spec = &pod["spec"];
+    assert!(spec["hostNetwork"].is_null(), "{spec}");
+    assert_eq!(spec["securityContext"]["runAsUser"], user, "{spec}");
+    let context = &spec["containers"][0]["securityContext"];
+    assert!(context["privileged"].is_null(), "{spec}");
+}
+
+/// Returns the only Pod with this label.
+fn pod_of(product: &Product<impl Deref<Target = Cluster>>, label: &str) -> Value {
+    let pods = product.kubectl(&["get", "pods", "-l", label, "-o", "json"]);
+    let mut pods: Value = serde_json::from_str(&pods).unwrap();
+    assert_eq!(pods["items"].as_array().map(Vec::len), Some(1), "{pods}");
+    pods["items"][0].take()
+}
+
+/// Result of `kubectl ipu doctor`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Findings {
+    codes: Vec<String>,
+    not_checked: Vec<String>,
+}
+
+fn doctor(product: &Product<impl Deref<Target = Cluster>>) -> Findings {
+    let mut command = Command::new(client(&programs(), "kubectl-ipu").unwrap());
+    command.args(["doctor", "-o", "json"]);
+    let output = command
+        .env("KUBECONFIG", product.cluster.kubeconfig())
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
+    });
+    let codes = |list: &str| {
+        let items = report[list].as_array().expect(list).iter();
+        items
+            .map(|item| item["code"].as_str().expect("code").to_owned())
+            .collect()
+    };
+    Findings {
+        codes: codes("findings"),
+        not_checked: codes("notChecked"),
+    }
+}
+
+/// Waits until doctor has this finding and no other.
+fn wait_for_finding(product: &Product<impl Deref<Target = Cluster>>, code: &str) {
+    let expected = Findings {
+        codes: vec![code.to_owned()],
+        not_checked: Vec::new(),
+    };
+    wait_until(code, || {
+        let found = doctor(product);
+        if found == expected {
+            Ok(())
+        } else {
+            Err(format!("{found:?}"))
+        }
+    });
+}
+
+fn native_job(product: &Product<impl Deref<Target = Cluster>>, file: &str, user: u32) {
     partition(product, &["create", "training-partition", "--size", "1"]);
     apply(product, file);
     let arguments = [
@@ -209,24 +282,27 @@ fn native_job(product: &Product<impl Deref<Target = Cluster>>, file: &str) {
     }
     let log = product.kubectl(&["logs", "job/simple-training"]);
     assert!(log.contains("ACTIVE"), "{log}");
+    assert_is_connected(&pod_of(product, "app=simple-training"), user);
     product.kubectl(&["delete", "job", "simple-training"]);
     partition(product, &["remove", "training-partition"]);
 }
 
-fn native_deployment(product: &Product<impl Deref<Target = Cluster>>, file: &str) {
+fn native_deployment(product: &Product<impl Deref<Target = Cluster>>, file: &str, user: u32) {
     partition(product, &["create", "inference-partition", "--size", "1"]);
     apply(product, file);
     product.wait_for_rollout("default", "simple-inference");
+    assert_is_connected(&pod_of(product, "app=simple-inference"), user);
     product.kubectl(&["delete", "deployment", "simple-inference", "--cascade=foreground"]);
     partition(product, &["remove", "inference-partition"]);
 }
 
-/// A Pod of a namespace without the network stays in creation, with the reason as an Event.
+/// A Pod of a namespace without the network stays in creation, with the reason as an Event, and doctor names
+/// the network.
 fn absent_network(product: &Product<impl Deref<Target = Cluster>>) {
-    product.kubectl(&["create", "namespace", "elsewhere"]);
-    product.kubectl(&["-n", "elsewhere", "apply", "-f", &example("test-pod")]);
+    product.submit("unwatched", "no-host-network/ipujob", str::to_owned);
+    product.submit("elsewhere", "no-host-network/ipujob", str::to_owned);
     let event = "events.events.k8s.io";
-    crate::installation::wait_until("the absent network is reported", || {
+    wait_until("the absent network is reported", || {
         let events = product.kubectl(&["-n", "elsewhere", "get", event, "-o", "jsonpath={.items[*].note}"]);
         let expected = "no NetworkAttachmentDefinition rdma-net in namespace elsewhere";
         if events.contains(expected) {
@@ -235,15 +311,32 @@ fn absent_network(product: &Product<impl Deref<Target = Cluster>>) {
             Err(events)
         }
     });
+    wait_for_finding(product, "NetworkAttachmentAbsent");
+    // The operator has acted on the later job, and may not act on this one.
+    let unwatched = product.kubectl(&["-n", "unwatched", "get", "ipujob,pods", "-o", "json"]);
+    let unwatched: Value = serde_json::from_str(&unwatched).unwrap();
+    let items = unwatched["items"].as_array().unwrap();
+    assert_eq!(items.len(), 1, "{unwatched}");
+    assert!(items[0]["status"].is_null(), "{unwatched}");
+    assert!(items[0]["metadata"]["finalizers"].is_null(), "{unwatched}");
     product.kubectl(&[
         "-n",
         "elsewhere",
         "delete",
-        "pod",
-        "rdma-test",
-        "--grace-period=0",
-        "--force",
+        "ipujob",
+        "training",
+        "--timeout=120s",
     ]);
+    wait_until("doctor finds nothing", || match doctor(product) {
+        found if found == Findings::default() => Ok(()),
+        found => Err(format!("{found:?}")),
+    });
+}
+
+/// Doctor names the resource of a node without RDMA devices.
+fn absent_devices(product: &Product<impl Deref<Target = Cluster>>) {
+    set_devices(product, "0");
+    wait_for_finding(product, "RdmaUnavailable");
 }
 
 /// Runs `ipuctl partition` on the node.
