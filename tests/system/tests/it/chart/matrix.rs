@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use ipu_test_cluster::{Tool, find_tools};
 
@@ -122,26 +123,13 @@ fn kubeconform_accepts_all_renderings() {
     let sets = value_sets();
     assert!(sets.len() >= 60, "{} value sets", sets.len());
     let folder = tempfile::tempdir().unwrap();
-    let render = |helm: Tool, number: usize| {
-        let options: Vec<&str> = sets[number].iter().map(String::as_str).collect();
-        let text = renderer
-            .render(helm, "gc", &options)
-            .unwrap_or_else(|error| panic!("{helm:?} {options:?}: {error}"));
-        fs::write(folder.path().join(format!("{number}-{}.yaml", helm.name())), text).unwrap();
-    };
-    let render_all = |helm: Tool| (0..sets.len()).for_each(|number| render(helm, number));
-    std::thread::scope(|scope| {
-        for helm in Tool::HELM {
-            let render_all = &render_all;
-            scope.spawn(move || render_all(helm));
-        }
-    });
-    let read = |number: usize, helm: Tool| {
-        fs::read_to_string(folder.path().join(format!("{number}-{}.yaml", helm.name()))).unwrap()
-    };
     for (number, set) in sets.iter().enumerate() {
-        let [helm3, helm4] = Tool::HELM.map(|helm| read(number, helm));
-        assert_eq!(documents(&helm3), documents(&helm4), "{set:?}");
+        let [helm3, helm4] = Tool::HELM.map(|helm| {
+            let text = rendering(&renderer, helm, number);
+            fs::write(folder.path().join(format!("{number}-{}.yaml", helm.name())), text).unwrap();
+            documents(text)
+        });
+        assert_eq!(helm3, helm4, "{set:?}");
     }
     for version in VERSIONS {
         let output = validate(&tools.path(Tool::Kubeconform), version, folder.path());
@@ -155,10 +143,13 @@ fn two_renderings_of_each_value_set_are_identical_and_name_no_cluster_domain() {
     let Some(renderer) = Renderer::find(name) else {
         return;
     };
-    for (set, helm) in value_sets().iter().zip(Tool::HELM.into_iter().cycle()) {
-        let options: Vec<&str> = set.iter().map(String::as_str).collect();
-        let [first, second] = [(), ()].map(|()| renderer.render(helm, "gc", &options).unwrap());
-        assert_eq!(first, second, "{helm:?}: {set:?}");
+    for ((number, set), helm) in value_sets()
+        .iter()
+        .enumerate()
+        .zip(Tool::HELM.into_iter().cycle())
+    {
+        let first = rendering(&renderer, helm, number);
+        assert_eq!(first, render(&renderer, helm, set), "{helm:?}: {set:?}");
         assert!(!first.contains("cluster.local"), "{helm:?}: {set:?}");
     }
 }
@@ -171,13 +162,34 @@ fn the_value_sets_cover_all_pairs() {
     }
 }
 
+/// Returns the rendering of a value set by its number. Tests share it, because Helm is slow.
+pub(super) fn rendering(renderer: &Renderer, helm: Tool, number: usize) -> &'static str {
+    static CACHE: OnceLock<Vec<[OnceLock<String>; 2]>> = OnceLock::new();
+    let sets = value_sets();
+    let renderings = CACHE.get_or_init(|| sets.iter().map(|_| Default::default()).collect());
+    let index = Tool::HELM.iter().position(|one| *one == helm).unwrap();
+    renderings[number][index].get_or_init(|| render(renderer, helm, &sets[number]))
+}
+
+fn render(renderer: &Renderer, helm: Tool, set: &[String]) -> String {
+    let options: Vec<&str> = set.iter().map(String::as_str).collect();
+    renderer
+        .render(helm, "gc", &options)
+        .unwrap_or_else(|error| panic!("{helm:?} {options:?}: {error}"))
+}
+
 /// Returns the YAML documents of a rendering; their order is that of the Helm.
 fn documents(text: &str) -> BTreeSet<&str> {
     text.split("---\n").map(str::trim).collect()
 }
 
 /// Returns the options of each value set.
-pub(super) fn value_sets() -> Vec<Vec<String>> {
+pub(super) fn value_sets() -> &'static [Vec<String>] {
+    static SETS: OnceLock<Vec<Vec<String>>> = OnceLock::new();
+    SETS.get_or_init(make_value_sets)
+}
+
+fn make_value_sets() -> Vec<Vec<String>> {
     let mut sets: Vec<Vec<String>> = pairwise().iter().map(|row| options(row)).collect();
     sets.extend(RENDERINGS.map(|set| with_flags(set.iter().copied())));
     let original = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/original-values");

@@ -4,7 +4,7 @@ use std::fs;
 
 use ipu_test_cluster::{Tool, shared};
 
-use super::matrix::value_sets;
+use super::matrix::{rendering, value_sets};
 use super::rendering::Renderer;
 use super::schemas::SKIPPED;
 use crate::installation::{SYSTEM, repository};
@@ -85,8 +85,7 @@ fn the_api_server_accepts_renderings_with_strict_validation() {
     let file_of = |number: usize| folder.path().join(format!("{number}.yaml")).display().to_string();
     let mut objects = 0;
     for (number, (options, helm)) in sets.iter().zip(Tool::HELM.iter().cycle()).enumerate() {
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let text = renderer.render(*helm, "gc", &options).unwrap();
+        let text = rendering(&renderer, *helm, number);
         let documents: Vec<&str> = text
             .split("---\n")
             .filter(|text| is_of_kubernetes(text))
