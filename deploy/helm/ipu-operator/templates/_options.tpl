@@ -12,6 +12,22 @@
 {{- printf "vipuProxy.quotas: %s has namespaces, which only a quota of an account has. Remove namespaces." $quota | fail -}}
 {{- end -}}
 {{- end -}}
+{{- /* The proxy reads a change of these lists while it runs, and does not start with an invalid one. */}}
+{{- range $key, $list := dict "quotas" .Values.vipuProxy.quotas "priorities" .Values.vipuProxy.priorities -}}
+{{- $seen := list -}}
+{{- range $list -}}
+{{- range concat (list .namespace) (default list .namespaces) | compact -}}
+{{- if not (regexMatch "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*])$" .) -}}
+{{- printf "vipuProxy.%s: %q is not a namespace's name. Set a name, such as team-a." $key . | fail -}}
+{{- end -}}
+{{- end -}}
+{{- $subject := pick . "namespace" "account" | toJson -}}
+{{- if has $subject $seen -}}
+{{- printf "vipuProxy.%s: %s has two entries, and the proxy would not start. Remove one." $key $subject | fail -}}
+{{- end -}}
+{{- $seen = append $seen $subject -}}
+{{- end -}}
+{{- end -}}
 {{- range $controller, $secret := .Values.vipuProxy.controllersSecrets -}}
 {{- if not (regexMatch "^(default|[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?:[0-9]+)$" $controller) -}}
 {{- printf "vipuProxy.controllersSecrets: %q is not a controller. Set HOST:PORT as in global.vipuControllers, such as pod1:8090, or default." $controller | fail -}}
