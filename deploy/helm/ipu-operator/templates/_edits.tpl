@@ -6,6 +6,14 @@ too. Without a cluster, as in `helm template`, it is the list of the values.
 {{- $name := include "ipu-operator.controllersName" . -}}
 {{- $wanted := include "ipu-operator.controllers" . -}}
 {{- $found := lookup "v1" "ConfigMap" .Release.Namespace $name | default dict -}}
+{{- if not $found -}}
+{{- /* Another fullnameOverride gives the ConfigMap of the release another name. */}}
+{{- range (lookup "v1" "ConfigMap" .Release.Namespace "").items -}}
+{{- $its := default dict .metadata.annotations -}}
+{{- $isOwn := eq $.Release.Name (get $its "meta.helm.sh/release-name") -}}
+{{- if and $isOwn (hasKey $its "graphcore.ai/controllers-of-values") -}}{{- $found = . -}}{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $metadata := default dict $found.metadata -}}
 {{- $annotations := default dict $metadata.annotations -}}
 {{- $data := default dict $found.data -}}
@@ -17,7 +25,7 @@ too. Without a cluster, as in `helm template`, it is the list of the values.
 {{- else if eq $wanted $last -}}
 {{- get $data "controllers.yaml" -}}
 {{- else -}}
-{{- $place := printf "configmap %s" $name -}}
+{{- $place := printf "configmap %s" (default $name $metadata.name) -}}
 {{- $patch := dict "data" (dict "controllers.yaml" $wanted) | toJson -}}
 {{- printf "global.vipuControllers=%s is new, and the %s was edited: %s. To keep the edit, set global.vipuControllers to it: --set 'global.vipuControllers=%s'. To replace it, run this first: kubectl -n %s patch %s -p '%s'" $wanted $place $current (replace "," "\\," $current) .Release.Namespace $place $patch | fail -}}
 {{- end -}}

@@ -41,6 +41,11 @@ fn an_upgrade_keeps_edited_controllers_and_refuses_a_conflict_with_the_values() 
             assert_eq!(controllers(cluster), EDITED, "{after:?}");
         }
 
+        // Under another name, and under its own one again.
+        upgrade(after, FIRST, &["--set", "fullnameOverride=renamed"]).unwrap();
+        upgrade(after, FIRST, &[]).unwrap();
+        assert_eq!(controllers(cluster), EDITED, "{after:?}");
+
         let error = upgrade(after, SECOND, &[]).unwrap_err();
         assert_golden("refusals-in-cluster", "edited-controllers", message_of(&error));
         assert_eq!(controllers(cluster), EDITED, "{after:?}");
