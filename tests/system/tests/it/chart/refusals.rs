@@ -103,6 +103,8 @@ fn the_schema_refuses_unknown_keys_and_wrong_types() {
         ("worker.hostNetwork=maybe", "hostNetwork"),
         ("vipuProxy.placement=random", "placement"),
         ("vipuProxy.quotas[0].maxIpu=4", "maxIpu"),
+        ("commonLabels.team=7", "team"),
+        ("controller.podAnnotations.scrape=true", "scrape"),
         ("vipuProxy.priorities[0].namespace=a", "maxPriority"),
         ("serviceMonitor.interval=soon", "interval"),
         ("serviceMonitor.account=prom", "account"),
