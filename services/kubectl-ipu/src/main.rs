@@ -80,7 +80,9 @@ async fn run(cli: Cli) -> Result<Code, Failure> {
     let context = Context::open(&global).await?;
     let format = global.output;
     match command {
-        Command::Submit(arguments) => commands::submit(&arguments, &context, format).await,
+        Command::Submit(arguments) => {
+            commands::submit(&arguments, &context, global.namespace.as_deref(), format).await
+        }
         Command::Get { job, all_namespaces } => {
             commands::get(job.as_deref(), all_namespaces, &context, format).await
         }

@@ -21,9 +21,10 @@ impl Table {
         }
     }
 
-    /// Adds a row of as many cells as there are headings.
+    /// Adds a row of as many cells as there are headings. Their text may be that of users and their containers.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        let cells = cells.into_iter();
+        self.rows.push(cells.map(|cell| printable(&cell)).collect());
     }
 
     /// Returns the text with line ends; an empty cell is shown as `-`.
@@ -130,6 +131,13 @@ mod tests {
     #[test]
     fn text_of_others_cannot_control_the_terminal() {
         assert_eq!(printable("a\u{1b}[2J\tb\r\n"), "a?[2J\tb??");
+    }
+
+    #[test]
+    fn a_cell_of_a_table_neither_controls_the_terminal_nor_adds_a_row() {
+        let mut table = Table::new(&["NAME", "MESSAGE"]);
+        table.row(["x".into(), "\u{1b}]0;evil\u{7}\nx  Running".into()]);
+        assert_eq!(table.text(), "NAME  MESSAGE\nx     ?]0;evil??x  Running\n");
     }
 
     #[test]

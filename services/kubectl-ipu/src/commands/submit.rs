@@ -16,7 +16,12 @@ use crate::exit_code::{Code, Failure};
 use crate::output::{self, List, render};
 
 /// Creates the jobs of the file. Nothing is created if one of them breaks a rule.
-pub(crate) async fn submit(arguments: &Submit, context: &Context, format: Format) -> Result<Code, Failure> {
+pub(crate) async fn submit(
+    arguments: &Submit,
+    context: &Context,
+    namespace: Option<&str>,
+    format: Format,
+) -> Result<Code, Failure> {
     let jobs = read(arguments)?;
     if arguments.wait && jobs.len() != 1 {
         let text = format!(
@@ -30,6 +35,7 @@ pub(crate) async fn submit(arguments: &Submit, context: &Context, format: Format
         let text = format!("{} has no IPUJob", arguments.file.display());
         return Err(Failure::new(Code::Data, text));
     }
+    check_namespaces(&jobs, namespace)?;
     let count = jobs.len();
     let mut created = Vec::new();
     let mut result = Ok(Code::Done);
@@ -57,6 +63,24 @@ pub(crate) async fn submit(arguments: &Submit, context: &Context, format: Format
         created => output::result(&render(format, &List::new(created), String::new)?)?,
     }
     result
+}
+
+/// Checks that no manifest names another namespace than `--namespace`, as `kubectl create` does.
+fn check_namespaces(jobs: &[Manifest], namespace: Option<&str>) -> Result<(), Failure> {
+    let Some(namespace) = namespace else {
+        return Ok(());
+    };
+    for manifest in jobs {
+        let named = manifest.job.metadata.namespace.as_deref();
+        if let Some(named) = named.filter(|named| *named != namespace) {
+            let text = format!(
+                "--namespace {namespace}: line {} has metadata.namespace {named}, and both must be the same; remove one of them",
+                manifest.line
+            );
+            return Err(Failure::new(Code::Usage, text));
+        }
+    }
+    Ok(())
 }
 
 /// Prints that a job was created, unless documents are printed.
@@ -168,5 +192,35 @@ async fn wait(job: &DynamicObject, context: &Context, format: Format) -> Result<
             let failed = u8::from(status.phase == Some(JobPhase::Failed));
             return Ok(Code::Job(status.exit_code.unwrap_or(failed)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_of_another_namespace_than_the_flag_is_refused() {
+        let documents = read_manifests(
+            "apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nmetadata: {name: a, namespace: prod}\nspec: {}\n",
+            &[],
+        );
+        let jobs: Vec<Manifest> = documents
+            .unwrap()
+            .into_iter()
+            .filter_map(|document| match document {
+                Document::IpuJob(manifest) => Some(*manifest),
+                Document::Skipped(_) => None,
+            })
+            .collect();
+        assert_eq!(jobs.len(), 1);
+        assert!(check_namespaces(&jobs, None).is_ok());
+        assert!(check_namespaces(&jobs, Some("prod")).is_ok());
+        let failure = check_namespaces(&jobs, Some("team")).unwrap_err();
+        assert_eq!(failure.code, Code::Usage);
+        assert_eq!(
+            failure.chain(),
+            "--namespace team: line 1 has metadata.namespace prod, and both must be the same; remove one of them"
+        );
     }
 }

@@ -3,6 +3,8 @@
 mod objects;
 mod rights;
 
+use std::collections::BTreeSet;
+
 use ipu_k8s::crd::IpuJobStatus;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -14,7 +16,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 
-use super::facts::{Certificates, Fact, Facts, JobFacts};
+use super::facts::{Certificates, Fact, Facts, JobFacts, WebhookConfiguration};
 use crate::cli::Global;
 use crate::context::{Context, JOB_NAME};
 use crate::exit_code::api_text;
@@ -38,7 +40,8 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
             map(own.await, find_operators)
         }
     };
-    let installation = match own {
+    let (mutating, validating) = tokio::join!(objects::mutating(client), objects::validating(client));
+    let installation = match map(own, |own| by_webhooks(own, [&mutating, &validating])) {
         Fact::Read(own) => match installation::examine(client, &own).await {
             Ok(installation) => Fact::Read(installation),
             Err(reason) => Fact::Hidden(reason),
@@ -50,7 +53,6 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
         installation: &installation,
     };
     let proxy_name = |installation: &Installation| Some(installation.proxy.clone());
-    let (mutating, validating) = tokio::join!(objects::mutating(client), objects::validating(client));
     let (proxy, webhook_service, webhook_secret, lease) = tokio::join!(
         of_operator.read::<Deployment>(proxy_name),
         of_operator.read::<Service>(|found| Some(found.webhook_service.clone())),
@@ -112,6 +114,24 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
         attachments,
         missing_permissions,
     }
+}
+
+/// Returns the operators, those first that webhooks lead to: users who may create Deployments can imitate an operator, but
+/// not its webhooks.
+pub(super) fn by_webhooks(
+    mut operators: Vec<Deployment>,
+    configurations: [&Fact<Vec<WebhookConfiguration>>; 2],
+) -> Vec<Deployment> {
+    let configurations = configurations.into_iter().filter_map(|fact| fact.get().ok());
+    let namespaces: BTreeSet<&str> = configurations
+        .flatten()
+        .filter_map(WebhookConfiguration::service_namespace)
+        .collect();
+    operators.sort_by_key(|operator| {
+        let namespace = operator.metadata.namespace.as_deref();
+        !namespace.is_some_and(|namespace| namespaces.contains(namespace))
+    });
+    operators
 }
 
 fn map<T, U>(fact: Fact<T>, change: impl FnOnce(T) -> U) -> Fact<U> {

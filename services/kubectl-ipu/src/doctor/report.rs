@@ -108,7 +108,7 @@ fn text(report: &Report) -> String {
         lines.extend([format!("  page:     {page}"), String::new()]);
     }
     for Unchecked { code, reason, .. } in &report.not_checked {
-        lines.push(format!("not checked: {code}: {reason}"));
+        lines.push(output::printable(&format!("not checked: {code}: {reason}")));
     }
     lines.push(format!(
         "{}, {} not checked, {} passed",

@@ -91,6 +91,15 @@ pub(super) const RULES: &[Rule] = &[
         check: restricted,
     },
     Rule {
+        code: "NamespaceNotWatched",
+        condition: "A namespace has jobs, and no operator watches it.",
+        effect: "No operator reconciles its jobs: new ones wait without a reason, others keep their IPUs, and none can be \
+                 deleted.",
+        remedy: "Add the namespace to `watchNamespaces`. To leave it out, delete its jobs first, while an operator watches \
+                 it.",
+        check: not_watched,
+    },
+    Rule {
         code: "QuotaWithoutLimitRange",
         condition: "A namespace with jobs has a ResourceQuota of CPU or memory for all Pods, and no LimitRange with \
                     defaults of these.",
@@ -147,11 +156,48 @@ fn restricted(facts: &Facts) -> Checked {
                 "privileged, because jobs use the host network",
                 Fix::run(format!(
                     "kubectl label namespace {name} {ENFORCE}=privileged --overwrite"
-                )),
+                ))
+                .with_note(
+                    "It lets every user who may create Pods there run privileged ones. Do not run it if the level is your \
+                     hardening.",
+                ),
             ));
         }
     }
     Ok(findings)
+}
+
+fn not_watched(facts: &Facts) -> Checked {
+    // Without an operator, another rule has a finding.
+    facts.installation.get()?;
+    let operators = facts.operators.get()?.iter();
+    let installations: Vec<_> = operators
+        .filter_map(|operator| Installation::new(operator, None))
+        .collect();
+    let namespaces: BTreeSet<&str> = facts
+        .jobs
+        .get()?
+        .iter()
+        .map(|job| job.namespace.as_str())
+        .collect();
+    let is_watched = |namespace: &&str| {
+        let mut all = installations.iter();
+        all.any(|installation| installation.watches(namespace))
+    };
+    let finding = |namespace: &str| {
+        Finding::new(
+            format!("Namespace {namespace}"),
+            "has IPUJobs, and no operator watches it",
+            "watched, or without IPUJobs",
+            Fix::inspect(format!("kubectl -n {namespace} get ipujobs"))
+                .with_note("Add the namespace to `watchNamespaces` of an installation."),
+        )
+    };
+    Ok(namespaces
+        .into_iter()
+        .filter(|namespace| !is_watched(namespace))
+        .map(finding)
+        .collect())
 }
 
 /// Returns the keys of a quota of CPU or memory of all Pods. Scopes may exclude the Pods of jobs.

@@ -1,5 +1,7 @@
 //! Operator, proxy, and their rights.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
@@ -263,6 +265,18 @@ fn uninstall(facts: &Facts, installation: &Installation) -> Result<Fix, String> 
     Ok(Fix::run(command).with_note(NOTE))
 }
 
+/// Returns the namespaces that both watch, if there are any.
+fn shared_namespaces(first: &Installation, second: &Installation) -> Option<String> {
+    let (first, second) = (&first.watch_namespaces, &second.watch_namespaces);
+    let shared: BTreeSet<String> = match (first.is_empty(), second.is_empty()) {
+        (true, true) => return Some("all namespaces".into()),
+        (true, false) => second.clone(),
+        (false, true) => first.clone(),
+        (false, false) => first.intersection(second).cloned().collect(),
+    };
+    (!shared.is_empty()).then(|| shared.into_iter().collect::<Vec<_>>().join(", "))
+}
+
 fn overlap(facts: &Facts) -> Checked {
     let mut operators: Vec<_> = facts.operators.get()?.iter().collect();
     // The newer one is the more likely mistake.
@@ -272,45 +286,23 @@ fn overlap(facts: &Facts) -> Checked {
         .filter_map(|operator| Installation::new(operator, None))
         .collect();
     let mut findings = Vec::new();
-    for (index, first) in all.iter().enumerate() {
-        for second in &all[index + 1..] {
-            let shared: Vec<_> = first
-                .watch_namespaces
-                .intersection(&second.watch_namespaces)
-                .cloned()
-                .collect();
-            let is_apart = shared.is_empty()
-                && !first.watch_namespaces.is_empty()
-                && !second.watch_namespaces.is_empty();
-            if is_apart {
-                continue;
-            }
-            let namespaces = match (shared.as_slice(), first.watch_namespaces.is_empty()) {
-                ([_, ..], _) => shared.join(", "),
-                ([], true) if second.watch_namespaces.is_empty() => "all namespaces".into(),
-                ([], true) => second
-                    .watch_namespaces
-                    .iter()
-                    .cloned()
-                    .collect::<Vec<_>>()
-                    .join(", "),
-                ([], false) => first
-                    .watch_namespaces
-                    .iter()
-                    .cloned()
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            };
-            findings.push(Finding::new(
-                format!("Deployment {}/{}", second.namespace, second.operator),
-                format!(
-                    "it and {}/{} reconcile the jobs of {namespaces}",
-                    first.namespace, first.operator
-                ),
-                "one operator for each namespace",
-                uninstall(facts, second)?,
-            ));
-        }
+    for (index, second) in all.iter().enumerate() {
+        // One finding for each operator: any user who may create Deployments can imitate many.
+        let mut earlier = all[..index].iter();
+        let Some((first, namespaces)) =
+            earlier.find_map(|first| Some((first, shared_namespaces(first, second)?)))
+        else {
+            continue;
+        };
+        findings.push(Finding::new(
+            format!("Deployment {}/{}", second.namespace, second.operator),
+            format!(
+                "it and {}/{} reconcile the jobs of {namespaces}",
+                first.namespace, first.operator
+            ),
+            "one operator for each namespace",
+            uninstall(facts, second)?,
+        ));
     }
     Ok(findings)
 }

@@ -9,6 +9,8 @@ use crate::installation::{Installation, Origin, registry, version};
 const CHART: &str = "deploy/helm/ipu-operator";
 /// Namespace in the shipped manifests.
 const NAMESPACE: &str = "ipu-operator-system";
+/// Condition of the commands that restore an installation.
+const IMITATION: &str = "Run it only if this is the namespace of your installation: users who may create Deployments can imitate one in theirs.";
 /// Selector of the objects of the webhooks.
 const WEBHOOKS: &str = "app.kubernetes.io/component=admission-webhook";
 
@@ -42,9 +44,9 @@ fn restored(installation: &Installation, files: &[&str], flags: &str) -> Fix {
         ..
     } = installation;
     bundle::other_than(version.as_deref()).unwrap_or_else(|| match origin {
-        Origin::Release(release) => Fix::run(upgrade(release, namespace)),
+        Origin::Release(release) => Fix::run(upgrade(release, namespace)).with_note(IMITATION),
         Origin::Rendering => rendering(instance, namespace),
-        Origin::Manifests => Fix::run(manifests(namespace, registry, files, flags)),
+        Origin::Manifests => Fix::run(manifests(namespace, registry, files, flags)).with_note(IMITATION),
     })
 }
 
@@ -71,8 +73,7 @@ pub(super) fn set_value(installation: &Installation, value: &str) -> Option<Fix>
 /// Returns the command that applies a rendering of the chart again. Only its owner has the values.
 fn rendering(instance: &str, namespace: &str) -> Fix {
     let command = format!(
-        "helm template {instance} {CHART} --namespace {namespace} --values VALUES.yaml | kubectl apply --namespace \
-         {namespace} -f -"
+        "helm template {instance} {CHART} --namespace {namespace} --values VALUES.yaml | kubectl apply -f -"
     );
     Fix::template(command).with_note(
         "The objects are a rendering of the chart, not a release of Helm: use its values, or synchronize it by the \
@@ -192,13 +193,15 @@ impl Remains<'_> {
             ..
         } = self;
         match self.origin {
-            Origin::Release(release) if has_namespace => Fix::run(upgrade(release, namespace)),
+            Origin::Release(release) if has_namespace => {
+                Fix::run(upgrade(release, namespace)).with_note(IMITATION)
+            }
             // Helm adopts the objects outside of the namespace, which name this release.
             Origin::Release(release) => Fix::run(install(release, namespace)).with_note(LOST),
             Origin::Rendering => rendering(instance, namespace),
             Origin::Manifests if has_namespace => {
                 let files = ["operator-access", "operator", "webhooks"];
-                Fix::run(manifests(namespace, registry, &files, ""))
+                Fix::run(manifests(namespace, registry, &files, "")).with_note(IMITATION)
             }
             Origin::Manifests => {
                 let edits = edits(namespace, registry);

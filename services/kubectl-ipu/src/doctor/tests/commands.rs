@@ -211,7 +211,8 @@ fn a_rendering_of_the_chart_is_no_release_of_helm() {
         "{finding:?}"
     );
     assert!(
-        command(&finding).contains("--values VALUES.yaml | kubectl apply"),
+        // Its RoleBindings are in the watched namespaces.
+        command(&finding).ends_with("--values VALUES.yaml | kubectl apply -f -"),
         "{finding:?}"
     );
     assert_eq!(finding.fix.command_kind, Some(CommandKind::Template));
@@ -235,6 +236,46 @@ fn names_in_flags_add_no_command_to_the_commands_of_doctor() {
     assert_eq!(installation.own_proxy_secret, None);
     assert_eq!(installation.lease, "ee82fc7a.graphcore.ai");
     assert_eq!(installation.proxy, "");
+}
+
+#[test]
+fn an_operator_without_webhooks_is_no_reason_to_examine_another_one_than_that_with_webhooks() {
+    let mut facts = by_manifests();
+    let own = get(&mut facts.operators)[0].clone();
+    let mut imitation = own.clone();
+    imitation.metadata.namespace = Some("aaa".into());
+    let namespaces = |facts: &Facts| -> Vec<String> {
+        let all = vec![imitation.clone(), own.clone()];
+        let sorted = crate::doctor::collect::by_webhooks(all, [&facts.mutating, &facts.validating]);
+        let namespaces = sorted
+            .into_iter()
+            .filter_map(|operator| operator.metadata.namespace);
+        namespaces.collect()
+    };
+    assert_eq!(namespaces(&facts), ["ipu-operator-system", "aaa"]);
+    facts.mutating = Fact::Hidden("forbidden".into());
+    facts.validating = Fact::Hidden("forbidden".into());
+    assert_eq!(namespaces(&facts), ["aaa", "ipu-operator-system"]);
+    // An imitation alone: the command names its namespace, and the note its origin.
+    let finding = only("ProxyNotReady", &with_absent_objects());
+    assert!(note(&finding).contains("can imitate one"), "{finding:?}");
+}
+
+#[test]
+fn a_namespace_is_opened_for_privileged_pods_by_decision_only() {
+    let mut facts = by_manifests();
+    let label = [(
+        "pod-security.kubernetes.io/enforce".to_owned(),
+        "restricted".to_owned(),
+    )];
+    for namespace in get(&mut facts.namespaces) {
+        namespace.metadata.labels = Some(label.clone().into());
+    }
+    let finding = only("NamespaceRestricted", &facts);
+    assert!(
+        note(&finding).contains("Do not run it if the level is your hardening"),
+        "{finding:?}"
+    );
 }
 
 /// Returns the webhook configuration of another installation with the same label and, perhaps, name.
@@ -460,6 +501,18 @@ fn a_ledger_full_of_entries_without_a_namespace_is_shown_itself() {
     let finding = only("LedgerNearlyFull", &facts);
     let expected = "kubectl -n ipu-operator-system get configmap ipu-partitions-tracker -o yaml";
     assert_eq!(command(&finding), expected);
+}
+
+#[test]
+fn many_imitations_of_an_operator_have_one_finding_each() {
+    let mut facts = by_manifests();
+    let own = get(&mut facts.operators)[0].clone();
+    for number in 0..9 {
+        let mut imitation = own.clone();
+        imitation.metadata.name = Some(format!("imitation-{number}"));
+        get(&mut facts.operators).push(imitation);
+    }
+    assert_eq!(found("InstallationsOverlap", &facts).len(), 9);
 }
 
 #[test]

@@ -96,6 +96,13 @@ const FAULTS: &[Fault] = &[
         ("ProxyNotReady", "ipu-operator-vipu-proxy", "0 of 1 replicas")
     },
     |facts| {
+        change_operator(facts, |operator| {
+            operator["spec"]["template"]["spec"]["containers"][0]["env"] =
+                json!([{"name": "IPU_OPERATOR_WATCH_NAMESPACES", "value": "other"}]);
+        });
+        ("NamespaceNotWatched", "Namespace team", "no operator watches it")
+    },
+    |facts| {
         facts.proxy = Fact::Read(None);
         ("ProxyNotReady", "ipu-operator-vipu-proxy", "absent")
     },

@@ -30,7 +30,7 @@ capital letters, and check that the finding is gone.
 
 /// Findings whose commands cannot mend them on a cluster without nodes. The tests on the real API server read
 /// this list from the page, and mend all others.
-const NOT_RUN: [(&str, &str); 14] = [
+const NOT_RUN: [(&str, &str); 15] = [
     ("NoLeader", "needs a running operator, whose log has the cause"),
     (
         "ControllerUnreachable",
@@ -43,6 +43,10 @@ const NOT_RUN: [(&str, &str); 14] = [
     (
         "ControllerVersionUnknown",
         "needs a running proxy, and another controller",
+    ),
+    (
+        "NamespaceNotWatched",
+        "needs a decision: which installation watches the namespace",
     ),
     ("LedgerAbsent", "needs a running proxy, whose log has the cause"),
     ("LedgerNearlyFull", "needs a decision: which jobs to delete"),
