@@ -21,7 +21,7 @@ impl Table {
         }
     }
 
-    /// Adds a row of as many cells as there are headings. Their text may be that of users and their containers.
+    /// Adds a row of as many cells as there are headings. Their text may be that of users and containers.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells = cells.into_iter();
         self.rows.push(cells.map(|cell| printable(&cell)).collect());

@@ -116,8 +116,8 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
     }
 }
 
-/// Returns the operators, those first that webhooks lead to: users who may create Deployments can imitate an operator, but
-/// not its webhooks.
+/// Returns the operators, those first that webhooks lead to: users who may create Deployments can imitate an
+/// operator, but not its webhooks.
 pub(super) fn by_webhooks(
     mut operators: Vec<Deployment>,
     configurations: [&Fact<Vec<WebhookConfiguration>>; 2],

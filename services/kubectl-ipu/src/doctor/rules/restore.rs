@@ -10,7 +10,8 @@ const CHART: &str = "deploy/helm/ipu-operator";
 /// Namespace in the shipped manifests.
 const NAMESPACE: &str = "ipu-operator-system";
 /// Condition of the commands that restore an installation.
-const IMITATION: &str = "Run it only if this is the namespace of your installation: users who may create Deployments can imitate one in theirs.";
+const IMITATION: &str = "Run it only if this is the namespace of your installation: users who may create \
+                         Deployments can imitate one in theirs.";
 /// Selector of the objects of the webhooks.
 const WEBHOOKS: &str = "app.kubernetes.io/component=admission-webhook";
 
