@@ -233,6 +233,10 @@ mod tests {
         fn watch_failed(&self, objects: &'static str) {
             self.1.lock().expect("the lock is not poisoned").push(objects);
         }
+
+        fn watch_forbidden(&self, _: &'static str) {
+            self.1.lock().expect("the lock is not poisoned").push("forbidden");
+        }
     }
 
     /// Returns shared state whose servers are unreachable.
@@ -280,6 +284,22 @@ mod tests {
             calls[..],
             ["IPUJobs", "connected", "connected", "IPUJobs", "IPUJobs"]
         );
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_the_api_server_forbids_is_reported_as_such() {
+        let observer = Arc::new(RecordingObserver::default());
+        let shared = unreachable_shared(Arc::clone(&observer) as Arc<dyn Observer>);
+        let (queue, _receiver) = unbounded();
+        let answer = |code| kube::Error::Api(kube::core::Status::failure("no", "x").with_code(code).boxed());
+        let events = [
+            Err(watcher::Error::InitialListFailed(answer(403))),
+            Err(watcher::Error::WatchStartFailed(answer(403))),
+            Err(watcher::Error::WatchStartFailed(answer(401))),
+        ];
+        handle_events(stream::iter(events), &shared, &queue).await;
+        let calls = observer.1.lock().expect("the lock is not poisoned");
+        assert_eq!(calls[..], ["forbidden", "forbidden", "IPUJobs"]);
     }
 
     #[tokio::test]

@@ -97,6 +97,11 @@ pub trait Observer: Send + Sync {
     fn watch_failed(&self, objects: &'static str) {
         let _ = objects;
     }
+    /// Called instead of [`watch_failed`](Self::watch_failed) when the API server forbids a list or watch of
+    /// these objects, as it does after the deletion of a watched namespace with its RoleBinding.
+    fn watch_forbidden(&self, objects: &'static str) {
+        self.watch_failed(objects);
+    }
     /// Called when the number of jobs that wait for a free reconcile slot changes.
     fn queue_depth_changed(&self, jobs: usize) {
         let _ = jobs;
@@ -140,9 +145,23 @@ impl Shared {
                     // The watch was established, and an idle watch has no other sign of that.
                     self.observer.watch_connected(objects);
                 }
-                self.observer.watch_failed(objects);
+                if is_forbidden(error) {
+                    self.observer.watch_forbidden(objects);
+                } else {
+                    self.observer.watch_failed(objects);
+                }
             }
         }
+    }
+}
+
+/// Returns whether the API server forbids the list or watch.
+fn is_forbidden(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
+            matches!(error, kube::Error::Api(status) if status.code == 403)
+        }
+        _ => false,
     }
 }
 

@@ -204,6 +204,16 @@ impl Observer for MetricsObserver {
         self.metrics.jobs().record_interruption(objects);
     }
 
+    fn watch_forbidden(&self, objects: &'static str) {
+        if self.scope.is_empty() {
+            return self.watch_failed(objects);
+        }
+        // A restart restores no right, and the other namespaces need operator and webhooks.
+        self.ready();
+        self.health.watch_ok(&self.watch(objects));
+        self.metrics.jobs().record_interruption(objects);
+    }
+
     fn queue_depth_changed(&self, jobs: usize) {
         let before = self.waiting.swap(jobs, Ordering::Relaxed);
         self.metrics.jobs().update_queued(before, jobs);
@@ -248,6 +258,31 @@ mod tests {
         assert_eq!(pending, ["IPUJobs and their Kubernetes Pods in two"]);
         two.ready();
         assert!(health.pending().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_forbids_its_watches_makes_the_operator_neither_unready_nor_unhealthy() {
+        const OBJECTS: &str = "IPUJobs";
+        let (metrics, health) = (Metrics::default(), HealthRegistry::default());
+        let scopes = [" in one", ""].map(str::to_owned);
+        let _leader_guard = LeaderGuard::begin(metrics.clone(), health.clone(), scopes.iter().cloned());
+        let [one, all] = scopes.map(|scope| MetricsObserver::new(&metrics, &health, scope));
+        let forbid = async |observer: &MetricsObserver| {
+            for _ in 0..30 {
+                observer.watch_forbidden(OBJECTS);
+                tokio::time::advance(std::time::Duration::from_secs(10)).await;
+            }
+        };
+        forbid(&one).await;
+        assert_eq!(health.overdue(), None);
+        assert_eq!(
+            health.pending().into_iter().collect::<Vec<_>>(),
+            [CACHE_CONDITION]
+        );
+        // Without any namespace, the operator has nothing to do.
+        forbid(&all).await;
+        assert!(health.overdue().is_some());
+        assert!(!health.pending().is_empty());
     }
 
     #[tokio::test]
