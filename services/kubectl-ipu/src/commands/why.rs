@@ -231,7 +231,11 @@ fn queue_lines(request: &QueuedRequest) -> Vec<String> {
     }
     lines.push(match waiting.earliest_fit {
         Some(time) => format!("  expected start: {} at the earliest", Time(time)),
-        None => "  expected start: not known, because a job ahead has no maximum run time".into(),
+        None if waiting.blockers.iter().any(|blocker| blocker.until.is_none()) => {
+            "  expected start: not known, because a job ahead has no maximum run time".into()
+        }
+        // Such as cordoned hardware, or a controller that does not respond.
+        None => "  expected start: not known".into(),
     });
     lines
 }
@@ -281,6 +285,28 @@ mod tests {
                 "  blocked by p-other-0 of team/other, 16 IPUs, until 2026-11-25T12:00:00.000Z",
                 "  expected start: 2026-11-25T12:00:00.000Z at the earliest",
             ]
+        );
+    }
+
+    #[test]
+    fn an_unknown_start_names_a_job_ahead_only_if_one_has_no_maximum_run_time() {
+        let reason =
+            json!({"code": "ControllerUnavailable", "numbers": {}, "message": "pod1:8090 is unavailable"});
+        let expected = |blockers: serde_json::Value| {
+            let waiting = json!({"position": 1, "reason": reason, "blockers": blockers, "earliestFit": null});
+            let request = QueuedRequest {
+                instance: 0,
+                size: 4,
+                reason: None,
+                waiting: Some(serde_json::from_value(waiting).unwrap()),
+            };
+            queue_lines(&request).pop().unwrap()
+        };
+        assert_eq!(expected(json!([])), "  expected start: not known");
+        let endless = json!([{"id": "p-other-0", "owner": null, "size": 16, "until": null}]);
+        assert_eq!(
+            expected(endless),
+            "  expected start: not known, because a job ahead has no maximum run time"
         );
     }
 }

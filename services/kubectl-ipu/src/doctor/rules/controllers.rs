@@ -73,12 +73,14 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Returns the ConfigMap with the list, as `namespace/name`, and the text.
 fn list(facts: &Facts) -> Result<(String, Option<&String>), String> {
-    let Installation {
-        namespace,
-        controllers_configmap,
-        ..
-    } = facts.installation.get()?;
-    let Some(name) = controllers_configmap else {
+    let installation = facts.installation.get()?;
+    let Installation { namespace, proxy, .. } = installation;
+    if installation.proxy_account.is_none() {
+        return Err(format!(
+            "the Deployment {namespace}/{proxy} of the proxy was not found, so the name of the list is not known"
+        ));
+    }
+    let Some(name) = &installation.controllers_configmap else {
         return Err("the list of the proxy is not in a ConfigMap (`--controllers-configmap`)".into());
     };
     let map = facts.controller_list.get()?.as_ref();

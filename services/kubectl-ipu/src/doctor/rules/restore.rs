@@ -147,8 +147,10 @@ pub(super) fn operator(facts: &Facts) -> Result<Fix, String> {
         return Ok(advice);
     }
     let Some(remains) = remains else {
-        return Ok(Fix::run(install("gc", "ipu"))
-            .with_note("Without Helm, use `kubectl apply -k deploy/kubernetes` instead."));
+        return Ok(Fix::run(install("gc", "ipu")).with_note(
+            "Set your registry and controllers, too. If a namespace has the ledger of an earlier installation, use \
+             that namespace. Without Helm, use `kubectl apply -k deploy/kubernetes` instead.",
+        ));
     };
     if let Some(version) = &remains.version
         && let Some(advice) = bundle::other_than(Some(version))

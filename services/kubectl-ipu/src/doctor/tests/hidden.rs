@@ -132,7 +132,7 @@ fn a_certificate_of_another_program_is_compared_by_its_issuer() {
 }
 
 #[test]
-fn without_the_proxy_the_name_of_the_ledger_is_not_known() {
+fn without_the_proxy_the_names_of_the_list_and_the_ledger_are_not_known() {
     let mut facts = by_manifests();
     let Fact::Read(installation) = &mut facts.installation else {
         panic!("hidden");
@@ -140,15 +140,27 @@ fn without_the_proxy_the_name_of_the_ledger_is_not_known() {
     installation.proxy_account = None;
     for ledger in [facts.tracker.clone(), Fact::Read(None)] {
         facts.tracker = ledger;
-        let codes: Vec<_> = unchecked(&facts).into_iter().map(|(code, _)| code).collect();
-        let of_ledger = [
-            "LedgerAbsent",
-            "LedgerNearlyFull",
-            "LedgerNewerFormat",
-            "PartitionsQuarantined",
-            "PartitionsLeaked",
+        let unknown = |object: &str| {
+            format!(
+                "the Deployment ipu-operator-system/ipu-operator-vipu-proxy of the proxy was not found, so the \
+                 name of the {object} is not known"
+            )
+        };
+        let expected = [
+            ("ControllerListEmpty", "list"),
+            ("ControllerListMalformed", "list"),
+            ("ControllerWithoutNode", "list"),
+            ("LedgerAbsent", "ledger"),
+            ("LedgerNearlyFull", "ledger"),
+            ("LedgerNewerFormat", "ledger"),
+            ("PartitionsQuarantined", "ledger"),
+            ("PartitionsLeaked", "ledger"),
+            ("RdmaUnavailable", "list"),
         ];
-        assert_eq!(codes, of_ledger);
+        assert_eq!(
+            unchecked(&facts),
+            expected.map(|(code, object)| (code, unknown(object)))
+        );
     }
 }
 
