@@ -34,8 +34,8 @@ fn mpirun_starts_ranks_in_the_workers_and_passes_their_failure_on() {
     fixture.wait_until("ring-launcher", "jsonpath={.status.phase}=Succeeded");
     let log = fixture.kubectl(&["logs", "ring-launcher"]).unwrap();
     for line in [
-        "rank 0 of 2 on GCD 0 of none heard of 1, the sum is 1",
-        "rank 1 of 2 on GCD 1 of none heard of 0, the sum is 1",
+        "rank 0 of 2 on GCD 0 of none received 1, the sum is 1",
+        "rank 1 of 2 on GCD 1 of none received 0, the sum is 1",
     ] {
         assert!(log.contains(line), "{log}");
     }

@@ -1,5 +1,9 @@
 //! Commands that restore shipped objects of an installation, by the program that created it.
 
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apps::v1::Deployment;
+
 use super::super::facts::{Facts, WebhookConfiguration};
 use super::super::finding::Fix;
 use super::bundle;
@@ -125,7 +129,17 @@ struct Remains<'a> {
 ///
 /// The reason why a fact is hidden.
 pub(super) fn operator(facts: &Facts) -> Result<Fix, String> {
-    let proxies = facts.proxies.get()?;
+    let mut configurations = facts.validating.get()?.iter().chain(facts.mutating.get()?);
+    let of_webhooks: BTreeSet<_> = configurations
+        .clone()
+        .filter_map(WebhookConfiguration::service_namespace)
+        .collect();
+    // Users who may create Deployments can imitate a proxy, but not webhooks.
+    let is_trusted = |proxy: &&Deployment| {
+        let namespace = proxy.metadata.namespace.as_deref();
+        of_webhooks.is_empty() || namespace.is_some_and(|namespace| of_webhooks.contains(namespace))
+    };
+    let proxies: Vec<_> = facts.proxies.get()?.iter().filter(is_trusted).collect();
     let origins: Vec<_> = proxies.iter().map(|proxy| Origin::of(&proxy.metadata)).collect();
     let of_proxy = proxies.iter().zip(&origins).find_map(|(proxy, origin)| {
         let labels = proxy.metadata.labels.as_ref();
@@ -139,7 +153,6 @@ pub(super) fn operator(facts: &Facts) -> Result<Fix, String> {
             version: version(proxy),
         })
     });
-    let mut configurations = facts.validating.get()?.iter().chain(facts.mutating.get()?);
     let remains = of_proxy.or_else(|| configurations.find_map(of_configuration));
     let crd = facts.crd.get()?.as_ref();
     let crd = crd.and_then(super::crd::version_of);

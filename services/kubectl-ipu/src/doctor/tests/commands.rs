@@ -385,6 +385,19 @@ fn without_operator(change: impl FnOnce(&mut Facts)) -> Finding {
 }
 
 #[test]
+fn an_absent_operator_is_not_created_beside_an_imitated_proxy() {
+    let finding = without_operator(|facts| {
+        let mut imitation = get(&mut facts.proxies)[0].clone();
+        imitation.metadata.namespace = Some("aaa".into());
+        get(&mut facts.proxies).insert(0, imitation);
+    });
+    assert!(
+        command(&finding).contains("kubectl apply -n ipu-operator-system"),
+        "{finding:?}"
+    );
+}
+
+#[test]
 fn an_absent_operator_is_created_as_the_rest_of_its_installation() {
     let nothing = without_operator(|facts| {
         facts.proxies = Fact::Read(Vec::new());
