@@ -10,15 +10,15 @@ static const char *variable(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    int rank, size, heard, sum;
+    int rank, size, received, sum;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 0, &heard, 1, MPI_INT, (rank + size - 1) % size, 0,
+    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 0, &received, 1, MPI_INT, (rank + size - 1) % size, 0,
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    printf("rank %d of %d on GCD %s of %s heard of %d, the sum is %d\n", rank, size, variable("IPUOF_VIPU_API_GCD_ID"),
-           variable("IPUOF_VIPU_API_PARTITION_ID"), heard, sum);
+    printf("rank %d of %d on GCD %s of %s received %d, the sum is %d\n", rank, size, variable("IPUOF_VIPU_API_GCD_ID"),
+           variable("IPUOF_VIPU_API_PARTITION_ID"), received, sum);
     fflush(stdout);
     if (getenv("RING_BYTES")) {
         int bytes = atoi(getenv("RING_BYTES"));

@@ -31,7 +31,7 @@ fn a_training_job_of_four_workers_runs_an_mpi_program_and_completes() {
     let log = product.kubectl(&["-n", "training", "logs", "training-launcher"]);
     for rank in 0..4 {
         let line = format!("rank {rank} of 4 on GCD {rank} of p-training-0-");
-        let suffix = format!("heard of {}, the sum is 6", (rank + 3) % 4);
+        let suffix = format!("received {}, the sum is 6", (rank + 3) % 4);
         assert!(
             log.lines()
                 .any(|logged| logged.starts_with(&line) && logged.ends_with(&suffix)),
