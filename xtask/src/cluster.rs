@@ -15,7 +15,16 @@ const DEFAULT_NAME: &str = "default";
 
 /// Builds the missing programs of a cluster profile.
 pub(crate) fn build(profile: ClusterProfile) -> Result<(), Box<dyn Error>> {
-    let tools = Tools::build(&programs(profile))?;
+    build_tools(&programs(profile))
+}
+
+/// Builds cert-manager, which only a soak needs.
+pub(crate) fn build_cert_manager() -> Result<(), Box<dyn Error>> {
+    build_tools(&Tool::CERT_MANAGER)
+}
+
+fn build_tools(tools: &[Tool]) -> Result<(), Box<dyn Error>> {
+    let tools = Tools::build(tools)?;
     print_line(&format!(
         "the programs of a cluster are in {}",
         tools.folder().display()

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         ["crd"] => run(crd::generate, Mode::Write),
         ["cluster", "build"] => cluster::build(ClusterProfile::Controllers).map(|()| true),
         ["cluster", "build", "--node"] => cluster::build(ClusterProfile::Node).map(|()| true),
+        ["cluster", "build", "--cert-manager"] => cluster::build_cert_manager().map(|()| true),
         ["cluster", "up", ref arguments @ ..] => cluster::up(arguments).map(|()| true),
         ["cluster", "load"] => cluster::load(None).map(|()| true),
         ["cluster", "load", name] => cluster::load(Some(name)).map(|()| true),
@@ -71,7 +72,7 @@ fn fail(text: &str) -> ExitCode {
 
 fn usage() -> ExitCode {
     fail(
-        "usage: cargo xtask gen [--check] | crd | cluster build [--node] | cluster up [NAME] [--fsync] [--controllers | --node] | cluster load [NAME] | cluster down [NAME] | package [slurm] | bench-cluster | slurm matrix [--suite bookworm|trixie|forky [--tree DIR]] [--tests] [CELLS]",
+        "usage: cargo xtask gen [--check] | crd | cluster build [--node | --cert-manager] | cluster up [NAME] [--fsync] [--controllers | --node] | cluster load [NAME] | cluster down [NAME] | package [slurm] | bench-cluster | slurm matrix [--suite bookworm|trixie|forky [--tree DIR]] [--tests] [CELLS]",
     );
     ExitCode::from(2)
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::json;
 
+use crate::cert_manager;
 use crate::concurrency_limit::ClusterSlot;
 use crate::error::ClusterError;
 use crate::http;
@@ -199,6 +200,24 @@ impl Cluster {
     pub fn add_second_network(&mut self, server: &Path, arguments: &[String]) -> Result<(), ClusterError> {
         let server = self.node()?.start_second_network(server, arguments)?;
         self.others.push(server);
+        self.record()
+    }
+
+    /// Creates the CRDs of cert-manager, and starts its controller and cainjector with all rights.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError`], also if [`Tool::CERT_MANAGER`] is not built.
+    pub fn start_cert_manager(&mut self) -> Result<(), ClusterError> {
+        let crds = self.directory.join("cert-manager.yaml");
+        fs::write(&crds, cert_manager::crds()?)
+            .map_err(|error| ClusterError::step("write the CRDs of cert-manager", error))?;
+        self.kubectl(&["apply", "--server-side", "-f", &crds.display().to_string()])?;
+        let flags = cert_manager::flags(&self.kubeconfig());
+        for (name, tool) in cert_manager::SERVERS {
+            let server = self.launch(name, tool, &flags)?;
+            self.others.push(server);
+        }
         self.record()
     }
 

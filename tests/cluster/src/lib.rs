@@ -17,6 +17,7 @@
 //! The test skips itself with a message where the tools are missing, and fails there if `CI` is set. The
 //! cluster ends with the test process in any case. `cargo xtask cluster up` starts a persistent cluster.
 
+mod cert_manager;
 mod cluster;
 mod concurrency_limit;
 mod digest;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::ClusterError;
+use crate::ready::run;
 use crate::tools::{Tool, names};
 
 /// A set of modules. There are several because their programs need different versions of shared
@@ -18,10 +19,11 @@ pub(crate) enum Module {
     Containerd,
     /// Helm 3, Helm 4 and kubeconform.
     Helm,
+    CertManager,
 }
 
 impl Module {
-    pub(crate) const ALL: [Self; 3] = [Self::Kubernetes, Self::Containerd, Self::Helm];
+    pub(crate) const ALL: [Self; 4] = [Self::Kubernetes, Self::Containerd, Self::Helm, Self::CertManager];
 }
 
 /// The pinned Go modules of one set.
@@ -44,6 +46,7 @@ impl Modules {
             // Drops file systems that no test uses.
             Module::Containerd => (all.join("containerd"), "no_btrfs no_zfs no_devmapper"),
             Module::Helm => (all.join("helm"), ""),
+            Module::CertManager => (all.join("cert-manager"), ""),
         };
         let read_file = |name: &str| {
             fs::read_to_string(folder.join(name))
@@ -59,7 +62,7 @@ impl Modules {
                 kubernetes_version(&manifest)?
             }
             Module::Helm => helm_kubernetes_version(&manifest)?,
-            Module::Containerd => String::new(),
+            Module::Containerd | Module::CertManager => String::new(),
         };
         Ok(Self {
             stamp,
@@ -80,9 +83,8 @@ impl Modules {
     /// Builds programs into a folder, at low priority.
     pub(crate) fn build(&self, tools: &[Tool], output: &Path) -> Result<(), ClusterError> {
         // A program is named after the folder of its package, unless its output name is explicit.
-        let (renamed, others): (Vec<Tool>, Vec<Tool>) = tools
-            .iter()
-            .partition(|tool| matches!(tool, Tool::Etcd | Tool::Helm3 | Tool::Helm4));
+        let (renamed, others): (Vec<Tool>, Vec<Tool>) =
+            tools.iter().partition(|tool| tool.is_named_unlike_its_package());
         for tool in renamed {
             self.go_build(&[tool], &output.join(tool.name()))?;
         }
@@ -90,6 +92,16 @@ impl Modules {
             self.go_build(&others, &output.join(""))?;
         }
         Ok(())
+    }
+
+    /// Returns the folder of the sources of a Go module.
+    pub(crate) fn sources(&self, module: &str) -> Result<PathBuf, ClusterError> {
+        let mut command = Command::new("go");
+        command
+            .args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module])
+            .current_dir(&self.folder)
+            .env("GOFLAGS", "");
+        run(command).map(|folder| PathBuf::from(folder.trim()))
     }
 
     /// `output` is a file for one tool and a folder for several.

@@ -12,6 +12,9 @@ use crate::options::ClusterProfile;
 /// Default folder if `KUBEBUILDER_ASSETS` is unset; other projects use it, too.
 const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";
 
+/// Go module of cert-manager.
+pub(crate) const CERT_MANAGER: &str = "github.com/cert-manager/cert-manager";
+
 /// A program of the pinned modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
@@ -47,6 +50,10 @@ pub enum Tool {
     Helm4,
     /// Validates manifests by JSON schemas.
     Kubeconform,
+    /// Controller of cert-manager.
+    CertManagerController,
+    /// Writes `caBundle` for cert-manager.
+    CertManagerCainjector,
 }
 
 impl Tool {
@@ -72,6 +79,9 @@ impl Tool {
 
     /// Package managers that install the chart; no profile needs them.
     pub const HELM: [Self; 2] = [Self::Helm3, Self::Helm4];
+
+    /// cert-manager, which only `cargo xtask cluster build --cert-manager` builds.
+    pub const CERT_MANAGER: [Self; 2] = [Self::CertManagerController, Self::CertManagerCainjector];
 
     /// Returns all tools of a profile.
     #[must_use]
@@ -106,6 +116,8 @@ impl Tool {
             Self::Helm3 => "helm3",
             Self::Helm4 => "helm4",
             Self::Kubeconform => "kubeconform",
+            Self::CertManagerController => "cert-manager-controller",
+            Self::CertManagerCainjector => "cert-manager-cainjector",
         }
     }
 
@@ -122,6 +134,8 @@ impl Tool {
             Self::Helm3 => "helm.sh/helm/v3/cmd/helm".into(),
             Self::Helm4 => "helm.sh/helm/v4/cmd/helm".into(),
             Self::Kubeconform => "github.com/yannh/kubeconform/cmd/kubeconform".into(),
+            Self::CertManagerController => format!("{CERT_MANAGER}/cmd/controller"),
+            Self::CertManagerCainjector => format!("{CERT_MANAGER}/cmd/cainjector"),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -130,8 +144,20 @@ impl Tool {
         match self {
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
             Self::Helm3 | Self::Helm4 | Self::Kubeconform => Module::Helm,
+            Self::CertManagerController | Self::CertManagerCainjector => Module::CertManager,
             _ => Module::Kubernetes,
         }
+    }
+
+    pub(crate) const fn is_named_unlike_its_package(self) -> bool {
+        matches!(
+            self,
+            Self::Etcd
+                | Self::Helm3
+                | Self::Helm4
+                | Self::CertManagerController
+                | Self::CertManagerCainjector
+        )
     }
 }
 
