@@ -22,6 +22,7 @@
 {{- define "ipu-operator.proxy" -}}{{ include "ipu-operator.fullname" . }}-vipu-proxy{{- end -}}
 {{- define "ipu-operator.controllersName" -}}{{ include "ipu-operator.fullname" . }}-vipu-controllers{{- end -}}
 {{- define "ipu-operator.admission" -}}{{ include "ipu-operator.fullname" . }}-admission{{- end -}}
+{{- define "ipu-operator.certificateAuthority" -}}{{ include "ipu-operator.fullname" . }}-webhook-ca{{- end -}}
 {{- define "ipu-operator.webhookService" -}}{{ include "ipu-operator.fullname" . }}-webhook-svc{{- end -}}
 {{- define "ipu-operator.metricsService" -}}{{ include "ipu-operator.operator" . }}-metrics{{- end -}}
 
