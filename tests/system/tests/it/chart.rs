@@ -1,5 +1,6 @@
 //! The chart `deploy/helm/ipu-operator`: its rendering by Helm 3 and Helm 4, and its operations on a node.
 
+mod cert_manager;
 mod defects;
 mod edits;
 mod installation;

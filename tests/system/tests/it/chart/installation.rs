@@ -45,6 +45,18 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         );
     }
 
+    /// Asserts that a server-side diff of a rendering with the arguments `RELEASE CHART OPTION…` is empty, as
+    /// GitOps sees it.
+    pub(super) fn assert_no_difference(&self, helm: Tool, arguments: &[&str]) {
+        let template = [&["template"], arguments, &["--namespace", SYSTEM]].concat();
+        let rendering = self.cluster.helm(helm, &template).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rendering.yaml");
+        std::fs::write(&file, rendering).unwrap();
+        let diff = ["diff", "--server-side", "-f", &file.display().to_string()];
+        assert_eq!(self.kubectl(&diff), "", "{helm:?}");
+    }
+
     pub(super) fn helm(&self, helm: Tool, arguments: &[&str]) {
         let arguments = [&["--namespace", SYSTEM], arguments].concat();
         if let Err(error) = self.cluster.helm(helm, &arguments) {

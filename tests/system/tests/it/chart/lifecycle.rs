@@ -285,23 +285,9 @@ impl RunningJob {
         });
     }
 
-    /// Asserts that a server-side diff of the rendering is empty, as GitOps sees it.
     fn assert_no_difference(&self, helm: Tool, release: &str) {
         let chart = repository("deploy/helm/ipu-operator");
-        let template = [
-            "template",
-            release,
-            &chart,
-            "--namespace",
-            SYSTEM,
-            "--set",
-            CONTROLLERS,
-        ];
-        let rendering = self.product.cluster.helm(helm, &template).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("rendering.yaml");
-        std::fs::write(&file, rendering).unwrap();
-        let diff = ["diff", "--server-side", "-f", &file.display().to_string()];
-        assert_eq!(self.product.kubectl(&diff), "", "{helm:?}");
+        let arguments = [release, &chart, "--set", CONTROLLERS];
+        self.product.assert_no_difference(helm, &arguments);
     }
 }
