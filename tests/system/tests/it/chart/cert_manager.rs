@@ -58,7 +58,6 @@ const ISSUER_REF: [&str; 4] = [
 ];
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
 fn cert_manager_issues_and_renews_the_certificate_of_the_webhooks() {
     let name = "cert_manager_issues_and_renews_the_certificate_of_the_webhooks";
     if std::env::var_os(CHOSEN).is_none() {
