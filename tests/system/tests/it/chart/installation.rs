@@ -1,6 +1,8 @@
 //! Installation of the chart on a node.
 
-use ipu_test_cluster::{Cluster, Tool};
+use std::process::Command;
+
+use ipu_test_cluster::{Cluster, Tool, find_tools};
 
 use crate::installation::{Product, SYSTEM, repository};
 
@@ -53,8 +55,17 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rendering.yaml");
         std::fs::write(&file, rendering).unwrap();
-        let diff = ["diff", "--server-side", "-f", &file.display().to_string()];
-        assert_eq!(self.kubectl(&diff), "", "{helm:?}");
+        let kubectl = find_tools("diff", &[Tool::Kubectl]).unwrap().path(Tool::Kubectl);
+        let mut diff = Command::new(kubectl);
+        diff.args(["diff", "--server-side", "-f"]).arg(&file);
+        let output = diff
+            .arg("--kubeconfig")
+            .arg(self.cluster.kubeconfig())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{helm:?}: {text}");
+        assert_eq!(text, "", "{helm:?}");
     }
 
     pub(super) fn helm(&self, helm: Tool, arguments: &[&str]) {
