@@ -183,7 +183,7 @@ impl From<TransitionError> for Problem {
                     .with_fix("use an id of another form")
             }
             TransitionError::OtherCordon { .. } => conflict("OtherExclusion")
-                .with_fix("use another id; only its owner changes or lifts an exclusion"),
+                .with_fix("use another id; only its owner changes or removes a cordon"),
             TransitionError::CannotCordon { .. } => Self::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "CannotExclude",

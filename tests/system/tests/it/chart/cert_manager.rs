@@ -89,7 +89,12 @@ fn cert_manager_issues_and_renews_the_certificate_of_the_webhooks() {
         let left =
             "certificates,issuers,deployments,mutatingwebhookconfigurations,validatingwebhookconfigurations";
         let left = ["-n", SYSTEM, "get", left, "-o", "name"];
-        assert_eq!(product.kubectl(&left), "");
+        wait_until("the objects of the release are deleted", || {
+            match product.kubectl(&left) {
+                left if left.is_empty() => Ok(()),
+                left => Err(left),
+            }
+        });
     }
     assert!(product.kubectl(&["get", "crds", "-o", "name"]).contains(CRD));
 }
