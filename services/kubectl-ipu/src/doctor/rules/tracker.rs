@@ -314,7 +314,7 @@ fn leaked(facts: &Facts) -> Checked {
             continue;
         }
         let job = format!("IPUJob {}/{}", part(1), part(2));
-        // The proxy has no right to check such an owner, so its repair keeps the partition.
+        // Another installation may have created it.
         if !installation.watches(part(1)) {
             unwatched.get_or_insert(format!(
                 "partition {id} is of {job}, in a namespace that the installation does not watch"
