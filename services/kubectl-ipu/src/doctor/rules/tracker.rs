@@ -314,7 +314,7 @@ fn leaked(facts: &Facts) -> Checked {
             continue;
         }
         let job = format!("IPUJob {}/{}", part(1), part(2));
-        // Another installation may have created it.
+        // The operator of this installation does not act on jobs there.
         if !installation.watches(part(1)) {
             unwatched.get_or_insert(format!(
                 "partition {id} is of {job}, in a namespace that the installation does not watch"
