@@ -252,13 +252,13 @@ fn doctor(product: &Product<impl Deref<Target = Cluster>>) -> Findings {
     }
 }
 
-/// Waits until doctor has this finding and no other.
-fn wait_for_finding(product: &Product<impl Deref<Target = Cluster>>, code: &str) {
+/// Waits until doctor has these findings and no other.
+fn wait_for_findings(product: &Product<impl Deref<Target = Cluster>>, codes: &[&str]) {
     let expected = Findings {
-        codes: vec![code.to_owned()],
+        codes: codes.iter().map(|code| (*code).to_owned()).collect(),
         not_checked: Vec::new(),
     };
-    wait_until(code, || {
+    wait_until(&codes.join(", "), || {
         let found = doctor(product);
         if found == expected {
             Ok(())
@@ -296,8 +296,8 @@ fn native_deployment(product: &Product<impl Deref<Target = Cluster>>, file: &str
     partition(product, &["remove", "inference-partition"]);
 }
 
-/// A Pod of a namespace without the network stays in creation, with the reason as an Event, and doctor names
-/// the network.
+/// A Pod of a namespace without the network stays in creation, with the reason as an Event. Doctor names the
+/// network, and the namespace that the release does not watch.
 fn absent_network(product: &Product<impl Deref<Target = Cluster>>) {
     product.submit("unwatched", "no-host-network/ipujob", str::to_owned);
     product.submit("elsewhere", "no-host-network/ipujob", str::to_owned);
@@ -311,7 +311,7 @@ fn absent_network(product: &Product<impl Deref<Target = Cluster>>) {
             Err(events)
         }
     });
-    wait_for_finding(product, "NetworkAttachmentAbsent");
+    wait_for_findings(product, &["NamespaceNotWatched", "NetworkAttachmentAbsent"]);
     // The operator has acted on the later job, and may not act on this one.
     let unwatched = product.kubectl(&["-n", "unwatched", "get", "ipujob,pods", "-o", "json"]);
     let unwatched: Value = serde_json::from_str(&unwatched).unwrap();
@@ -319,6 +319,8 @@ fn absent_network(product: &Product<impl Deref<Target = Cluster>>) {
     assert_eq!(items.len(), 1, "{unwatched}");
     assert!(items[0]["status"].is_null(), "{unwatched}");
     assert!(items[0]["metadata"]["finalizers"].is_null(), "{unwatched}");
+    product.kubectl(&["-n", "unwatched", "delete", "ipujob", "training"]);
+    wait_for_findings(product, &["NetworkAttachmentAbsent"]);
     product.kubectl(&[
         "-n",
         "elsewhere",
@@ -327,16 +329,13 @@ fn absent_network(product: &Product<impl Deref<Target = Cluster>>) {
         "training",
         "--timeout=120s",
     ]);
-    wait_until("doctor finds nothing", || match doctor(product) {
-        found if found == Findings::default() => Ok(()),
-        found => Err(format!("{found:?}")),
-    });
+    wait_for_findings(product, &[]);
 }
 
 /// Doctor names the resource of a node without RDMA devices.
 fn absent_devices(product: &Product<impl Deref<Target = Cluster>>) {
     set_devices(product, "0");
-    wait_for_finding(product, "RdmaUnavailable");
+    wait_for_findings(product, &["RdmaUnavailable"]);
 }
 
 /// Runs `ipuctl partition` on the node.
