@@ -77,6 +77,12 @@ fn jobs_run_come_and_go_while_a_release_is_upgraded_rolled_back_and_installed_un
     job.assert_no_difference(Tool::Helm3, "gc");
     job.rotate_certificate("gc");
     job.assert_no_difference(Tool::Helm3, "gc");
+    thread::scope(|scope| {
+        if mpi {
+            scope.spawn(|| product.run_mpirun_in_an_interactive_job());
+        }
+        product.kill_a_worker_under_each_policy();
+    });
     job.upgrade_and_roll_back(Tool::Helm3, "gc", &jobs);
 
     product.uninstall_chart(Tool::Helm3, "gc");
