@@ -1,6 +1,6 @@
 //! Operator, proxy, and their rights.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -184,27 +184,26 @@ fn no_leader(facts: &Facts) -> Checked {
     )])
 }
 
+/// Returns one finding for each account and scope: a deleted role takes many rights at once.
 fn rights(facts: &Facts) -> Checked {
     let missing = facts.missing_permissions.get()?;
     let installation = facts.installation.get()?;
-    let finding = |right: &super::super::facts::MissingPermission| {
-        let scope = right
-            .namespace
-            .as_ref()
-            .map(|namespace| format!(" in {namespace}"));
+    let mut by_scope = BTreeMap::<(&str, Option<&str>), Vec<String>>::new();
+    for right in missing {
+        let scope = (right.account.as_str(), right.namespace.as_deref());
+        let right = format!("{} {}", right.verb, right.resource);
+        by_scope.entry(scope).or_default().push(right);
+    }
+    let finding = |((account, namespace), rights): ((&str, Option<&str>), Vec<String>)| {
+        let namespace = namespace.map(|namespace| format!(" in {namespace}"));
         Finding::new(
-            format!("account {}", right.account),
-            format!(
-                "may not {} {}{}",
-                right.verb,
-                right.resource,
-                scope.unwrap_or_default()
-            ),
-            "the right of the shipped roles",
+            format!("account {account}"),
+            format!("may not {}{}", rights.join(", "), namespace.unwrap_or_default()),
+            "the rights of the shipped roles",
             restore::rights(installation),
         )
     };
-    Ok(missing.iter().map(finding).collect())
+    Ok(by_scope.into_iter().map(finding).collect())
 }
 
 /// Returns the name of the ledger of an installation, and the number of its partitions.

@@ -107,16 +107,18 @@ const FAULTS: &[Fault] = &[
         ("ProxyNotReady", "ipu-operator-vipu-proxy", "absent")
     },
     |facts| {
-        get(&mut facts.missing_permissions).push(MissingPermission {
+        // One finding for all rights of a role.
+        let missing = ["create", "delete"].map(|verb| MissingPermission {
             account: "system:serviceaccount:ipu:operator".into(),
             namespace: Some("team".into()),
-            verb: "create",
+            verb,
             resource: "pods".into(),
         });
+        get(&mut facts.missing_permissions).extend(missing);
         (
             "PermissionMissing",
             "system:serviceaccount:ipu:operator",
-            "may not create pods in team",
+            "may not create pods, delete pods in team",
         )
     },
     |facts| {
