@@ -30,6 +30,11 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         self.create_system_namespace();
         let wait = ["--wait", "--timeout", "300s"];
         self.helm(helm, &[&["install"][..], arguments, &wait].concat());
+        // Helm 3 ignores `minReadySeconds`, as the guide says.
+        if matches!(helm, Tool::Helm3) {
+            let available = ["--for=condition=Available", "--timeout=60s"];
+            self.kubectl(&[&["-n", SYSTEM, "wait", "deployments", "--all"], &available[..]].concat());
+        }
     }
 
     /// Uninstalls a release, and waits until its objects are deleted.
