@@ -131,12 +131,20 @@ pub(crate) enum Command {
     },
     /// Show used and available IPUs by namespace
     Stats,
+    /// List the controllers of the proxy with state and free IPUs
+    Controllers,
+    /// List the partitions of the ledger with state, owner and reason
+    Partitions,
+    /// List queued requests with position, reason and blockers
+    Waiting,
     /// List finished holds with owner, size and duration
     Usage {
         /// Earliest end of a hold: 24h or 7d (ago), 2026-11-01 or 2026-11-01T08:30:00Z
         #[arg(long, value_name = "TIME", default_value = "1970-01-01")]
         since: String,
     },
+    /// List cordons with owner, age and reason
+    Cordons,
     /// Mark hardware unschedulable; existing partitions are kept
     Cordon(Cordon),
     /// Mark hardware schedulable
@@ -157,11 +165,11 @@ pub(crate) enum Command {
     },
     /// Repair the ledger of the proxy now
     Repair,
-    /// Release a partition
+    /// Release a partition; running processes lose its IPUs
     Release {
         /// Partition id
         id: String,
-        /// Also release a partition without a known owner
+        /// Also release a partition without a known owner, after a check that no process uses it
         #[arg(long)]
         quarantined: bool,
     },

@@ -33,7 +33,13 @@ impl Context {
             context: global.context.clone(),
             ..KubeConfigOptions::default()
         };
-        let invalid = |error| Failure::because(Code::NotFound, "cannot use the kubeconfig", error);
+        let invalid = |error| {
+            Failure::because(
+                Code::NotFound,
+                "cannot use the kubeconfig: set KUBECONFIG or --kubeconfig",
+                error,
+            )
+        };
         let config = match &global.kubeconfig {
             Some(path) => {
                 let kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;

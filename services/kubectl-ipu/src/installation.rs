@@ -122,7 +122,9 @@ pub(crate) async fn find(client: &Client, namespace: Option<&str>) -> Result<Ins
 /// The reason why there is no installation.
 pub(crate) async fn examine(client: &Client, operators: &[Deployment]) -> Result<Installation, String> {
     let Some(operator) = operators.first() else {
-        return Err("no operator was found".into());
+        return Err(
+            "no operator was found: correct --operator-namespace, or use `kubectl ipu doctor`".into(),
+        );
     };
     let namespace = operator.namespace().unwrap_or_default();
     let instance = operator.labels().get("app.kubernetes.io/instance").cloned();

@@ -91,8 +91,24 @@ async fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Scale { job, replicas } => commands::scale(&job, replicas, &context, format).await,
         Command::Stats => commands::stats(&proxy::stats(&context, &global).await?, format),
         Command::Doctor => doctor::run(&context, &global).await,
+        Command::Controllers => {
+            let proxy = proxy::connect_to_read(&context, &global).await?;
+            commands::controllers(&proxy.client, format).await
+        }
+        Command::Partitions => {
+            let proxy = proxy::connect_to_read(&context, &global).await?;
+            commands::partitions(&proxy.client, format).await
+        }
+        Command::Waiting => {
+            let proxy = proxy::connect_to_read(&context, &global).await?;
+            commands::waiting(&proxy.client, format).await
+        }
+        Command::Cordons => {
+            let proxy = proxy::connect_to_read(&context, &global).await?;
+            commands::cordons(&proxy.client, format).await
+        }
         Command::Usage { since } => {
-            let proxy = proxy::connect(&context, &global).await?;
+            let proxy = proxy::connect_to_read(&context, &global).await?;
             commands::usage(&since, &proxy.client, format).await
         }
         Command::Cordon(arguments) => {

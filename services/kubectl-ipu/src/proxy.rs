@@ -65,6 +65,14 @@ pub(crate) async fn connect_long(context: &Context, global: &Global) -> Result<P
         .map_err(name_role)
 }
 
+/// Like [`connect`], for requests that read only: as the operator if there is no administrator.
+pub(crate) async fn connect_to_read(context: &Context, global: &Global) -> Result<ProxyAccess, Failure> {
+    let installation = find(context, global).await.map_err(name_role)?;
+    connect_reader(context, global, &installation)
+        .await
+        .map_err(name_role)
+}
+
 async fn connect_for(context: &Context, global: &Global, seconds: i64) -> Result<ProxyAccess, Failure> {
     let installation = find(context, global).await?;
     let account = account(context, global, &installation).await?;

@@ -65,8 +65,10 @@ pub(crate) struct MemlockArgs {
 pub(crate) enum Runtime {
     /// The containerd of a usual Kubernetes.
     Containerd,
-    /// The containerd of K3s.
+    /// The containerd of a server of K3s.
     K3s,
+    /// The containerd of an agent of K3s.
+    K3sAgent,
     /// Docker Engine.
     Docker,
 }

@@ -271,6 +271,15 @@ fn only_an_administrator_cordons_repairs_and_releases_by_the_plugin() {
     product.kubectl(&["-n", namespace, "wait", "ipujob/big", waiting, "--timeout=120s"]);
     let why = by_grace(&["why", "big"]);
     assert!(why.contains("Queue: 16 IPUs for instance 0, position"), "{why}");
+    for (command, expected) in [
+        ("waiting", "administered/big"),
+        ("cordons", "a fan is broken"),
+        ("partitions", partition),
+        ("controllers", "available"),
+    ] {
+        let list = by_grace(&[command]);
+        assert!(list.contains(expected), "{command}: {list}");
+    }
     let why = ada.succeed(&["why", "big"]);
     assert!(
         why.contains("a fan is broken") && why.contains("Not checked: position"),

@@ -19,6 +19,7 @@ pub(crate) fn render(runtime: Runtime, format: Format) -> Result<String, Failure
     let (service, content) = match runtime {
         Runtime::Containerd => ("containerd", "[Service]\nLimitMEMLOCK=infinity\n"),
         Runtime::K3s => ("k3s", "[Service]\nLimitMEMLOCK=infinity\n"),
+        Runtime::K3sAgent => ("k3s-agent", "[Service]\nLimitMEMLOCK=infinity\n"),
         // Docker sets the limits of containers itself. The empty setting replaces the command of the unit.
         Runtime::Docker => (
             "docker",

@@ -74,8 +74,8 @@ fn remove_memlock(nodes: &[Node], node: &str) -> Fix {
     match runtime_unit(nodes, node) {
         Some(unit) => Fix::run(memlock_command(unit)).with_note("Run it on the node, as root."),
         None => Fix::template("ipuctl render memlock --runtime RUNTIME").with_note(
-            "RUNTIME: the container runtime of the node, `containerd`, `k3s` or `docker`. The output is a file for the \
-             node.",
+            "RUNTIME: the container runtime of the node, `containerd`, `k3s`, `k3s-agent` or `docker`. The output is a \
+             file for the node.",
         ),
     }
 }
@@ -118,8 +118,8 @@ pub(super) const RULES: &[Rule] = &[
         code: "MemlockLimitTooLow",
         condition: "The log of the first failure of a job says that the process could not lock memory.",
         effect: "RDMA to the IPUs fails, and the job with it.",
-        remedy: "Raise the limit of the container runtime on the node. A process without the host network also needs \
-                 the capability `IPC_LOCK`, or an unlimited memlock as another user than root.",
+        remedy: "Remove the limit of the container runtime on the node. Without the host network, root needs only the \
+                 capability `IPC_LOCK`, which has no effect for other users.",
         check: memlock,
     },
 ];

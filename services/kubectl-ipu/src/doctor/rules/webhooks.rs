@@ -35,7 +35,8 @@ pub(super) const RULES: &[Rule] = &[
         condition: "The `caBundle` of a webhook is empty, or has neither a CA certificate of the webhooks' Secret nor the \
                     issuer of its certificate.",
         effect: "The API server does not trust the operator, and no job can be submitted.",
-        remedy: "The leader restores the bundle. Restart the operator, and read its log if the bundle stays wrong.",
+        remedy: "If the operator makes the certificate, restart it, and read its log if the bundle stays wrong. If another \
+                 program makes it, correct the bundle there.",
         check: wrong_bundle,
     },
     Rule {
@@ -43,7 +44,8 @@ pub(super) const RULES: &[Rule] = &[
         condition: "All CA certificates in a `caBundle`, or the certificate of the webhooks that another program makes, end \
                     within 15 days.",
         effect: "The operator has not renewed its certificate in time. After the end, no job can be submitted.",
-        remedy: "Delete the Secret of the certificate: the operator makes a new one.",
+        remedy: "If the operator makes the certificate, delete its Secret: the operator makes a new one. If another program \
+                 makes it, renew it there, and keep the Secret.",
         check: expires,
     },
     Rule {
