@@ -55,7 +55,7 @@
 {{- end -}}
 {{- range keys .Values | sortAlpha -}}
 {{- if not (has . (concat $known $refused)) -}}
-{{- printf "%s=%s is not a value of this chart. Its values are in values.yaml: helm show values." . (toJson (get $.Values .)) | fail -}}
+{{- printf "%s=%s is not a value of this chart. Remove it. helm show values prints all values, and helm get values with --output yaml those of a release." . (toJson (get $.Values .)) | fail -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

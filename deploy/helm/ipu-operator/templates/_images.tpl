@@ -28,8 +28,9 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The pull policy of the launcher's image. The original chart 1.0.3 never pulls its own one. */}}
-{{- define "ipu-operator.launcherPullPolicy" -}}
-{{- $isOwn := include "ipu-operator.ownRepository" .Values.global.launcherImage -}}
-{{- empty $isOwn | ternary "IfNotPresent" .Values.global.launcherImagePullPolicy -}}
+{{/* The pull policy of an image. That of an image of the original chart is for another image. A dict with
+`repository` and `policy`. */}}
+{{- define "ipu-operator.pullPolicy" -}}
+{{- $isOriginal := ne (toString .repository) (include "ipu-operator.ownRepository" .repository) -}}
+{{- $isOriginal | ternary "IfNotPresent" .policy -}}
 {{- end -}}

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use ipu_test_cluster::{Cluster, Tool, find_tools};
 
-use crate::installation::{Product, SYSTEM, repository};
+use crate::installation::{Product, SYSTEM, repository, wait_until};
 
 /// The V-IPU controller of `deploy/simulator`, as an administrator names it.
 pub(super) const CONTROLLERS: &str =
@@ -37,19 +37,15 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         }
     }
 
-    /// Uninstalls a release, and waits until its objects are deleted.
+    /// Uninstalls a release, and waits until its Deployments and their Pods are deleted. The `--wait` of
+    /// Helm 4 can fail at once while a Deployment with foreground deletion terminates.
     pub(crate) fn uninstall_chart(&self, helm: Tool, release: &str) {
-        self.helm(
-            helm,
-            &[
-                "uninstall",
-                release,
-                "--cascade=foreground",
-                "--wait",
-                "--timeout",
-                "300s",
-            ],
-        );
+        self.helm(helm, &["uninstall", release, "--cascade=foreground"]);
+        let label = format!("app.kubernetes.io/instance={release}");
+        wait_until("the Deployments are deleted", || {
+            let left = self.kubectl(&["-n", SYSTEM, "get", "deployments", "-l", &label, "-o", "name"]);
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        });
     }
 
     /// Asserts that a server-side diff of a rendering with the arguments `RELEASE CHART OPTION…` is empty, as

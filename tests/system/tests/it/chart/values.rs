@@ -88,6 +88,13 @@ fn a_values_file_of_the_original_chart_installs_unchanged() {
             let images: Vec<&Value> = containers(&objects).iter().map(|one| &one["image"]).collect();
             let own = ["ipu-operator", "vipu-proxy"].map(of_this_version);
             assert_eq!(images, own.each_ref(), "{version}: {helm:?}");
+            // Their `Always` is for images of a registry.
+            for container in containers(&objects) {
+                assert_eq!(
+                    container["imagePullPolicy"], "IfNotPresent",
+                    "{version}: {helm:?}"
+                );
+            }
             for (variable, value) in [
                 ("IPU_OPERATOR_LAUNCHER_IMAGE", of_this_version("ipu-launcher")),
                 ("IPU_OPERATOR_LAUNCHER_IMAGE_PULL_POLICY", "IfNotPresent".into()),
