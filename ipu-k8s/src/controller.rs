@@ -15,6 +15,7 @@ mod event_queue;
 mod event_series;
 mod failure_order;
 mod informer;
+mod job_access;
 mod job_informer;
 mod kube_api;
 mod launcher_role;

@@ -85,6 +85,7 @@ async fn handle_events(
     let names = || shared.names.lock().unwrap_or_else(PoisonError::into_inner);
     while let Some(event) = stream.next().await {
         shared.observe("IPUJobs", &event);
+        shared.job_access.record(&event);
         match event {
             Ok(Event::Apply(job) | Event::InitApply(job)) => {
                 let object = expand(&job);
@@ -300,6 +301,7 @@ mod tests {
         handle_events(stream::iter(events), &shared, &queue).await;
         let calls = observer.1.lock().expect("the lock is not poisoned");
         assert_eq!(calls[..], ["forbidden", "forbidden", "IPUJobs"]);
+        assert!(shared.job_access.requeue().is_some());
     }
 
     #[tokio::test]

@@ -22,6 +22,7 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 
 use super::informer::Cache;
+use super::job_access::{JobAccess, is_forbidden};
 use super::job_informer::{JobRef, KnownJobs, expand, job_ref, key, name_of, reference, watch_jobs};
 use super::kube_api::{jobs, pods};
 use super::ports::PortError;
@@ -120,6 +121,7 @@ pub(super) struct Shared {
     pub(super) names: Mutex<KnownJobs>,
     /// Consecutive failures by job.
     pub(super) failures: Mutex<HashMap<String, u32>>,
+    pub(super) job_access: JobAccess,
 }
 
 impl Shared {
@@ -130,6 +132,7 @@ impl Shared {
             observer,
             names: Mutex::default(),
             failures: Mutex::default(),
+            job_access: JobAccess::default(),
         }
     }
 
@@ -152,16 +155,6 @@ impl Shared {
                 }
             }
         }
-    }
-}
-
-/// Returns whether the API server forbids the list or watch.
-fn is_forbidden(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
-            matches!(error, kube::Error::Api(status) if status.code == 403)
-        }
-        _ => false,
     }
 }
 
@@ -208,6 +201,9 @@ pub async fn run(
             async move {
                 // The job was deleted.
                 let stored = store.get(&job)?;
+                if let Some(delay) = shared.job_access.requeue() {
+                    return Some(delay);
+                }
                 let requeue = reconcile_one(&stored, &shared).await;
                 let uid = &stored.metadata.uid;
                 if store.get(&job).is_none_or(|now| now.metadata.uid != *uid)

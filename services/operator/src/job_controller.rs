@@ -1,6 +1,6 @@
 //! Runs the controller of `ipu-k8s` with the settings of this process.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -46,6 +46,7 @@ pub async fn run_controller(
         scope.unwrap_or_default()
     };
     let _leader_guard = LeaderGuard::begin(metrics.clone(), health.clone(), namespaces.iter().map(scope));
+    let access = Arc::new(Access::new(namespaces.len()));
     let mut loops = Vec::new();
     for namespace in namespaces {
         let api = KubeApi::new(kube.clone(), &instance).map_err(|error| failed(&error))?;
@@ -59,7 +60,12 @@ pub async fn run_controller(
             Arc::new(now),
         );
         let mut options = RunOptions::default();
-        options.observer = Arc::new(MetricsObserver::new(&metrics, &health, scope(&namespace)));
+        options.observer = Arc::new(MetricsObserver::new(
+            &metrics,
+            &health,
+            &access,
+            scope(&namespace),
+        ));
         options.namespace = namespace;
         // The controller stops when the future is dropped.
         let never = std::future::pending();
@@ -138,6 +144,40 @@ fn now() -> Timestamp {
     Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// Watches that the API server forbids, of all scopes.
+struct Access {
+    scopes: usize,
+    /// Scope and objects of each forbidden watch.
+    forbidden: std::sync::Mutex<BTreeSet<(String, &'static str)>>,
+}
+
+impl Access {
+    fn new(scopes: usize) -> Self {
+        Self {
+            scopes,
+            forbidden: std::sync::Mutex::default(),
+        }
+    }
+
+    fn forbidden(&self) -> std::sync::MutexGuard<'_, BTreeSet<(String, &'static str)>> {
+        self.forbidden
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Records a forbidden watch. Returns whether each scope has one.
+    fn forbid(&self, scope: &str, objects: &'static str) -> bool {
+        let mut forbidden = self.forbidden();
+        forbidden.insert((scope.to_owned(), objects));
+        let scopes: BTreeSet<&str> = forbidden.iter().map(|(scope, _)| scope.as_str()).collect();
+        scopes.len() >= self.scopes
+    }
+
+    fn permit(&self, scope: &str, objects: &'static str) {
+        self.forbidden().remove(&(scope.to_owned(), objects));
+    }
+}
+
 /// Reports the progress of a controller to probes and metrics.
 struct MetricsObserver {
     metrics: Metrics,
@@ -146,17 +186,19 @@ struct MetricsObserver {
     running: std::sync::Mutex<HashMap<String, (WorkGuard, Instant)>>,
     /// Number of queued jobs of this controller.
     waiting: AtomicUsize,
+    access: Arc<Access>,
     /// Suffix that names the watched namespace; empty for all namespaces.
     scope: String,
 }
 
 impl MetricsObserver {
-    fn new(metrics: &Metrics, health: &HealthRegistry, scope: String) -> Self {
+    fn new(metrics: &Metrics, health: &HealthRegistry, access: &Arc<Access>, scope: String) -> Self {
         Self {
             metrics: metrics.clone(),
             health: health.clone(),
             running: std::sync::Mutex::default(),
             waiting: AtomicUsize::default(),
+            access: Arc::clone(access),
             scope,
         }
     }
@@ -196,6 +238,7 @@ impl Observer for MetricsObserver {
     }
 
     fn watch_connected(&self, objects: &'static str) {
+        self.access.permit(&self.scope, objects);
         self.health.watch_ok(&self.watch(objects));
     }
 
@@ -205,7 +248,7 @@ impl Observer for MetricsObserver {
     }
 
     fn watch_forbidden(&self, objects: &'static str) {
-        if self.scope.is_empty() {
+        if self.access.forbid(&self.scope, objects) {
             return self.watch_failed(objects);
         }
         // A restart restores no right, and the other namespaces need operator and webhooks.
@@ -252,7 +295,8 @@ mod tests {
         let (metrics, health) = (Metrics::default(), HealthRegistry::default());
         let scopes = [" in one", " in two"].map(str::to_owned);
         let _leader_guard = LeaderGuard::begin(metrics.clone(), health.clone(), scopes.iter().cloned());
-        let [one, two] = scopes.map(|scope| MetricsObserver::new(&metrics, &health, scope));
+        let access = Arc::new(Access::new(2));
+        let [one, two] = scopes.map(|scope| MetricsObserver::new(&metrics, &health, &access, scope));
         one.ready();
         let pending = health.pending().into_iter().collect::<Vec<_>>();
         assert_eq!(pending, ["IPUJobs and their Kubernetes Pods in two"]);
@@ -264,9 +308,10 @@ mod tests {
     async fn a_namespace_that_forbids_its_watches_makes_the_operator_neither_unready_nor_unhealthy() {
         const OBJECTS: &str = "IPUJobs";
         let (metrics, health) = (Metrics::default(), HealthRegistry::default());
-        let scopes = [" in one", ""].map(str::to_owned);
+        let scopes = [" in one", " in two"].map(str::to_owned);
         let _leader_guard = LeaderGuard::begin(metrics.clone(), health.clone(), scopes.iter().cloned());
-        let [one, all] = scopes.map(|scope| MetricsObserver::new(&metrics, &health, scope));
+        let access = Arc::new(Access::new(2));
+        let [one, two] = scopes.map(|scope| MetricsObserver::new(&metrics, &health, &access, scope));
         let forbid = async |observer: &MetricsObserver| {
             for _ in 0..30 {
                 observer.watch_forbidden(OBJECTS);
@@ -277,12 +322,17 @@ mod tests {
         assert_eq!(health.overdue(), None);
         assert_eq!(
             health.pending().into_iter().collect::<Vec<_>>(),
-            [CACHE_CONDITION]
+            ["IPUJobs and their Kubernetes Pods in two"]
         );
         // Without any namespace, the operator has nothing to do.
-        forbid(&all).await;
+        forbid(&two).await;
         assert!(health.overdue().is_some());
         assert!(!health.pending().is_empty());
+        // A permitted namespace is enough.
+        one.watch_connected(OBJECTS);
+        forbid(&two).await;
+        assert_eq!(health.overdue(), None);
+        assert!(health.pending().is_empty());
     }
 
     #[tokio::test]
