@@ -10,6 +10,7 @@ mod report;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use self::collect::collect;
 pub(crate) use self::report::run;

@@ -255,7 +255,7 @@ impl Installation {
 }
 
 /// Returns whether a text has the characters of names of Kubernetes objects only.
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     // A command would read a leading hyphen as an option.
     text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(allowed)

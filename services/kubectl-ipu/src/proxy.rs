@@ -126,6 +126,12 @@ async fn connect_as(
     account: &str,
     seconds: i64,
 ) -> Result<ProxyAccess, Failure> {
+    if global.proxy_token_file.is_some() && global.proxy_ca.is_none() && global.operator_namespace.is_none() {
+        return Err(Failure::new(
+            Code::Usage,
+            "--proxy-token-file requires --operator-namespace or --proxy-ca: an imitated proxy would get the token",
+        ));
+    }
     let client = &context.client;
     let mut options = ClientOptions::default();
     options.token = Some(match &global.proxy_token_file {

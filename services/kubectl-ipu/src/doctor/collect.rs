@@ -3,8 +3,6 @@
 mod objects;
 mod rights;
 
-use std::collections::BTreeSet;
-
 use ipu_k8s::crd::IpuJobStatus;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,7 +14,8 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 
-use super::facts::{Certificates, Fact, Facts, JobFacts, WebhookConfiguration};
+use super::facts::{Certificates, Fact, Facts, JobFacts};
+use super::trust;
 use crate::cli::Global;
 use crate::context::{Context, JOB_NAME};
 use crate::exit_code::api_text;
@@ -41,7 +40,15 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
         }
     };
     let (mutating, validating) = tokio::join!(objects::mutating(client), objects::validating(client));
-    let installation = match map(own, |own| by_webhooks(own, [&mutating, &validating])) {
+    let namespaces = objects::list(Api::<Namespace>::all(client.clone()), "").await;
+    let own = map(own, |mut own| {
+        if global.operator_namespace.is_none() {
+            let trusted = trust::namespaces([&mutating, &validating], &namespaces);
+            trust::retain(&mut own, &trusted);
+        }
+        own
+    });
+    let installation = match own {
         Fact::Read(own) => match installation::examine(client, &own).await {
             Ok(installation) => Fact::Read(installation),
             Err(reason) => Fact::Hidden(reason),
@@ -71,8 +78,7 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
         objects::list(Api::<Node>::all(client.clone()), ""),
         objects::list(Api::<Lease>::namespaced(client.clone(), "kube-node-lease"), ""),
     );
-    let (namespaces, quotas, limit_ranges, attachments) = tokio::join!(
-        objects::list(Api::<Namespace>::all(client.clone()), ""),
+    let (quotas, limit_ranges, attachments) = tokio::join!(
         objects::list(Api::<ResourceQuota>::all(client.clone()), ""),
         objects::list(Api::<LimitRange>::all(client.clone()), ""),
         attachments(client),
@@ -114,24 +120,6 @@ pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
         attachments,
         missing_permissions,
     }
-}
-
-/// Returns the operators, those first that webhooks lead to: users who may create Deployments can imitate an
-/// operator, but not its webhooks.
-pub(super) fn by_webhooks(
-    mut operators: Vec<Deployment>,
-    configurations: [&Fact<Vec<WebhookConfiguration>>; 2],
-) -> Vec<Deployment> {
-    let configurations = configurations.into_iter().filter_map(|fact| fact.get().ok());
-    let namespaces: BTreeSet<&str> = configurations
-        .flatten()
-        .filter_map(WebhookConfiguration::service_namespace)
-        .collect();
-    operators.sort_by_key(|operator| {
-        let namespace = operator.metadata.namespace.as_deref();
-        !namespace.is_some_and(|namespace| namespaces.contains(namespace))
-    });
-    operators
 }
 
 fn map<T, U>(fact: Fact<T>, change: impl FnOnce(T) -> U) -> Fact<U> {

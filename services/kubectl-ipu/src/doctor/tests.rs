@@ -4,6 +4,7 @@ mod commands;
 mod faults;
 mod harmless;
 mod hidden;
+mod imitations;
 mod reference;
 mod snapshots;
 

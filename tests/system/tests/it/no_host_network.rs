@@ -7,7 +7,7 @@ use std::process::Command;
 use ipu_test_cluster::{Cluster, ClusterProfile, Tool, client, find_tools, private_with, product_images};
 use serde_json::{Value, json};
 
-use crate::installation::{Product, programs, repository, wait_until};
+use crate::installation::{Product, SYSTEM, programs, repository, wait_until};
 
 /// Address of the simulated controller, which listens in the network of the IPUs only.
 const CONTROLLER: &str = "10.247.208.2:8090";
@@ -230,16 +230,21 @@ struct Findings {
     not_checked: Vec<String>,
 }
 
-fn doctor(product: &Product<impl Deref<Target = Cluster>>) -> Findings {
+/// Returns the report of `kubectl ipu doctor`.
+fn report(product: &Product<impl Deref<Target = Cluster>>) -> Value {
     let mut command = Command::new(client(&programs(), "kubectl-ipu").unwrap());
     command.args(["doctor", "-o", "json"]);
     let output = command
         .env("KUBECONFIG", product.cluster.kubeconfig())
         .output()
         .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
         panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
-    });
+    })
+}
+
+fn doctor(product: &Product<impl Deref<Target = Cluster>>) -> Findings {
+    let report = report(product);
     let codes = |list: &str| {
         let items = report[list].as_array().expect(list).iter();
         items
@@ -321,15 +326,38 @@ fn absent_network(product: &Product<impl Deref<Target = Cluster>>) {
     assert!(items[0]["metadata"]["finalizers"].is_null(), "{unwatched}");
     product.kubectl(&["-n", "unwatched", "delete", "ipujob", "training"]);
     wait_for_findings(product, &["NetworkAttachmentAbsent"]);
-    product.kubectl(&[
-        "-n",
-        "elsewhere",
-        "delete",
-        "ipujob",
-        "training",
-        "--timeout=120s",
-    ]);
+    delete_watched_namespace(product);
     wait_for_findings(product, &[]);
+}
+
+/// The deletion of a watched namespace takes the rights of the operator before its job has ended. The command
+/// of doctor lets the job end, and its partition is released.
+fn delete_watched_namespace(product: &Product<impl Deref<Target = Cluster>>) {
+    let ledger = || {
+        let configmap = ["get", "configmap", "ipu-partitions-tracker", "-o"];
+        product.kubectl(&[&["-n", SYSTEM], &configmap[..], &["jsonpath={.data}"]].concat())
+    };
+    assert!(ledger().contains("\"elsewhere\""), "{}", ledger());
+    product.kubectl(&["delete", "namespace", "elsewhere", "--wait=false"]);
+    let fix = || {
+        let report = report(product);
+        let mut findings = report["findings"].as_array().unwrap().iter();
+        let found = findings.find(|finding| finding["code"] == "PermissionMissing")?;
+        let command = found["command"].as_str()?;
+        command
+            .contains("create clusterrolebinding")
+            .then(|| command.to_owned())
+    };
+    wait_until("doctor prints the binding", || match fix() {
+        Some(_) => Ok(()),
+        None => Err(report(product).to_string()),
+    });
+    let command = fix().unwrap();
+    let arguments: Vec<&str> = command.split(' ').skip(1).collect();
+    product.kubectl(&arguments);
+    product.kubectl(&["wait", "namespace/elsewhere", "--for=delete", "--timeout=300s"]);
+    product.kubectl(&["delete", "clusterrolebinding", arguments[2]]);
+    assert!(!ledger().contains("\"elsewhere\""), "{}", ledger());
 }
 
 /// Doctor names the resource of a node without RDMA devices.

@@ -8,7 +8,7 @@ use semver::Version;
 use super::super::facts::Facts;
 use super::super::finding::{Checked, Finding, Fix, Rule};
 use super::restore;
-use crate::installation::Installation;
+use crate::installation::{Installation, is_name};
 
 /// Key of the list in its ConfigMap.
 const KEY: &str = "controllers.yaml";
@@ -211,6 +211,9 @@ fn add_certificates(installation: &Installation, controller: &str) -> Fix {
     let value = format!("--set 'vipuProxy.controllersSecrets.{key}={secret}'");
     let mount = restore::set_value(installation, &value)
         .unwrap_or_else(|| Fix::template(format!("kubectl -n {namespace} edit deployment {proxy}")));
+    if !is_name(&secret) {
+        return Fix::advice("Correct the name of the controller in the list: no Secret can have it.");
+    }
     let create = format!("kubectl -n {namespace} create secret generic {secret} --from-file=ca.crt=CA.crt");
     Fix {
         command: mount.command.map(|command| format!("{create} && {command}")),

@@ -72,6 +72,9 @@ fn runtime_unit(nodes: &[Node], node: &str) -> Option<&'static str> {
 /// Returns the command that removes the limit on a node, or the way to it if the runtime is unknown.
 fn remove_memlock(nodes: &[Node], node: &str) -> Fix {
     match runtime_unit(nodes, node) {
+        Some("docker") => Fix::run(memlock_command("docker")).with_note(
+            "Run it on the node, as root. Drain the node first: a restart of docker ends its containers.",
+        ),
         Some(unit) => Fix::run(memlock_command(unit)).with_note("Run it on the node, as root."),
         None => Fix::template("ipuctl render memlock --runtime RUNTIME").with_note(
             "RUNTIME: the container runtime of the node, `containerd`, `k3s`, `k3s-agent` or `docker`. The output is a \
@@ -170,7 +173,7 @@ fn restricted(facts: &Facts) -> Checked {
 fn not_watched(facts: &Facts) -> Checked {
     // Without an operator, another rule has a finding.
     facts.installation.get()?;
-    let operators = facts.operators.get()?.iter();
+    let operators = facts.trusted_operators()?.into_iter();
     let installations: Vec<_> = operators
         .filter_map(|operator| Installation::new(operator, None))
         .collect();

@@ -48,7 +48,8 @@ pub(super) const RULES: &[Rule] = &[
         condition: "The account of operator or proxy lacks a right that it needs.",
         effect: "The operation fails with the status 403, and jobs wait or end.",
         remedy: "Apply the roles of the installed version again. `kubectl auth can-i` with `--as` shows whether the account \
-                 has a right.",
+                 has a right. A namespace that is being deleted takes no RoleBinding: bind the role in the cluster until \
+                 the namespace is gone.",
         check: rights,
     },
     Rule {
@@ -62,7 +63,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn absent(facts: &Facts) -> Checked {
-    if !facts.operators.get()?.is_empty() {
+    if !facts.trusted_operators()?.is_empty() {
         return Ok(Vec::new());
     }
     let fix = restore::operator(facts).unwrap_or_else(|reason| {
@@ -71,7 +72,23 @@ fn absent(facts: &Facts) -> Checked {
         ))
     });
     let object = "Deployment of the operator";
-    Ok(vec![Finding::new(object, "absent", "one in some namespace", fix)])
+    let others: Vec<_> = facts
+        .operators
+        .get()?
+        .iter()
+        .filter_map(|one| one.namespace())
+        .collect();
+    let actual = if others.is_empty() {
+        "absent".to_owned()
+    } else {
+        let namespaces: Vec<_> = facts.webhook_namespaces().into_iter().collect();
+        format!(
+            "absent in {}, which the webhooks lead to; others are in {}",
+            namespaces.join(", "),
+            others.join(", ")
+        )
+    };
+    Ok(vec![Finding::new(object, actual, "one in some namespace", fix)])
 }
 
 /// Returns ready and requested replicas.
@@ -194,13 +211,31 @@ fn rights(facts: &Facts) -> Checked {
         let right = format!("{} {}", right.verb, right.resource);
         by_scope.entry(scope).or_default().push(right);
     }
+    let all = facts.namespaces.get().ok();
+    let state = |name: &str| {
+        let mut all = all?.iter();
+        Some(all.find(|namespace| namespace.metadata.name.as_deref() == Some(name)))
+    };
+    // A namespace that is gone has no jobs, and its rights went with it.
+    by_scope.retain(|(_, namespace), _| namespace.and_then(state).is_none_or(|state| state.is_some()));
     let finding = |((account, namespace), rights): ((&str, Option<&str>), Vec<String>)| {
+        let is_terminating = namespace
+            .and_then(state)
+            .flatten()
+            .is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some());
+        // The proxy reads all namespaces.
+        let name = account.rsplit(':').next().unwrap_or_default();
+        let fix = if is_terminating && name == installation.operator_account {
+            restore::rights_of_terminating(installation)
+        } else {
+            restore::rights(installation)
+        };
         let namespace = namespace.map(|namespace| format!(" in {namespace}"));
         Finding::new(
             format!("account {account}"),
             format!("may not {}{}", rights.join(", "), namespace.unwrap_or_default()),
             "the rights of the shipped roles",
-            restore::rights(installation),
+            fix,
         )
     };
     Ok(by_scope.into_iter().map(finding).collect())
@@ -229,6 +264,9 @@ fn partitions<'a>(
 
 /// Returns the command that removes an operator, with the webhooks that lead to its namespace. An operator
 /// whose ledger has partitions stays: without it, they would leak.
+///
+/// Helm deletes the objects that the Secret of a release names. Users of a namespace can write such a Secret,
+/// so only webhooks that lead there make a release trusted.
 fn uninstall(facts: &Facts, installation: &Installation) -> Result<Fix, String> {
     const NOTE: &str = "Which one stays is your decision.";
     let Installation {
@@ -250,7 +288,10 @@ fn uninstall(facts: &Facts, installation: &Installation) -> Result<Fix, String> 
              delete the jobs of one before you uninstall it.",
         )));
     }
-    if let Origin::Release(release) = &installation.origin {
+    let is_trusted = facts.webhook_namespaces().contains(namespace.as_str());
+    if let Origin::Release(release) = &installation.origin
+        && is_trusted
+    {
         let command = format!("helm uninstall {release} --namespace {namespace}");
         return Ok(Fix::run(command).with_note(NOTE));
     }
@@ -261,7 +302,14 @@ fn uninstall(facts: &Facts, installation: &Installation) -> Result<Fix, String> 
             command.push_str(&format!(" && kubectl delete {kind} {name}"));
         }
     }
-    Ok(Fix::run(command).with_note(NOTE))
+    let note = if is_trusted {
+        NOTE.to_owned()
+    } else {
+        format!(
+            "{NOTE} No webhook leads to {namespace}: its users may imitate an operator. Run no `helm uninstall` there."
+        )
+    };
+    Ok(Fix::run(command).with_note(note))
 }
 
 /// Returns the namespaces that both watch, if there are any.
@@ -278,8 +326,13 @@ fn shared_namespaces(first: &Installation, second: &Installation) -> Option<Stri
 
 fn overlap(facts: &Facts) -> Checked {
     let mut operators: Vec<_> = facts.operators.get()?.iter().collect();
-    // The newer one is the more likely mistake.
-    operators.sort_by_key(|operator| operator.creation_timestamp());
+    // One that no webhook leads to, then the newer one, is the more likely mistake.
+    let trusted = facts.webhook_namespaces();
+    operators.sort_by_key(|operator| {
+        let namespace = operator.metadata.namespace.as_deref();
+        let is_trusted = namespace.is_some_and(|namespace| trusted.contains(namespace));
+        (!is_trusted, operator.creation_timestamp())
+    });
     let all: Vec<Installation> = operators
         .into_iter()
         .filter_map(|operator| Installation::new(operator, None))

@@ -1,7 +1,5 @@
 //! Commands that restore shipped objects of an installation, by the program that created it.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::apps::v1::Deployment;
 
 use super::super::facts::{Facts, WebhookConfiguration};
@@ -39,6 +37,26 @@ pub(super) fn rights(installation: &Installation) -> Fix {
     restored(installation, &["operator-access", "proxy-access"], "")
 }
 
+/// Returns the command that gives the operator its rights in a namespace that is being deleted. The deletion
+/// takes the RoleBinding first, and the API server accepts no other one there.
+pub(super) fn rights_of_terminating(installation: &Installation) -> Fix {
+    let Installation {
+        namespace,
+        operator,
+        operator_account,
+        ..
+    } = installation;
+    let prefix = operator.trim_end_matches("controller-manager");
+    let binding = format!("{prefix}end-of-namespace");
+    Fix::run(format!(
+        "kubectl create clusterrolebinding {binding} --clusterrole={prefix}manager --serviceaccount={namespace}:{operator_account}"
+    ))
+    .with_note(format!(
+        "Its jobs hold IPUs until the operator may end them. When the namespace is gone, run `kubectl delete \
+         clusterrolebinding {binding}`."
+    ))
+}
+
 fn restored(installation: &Installation, files: &[&str], flags: &str) -> Fix {
     let Installation {
         namespace,
@@ -70,7 +88,7 @@ pub(super) fn set_value(installation: &Installation, value: &str) -> Option<Fix>
     };
     let set = || {
         let upgrade = upgrade(release, &installation.namespace);
-        Fix::template(format!("{upgrade} {value}"))
+        Fix::template(format!("{upgrade} {value}")).with_note(IMITATION)
     };
     Some(bundle::other_than(installation.version.as_deref()).unwrap_or_else(set))
 }
@@ -130,10 +148,7 @@ struct Remains<'a> {
 /// The reason why a fact is hidden.
 pub(super) fn operator(facts: &Facts) -> Result<Fix, String> {
     let mut configurations = facts.validating.get()?.iter().chain(facts.mutating.get()?);
-    let of_webhooks: BTreeSet<_> = configurations
-        .clone()
-        .filter_map(WebhookConfiguration::service_namespace)
-        .collect();
+    let of_webhooks = facts.webhook_namespaces();
     // Users who may create Deployments can imitate a proxy, but not webhooks.
     let is_trusted = |proxy: &&Deployment| {
         let namespace = proxy.metadata.namespace.as_deref();

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::super::facts::{Facts, JobFacts};
 use super::super::finding::{Checked, Finding, Fix, Rule};
 use super::{bundle, is_active};
-use crate::installation::Installation;
+use crate::installation::{Installation, is_name};
 
 /// Maximum size of the values that the API server accepts, in bytes.
 const MAX_BYTES: usize = 1 << 20;
@@ -151,7 +151,7 @@ fn nearly_full(facts: &Facts) -> Checked {
     }
     let largest = by_namespace.into_iter().max_by_key(|(_, size)| *size);
     let (namespace, share) = largest.unwrap_or_default();
-    let (holder, fix) = if namespace.is_empty() {
+    let (holder, fix) = if !is_name(&namespace) {
         let Installation { namespace, .. } = installation;
         let ledger = installation.ledger()?;
         let fix = format!("kubectl -n {namespace} get configmap {ledger} -o yaml");

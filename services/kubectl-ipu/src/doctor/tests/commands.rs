@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::found;
 use super::snapshots::{by_manifests, object, pod};
-use crate::doctor::facts::{Fact, Facts, WebhookConfiguration};
+use crate::doctor::facts::{Fact, Facts, MissingPermission, WebhookConfiguration};
 use crate::doctor::finding::{CommandKind, Finding};
 use crate::installation::{Installation, Origin};
 
@@ -245,14 +245,12 @@ fn an_operator_without_webhooks_is_no_reason_to_examine_another_one_than_that_wi
     let mut imitation = own.clone();
     imitation.metadata.namespace = Some("aaa".into());
     let namespaces = |facts: &Facts| -> Vec<String> {
-        let all = vec![imitation.clone(), own.clone()];
-        let sorted = crate::doctor::collect::by_webhooks(all, [&facts.mutating, &facts.validating]);
-        let namespaces = sorted
-            .into_iter()
-            .filter_map(|operator| operator.metadata.namespace);
+        let mut all = vec![imitation.clone(), own.clone()];
+        crate::doctor::trust::retain(&mut all, &facts.webhook_namespaces());
+        let namespaces = all.into_iter().filter_map(|operator| operator.metadata.namespace);
         namespaces.collect()
     };
-    assert_eq!(namespaces(&facts), ["ipu-operator-system", "aaa"]);
+    assert_eq!(namespaces(&facts), ["ipu-operator-system"]);
     facts.mutating = Fact::Hidden("forbidden".into());
     facts.validating = Fact::Hidden("forbidden".into());
     assert_eq!(namespaces(&facts), ["aaa", "ipu-operator-system"]);
@@ -504,6 +502,28 @@ fn a_node_of_unknown_runtime_gets_no_command_of_a_guessed_one() {
         let finding = only("MemlockLimitTooLow", &facts);
         assert_eq!(command(&finding), "ipuctl render memlock --runtime RUNTIME");
     }
+}
+
+#[test]
+fn rights_in_a_namespace_that_is_being_deleted_are_granted_in_the_cluster() {
+    let mut facts = by_manifests();
+    get(&mut facts.missing_permissions).push(MissingPermission {
+        account: "system:serviceaccount:ipu-operator-system:ipu-operator-controller".into(),
+        namespace: Some("closing".into()),
+        verb: "get",
+        resource: "pods".into(),
+    });
+    // The namespace does not exist.
+    assert_eq!(found("PermissionMissing", &facts), []);
+    let metadata = json!({"name": "closing", "deletionTimestamp": "2026-11-25T11:00:00Z"});
+    get(&mut facts.namespaces).push(object(json!({"metadata": metadata})));
+    let finding = only("PermissionMissing", &facts);
+    assert_eq!(
+        command(&finding),
+        "kubectl create clusterrolebinding ipu-operator-end-of-namespace --clusterrole=ipu-operator-manager \
+         --serviceaccount=ipu-operator-system:ipu-operator-controller"
+    );
+    assert!(note(&finding).contains("kubectl delete clusterrolebinding ipu-operator-end-of-namespace"));
 }
 
 #[test]
