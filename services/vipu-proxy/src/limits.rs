@@ -113,7 +113,12 @@ impl Limits {
     }
 }
 
+/// Parses a namespace. `*` is one for the library, and would limit nobody.
 fn namespace(setting: &'static str, name: &str) -> Result<Namespace, SettingError> {
+    if name == ALL_NAMESPACES {
+        let fix = "is no namespace: name each one, or leave out `namespace` of a priority for all others";
+        return Err(invalid_setting(setting, name, fix));
+    }
     name.parse()
         .map_err(|error: ipu_core::NameError| invalid_setting(setting, name, &error.to_string()))
 }
@@ -175,6 +180,14 @@ mod tests {
                 "priorities = \"\": is a duplicate",
             ),
             ("priorities: [{namespace: a}]", "max-priority"),
+            (
+                "priorities: [{namespace: '*', max-priority: 0}]",
+                "priorities = \"*\": is no namespace: name each one, or leave out `namespace`",
+            ),
+            (
+                "quotas: [{namespace: '*', max-ipus: 0}]",
+                "quotas = \"*\": is no namespace",
+            ),
         ] {
             let error = limits(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

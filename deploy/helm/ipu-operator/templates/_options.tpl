@@ -16,16 +16,24 @@
 {{- range $key, $list := dict "quotas" .Values.vipuProxy.quotas "priorities" .Values.vipuProxy.priorities -}}
 {{- $seen := list -}}
 {{- range $list -}}
-{{- range concat (list .namespace) (default list .namespaces) | compact -}}
-{{- if not (regexMatch "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*])$" .) -}}
+{{- range concat (hasKey . "namespace" | ternary (list .namespace) list) (without (default list .namespaces) "*") -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" (toString .)) -}}
 {{- printf "vipuProxy.%s: %q is not a namespace's name. Set a name, such as team-a." $key . | fail -}}
 {{- end -}}
+{{- end -}}
+{{- if and (hasKey . "account") (empty .account) -}}
+{{- printf "vipuProxy.%s: %s has an empty account. Set its name, or remove it." $key (toJson .) | fail -}}
 {{- end -}}
 {{- $subject := pick . "namespace" "account" | toJson -}}
 {{- if has $subject $seen -}}
 {{- printf "vipuProxy.%s: %s has two entries, and the proxy would not start. Remove one." $key $subject | fail -}}
 {{- end -}}
 {{- $seen = append $seen $subject -}}
+{{- end -}}
+{{- end -}}
+{{- range $controller, $placement := .Values.vipuProxy.placements -}}
+{{- if not (regexMatch "^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?:[0-9]+$" $controller) -}}
+{{- printf "vipuProxy.placements: %q is not a controller. Set HOST:PORT as in global.vipuControllers, such as pod1:8090." $controller | fail -}}
 {{- end -}}
 {{- end -}}
 {{- range $controller, $secret := .Values.vipuProxy.controllersSecrets -}}
