@@ -17,3 +17,4 @@ mod rendering;
 mod schemas;
 mod server;
 mod values;
+mod values_on_node;

@@ -62,11 +62,7 @@ fn each_value_has_its_effect() {
 
 #[test]
 fn each_value_of_the_schema_is_tested() {
-    let schema = fs::read_to_string(repository("deploy/helm/ipu-operator/values.schema.json")).unwrap();
-    let schema: Value = serde_json::from_str(&schema).unwrap();
-    let mut keys = BTreeSet::new();
-    collect_keys("", &schema, &mut keys);
-    assert!(keys.len() > 70, "{keys:?}");
+    let mut keys = schema_keys();
     for effect in effects() {
         let (key, _) = effect.option.split_once('=').unwrap();
         keys.retain(|tested| tested != key && !tested.starts_with(&format!("{key}.")));
@@ -313,6 +309,16 @@ fn parse(line: &str) -> Vec<Effect> {
 }
 
 /// Collects the keys of the leaves of a schema. A key without a rule is judged by the templates.
+/// Returns the keys of the schema.
+pub(super) fn schema_keys() -> BTreeSet<String> {
+    let schema = fs::read_to_string(repository("deploy/helm/ipu-operator/values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let mut keys = BTreeSet::new();
+    collect_keys("", &schema, &mut keys);
+    assert!(keys.len() > 70, "{keys:?}");
+    keys
+}
+
 fn collect_keys(prefix: &str, schema: &Value, keys: &mut BTreeSet<String>) {
     for (key, schema) in schema["properties"].as_object().unwrap() {
         let path = format!("{prefix}{key}");
