@@ -337,7 +337,7 @@ fn delete_watched_namespace(product: &Product<impl Deref<Target = Cluster>>) {
         let configmap = ["get", "configmap", "ipu-partitions-tracker", "-o"];
         product.kubectl(&[&["-n", SYSTEM], &configmap[..], &["jsonpath={.data}"]].concat())
     };
-    assert!(ledger().contains("\"elsewhere\""), "{}", ledger());
+    assert!(ledger().contains("elsewhere"), "{}", ledger());
     product.kubectl(&["delete", "namespace", "elsewhere", "--wait=false"]);
     let fix = || {
         let report = report(product);
@@ -357,7 +357,7 @@ fn delete_watched_namespace(product: &Product<impl Deref<Target = Cluster>>) {
     product.kubectl(&arguments);
     product.kubectl(&["wait", "namespace/elsewhere", "--for=delete", "--timeout=300s"]);
     product.kubectl(&["delete", "clusterrolebinding", arguments[2]]);
-    assert!(!ledger().contains("\"elsewhere\""), "{}", ledger());
+    assert!(!ledger().contains("elsewhere"), "{}", ledger());
 }
 
 /// Doctor names the resource of a node without RDMA devices.
