@@ -58,3 +58,17 @@ fn a_drain_has_a_token_for_a_day_and_other_commands_for_ten_minutes() {
     let cordon = ["cordon", "pod1:8090/a1", "--reason", "fan"];
     assert_eq!(requested_seconds(&cordon), 600);
 }
+
+#[test]
+fn a_token_of_a_file_needs_a_named_namespace_or_a_ca() {
+    let api = FakeApi::start(installation);
+    let file = ["repair", "--proxy-token-file", "/dev/null"];
+    let code = |more: &[&str]| {
+        let arguments = [&file[..], more].concat();
+        let run: Run = program(&api.kubeconfig(), &arguments).output().unwrap().into();
+        run.code
+    };
+    assert_eq!(code(&[]), 64);
+    // There is no Pod to forward a port to.
+    assert_eq!(code(&["--operator-namespace", "ipu"]), 69);
+}
