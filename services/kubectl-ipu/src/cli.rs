@@ -79,8 +79,8 @@ pub(crate) struct Global {
     )]
     pub(crate) service_account: Option<String>,
 
-    /// File with a token of the audience `vipu-proxy`; requires --operator-namespace or --proxy-ca [default: a
-    /// new token of the account]
+    /// File with a token of the audience `vipu-proxy`; requires --operator-namespace or --proxy-ca [default:
+    /// a new token of the account]
     #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
     pub(crate) proxy_token_file: Option<PathBuf>,
 
