@@ -3,15 +3,17 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 use tokio::time::Instant;
 
-/// Time after a refusal in which the stored jobs count as stale. The watcher tries again within a minute.
+/// Time after a refusal in which the stored jobs count as stale, without an event. The watcher tries again
+/// within a minute.
 const STALE_FOR: Duration = Duration::from_secs(120);
 /// Delay of the next reconcile of a job that may be stale.
 const REQUEUE: Duration = Duration::from_secs(60);
 
-/// The last refusal of the list or watch of IPUJobs.
+/// The last refusal of the list or watch of IPUJobs, or a failure since then.
 ///
 /// A stored job may be deleted meanwhile. A partition that it requests would belong to no job.
 #[derive(Default)]
@@ -20,18 +22,24 @@ pub(super) struct JobAccess {
 }
 
 impl JobAccess {
-    /// Records a refusal, or the end of one by a complete list.
+    /// Records a refusal, or the end of one: a complete list, or an event of a watch, which resumes at the
+    /// version of its last one.
     pub(super) fn record<K>(&self, event: &watcher::Result<Event<K>>) {
-        let refused = match event {
-            Ok(Event::InitDone) => None,
-            Err(error) if is_forbidden(error) => Some(Instant::now()),
-            _ => return,
-        };
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => *refused = None,
+            Ok(Event::Init | Event::InitApply(_)) => {}
+            Err(error) if refused.is_some() || is_forbidden(error) => *refused = Some(Instant::now()),
+            Err(_) => {}
+        }
     }
 
-    /// Returns the delay until the next attempt to reconcile while stored jobs are stale.
-    pub(super) fn requeue(&self) -> Option<Duration> {
+    /// Returns the delay until the next attempt to reconcile this job while stored jobs are stale. A job that
+    /// is being deleted only releases its partitions.
+    pub(super) fn postpone(&self, job: &DynamicObject) -> Option<Duration> {
+        if job.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
         let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         refused
             .is_some_and(|refused| refused.elapsed() < STALE_FOR)
@@ -51,7 +59,7 @@ pub(super) fn is_forbidden(error: &watcher::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::api::DynamicObject;
+    use serde_json::json;
 
     use super::*;
 
@@ -60,20 +68,45 @@ mod tests {
         Err(watcher::Error::WatchStartFailed(kube::Error::Api(status)))
     }
 
+    fn job(metadata: serde_json::Value) -> DynamicObject {
+        serde_json::from_value(json!({"metadata": metadata})).expect("an object")
+    }
+
+    fn is_stale(access: &JobAccess) -> bool {
+        access.postpone(&job(json!({"name": "a"}))).is_some()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn jobs_are_stale_from_a_refusal_until_a_complete_list_or_two_minutes_without_one() {
+    async fn jobs_are_stale_from_a_refusal_until_an_event_or_two_minutes_without_a_failure() {
         let access = JobAccess::default();
         access.record(&refusal(500));
-        assert_eq!(access.requeue(), None);
+        assert!(!is_stale(&access));
         access.record(&refusal(403));
-        assert_eq!(access.requeue(), Some(REQUEUE));
+        assert!(is_stale(&access));
         access.record::<DynamicObject>(&Ok(Event::Init));
-        assert_eq!(access.requeue(), Some(REQUEUE));
+        assert!(is_stale(&access));
         access.record::<DynamicObject>(&Ok(Event::InitDone));
-        assert_eq!(access.requeue(), None);
-        // An idle watch has no event.
+        assert!(!is_stale(&access));
+        // A watch that resumes has no list.
         access.record(&refusal(403));
-        tokio::time::advance(STALE_FOR).await;
-        assert_eq!(access.requeue(), None);
+        access.record(&Ok(Event::Apply(job(json!({"name": "b"})))));
+        assert!(!is_stale(&access));
+        // Another failure does not mean that the watch is permitted.
+        access.record(&refusal(403));
+        tokio::time::advance(STALE_FOR / 2).await;
+        access.record(&refusal(500));
+        tokio::time::advance(STALE_FOR / 2).await;
+        assert!(is_stale(&access));
+        // An idle watch has no event.
+        tokio::time::advance(STALE_FOR / 2).await;
+        assert!(!is_stale(&access));
+    }
+
+    #[tokio::test]
+    async fn a_stale_job_that_is_being_deleted_still_releases_its_partitions() {
+        let access = JobAccess::default();
+        access.record(&refusal(403));
+        let deleted = job(json!({"name": "a", "deletionTimestamp": "2026-11-26T12:00:00Z"}));
+        assert_eq!(access.postpone(&deleted), None);
     }
 }

@@ -301,7 +301,7 @@ mod tests {
         handle_events(stream::iter(events), &shared, &queue).await;
         let calls = observer.1.lock().expect("the lock is not poisoned");
         assert_eq!(calls[..], ["forbidden", "forbidden", "IPUJobs"]);
-        assert!(shared.job_access.requeue().is_some());
+        assert!(shared.job_access.postpone(&job("1")).is_some());
     }
 
     #[tokio::test]

@@ -201,7 +201,7 @@ pub async fn run(
             async move {
                 // The job was deleted.
                 let stored = store.get(&job)?;
-                if let Some(delay) = shared.job_access.requeue() {
+                if let Some(delay) = shared.job_access.postpone(&stored) {
                     return Some(delay);
                 }
                 let requeue = reconcile_one(&stored, &shared).await;

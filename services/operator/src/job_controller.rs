@@ -144,11 +144,10 @@ fn now() -> Timestamp {
     Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Watches that the API server forbids, of all scopes.
+/// Scopes with a watch that the API server forbids.
 struct Access {
     scopes: usize,
-    /// Scope and objects of each forbidden watch.
-    forbidden: std::sync::Mutex<BTreeSet<(String, &'static str)>>,
+    forbidden: std::sync::Mutex<BTreeSet<String>>,
 }
 
 impl Access {
@@ -159,22 +158,21 @@ impl Access {
         }
     }
 
-    fn forbidden(&self) -> std::sync::MutexGuard<'_, BTreeSet<(String, &'static str)>> {
+    fn forbidden(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.forbidden
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Records a forbidden watch. Returns whether each scope has one.
-    fn forbid(&self, scope: &str, objects: &'static str) -> bool {
+    fn forbid(&self, scope: &str) -> bool {
         let mut forbidden = self.forbidden();
-        forbidden.insert((scope.to_owned(), objects));
-        let scopes: BTreeSet<&str> = forbidden.iter().map(|(scope, _)| scope.as_str()).collect();
-        scopes.len() >= self.scopes
+        forbidden.insert(scope.to_owned());
+        forbidden.len() >= self.scopes
     }
 
-    fn permit(&self, scope: &str, objects: &'static str) {
-        self.forbidden().remove(&(scope.to_owned(), objects));
+    fn permit(&self, scope: &str) {
+        self.forbidden().remove(scope);
     }
 }
 
@@ -238,7 +236,7 @@ impl Observer for MetricsObserver {
     }
 
     fn watch_connected(&self, objects: &'static str) {
-        self.access.permit(&self.scope, objects);
+        self.access.permit(&self.scope);
         self.health.watch_ok(&self.watch(objects));
     }
 
@@ -248,11 +246,14 @@ impl Observer for MetricsObserver {
     }
 
     fn watch_forbidden(&self, objects: &'static str) {
-        if self.access.forbid(&self.scope, objects) {
+        if self.scope.is_empty() {
             return self.watch_failed(objects);
         }
-        // A restart restores no right, and the other namespaces need operator and webhooks.
-        self.ready();
+        // The other namespaces need operator and webhooks. A new operator that may watch none is not ready.
+        if !self.access.forbid(&self.scope) {
+            self.ready();
+        }
+        // A restart restores no right.
         self.health.watch_ok(&self.watch(objects));
         self.metrics.jobs().record_interruption(objects);
     }
@@ -324,15 +325,17 @@ mod tests {
             health.pending().into_iter().collect::<Vec<_>>(),
             ["IPUJobs and their Kubernetes Pods in two"]
         );
-        // Without any namespace, the operator has nothing to do.
+        // Without any namespace, a new operator has nothing to do.
         forbid(&two).await;
-        assert!(health.overdue().is_some());
         assert!(!health.pending().is_empty());
+        assert_eq!(health.overdue(), None);
         // A permitted namespace is enough.
         one.watch_connected(OBJECTS);
         forbid(&two).await;
-        assert_eq!(health.overdue(), None);
         assert!(health.pending().is_empty());
+        let all = MetricsObserver::new(&metrics, &health, &access, String::new());
+        forbid(&all).await;
+        assert!(health.overdue().is_some());
     }
 
     #[tokio::test]
