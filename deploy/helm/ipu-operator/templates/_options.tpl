@@ -32,7 +32,7 @@
 {{- end -}}
 {{- end -}}
 {{- range $controller, $placement := .Values.vipuProxy.placements -}}
-{{- if not (regexMatch "^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?:[0-9]+$" $controller) -}}
+{{- if not (regexMatch "^([a-z0-9_]([-a-z0-9_.]*[a-z0-9_.])?|\\[[0-9a-f:.]+\\]):[0-9]+$" $controller) -}}
 {{- printf "vipuProxy.placements: %q is not a controller. Set HOST:PORT as in global.vipuControllers, such as pod1:8090." $controller | fail -}}
 {{- end -}}
 {{- end -}}

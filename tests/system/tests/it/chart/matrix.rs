@@ -80,7 +80,7 @@ const FACTORS: [&[&str]; 14] = [
     &[
         "",
         r#"vipuProxy.quotas=[{"namespace":"a","maxIpus":4},{"account":"c","namespaces":["*"],"maxIpus":0}]"#,
-        r#"vipuProxy.placements={"a:8090":"delegated"};;vipuProxy.controllersSecrets={"default":"s"}"#,
+        r#"vipuProxy.placements={"a:8090":"delegated","[fd00::1]:8090":"first-fit"};;vipuProxy.controllersSecrets={"default":"s"}"#,
         r#"vipuProxy.priorities=[{"maxPriority":0}];;vipuProxy.preemption=true"#,
     ],
     &[
