@@ -187,13 +187,32 @@ fn not_watched(facts: &Facts) -> Checked {
         let mut all = installations.iter();
         all.any(|installation| installation.watches(namespace))
     };
+    let all = facts.operators.get()?;
     let finding = |namespace: &str| {
+        let mut others = all
+            .iter()
+            .filter_map(|operator| Installation::new(operator, None));
+        let untrusted = others.find(|other| other.watches(namespace));
+        let (actual, note) = match untrusted {
+            None => (
+                "has IPUJobs, and no operator watches it".to_owned(),
+                "Add the namespace to `watchNamespaces` of an installation.".to_owned(),
+            ),
+            Some(Installation {
+                namespace, operator, ..
+            }) => (
+                format!("has IPUJobs, and only {namespace}/{operator} watches it, which no webhook leads to"),
+                format!(
+                    "If that operator is yours, examine it by `--operator-namespace {namespace}`, and do not add the \
+                     namespace to another installation."
+                ),
+            ),
+        };
         Finding::new(
             format!("Namespace {namespace}"),
-            "has IPUJobs, and no operator watches it",
+            actual,
             "watched, or without IPUJobs",
-            Fix::inspect(format!("kubectl -n {namespace} get ipujobs"))
-                .with_note("Add the namespace to `watchNamespaces` of an installation."),
+            Fix::inspect(format!("kubectl -n {namespace} get ipujobs")).with_note(note),
         )
     };
     Ok(namespaces

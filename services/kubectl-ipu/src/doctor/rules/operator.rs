@@ -17,7 +17,7 @@ const LEASE_SECONDS: i32 = 15;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         code: "OperatorAbsent",
-        condition: "No namespace has an operator.",
+        condition: "No namespace has an operator, or none of those that webhooks for IPUJobs lead to.",
         effect: "No job is reconciled. While webhooks exist, no job can be submitted.",
         remedy: "Install the operator. If objects of an installation are left, the command completes them.",
         check: absent,
@@ -57,7 +57,7 @@ pub(super) const RULES: &[Rule] = &[
         condition: "Two operators reconcile the jobs of one namespace.",
         effect: "Both act on each job: each partition is requested twice, from two ledgers.",
         remedy: "Give them different namespaces (`watchNamespaces`), or uninstall one without partitions. Doctor prints the \
-                 uninstallation of the newer one, if its ledger has no partition.",
+                 removal of one that no webhook leads to, else of the newer one, if its ledger has no partition.",
         check: overlap,
     },
 ];
@@ -66,11 +66,6 @@ fn absent(facts: &Facts) -> Checked {
     if !facts.trusted_operators()?.is_empty() {
         return Ok(Vec::new());
     }
-    let fix = restore::operator(facts).unwrap_or_else(|reason| {
-        Fix::advice(format!(
-            "Whether objects of an installation are left is not known: {reason}"
-        ))
-    });
     let object = "Deployment of the operator";
     let others: Vec<_> = facts
         .operators
@@ -78,17 +73,23 @@ fn absent(facts: &Facts) -> Checked {
         .iter()
         .filter_map(|one| one.namespace())
         .collect();
-    let actual = if others.is_empty() {
-        "absent".to_owned()
-    } else {
+    if !others.is_empty() {
         let namespaces: Vec<_> = facts.webhook_namespaces().into_iter().collect();
-        format!(
-            "absent in {}, which the webhooks lead to; others are in {}",
-            namespaces.join(", "),
-            others.join(", ")
-        )
-    };
-    Ok(vec![Finding::new(object, actual, "one in some namespace", fix)])
+        let (namespaces, others) = (namespaces.join(", "), others.join(", "));
+        let actual =
+            format!("absent in {namespaces}, which webhooks for IPUJobs lead to; others are in {others}");
+        let fix = Fix::advice(format!(
+            "Users who may create Deployments can imitate an operator. If yours is in {others}, examine it by \
+             `--operator-namespace`: the webhooks are misdirected. Otherwise, restore it in {namespaces}."
+        ));
+        return Ok(vec![Finding::new(object, actual, "one there", fix)]);
+    }
+    let fix = restore::operator(facts).unwrap_or_else(|reason| {
+        Fix::advice(format!(
+            "Whether objects of an installation are left is not known: {reason}"
+        ))
+    });
+    Ok(vec![Finding::new(object, "absent", "one in some namespace", fix)])
 }
 
 /// Returns ready and requested replicas.
@@ -225,7 +226,14 @@ fn rights(facts: &Facts) -> Checked {
             .is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some());
         // The proxy reads all namespaces.
         let name = account.rsplit(':').next().unwrap_or_default();
-        let fix = if is_terminating && name == installation.operator_account {
+        let is_of_jobs = namespace.is_some_and(|namespace| {
+            *namespace != installation.namespace && installation.watch_namespaces.contains(namespace)
+        });
+        // An imitated operator could choose the role.
+        let is_trusted = facts
+            .webhook_namespaces()
+            .contains(installation.namespace.as_str());
+        let fix = if is_terminating && is_of_jobs && is_trusted && name == installation.operator_account {
             restore::rights_of_terminating(installation)
         } else {
             restore::rights(installation)

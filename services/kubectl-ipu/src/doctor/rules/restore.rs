@@ -12,7 +12,7 @@ const CHART: &str = "deploy/helm/ipu-operator";
 /// Namespace in the shipped manifests.
 const NAMESPACE: &str = "ipu-operator-system";
 /// Condition of the commands that restore an installation.
-const IMITATION: &str = "Run it only if this is the namespace of your installation: users who may create \
+pub(super) const IMITATION: &str = "Run it only if this is the namespace of your installation: users who may create \
                          Deployments can imitate one in theirs.";
 /// Selector of the objects of the webhooks.
 const WEBHOOKS: &str = "app.kubernetes.io/component=admission-webhook";
@@ -52,7 +52,7 @@ pub(super) fn rights_of_terminating(installation: &Installation) -> Fix {
         "kubectl create clusterrolebinding {binding} --clusterrole={prefix}manager --serviceaccount={namespace}:{operator_account}"
     ))
     .with_note(format!(
-        "Its jobs hold IPUs until the operator may end them. When the namespace is gone, run `kubectl delete \
+        "Its jobs hold IPUs until the operator may end them. With roles of your own, bind yours. When the namespace is gone, run `kubectl delete \
          clusterrolebinding {binding}`."
     ))
 }

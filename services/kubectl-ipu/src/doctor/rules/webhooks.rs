@@ -225,7 +225,7 @@ fn redirect(
     );
     let fix = Fix::run(command);
     if installation.origin == Origin::Manifests {
-        fix
+        fix.with_note(restore::IMITATION)
     } else {
         fix.with_note(
             "The chart renders the same Service: no value has to be set, and the next upgrade keeps it.",

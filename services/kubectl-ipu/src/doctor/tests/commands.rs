@@ -517,6 +517,7 @@ fn rights_in_a_namespace_that_is_being_deleted_are_granted_in_the_cluster() {
     assert_eq!(found("PermissionMissing", &facts), []);
     let metadata = json!({"name": "closing", "deletionTimestamp": "2026-11-25T11:00:00Z"});
     get(&mut facts.namespaces).push(object(json!({"metadata": metadata})));
+    get(&mut facts.installation).watch_namespaces = ["closing".to_owned()].into();
     let finding = only("PermissionMissing", &facts);
     assert_eq!(
         command(&finding),
