@@ -202,7 +202,7 @@ fn macvlan_warns_if_it_does_not_know_the_address_of_the_controller() {
 #[test]
 fn memlock_prints_the_drop_in_of_each_runtime() {
     let home = Home::new();
-    for runtime in ["containerd", "k3s", "docker"] {
+    for runtime in ["containerd", "k3s", "k3s-agent", "docker"] {
         let done = home.run(&["render", "memlock", "--runtime", runtime]);
         assert_eq!(
             (done.code, done.out),
@@ -218,5 +218,5 @@ fn memlock_prints_the_drop_in_of_each_runtime() {
     }
     let done = home.run(&["render", "memlock", "--runtime", "podman"]);
     assert_eq!(done.code, 64, "{done:?}");
-    assert!(done.err.contains("containerd, k3s, docker"), "{}", done.err);
+    assert!(done.err.contains("containerd, k3s, k3s-agent, docker"), "{}", done.err);
 }
