@@ -218,5 +218,9 @@ fn memlock_prints_the_drop_in_of_each_runtime() {
     }
     let done = home.run(&["render", "memlock", "--runtime", "podman"]);
     assert_eq!(done.code, 64, "{done:?}");
-    assert!(done.err.contains("containerd, k3s, k3s-agent, docker"), "{}", done.err);
+    assert!(
+        done.err.contains("containerd, k3s, k3s-agent, docker"),
+        "{}",
+        done.err
+    );
 }
