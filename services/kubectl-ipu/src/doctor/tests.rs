@@ -8,7 +8,7 @@ mod imitations;
 mod reference;
 mod snapshots;
 
-use super::facts::Facts;
+use super::facts::{Fact, Facts};
 use super::finding::Finding;
 use super::report::check;
 use super::rules;
@@ -17,6 +17,21 @@ use super::rules;
 fn found(code: &str, facts: &Facts) -> Vec<Finding> {
     let rule = rules::all().find(|rule| rule.code == code).unwrap();
     (rule.check)(facts).unwrap_or_else(|reason| panic!("{code} was not checked: {reason}"))
+}
+
+/// Returns the only finding of the rule with this code.
+fn only(code: &str, facts: &Facts) -> Finding {
+    let findings = found(code, facts);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    findings.into_iter().next().unwrap()
+}
+
+/// Returns a fact that is not hidden.
+fn get<T>(fact: &mut Fact<T>) -> &mut T {
+    match fact {
+        Fact::Read(value) => value,
+        Fact::Hidden(reason) => panic!("{reason}"),
+    }
 }
 
 #[test]

@@ -3,24 +3,11 @@
 use ipu_core::JobKey;
 use serde_json::json;
 
-use super::found;
 use super::snapshots::{by_manifests, object, pod};
+use super::{found, get, only};
 use crate::doctor::facts::{Fact, Facts, MissingPermission, WebhookConfiguration};
 use crate::doctor::finding::{CommandKind, Finding};
 use crate::installation::{Installation, Origin};
-
-fn get<T>(fact: &mut Fact<T>) -> &mut T {
-    match fact {
-        Fact::Read(value) => value,
-        Fact::Hidden(reason) => panic!("{reason}"),
-    }
-}
-
-fn only(code: &str, facts: &Facts) -> Finding {
-    let findings = found(code, facts);
-    assert_eq!(findings.len(), 1, "{findings:?}");
-    findings.into_iter().next().unwrap()
-}
 
 fn command(finding: &Finding) -> &str {
     finding.fix.command.as_deref().unwrap_or_default()

@@ -2,23 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::found;
 use super::snapshots::{
     by_manifests, certificate, certificate_of, controller, object, pod, without_host_network,
 };
+use super::{found, get};
 use crate::doctor::facts::{Fact, Facts, MissingPermission};
 use crate::doctor::rules;
 use crate::installation::Installation;
 
 /// Plants a fault into a healthy snapshot, and returns the code of its rule, and parts of its finding.
 type Fault = fn(&mut Facts) -> (&'static str, &'static str, &'static str);
-
-fn get<T>(fact: &mut Fact<T>) -> &mut T {
-    match fact {
-        Fact::Read(value) => value,
-        Fact::Hidden(reason) => panic!("{reason}"),
-    }
-}
 
 fn set_list(facts: &mut Facts, text: &str) {
     facts.controller_list = Fact::Read(Some(object(json!({"data": {"controllers.yaml": text}}))));

@@ -3,16 +3,9 @@
 use serde_json::{Value, json};
 
 use super::snapshots::{by_manifests, controller, object, pod, without_host_network};
-use super::{found, rules};
+use super::{found, get, rules};
 use crate::doctor::facts::{Certificates, Fact, Facts};
 use crate::installation::Installation;
-
-fn get<T>(fact: &mut Fact<T>) -> &mut T {
-    match fact {
-        Fact::Read(value) => value,
-        Fact::Hidden(reason) => panic!("{reason}"),
-    }
-}
 
 #[track_caller]
 fn assert_passes(code: &str, facts: &Facts) {

@@ -2,26 +2,12 @@
 
 use serde_json::json;
 
-use super::found;
 use super::snapshots::{by_manifests, object};
+use super::{found, get, only};
 use crate::doctor::facts::{Fact, Facts};
-use crate::doctor::finding::Finding;
 use crate::installation::Installation;
 
 const OWN: &str = "ipu-operator-system";
-
-fn get<T>(fact: &mut Fact<T>) -> &mut T {
-    match fact {
-        Fact::Read(value) => value,
-        Fact::Hidden(reason) => panic!("{reason}"),
-    }
-}
-
-fn only(code: &str, facts: &Facts) -> Finding {
-    let findings = found(code, facts);
-    assert_eq!(findings.len(), 1, "{findings:?}");
-    findings.into_iter().next().unwrap()
-}
 
 /// Returns a healthy installation beside an older imitation, a release of Helm without partitions.
 fn with_imitation() -> Facts {
