@@ -113,7 +113,7 @@ impl Limits {
     }
 }
 
-/// Parses a namespace. `*` is one for the library, and would limit nobody.
+/// Parses a namespace. `*` is a name for the library, and a limit for it has no effect.
 fn namespace(setting: &'static str, name: &str) -> Result<Namespace, SettingError> {
     if name == ALL_NAMESPACES {
         let fix = "is no namespace: name each one, or leave out `namespace` of a priority for all others";
