@@ -1,12 +1,15 @@
 //! Crash test: proxy and simulators are real processes that are killed at random, while relays drop replies
 //! and delay requests. Some simulators restart without their state, and several owners request the same id.
-//! In the end ledger, controllers and clients agree. At no time is an IPU held twice or a quota exceeded.
+//! In the end ledger, controllers and clients agree. A history records every request, its answer, and what
+//! the controllers have; a checker that reads only the history decides whether the promises were kept.
 //!
 //! `VIPU_PROXY_CRASH_OPERATIONS=10000 cargo test --release -p vipu-proxy --test it crash -- --nocapture` is
 //! the soak.
 
+mod checker;
 mod clients;
-mod invariant_monitor;
+mod history;
+mod observer;
 mod processes;
 mod relay;
 
@@ -18,7 +21,7 @@ use ipu_testkit::Random;
 use serde_json::Value;
 
 use clients::{Client, Job};
-use invariant_monitor::InvariantMonitor;
+use history::{History, Record, StateLoss};
 use processes::{Proxy, Simulator};
 use relay::{Faults, Relay};
 
@@ -37,7 +40,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(240);
 const QUOTA: u32 = 12;
 const NAMESPACES: u64 = 4;
 
-/// Processes and state that clients, killer and monitor share.
+/// Processes and state that clients, killer and observer share.
 struct Harness {
     proxy: Proxy,
     simulators: Vec<Simulator>,
@@ -46,7 +49,7 @@ struct Harness {
     /// Names of the controllers, which the proxy reaches through relays.
     controller_names: Vec<String>,
     remaining: AtomicU64,
-    monitor: InvariantMonitor,
+    history: History,
 }
 
 fn operations() -> u64 {
@@ -76,7 +79,7 @@ async fn after_random_kills_and_lost_replies_ledger_controllers_and_clients_agre
     let client_relay = Relay::start(proxy.address, Faults { lost: 2, late: 4 }, random.next()).await;
     let total = operations();
     let soak = usize::from(total > OPERATIONS);
-    let count = CLIENTS[soak];
+    let clients = CLIENTS[soak];
     let harness = Arc::new(Harness {
         proxy,
         simulators,
@@ -86,19 +89,22 @@ async fn after_random_kills_and_lost_replies_ledger_controllers_and_clients_agre
             .map(|relay| relay.address.to_string())
             .collect(),
         remaining: AtomicU64::new(total),
-        monitor: InvariantMonitor::default(),
+        history: History::create(&scratch.path().join("history.jsonl")),
     });
-    let clients: Vec<_> = (0..count)
+    let tasks: Vec<_> = (0..clients)
         .map(|number| tokio::spawn(Client::new(number, random.next(), &harness).run()))
         .collect();
     let killer = tokio::spawn(kill(Arc::clone(&harness), KILL_INTERVALS[soak], random.next()));
-    let monitor = tokio::spawn(invariant_monitor::run(Arc::clone(&harness)));
+    let observer = tokio::spawn(observer::run(Arc::clone(&harness)));
     let mut held = Vec::new();
-    for client in clients {
+    for client in tasks {
         held.extend(client.await.unwrap());
     }
-    let kills = killer.await.unwrap();
-    let checks = monitor.await.unwrap();
+    let Kills {
+        count: kills,
+        state_losses,
+    } = killer.await.unwrap();
+    observer.await.unwrap();
     until_settled(&harness, &mut held).await;
     for job in &held {
         clients::release(&harness, job).await;
@@ -108,38 +114,60 @@ async fn after_random_kills_and_lost_replies_ledger_controllers_and_clients_agre
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     until_settled(&harness, &mut []).await;
+    let path = harness.history.flush();
+    let report = checker::check_file(path);
     println!(
-        "{total} operations of {count} clients, {kills} kills, {} of them with the loss of the controller state, {} replies \
-         lost, {} requests late, {checks} checks, {} s",
-        harness.monitor.state_losses(),
+        "{total} operations of {clients} clients, {kills} kills, {state_losses} of them with the loss of the controller \
+         state, {} replies lost, {} requests late, {} s; {report}",
         harness.client_relay.lost() + controller_relays.iter().map(Relay::lost).sum::<u64>(),
         harness.client_relay.late(),
         started.elapsed().as_secs()
     );
-    assert!(kills > 0 && checks > 0);
+    if !report.violations.is_empty() {
+        let path = scratch.keep().join("history.jsonl");
+        panic!(
+            "the history {} has violations: {:#?}",
+            path.display(),
+            report.violations
+        );
+    }
+    assert!(kills > 0 && report.holds > 0 && report.listings > 0, "{report}");
 }
 
-/// Kills and restarts processes at random until all operations are done; returns the number of kills.
-async fn kill(harness: Arc<Harness>, (min, max): (u32, u32), seed: u64) -> u64 {
+/// Number of kills, and of those with the loss of a controller's state.
+struct Kills {
+    count: u64,
+    state_losses: u64,
+}
+
+/// Kills and restarts processes at random until all operations are done.
+async fn kill(harness: Arc<Harness>, (min, max): (u32, u32), seed: u64) -> Kills {
     let mut random = Random::new(seed);
-    let mut kills = 0;
+    let mut kills = Kills {
+        count: 0,
+        state_losses: 0,
+    };
     while harness.remaining.load(Ordering::SeqCst) > 0 {
         tokio::time::sleep(Duration::from_millis(u64::from(min + random.below(max - min)))).await;
         match random.below(5) {
             number @ 0..=2 => {
                 let number = number as usize;
                 if random.chance(25) {
+                    let began = harness.history.now();
                     harness.simulators[number].crash_without_state().await;
-                    harness
-                        .monitor
-                        .record_state_loss(harness.controller_names[number].clone());
+                    harness.history.append(&Record::StateLoss(StateLoss {
+                        controller: harness.controller_names[number].clone(),
+                        began,
+                        ended: harness.history.now(),
+                    }));
+                    kills.state_losses += 1;
                 } else {
                     harness.simulators[number].crash().await;
                 }
             }
             _ => harness.proxy.crash().await,
         }
-        kills += 1;
+        kills.count += 1;
     }
     kills
 }

@@ -8,7 +8,8 @@ use ipu_testkit::Random;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Harness, NAMESPACES};
+use super::history::{Answer, Call, Death, Operation, Record};
+use super::{Harness, NAMESPACES, text};
 
 /// Returns the HTTP client that all clients share.
 pub(super) fn http() -> &'static reqwest::Client {
@@ -36,10 +37,6 @@ pub(super) struct Job {
 }
 
 impl Job {
-    fn owner_text(&self) -> String {
-        self.owner.to_string()
-    }
-
     fn uid(&self) -> &str {
         self.owner["uid"].as_str().unwrap()
     }
@@ -70,13 +67,21 @@ impl Client {
             self.until_active(&mut job).await;
             while self.random.chance(30) && self.has_work() {
                 job.attempt += 1;
-                self.harness.monitor.record_release(&job.id);
                 self.until_active(&mut job).await;
+                if self.random.chance(30) {
+                    get(&self.harness, &job).await;
+                }
             }
             if !self.has_work() && self.keeps_partition() {
                 return Some(job);
             }
-            self.harness.monitor.record_release(&job.id);
+            if self.random.chance(10) {
+                self.harness.history.append(&Record::Death(Death {
+                    id: job.id.clone(),
+                    owner: owner_text(&job.owner),
+                    at: self.harness.history.now(),
+                }));
+            }
             release(&self.harness, &job).await;
             if !self.count_operation() {
                 return None;
@@ -135,15 +140,7 @@ impl Client {
         loop {
             let deadline = REQUEST_TIMEOUTS[usize::from(self.random.chance(30))];
             match put(&self.harness, job, deadline).await {
-                Some((StatusCode::OK, document)) => {
-                    assert_eq!(document["state"], "active", "{document}");
-                    assert_eq!(document["attempt"], job.attempt, "{document}");
-                    assert_eq!(document["owner"], job.owner, "{document}");
-                    self.harness
-                        .monitor
-                        .record_grant(&job.id, &job.owner_text(), &document);
-                    break;
-                }
+                Some((StatusCode::OK, _)) => break,
                 // The controller has lost the partition.
                 Some((_, document)) if document["code"] == "PartitionFailed" => job.attempt += 1,
                 Some((status, document)) if !is_retryable(status) => panic!("{status}: {document}"),
@@ -160,23 +157,30 @@ impl Client {
 
 /// Sends one request for the partition of `job`.
 pub(super) async fn put(harness: &Harness, job: &Job, deadline: Duration) -> Option<(StatusCode, Value)> {
-    let path = format!("/v1/partitions/{}?wait=1s", job.id);
     let body = json!({"owner": job.owner, "attempt": job.attempt, "size": job.size});
-    call(harness, Method::PUT, &path, deadline, Some(&body)).await
+    call(harness, job, Operation::Put, "wait=1s", deadline, Some(&body)).await
+}
+
+/// Reads the partition of `job`.
+async fn get(harness: &Harness, job: &Job) {
+    if let Some((status, document)) = call(harness, job, Operation::Get, "", REQUEST_TIMEOUTS[1], None).await
+    {
+        let is_expected = status.is_success() || status == StatusCode::NOT_FOUND || status.is_server_error();
+        assert!(is_expected, "{status}: {document}");
+    }
 }
 
 /// Recreates a partition that its controller has lost.
 pub(super) async fn renew(harness: &Harness, job: &mut Job) {
     job.attempt += 1;
-    harness.monitor.record_release(&job.id);
     put(harness, job, REQUEST_TIMEOUTS[0]).await;
 }
 
 /// Releases the partition of `job` until it is deleted. Another owner may have its id by then.
 pub(super) async fn release(harness: &Harness, job: &Job) {
-    let path = format!("/v1/partitions/{}?wait=1s&uid={}", job.id, job.uid());
+    let query = format!("wait=1s&uid={}", job.uid());
     loop {
-        match call(harness, Method::DELETE, &path, REQUEST_TIMEOUTS[0], None).await {
+        match call(harness, job, Operation::Delete, &query, REQUEST_TIMEOUTS[0], None).await {
             Some((StatusCode::OK, _)) => return,
             Some((_, document)) if document["code"] == "NotTheOwner" => return,
             Some((status, document)) if !is_retryable(status) => panic!("{status}: {document}"),
@@ -190,25 +194,84 @@ fn is_retryable(status: StatusCode) -> bool {
     status == StatusCode::ACCEPTED || status == StatusCode::CONFLICT || status.is_server_error()
 }
 
-/// Sends one request, which expires at the client timeout; returns none without a response.
+/// Sends one request, which expires at the client timeout, and records it; returns none without a response.
 async fn call(
     harness: &Harness,
-    method: Method,
-    path: &str,
+    job: &Job,
+    operation: Operation,
+    query: &str,
     deadline: Duration,
     body: Option<&Value>,
 ) -> Option<(StatusCode, Value)> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let not_after = (now + deadline).as_millis();
-    let url = format!(
-        "http://{}{path}&notAfter={not_after}",
-        harness.client_relay.address
-    );
-    let mut request = http().request(method, url).timeout(deadline);
+    let invoked = harness.history.now();
+    let response = send(harness, &job.id, operation, query, deadline, body).await;
+    harness.history.append(&Record::Call(Call {
+        operation,
+        id: job.id.clone(),
+        owner: owner_text(&job.owner),
+        attempt: job.attempt,
+        invoked,
+        not_after: invoked + u64::try_from(deadline.as_micros()).unwrap(),
+        returned: harness.history.now(),
+        answer: response
+            .as_ref()
+            .map(|(status, document)| answer(*status, document)),
+    }));
+    response
+}
+
+async fn send(
+    harness: &Harness,
+    id: &str,
+    operation: Operation,
+    query: &str,
+    deadline: Duration,
+    body: Option<&Value>,
+) -> Option<(StatusCode, Value)> {
+    let url = format!("http://{}/v1/partitions/{id}", harness.client_relay.address);
+    let request = if operation == Operation::Get {
+        http().get(url)
+    } else {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let not_after = (now + deadline).as_millis();
+        let method = if operation == Operation::Put {
+            Method::PUT
+        } else {
+            Method::DELETE
+        };
+        http().request(method, format!("{url}?{query}&notAfter={not_after}"))
+    };
+    let mut request = request.timeout(deadline);
     if let Some(body) = body {
         request = request.json(body);
     }
     let response = request.send().await.ok()?;
     let status = response.status();
     Some((status, response.json().await.ok()?))
+}
+
+fn answer(status: StatusCode, document: &Value) -> Answer {
+    let as_text = |value: &Value| value.as_str().map(str::to_owned);
+    let ipus = document["ipus"].as_array().into_iter().flatten();
+    // The owner of a problem is the other owner.
+    let is_partition = status.is_success() && document["owner"].is_object();
+    Answer {
+        status: status.as_u16(),
+        code: as_text(&document["code"]),
+        state: as_text(&document["state"]),
+        owner: is_partition.then(|| owner_text(&document["owner"])),
+        attempt: document["attempt"]
+            .as_u64()
+            .map(|attempt| attempt.try_into().unwrap()),
+        controller: as_text(&document["controller"]["name"]),
+        ipus: ipus
+            .map(|ipu| format!("{}/{}", ipu["linkDomain"], ipu["ipu"]))
+            .collect(),
+    }
+}
+
+fn owner_text(owner: &Value) -> String {
+    ["namespace", "name", "uid"]
+        .map(|field| text(&owner[field]))
+        .join("/")
 }

@@ -10,9 +10,13 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
+use super::history::ListedPartition;
+
 /// Environment variable that runs a copy of this test program as a simulator.
 const SIMULATOR: &str = "VIPU_PROXY_CRASH_SIMULATOR";
 const TOPOLOGY: &str = "pod16";
+/// Duration of create, reset and remove at a simulator.
+pub(super) const OPERATION_TIME: Duration = Duration::from_millis(20);
 
 /// Starts a process and waits until it prints its address.
 async fn spawn(mut command: Command, marker: &str) -> (Child, SocketAddr) {
@@ -39,13 +43,6 @@ pub(super) struct Simulator {
     pub(super) address: SocketAddr,
     state: PathBuf,
     child: Mutex<Child>,
-}
-
-/// Partition in the list of a controller.
-pub(super) struct ListedPartition {
-    pub(super) id: String,
-    /// IPUs of the partition, each as JSON.
-    pub(super) ipus: Vec<String>,
 }
 
 impl Simulator {
@@ -87,24 +84,20 @@ impl Simulator {
 
     /// Returns the partitions of the controller, or none if it does not respond.
     pub(super) async fn partitions(&self) -> Option<Vec<ListedPartition>> {
-        let document = get(&format!("http://{}/v1/partitions", self.address)).await?;
-        let listed = document["partitions"].as_array().cloned().unwrap_or_default();
-        Some(listed.iter().map(ListedPartition::from_document).collect())
-    }
-}
-
-impl ListedPartition {
-    fn from_document(document: &Value) -> Self {
-        let ipus = document["spec"]["ipus"]
-            .as_array()
-            .unwrap_or_else(|| panic!("no IPUs: {document}"));
-        Self {
-            id: document["id"]
-                .as_str()
-                .unwrap_or_else(|| panic!("no id: {document}"))
-                .to_owned(),
-            ipus: ipus.iter().map(Value::to_string).collect(),
-        }
+        let document = get(&format!("http://{}/sim/state", self.address)).await?;
+        let listed = document["partitions"].as_array();
+        let listed = listed.unwrap_or_else(|| panic!("no partitions: {document}"));
+        let of = |partition: &Value| ListedPartition {
+            id: super::text(&partition["id"]),
+            state: super::text(&partition["state"]),
+            ipus: partition["ipus"]
+                .as_array()
+                .unwrap_or_else(|| panic!("no IPUs: {partition}"))
+                .iter()
+                .map(|ipu| format!("{}/{}", ipu[0], ipu[1]))
+                .collect(),
+        };
+        Some(listed.iter().map(of).collect())
     }
 }
 
@@ -189,7 +182,7 @@ async fn a_simulator_in_a_separate_process_responds() {
     let simulator = vipu_sim::Simulator::builder(TOPOLOGY.parse().unwrap())
         .listen(address.parse().unwrap())
         .state_file(state)
-        .delay(Duration::from_millis(20));
+        .delay(OPERATION_TIME);
     let simulator = simulator.start().await.unwrap();
     println!("simulator at {}", simulator.addr());
     std::future::pending::<()>().await;
