@@ -8,13 +8,17 @@ use tokio::process::{Child, Command};
 
 use crate::support::request_body;
 
-/// RunningProxy proxy, which is killed on drop.
+/// Running proxy, which is killed on drop.
 pub(crate) struct RunningProxy {
     child: Child,
     pub(crate) url: String,
 }
 
 impl RunningProxy {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
     /// Kills the proxy, and waits until it has ended.
     pub(crate) async fn kill(&mut self) {
         self.child.kill().await.unwrap();
@@ -23,20 +27,29 @@ impl RunningProxy {
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vipu-proxy"));
-    command.args(arguments).kill_on_drop(true);
+    command.args(arguments);
     command
 }
 
 pub(crate) async fn start(arguments: &[&str]) -> RunningProxy {
-    let mut child = command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    spawn(command(arguments)).await.unwrap()
+}
+
+/// Starts the proxy of `command`; none if it ends before it serves.
+pub(crate) async fn spawn(mut command: Command) -> Option<RunningProxy> {
+    let mut child = command.kill_on_drop(true).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).await.unwrap();
-    let address = line.trim().rsplit(' ').next().unwrap();
-    RunningProxy {
+    let address = line
+        .trim()
+        .rsplit(' ')
+        .next()
+        .filter(|address| !address.is_empty())?;
+    Some(RunningProxy {
         child,
         url: format!("http://{address}"),
-    }
+    })
 }
 
 pub(crate) fn http() -> reqwest::Client {
@@ -243,6 +256,7 @@ async fn a_changed_setting_that_needs_a_restart_is_named_in_the_log() {
     )
     .unwrap();
     let mut child = command(&["--config", config.to_str().unwrap()])
+        .kill_on_drop(true)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -12,6 +12,7 @@ mod crash;
 mod events;
 mod expiry;
 mod ipuof;
+mod kill_points;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod limits;
