@@ -120,9 +120,9 @@ async fn partitions_without_record_are_listed_and_removed_and_others_stay() {
     assert_eq!(problem.problem().unwrap().code, "ControllerRefused", "{problem}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_controller_is_named_and_on_the_list() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     let base = "/v1/allocations/c7/partitions";
     for (query, rule) in [
         ("", "must be set"),

@@ -11,7 +11,8 @@ use ipu_proxy_client::{
     TlsFiles, Token,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use vipu_proxy::{Proxy, Settings};
+use tokio::task::JoinSet;
+use vipu_proxy::{Auth, Proxy, Settings};
 
 /// Timeout of every operation.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -296,30 +297,45 @@ async fn certificates_authenticate_both_sides_and_untrusted_issuers_are_refused(
     proxy.shutdown().await;
 }
 
+/// Largest number of records of a page.
+const PAGE_SIZE: usize = 2_000;
+
 #[tokio::test]
 async fn the_client_reads_all_pages_of_usage() {
-    let scratch = tempfile::tempdir().unwrap();
-    let path = scratch.path().join("ledger.db");
-    let record = |number: u64| {
-        let record = serde_json::json!({
-            "id": "training", "ticket": number, "instance": 0, "size": 4, "attempts": 1, "heldSince": 1_000,
-            "releasedAt": 2_000 + number / 7, "end": "released",
-        });
-        serde_json::from_value(record).unwrap()
-    };
-    let records: Vec<ipu_ledger::UsageRecord> = (0..4_500).map(record).collect();
-    let log = ipu_ledger::SqliteStore::open(&path).unwrap();
-    ipu_ledger::UsageLog::append(&log, &records).await.unwrap();
-    drop(log);
     let mut settings = Settings::default();
-    settings.store = Some(format!("file:{}", path.display()));
+    // Otherwise, every request reads the connections of the host.
+    settings.auth = Some(Auth::None);
     let proxy = proxy(settings).await;
     let client = client(&proxy, ClientOptions::default());
+    // As many as the controller has IPUs.
+    let mut jobs = JoinSet::new();
+    for first in 0..32 {
+        let client = client.clone();
+        jobs.spawn(async move {
+            for number in (first..=PAGE_SIZE).step_by(32) {
+                let id = id(&format!("job-{number}"));
+                let body = put_request(id.as_str(), 1);
+                client
+                    .ensure_active(&id, &body, TIMEOUT, &mut |_| ())
+                    .await
+                    .unwrap();
+                let deletion = DeletePartition::default();
+                client
+                    .wait_released(&id, &deletion, TIMEOUT, &mut |_| ())
+                    .await
+                    .unwrap();
+            }
+        });
+    }
+    jobs.join_all().await;
     let since = Timestamp::from_millis(0);
     let page = client.usage_page(since, None).await.unwrap();
-    assert_eq!((page.records.len(), page.continue_token.is_some()), (2_000, true));
+    assert_eq!(
+        (page.records.len(), page.continue_token.is_some()),
+        (PAGE_SIZE, true)
+    );
     let all = client.usage(since).await.unwrap();
-    assert_eq!((all.records.len(), all.continue_token), (4_500, None));
-    assert_eq!(all.records[..2_000], page.records);
+    assert_eq!((all.records.len(), all.continue_token), (PAGE_SIZE + 1, None));
+    assert_eq!(all.records[..PAGE_SIZE], page.records);
     proxy.shutdown().await;
 }

@@ -4,22 +4,20 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use ipu_testkit::{CallKind, Fault};
-use serde_json::json;
-use tokio::time::Instant;
+use serde_json::{Value, json};
+use vipu_sim::{Fault, FaultKind, Method, Simulator};
 
-use crate::support::{Harness, request_body};
+use crate::binary::{http, start};
+use crate::support::{Harness, POLL_INTERVAL, request_body};
 
-/// Exceeds the timeout of every controller call.
-const A_MINUTE: Duration = Duration::from_secs(60);
+/// Delay in milliseconds that exceeds the timeout of every controller call.
+const A_MINUTE: u64 = 60_000;
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn requests_wait_and_releases_are_recorded_during_a_controller_outage_and_both_continue_after_it() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("held", "held", 4).await;
-    harness.controller.start_outage();
-    // The next call does not use an earlier listing of the controller.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    harness.start_outage().await;
     let (status, queued) = harness.put("new", "new", 4).await;
     assert_eq!(
         (status, &queued["state"]),
@@ -36,55 +34,70 @@ async fn requests_wait_and_releases_are_recorded_during_a_controller_outage_and_
     let query = harness.call("POST", "/query", r#"{"size": 2}"#).await.1;
     assert_eq!(query["available"], false, "{query}");
 
-    harness.controller.end_outage();
-    tokio::time::sleep(A_MINUTE).await;
-    let (status, created) = harness.put("new", "new", 4).await;
-    assert_eq!(
-        (status, &created["state"]),
-        (StatusCode::OK, &json!("active")),
-        "{created}"
-    );
-    let (status, deleted) = harness.call("DELETE", "/v1/partitions/held?wait=5s", "").await;
-    assert_eq!(
-        (status, &deleted["state"]),
-        (StatusCode::OK, &json!("gone")),
-        "{deleted}"
-    );
-    assert_eq!(harness.controller.ids().len(), 1);
+    harness.end_outage().await;
+    harness
+        .until("/v1/partitions/new", |shown| shown["state"] == "active")
+        .await;
+    harness
+        .until("/v1/partitions/held", |shown| shown["code"] == "NotFound")
+        .await;
+    assert_eq!(harness.ids_at_controller().await.len(), 1);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_hanging_controller_delays_no_request_after_its_detection() {
-    let harness = Harness::with_two_controllers();
-    for _ in 0..20 {
-        harness.controller.inject(CallKind::List, Fault::Slow(A_MINUTE));
+    let (hanging, healthy) = (
+        Simulator::builder(ipu_core::Topology::pod16())
+            .start()
+            .await
+            .unwrap(),
+        Simulator::builder(ipu_core::Topology::pod16())
+            .start()
+            .await
+            .unwrap(),
+    );
+    let hang = Fault::new(FaultKind::Hang);
+    hanging.faults().add(hang.for_method(Method::ListPartitions));
+    let list = format!("{},{}", hanging.addr(), healthy.addr());
+    let proxy = start(&[
+        "--controllers",
+        &list,
+        "--store",
+        "memory",
+        "--listen",
+        "127.0.0.1:0",
+    ])
+    .await;
+    while http()
+        .get(format!("{}/readyz", proxy.url))
+        .send()
+        .await
+        .unwrap()
+        .status()
+        != 200
+    {
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
-    // The other controller serves the requests, which wait for the first one at most a second.
-    for name in ["first", "second", "third"] {
-        let started = Instant::now();
-        let (status, created) = harness.put(name, name, 2).await;
-        assert_eq!(status, StatusCode::OK, "{created}");
-        assert_eq!(created["controller"]["name"], "other:8090", "{created}");
-        let elapsed = started.elapsed();
-        assert!(
-            elapsed < Duration::from_millis(1_500),
-            "{elapsed:?} of virtual time"
+    // The other controller serves each request, long before the call to the first one has timed out.
+    for id in ["first", "second", "third", "fourth"] {
+        let put = http().put(format!("{}/v1/partitions/{id}?wait=30s", proxy.url));
+        let put = put.timeout(Duration::from_secs(60)).json(&request_body(id, 2));
+        let created: Value = put.send().await.unwrap().json().await.unwrap();
+        assert_eq!(
+            created["controller"]["name"],
+            healthy.addr().to_string(),
+            "{created}"
         );
+        assert_eq!(created["state"], "active", "{created}");
     }
-    let detected = Instant::now();
-    let (status, created) = harness.put("fourth", "fourth", 2).await;
-    assert_eq!(status, StatusCode::OK, "{created}");
-    let elapsed = detected.elapsed();
-    assert!(elapsed < Duration::from_secs(1), "{elapsed:?} of virtual time");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_pending_partition_shows_whether_its_controller_creates_it_or_is_unavailable() {
-    let harness = Harness::new();
-    harness.controller.inject(CallKind::Create, Fault::Slow(A_MINUTE));
-    for _ in 0..3 {
-        harness.controller.inject(CallKind::Status, Fault::Slow(A_MINUTE));
-    }
+    let harness = Harness::new().await;
+    let slow = ["CreatePartition", "GetPartitionStatus"];
+    let slow = slow.map(|call| json!({"kind": "latency", "millis": A_MINUTE, "method": call}));
+    harness.set_faults(&json!(slow)).await;
     let body = request_body("job", 4).to_string();
     let (status, created) = harness.call("PUT", "/v1/partitions/job", &body).await;
     assert_eq!(
@@ -92,20 +105,19 @@ async fn a_pending_partition_shows_whether_its_controller_creates_it_or_is_unava
         (StatusCode::ACCEPTED, &json!("intent"), &json!("Creating")),
         "{created}"
     );
-    tokio::time::sleep(Duration::from_secs(15)).await;
-    let shown = harness.get("/v1/partitions/job").await;
+    let is_unavailable = |shown: &Value| shown["reason"]["code"] == "ControllerUnavailable";
+    let shown = harness.until("/v1/partitions/job", is_unavailable).await;
     assert_eq!(shown["state"], "intent", "{shown}");
-    assert_eq!(shown["reason"]["code"], "ControllerUnavailable", "{shown}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_requested_repair_returns_its_actions() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     let (status, unchanged) = harness.call("POST", "/v1/repair", "").await;
     let settled = json!({"done": [], "later": [], "silent": [], "quarantined": 0});
     assert_eq!((status, unchanged), (StatusCode::OK, settled));
     harness.put("job", "job", 4).await;
-    harness.controller.lose_partitions();
+    harness.lose_partitions().await;
     let (_, repaired) = harness.call("POST", "/v1/repair", "").await;
     assert_eq!(
         repaired["done"],
@@ -117,29 +129,32 @@ async fn a_requested_repair_returns_its_actions() {
         (&shown["state"], &shown["reason"]["code"]),
         (&json!("failed"), &json!("PartitionFailed"))
     );
-    harness.controller.start_outage();
+    harness.start_outage().await;
     let (_, unresponsive) = harness.call("POST", "/v1/repair", "").await;
     assert_eq!(
-        unresponsive["silent"][0]["controller"], "pod:8090",
+        unresponsive["silent"][0]["controller"],
+        json!(harness.controller),
         "{unresponsive}"
     );
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_error_after_a_completed_call_neither_duplicates_nor_leaks_a_partition() {
-    let harness = Harness::new();
-    harness.controller.inject(CallKind::Create, Fault::FailedAfter);
+    let harness = Harness::new().await;
+    let lose_reply_of = async |call: &str| {
+        let fault = json!([{"kind": "dropReply", "method": call, "count": 1}]);
+        harness.set_faults(&fault).await;
+    };
+    lose_reply_of("CreatePartition").await;
     let (status, created) = harness.put("job", "job", 4).await;
     assert_eq!(
         (status, &created["state"]),
         (StatusCode::OK, &json!("active")),
         "{created}"
     );
-    assert_eq!(harness.controller.ids().len(), 1);
-    harness.controller.mark_in_use(&"job".parse().unwrap());
+    assert_eq!(harness.ids_at_controller().await.len(), 1);
 
-    harness.controller.mark_unused(&"job".parse().unwrap());
-    harness.controller.inject(CallKind::Reset, Fault::FailedAfter);
+    lose_reply_of("ResetPartition").await;
     let mut newer = request_body("job", 4);
     newer["attempt"] = json!(1);
     let path = "/v1/partitions/job?wait=60s";
@@ -149,24 +164,22 @@ async fn an_error_after_a_completed_call_neither_duplicates_nor_leaks_a_partitio
         (StatusCode::OK, &json!(1)),
         "{renewed}"
     );
-    harness.controller.mark_in_use(&"job".parse().unwrap());
 
-    harness.controller.mark_unused(&"job".parse().unwrap());
-    harness.controller.inject(CallKind::Remove, Fault::FailedAfter);
+    lose_reply_of("RemovePartition").await;
     let (status, deleted) = harness.call("DELETE", path, "").await;
     assert_eq!(
         (status, &deleted["state"]),
         (StatusCode::OK, &json!("gone")),
         "{deleted}"
     );
-    assert_eq!(harness.controller.ids(), []);
+    assert!(harness.ids_at_controller().await.is_empty());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_controller_that_lost_its_state_fails_its_partitions_and_a_newer_attempt_recreates_them() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("job", "job", 4).await;
-    harness.controller.lose_partitions();
+    harness.lose_partitions().await;
     let (status, problem) = harness.put("job", "job", 4).await;
     assert_eq!(problem["code"], "PartitionFailed", "{status}: {problem}");
     // Its IPUs stay allocated, because its workers may still run on them.
@@ -182,14 +195,15 @@ async fn a_controller_that_lost_its_state_fails_its_partitions_and_a_newer_attem
         (StatusCode::OK, &json!("active")),
         "{created}"
     );
-    harness.controller.mark_in_use(&"job".parse().unwrap());
+    assert_eq!(harness.ids_at_controller().await, ["job"]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn no_response_shows_the_partition_of_another_owner_while_a_controller_is_slow() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("training", "a", 4).await;
-    harness.controller.inject(CallKind::Status, Fault::Slow(A_MINUTE));
+    let slow = json!([{"kind": "latency", "millis": 2_000, "method": "GetPartitionStatus", "count": 1}]);
+    harness.set_faults(&slow).await;
     let (a, b) = (request_body("a", 4).to_string(), request_body("b", 2).to_string());
     let (first, second) = tokio::join!(
         harness.call("PUT", "/v1/partitions/training", &a),

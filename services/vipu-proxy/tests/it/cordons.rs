@@ -9,12 +9,11 @@ async fn cordon(harness: &Harness, body: Value) -> (StatusCode, Value) {
     harness.call("POST", "/v1/exclusions", &body.to_string()).await
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn cordoned_hardware_gets_no_new_partition_until_the_cordon_is_lifted_and_its_holders_are_listed() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("training", "mnist", 32).await;
-    let request =
-        json!({"id": "maintenance", "controller": "pod:8090", "machine": "a1", "reason": "a fan is broken"});
+    let request = json!({"id": "maintenance", "controller": harness.controller, "machine": "a1", "reason": "a fan is broken"});
     let (status, cordoned) = cordon(&harness, request.clone()).await;
     assert_eq!(status, StatusCode::OK, "{cordoned}");
     assert_eq!(cordoned["exclusion"]["owner"], "anonymous");
@@ -42,11 +41,12 @@ async fn cordoned_hardware_gets_no_new_partition_until_the_cordon_is_lifted_and_
     assert_eq!((status, lifted), (StatusCode::OK, json!({"lifted": null})));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_invalid_cordon_is_refused_with_a_code() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     let refused = async |change: Value| {
-        let mut body = json!({"id": "x", "controller": "pod:8090", "machine": "a1", "reason": "because"});
+        let mut body =
+            json!({"id": "x", "controller": harness.controller, "machine": "a1", "reason": "because"});
         for (key, value) in change.as_object().unwrap() {
             body[key] = value.clone();
         }
@@ -63,9 +63,9 @@ async fn an_invalid_cordon_is_refused_with_a_code() {
     assert_eq!(refused(json!({"machine": null, "ipu": 1})).await, "InvalidValue");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn only_the_owner_renews_a_lease() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     let mut body = request_body("mnist", 4);
     body["leaseSeconds"] = json!(60);
     let (_, created) = harness
@@ -93,9 +93,9 @@ async fn only_the_owner_renews_a_lease() {
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_ended_hold_is_recorded_once() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("training", "mnist", 4).await;
     assert_eq!(harness.get("/v1/usage").await, json!({"records": []}));
     harness

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::StatusCode;
 use serde_json::Value;
@@ -9,14 +10,15 @@ use serde_json::Value;
 use crate::server::proxy;
 use crate::support::{Harness, request_body};
 
-/// Advances the clock of the harness, which starts at 0.
-async fn advance(seconds: u64) {
-    tokio::time::advance(std::time::Duration::from_secs(seconds)).await;
+/// Returns the time in milliseconds since 1970, `seconds` from now.
+fn seconds_from_now(seconds: i64) -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    i64::try_from(now).unwrap() + 1_000 * seconds
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_request_that_is_read_after_its_deadline_changes_nothing() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     let body = request_body("mnist", 4).to_string();
     let assert_too_late = |(status, problem): (StatusCode, Value)| {
         assert_eq!(
@@ -25,29 +27,49 @@ async fn a_request_that_is_read_after_its_deadline_changes_nothing() {
         );
         assert!(problem["fix"].as_str().unwrap().contains("notAfter"), "{problem}");
     };
-    advance(10).await;
-    assert_too_late(harness.call("PUT", "/v1/partitions/p?notAfter=9999", &body).await);
-    assert!(harness.controller.ids().is_empty());
+    let (late, in_time) = (seconds_from_now(-1), seconds_from_now(3_600));
+    assert_too_late(
+        harness
+            .call("PUT", &format!("/v1/partitions/p?notAfter={late}"), &body)
+            .await,
+    );
+    assert!(harness.ids_at_controller().await.is_empty());
     let (status, _) = harness
-        .call("PUT", "/v1/partitions/p?wait=5s&notAfter=12000", &body)
+        .call(
+            "PUT",
+            &format!("/v1/partitions/p?wait=5s&notAfter={in_time}"),
+            &body,
+        )
         .await;
     assert_eq!(status, StatusCode::OK);
 
     let before = harness.get("/v1/partitions/p").await;
     assert_too_late(
         harness
-            .call("POST", "/v1/partitions/p/reset?notAfter=9999", "")
+            .call("POST", &format!("/v1/partitions/p/reset?notAfter={late}"), "")
             .await,
     );
-    assert_too_late(harness.call("DELETE", "/v1/partitions/p?notAfter=9999", "").await);
     assert_too_late(
         harness
-            .call("DELETE", "/v1/partitions/p?uid=uid-mnist&notAfter=9999", "")
+            .call("DELETE", &format!("/v1/partitions/p?notAfter={late}"), "")
+            .await,
+    );
+    assert_too_late(
+        harness
+            .call(
+                "DELETE",
+                &format!("/v1/partitions/p?uid=uid-mnist&notAfter={late}"),
+                "",
+            )
             .await,
     );
     assert_eq!(harness.get("/v1/partitions/p").await, before);
     let (status, _) = harness
-        .call("DELETE", "/v1/partitions/p?wait=5s&notAfter=99999", "")
+        .call(
+            "DELETE",
+            &format!("/v1/partitions/p?wait=5s&notAfter={in_time}"),
+            "",
+        )
         .await;
     assert_eq!(status, StatusCode::OK);
 }

@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 
 use crate::support::{Harness, request_body};
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_partition_is_created_reset_and_deleted() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     let (status, created) = harness.put("training", "mnist", 4).await;
     assert_eq!(status, StatusCode::OK, "{created}");
     assert_eq!(
         (&created["state"], &created["attempt"]),
         (&json!("active"), &json!(0))
     );
-    assert_eq!(created["controller"]["name"], "pod:8090");
+    assert_eq!(created["controller"]["name"], json!(harness.controller));
     assert_eq!(created["reason"], json!(null));
     // A request for one partition queries its IPUs from the controller.
     let shown = harness.get("/v1/partitions/training").await;
@@ -50,17 +50,19 @@ async fn a_partition_is_created_reset_and_deleted() {
         (status, &problem["code"]),
         (StatusCode::NOT_FOUND, &json!("NotFound"))
     );
-    assert_eq!(harness.controller.ids(), []);
+    assert!(harness.ids_at_controller().await.is_empty());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_partition_that_is_deleted_while_its_request_waits_is_not_created() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("first", "first", 32).await;
     let body = request_body("second", 4).to_string();
     let pending = harness.call("PUT", "/v1/partitions/second?wait=30s", &body);
     let deletion = async {
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        harness
+            .until("/v1/partitions/second", |shown| shown["state"] == "waiting")
+            .await;
         harness.call("DELETE", "/v1/partitions/second", "").await
     };
     let ((status, problem), (_, deleted)) = tokio::join!(pending, deletion);
@@ -72,12 +74,12 @@ async fn a_partition_that_is_deleted_while_its_request_waits_is_not_created() {
     );
     harness.call("DELETE", "/v1/partitions/first?wait=5s", "").await;
     assert_eq!(harness.get("/v1/partitions").await, json!({"partitions": []}));
-    assert_eq!(harness.controller.ids(), []);
+    assert!(harness.ids_at_controller().await.is_empty());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_request_that_does_not_fit_waits_with_a_reason_or_is_refused_with_nowait() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("first", "first", 32).await;
     let put = async |path: &str| {
         harness
@@ -112,18 +114,18 @@ async fn a_request_that_does_not_fit_waits_with_a_reason_or_is_refused_with_nowa
     );
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_release_is_recorded_while_the_controller_is_down() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("training", "mnist", 4).await;
-    harness.controller.start_outage();
+    harness.start_outage().await;
     let (status, document) = harness.call("DELETE", "/v1/partitions/training", "").await;
     assert_eq!(
         (status, &document["state"]),
         (StatusCode::ACCEPTED, &json!("releasing")),
         "{document}"
     );
-    harness.controller.end_outage();
+    harness.end_outage().await;
     let (status, document) = harness
         .call("DELETE", "/v1/partitions/training?wait=60s", "")
         .await;
@@ -132,5 +134,5 @@ async fn a_release_is_recorded_while_the_controller_is_down() {
         (StatusCode::OK, &json!("gone")),
         "{document}"
     );
-    assert_eq!(harness.controller.ids(), []);
+    assert!(harness.ids_at_controller().await.is_empty());
 }

@@ -1,18 +1,21 @@
 //! Read endpoints: controllers, dry run, metrics, health.
 
 use http::StatusCode;
-use serde_json::json;
+use reqwest::Method;
+use serde_json::{Value, json};
+use vipu_sim::Simulator;
 
-use crate::support::Harness;
+use crate::binary::{RunningProxy, http, start};
+use crate::support::{Harness, request_body};
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn controllers_are_listed_with_their_capacity_or_their_error() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("training", "mnist", 4).await;
     let shown = harness.get("/v1/controllers").await["controllers"][0].clone();
     assert_eq!(
         (&shown["name"], &shown["available"]),
-        (&json!("pod:8090"), &json!(true)),
+        (&json!(harness.controller), &json!(true)),
         "{shown}"
     );
     assert_eq!(
@@ -33,7 +36,7 @@ async fn controllers_are_listed_with_their_capacity_or_their_error() {
             fits(32, 0)
         ])
     );
-    harness.controller.start_outage();
+    harness.start_outage().await;
     let shown = harness.get("/v1/controllers").await["controllers"][0].clone();
     assert_eq!(
         (&shown["available"], &shown["free"], &shown["fits"]),
@@ -43,9 +46,9 @@ async fn controllers_are_listed_with_their_capacity_or_their_error() {
     assert!(shown["error"].is_string(), "{shown}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_plan_returns_the_placement_if_others_ended_and_changes_nothing() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("half", "half", 16).await;
     harness.put("quarter", "quarter", 8).await;
     let plan = async |body: serde_json::Value| {
@@ -78,14 +81,18 @@ async fn a_plan_returns_the_placement_if_others_ended_and_changes_nothing() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn metrics_count_ledger_entries_and_requests() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("training", "mnist", 4).await;
     harness.put("large", "large", 32).await;
     let text = harness.text("/metrics").await;
+    let partitions = format!(
+        "vipu_proxy_partitions{{state=\"active\",controller=\"{}\"}} 1",
+        harness.controller
+    );
     for line in [
-        "vipu_proxy_partitions{state=\"active\",controller=\"pod:8090\"} 1",
+        partitions.as_str(),
         "vipu_proxy_ipus{kind=\"used\"} 4",
         "vipu_proxy_ipus{kind=\"available\"} 28",
         "vipu_proxy_waiting{reason=\"NotEnoughFree\"} 1",
@@ -98,56 +105,65 @@ async fn metrics_count_ledger_entries_and_requests() {
     assert_eq!(text.matches("# EOF").count(), 1);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_probes_of_a_ready_proxy_succeed() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     for path in ["/health", "/livez", "/readyz"] {
         assert_eq!(harness.get(path).await, json!({"status": "ok"}));
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_queued_request_that_fits_now_shows_that_it_is_next() {
-    let harness = Harness::new();
-    harness.put("all", "all", 32).await;
-    let (_, queued) = harness.put("waits", "waits", 4).await;
-    assert_eq!(queued["state"], "waiting", "{queued}");
-    harness.call("DELETE", "/v1/partitions/all?wait=5s", "").await;
-    // The harness has no queue worker, so that the request stays queued.
-    let single = harness.get("/v1/partitions/waits").await;
-    let list = harness.get("/v1/partitions").await["partitions"][0].clone();
-    let queue = harness.get("/v1/waiting").await["waiting"][0].clone();
-    for shown in [single, list, queue] {
-        assert_eq!(
-            (
-                &shown["state"],
-                &shown["reason"]["code"],
-                &shown["waiting"]["position"]
-            ),
-            (&json!("waiting"), &json!("NextInLine"), &json!(1)),
-            "{shown}"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_active_partition_has_its_variables_at_a_proxy_with_another_controller_list() {
-    let harness = Harness::new();
-    let (_, created) = harness.put("training", "mnist", 4).await;
-    let other = harness.second_proxy("elsewhere:8090");
-    let shown = other.get("/v1/partitions/training").await;
+    let scratch = tempfile::tempdir().unwrap();
+    let store = format!("file:{}", scratch.path().join("ledger.db").display());
+    let mut simulators = Vec::new();
+    for _ in 0..2 {
+        let builder = Simulator::builder(ipu_core::Topology::pod16());
+        simulators.push(builder.start().await.unwrap());
+    }
+    let start = async |simulator: &Simulator| {
+        let controller = simulator.addr().to_string();
+        let listen = "127.0.0.1:0";
+        start(&[
+            "--store",
+            &store,
+            "--controllers",
+            &controller,
+            "--listen",
+            listen,
+        ])
+        .await
+    };
+    let send = async |proxy: &RunningProxy, method: Method| {
+        let url = format!("{}/v1/partitions/training", proxy.url);
+        let request = if method == Method::PUT {
+            http()
+                .put(format!("{url}?wait=30s"))
+                .json(&request_body("mnist", 4))
+        } else {
+            http().request(method, url)
+        };
+        let response = request.send().await.unwrap();
+        let status = response.status();
+        (status, response.json::<Value>().await.unwrap())
+    };
+    let mut first = start(&simulators[0]).await;
+    let (_, created) = send(&first, Method::PUT).await;
+    first.kill().await;
+    let other = start(&simulators[1]).await;
+    let (_, shown) = send(&other, Method::GET).await;
     assert_eq!(shown["state"], "active", "{shown}");
+    let port = simulators[0].addr().port().to_string();
     let expected = json!({
-        "IPUOF_VIPU_API_HOST": "pod", "IPUOF_VIPU_API_PORT": "8090",
+        "IPUOF_VIPU_API_HOST": "127.0.0.1", "IPUOF_VIPU_API_PORT": port,
         "IPUOF_VIPU_API_PARTITION_ID": "training", "IPUOF_VIPU_API_GCD_ID": "0",
     });
     for (variable, value) in expected.as_object().unwrap() {
         assert_eq!(&shown["env"][variable], value, "{shown}");
     }
     assert_eq!(shown["env"], created["env"]);
-    // The document shows that the controller is not on the list.
-    assert_eq!(shown["controller"]["host"], json!(null), "{shown}");
-    let (status, repeated) = other.put("training", "mnist", 4).await;
+    let (status, repeated) = send(&other, Method::PUT).await;
     assert_eq!(
         (status, &repeated["env"]),
         (StatusCode::OK, &created["env"]),

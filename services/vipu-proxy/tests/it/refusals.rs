@@ -15,9 +15,9 @@ fn expected(status: u16, code: &str) -> (u16, String) {
     (status, code.to_owned())
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_partition_of_another_owner_is_refused_with_the_name_of_the_owner() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("training", "mnist", 4).await;
     let (status, problem) = harness.put("training", "other", 4).await;
     assert_eq!(status, StatusCode::CONFLICT);
@@ -30,9 +30,9 @@ async fn a_partition_of_another_owner_is_refused_with_the_name_of_the_owner() {
     );
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn other_properties_and_old_attempts_are_conflicts() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     harness.put("training", "mnist", 4).await;
     assert_eq!(
         code(harness.put("training", "mnist", 8).await),
@@ -54,9 +54,9 @@ async fn other_properties_and_old_attempts_are_conflicts() {
     );
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_value_that_breaks_a_rule_is_named_with_its_rule_and_a_fix() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     let put = async |change: Value| {
         let mut body = request_body("mnist", 4);
         for (key, value) in change.as_object().unwrap() {
@@ -89,9 +89,9 @@ async fn a_value_that_breaks_a_rule_is_named_with_its_rule_and_a_fix() {
     assert!(problem["detail"].as_str().unwrap().contains("sise"), "{problem}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_invalid_request_is_refused_with_a_code() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     let call = async |method: &str, path: &str, body: &str| code(harness.call(method, path, body).await);
     assert_eq!(
         call("PUT", "/v1/partitions/p", "{").await,
@@ -128,30 +128,4 @@ async fn an_invalid_request_is_refused_with_a_code() {
         call("PUT", "/v1/partitions/p", &large).await,
         expected(413, "BodyTooLarge")
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_full_queue_refuses_new_requests_and_keeps_queued_ones() {
-    let harness = Harness::with_short_queue();
-    harness.put("all", "all", 32).await;
-    let body = request_body("waits", 4).to_string();
-    let (status, queued) = harness.call("PUT", "/v1/partitions/waits", &body).await;
-    assert_eq!(
-        (status, &queued["state"]),
-        (StatusCode::ACCEPTED, &json!("waiting")),
-        "{queued}"
-    );
-    let late = request_body("late", 4).to_string();
-    let (status, problem) = harness.call("PUT", "/v1/partitions/late", &late).await;
-    assert_eq!(
-        (status, &problem["code"]),
-        (StatusCode::SERVICE_UNAVAILABLE, &json!("LineFull")),
-        "{problem}"
-    );
-    assert!(problem["detail"].as_str().unwrap().contains('1'), "{problem}");
-    // A repeated request and a delete are not new requests.
-    let (status, _) = harness.call("PUT", "/v1/partitions/waits", &body).await;
-    assert_eq!(status, StatusCode::ACCEPTED);
-    let (status, _) = harness.call("DELETE", "/v1/partitions/all?wait=5s", "").await;
-    assert_eq!(status, StatusCode::OK);
 }

@@ -7,7 +7,7 @@ use reqwest::{Certificate, Client, Identity};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use vipu_proxy::{Proxy, ReadAccess, Settings};
 
 use crate::binary::http;
@@ -186,8 +186,8 @@ fn a_plain_address_without_tls_is_refused() {
 pub(crate) struct RawConnection(BufReader<TcpStream>);
 
 impl RawConnection {
-    pub(crate) async fn open(proxy: &Proxy) -> Self {
-        Self(BufReader::new(TcpStream::connect(proxy.addr()).await.unwrap()))
+    pub(crate) async fn open(address: impl ToSocketAddrs) -> Self {
+        Self(BufReader::new(TcpStream::connect(address).await.unwrap()))
     }
 
     pub(crate) async fn send(&mut self, text: &str) {
@@ -202,12 +202,13 @@ impl RawConnection {
     }
 
     /// Reads the body of the response with this head, if its length is known.
-    pub(crate) async fn read_body(&mut self, head: &str) {
+    pub(crate) async fn read_body(&mut self, head: &str) -> Vec<u8> {
         let length = head
             .lines()
             .find_map(|line| line.strip_prefix("content-length: "));
         let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
         self.0.read_exact(&mut body).await.unwrap();
+        body
     }
 
     /// Waits until the server closes the connection.
@@ -225,7 +226,7 @@ async fn excess_requests_get_a_retry_after_and_probes_are_answered() {
     let running = proxy(|settings| settings.max_requests = Some(1)).await;
     let url = |path: &str| format!("http://{}{path}", running.addr());
     let http = http();
-    let mut slow = RawConnection::open(&running).await;
+    let mut slow = RawConnection::open(running.addr()).await;
     slow.send(SLOW).await;
     let refused = loop {
         let response = http.get(url("/stats")).send().await.unwrap();
@@ -257,14 +258,14 @@ async fn slow_anonymous_requests_never_crowd_out_identified_clients() {
     let stats = format!("http://{}/stats", running.addr());
     // A write without a token gets its response before its body arrives, and takes no slot.
     for _ in 0..8 {
-        let mut slow = RawConnection::open(&running).await;
+        let mut slow = RawConnection::open(running.addr()).await;
         slow.send(SLOW).await;
         let head = slow.read_head().await;
         assert!(head.starts_with("http/1.1 401"), "{head}");
     }
     let mut open = Vec::new();
     for _ in 0..8 {
-        let mut slow = RawConnection::open(&running).await;
+        let mut slow = RawConnection::open(running.addr()).await;
         slow.send(&SLOW.replace("PUT /v1/partitions/p", "POST /query"))
             .await;
         open.push(slow);
@@ -281,7 +282,7 @@ async fn slow_anonymous_requests_never_crowd_out_identified_clients() {
 #[tokio::test]
 async fn a_too_large_body_is_refused_before_it_is_read_and_the_response_arrives() {
     let running = proxy(|_| {}).await;
-    let mut connection = RawConnection::open(&running).await;
+    let mut connection = RawConnection::open(running.addr()).await;
     connection.send("PUT /v1/partitions/p HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 70000\r\n\r\n")
         .await;
     let head = connection.read_head().await;
@@ -292,7 +293,7 @@ async fn a_too_large_body_is_refused_before_it_is_read_and_the_response_arrives(
 #[tokio::test]
 async fn a_slow_request_body_times_out() {
     let running = proxy(|settings| settings.read_timeout = Some(1)).await;
-    let mut connection = RawConnection::open(&running).await;
+    let mut connection = RawConnection::open(running.addr()).await;
     connection.send(SLOW).await;
     let head = connection.read_head().await;
     assert!(head.starts_with("http/1.1 408"), "{head}");
@@ -307,7 +308,7 @@ async fn an_idle_connection_is_closed_and_an_event_stream_is_not() {
         settings.write_timeout = Some(1);
     })
     .await;
-    let mut events = RawConnection::open(&running).await;
+    let mut events = RawConnection::open(running.addr()).await;
     events
         .send("GET /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\r\n")
         .await;
@@ -321,7 +322,7 @@ async fn an_idle_connection_is_closed_and_an_event_stream_is_not() {
         "GET /livez HTT",
         "GET /livez HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\r\n",
     ] {
-        let mut connection = RawConnection::open(&running).await;
+        let mut connection = RawConnection::open(running.addr()).await;
         connection.send(bytes).await;
         connection.until_closed().await;
     }

@@ -58,7 +58,7 @@ async fn status(connection: &mut RawConnection, path: &str, token: &str) -> u16 
 async fn open_streams(running: &Proxy, token: &str, number: usize) -> Vec<RawConnection> {
     let mut open = Vec::new();
     for _ in 0..number {
-        let mut connection = RawConnection::open(running).await;
+        let mut connection = RawConnection::open(running.addr()).await;
         match status(&mut connection, "/v1/events", token).await {
             200 => open.push(connection),
             other => assert_eq!(other, 503),
@@ -80,7 +80,7 @@ async fn event_streams_of_other_clients_never_crowd_out_the_operator() {
         [32, 32, 32, 32]
     );
     // Streams take no slot of a request, and a closed stream releases its slot.
-    let mut connection = RawConnection::open(&running).await;
+    let mut connection = RawConnection::open(running.addr()).await;
     assert_eq!(status(&mut connection, "/stats", "").await, 200);
     drop(anonymous);
     while open_streams(&running, "", 1).await.is_empty() {}
@@ -185,12 +185,12 @@ async fn a_new_anonymous_connection_closes_the_oldest_anonymous_one_and_no_ident
         settings.idle_timeout = Some(3_600);
     })
     .await;
-    let mut identified = RawConnection::open(&running).await;
+    let mut identified = RawConnection::open(running.addr()).await;
     assert_eq!(status(&mut identified, "/stats", ADMINISTRATOR).await, 200);
     // More than a quarter of the connections, which are 4 + 512.
     let mut anonymous = Vec::new();
     for _ in 0..130 {
-        let mut connection = RawConnection::open(&running).await;
+        let mut connection = RawConnection::open(running.addr()).await;
         assert_eq!(status(&mut connection, "/livez", "").await, 200);
         anonymous.push(connection);
     }

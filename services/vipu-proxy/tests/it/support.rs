@@ -1,98 +1,91 @@
-//! Test harness: the API over fake hardware, without a connection.
+//! A proxy with a simulated controller, and requests to both.
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt as _, Full};
-use ipu_core::{ControllerName, Timestamp, Topology};
-use ipu_ledger::{Ledger, LedgerOptions, MemoryStore, MemoryUsageLog};
-use ipu_testkit::FakeController;
-use ipu_vipu_client::ControllerPool;
+use http::StatusCode;
+use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::time::Instant;
-use vipu_proxy::{AnyController, AnyStore, Authenticator, Gateway};
+use tempfile::TempDir;
 
-/// API over one fake controller of 32 IPUs, like the examples of the guide.
+use crate::binary::{RunningProxy, http, start};
+
+/// Interval between two requests that wait for a state.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Calls of the proxy to a controller.
+const CONTROLLER_CALLS: [&str; 8] = [
+    "GetVersion",
+    "ListPartitions",
+    "ListIPUAttributes",
+    "CreatePartition",
+    "RemovePartition",
+    "ResetPartition",
+    "GetPartitionIpuofConfig",
+    "GetPartitionStatus",
+];
+
+/// Proxy with one simulated controller of 32 IPUs, like the examples of the guide.
 pub(crate) struct Harness {
-    pub(crate) gateway: Gateway,
-    pub(crate) controller: FakeController,
-    store: AnyStore,
+    pub(crate) proxy: RunningProxy,
+    /// Client whose connections stay open.
+    pub(crate) http: reqwest::Client,
+    /// Address of the controller, which is its name.
+    pub(crate) controller: String,
+    _scratch: TempDir,
 }
 
 impl Harness {
-    pub(crate) fn new() -> Self {
-        Self::with_topology("1x8", None)
+    pub(crate) async fn new() -> Self {
+        Self::with("").await
     }
 
-    /// Adds a second controller `other:8090` of four machines to the list.
-    pub(crate) fn with_two_controllers() -> Self {
-        let other: AnyController = Arc::new(FakeController::new(&Topology::pod16(), 2));
-        Self::build("1x8", None, vec![("other:8090", other)], |_| {})
+    /// Starts the proxy with more settings, as YAML.
+    pub(crate) async fn with(settings: &str) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let config = scratch.path().join("proxy.yaml");
+        std::fs::write(&config, settings).unwrap();
+        // By default, every request reads the connections of the host.
+        Self::start(scratch, &["--auth", "none", "--config", config.to_str().unwrap()]).await
     }
 
-    /// Limits the queue to one request.
-    pub(crate) fn with_short_queue() -> Self {
-        Self::build("1x8", None, Vec::new(), |options| options.queue.length_limit = 1)
+    /// Starts the proxy with these lines of its token file.
+    pub(crate) async fn with_tokens(lines: &str, arguments: &[&str]) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let tokens = scratch.path().join("tokens");
+        std::fs::write(&tokens, lines).unwrap();
+        let arguments = [&["--token-file", tokens.to_str().unwrap()], arguments].concat();
+        Self::start(scratch, &arguments).await
     }
 
-    pub(crate) fn with_authenticator(authenticator: impl Authenticator + 'static) -> Self {
-        Self::with_topology("1x8", Some(Arc::new(authenticator)))
-    }
-
-    /// Changes the options of the ledger.
-    pub(crate) fn with(
-        authenticator: Option<Arc<dyn Authenticator>>,
-        change: impl FnOnce(&mut LedgerOptions),
-    ) -> Self {
-        Self::build("1x8", authenticator, Vec::new(), change)
-    }
-
-    /// Starts another proxy on the same ledger, whose list has only the controller `name`.
-    pub(crate) fn second_proxy(&self, name: &str) -> Self {
-        let controller = FakeController::new(&Topology::pod16(), 1);
-        let any: AnyController = Arc::new(controller.clone());
-        let pool = ControllerPool::single(ControllerName::new(name).unwrap(), Arc::new(any));
-        let mut options = LedgerOptions::default();
-        let started = Instant::now();
-        options.clock = Arc::new(move || Timestamp::from_millis(0).plus(started.elapsed()));
-        let ledger = Ledger::new(pool, self.store.clone(), options);
-        Self {
-            gateway: vipu_proxy::in_process(ledger, None),
-            controller,
-            store: self.store.clone(),
+    async fn start(scratch: TempDir, arguments: &[&str]) -> Self {
+        let fixed = [
+            "--sim",
+            "1x8",
+            "--sim-delay-ms",
+            "0",
+            "--sim-listen",
+            "127.0.0.1:0",
+            "--verbosity",
+            "1",
+        ];
+        // Repairs happen only on request.
+        let others = ["--listen", "127.0.0.1:0", "--repair-interval", "86400"];
+        let proxy = start(&[&fixed[..], &others, arguments].concat()).await;
+        let mut harness = Self {
+            proxy,
+            http: http(),
+            controller: String::new(),
+            _scratch: scratch,
+        };
+        while harness.call("GET", "/readyz", "").await.0 != StatusCode::OK {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-    }
-
-    fn with_topology(topology: &str, authenticator: Option<Arc<dyn Authenticator>>) -> Self {
-        Self::build(topology, authenticator, Vec::new(), |_| {})
-    }
-
-    fn build(
-        topology: &str,
-        authenticator: Option<Arc<dyn Authenticator>>,
-        others: Vec<(&str, AnyController)>,
-        change: impl FnOnce(&mut LedgerOptions),
-    ) -> Self {
-        let topology: Topology = topology.parse().unwrap();
-        let controller = FakeController::new(&topology, 1);
-        let any: AnyController = Arc::new(controller.clone());
-        let controllers = std::iter::once(("pod:8090", any)).chain(others);
-        let named = controllers.map(|(name, any)| (ControllerName::new(name).unwrap(), Arc::new(any)));
-        let pool = ControllerPool::new(named);
-        let mut options = LedgerOptions::default();
-        // Virtual time advances only while a test waits.
-        let started = Instant::now();
-        options.clock = Arc::new(move || Timestamp::from_millis(0).plus(started.elapsed()));
-        options.usage = Some(Arc::new(MemoryUsageLog::new()));
-        change(&mut options);
-        let store = AnyStore::new(MemoryStore::default());
-        let ledger = Ledger::new(pool, store.clone(), options);
-        Self {
-            gateway: vipu_proxy::in_process(ledger, authenticator),
-            controller,
-            store,
-        }
+        let controllers = harness.get("/v1/controllers").await;
+        controllers["controllers"][0]["name"]
+            .as_str()
+            .unwrap()
+            .clone_into(&mut harness.controller);
+        harness
     }
 
     pub(crate) async fn call(&self, method: &str, path: &str, body: &str) -> (StatusCode, Value) {
@@ -107,27 +100,25 @@ impl Harness {
         path: &str,
         body: &str,
     ) -> (StatusCode, Value) {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
+        let mut request = self
+            .http
+            .request(method.parse().unwrap(), format!("{}{path}", self.proxy.url))
             .header("content-type", "application/json");
         if !token.is_empty() {
-            request = request.header("authorization", format!("Bearer {token}"));
+            request = request.bearer_auth(token);
         }
-        let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
-        let (head, body) = self.gateway.respond(request).await.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        let document = serde_json::from_slice(&body).unwrap();
-        let content_type = head.headers["content-type"].to_str().unwrap();
-        crate::openapi::check(method, path, head.status, content_type, &document);
-        (head.status, document)
+        let response = request.body(body.to_owned()).send().await.unwrap();
+        let status = response.status();
+        let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+        let document = response.json().await.unwrap();
+        crate::openapi::check(method, path, status, &content_type, &document);
+        (status, document)
     }
 
     /// Returns a response that is not JSON.
     pub(crate) async fn text(&self, path: &str) -> String {
-        let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
-        let body = self.gateway.respond(request).await.into_body();
-        String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
+        let response = self.http.get(format!("{}{path}", self.proxy.url)).send().await;
+        response.unwrap().text().await.unwrap()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
@@ -136,11 +127,68 @@ impl Harness {
         document
     }
 
-    /// Requests a partition of the job `name`, and waits for it.
+    /// Requests a partition of the job `name`, and waits for it if it fits.
     pub(crate) async fn put(&self, id: &str, name: &str, size: u32) -> (StatusCode, Value) {
         let path = format!("/v1/partitions/{id}?wait=5s");
         self.call("PUT", &path, &request_body(name, size).to_string())
             .await
+    }
+
+    /// Sends `path` until the response satisfies `is_expected`, and returns it.
+    pub(crate) async fn until(&self, path: &str, is_expected: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let (_, document) = self.call("GET", path, "").await;
+            if is_expected(&document) {
+                return document;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Lets calls of the controller fail as the simulator describes it.
+    pub(crate) async fn set_faults(&self, faults: &Value) {
+        self.simulate(Method::PUT, "/sim/faults", Some(faults)).await;
+    }
+
+    /// Interrupts all calls of the controller, and waits until the proxy knows it.
+    pub(crate) async fn start_outage(&self) {
+        let faults = CONTROLLER_CALLS.map(|call| json!({"kind": "refuse", "method": call}));
+        self.set_faults(&json!(faults)).await;
+        let is_down = |shown: &Value| shown["controllers"][0]["available"] == false;
+        self.until("/v1/controllers", is_down).await;
+    }
+
+    pub(crate) async fn end_outage(&self) {
+        self.set_faults(&json!([])).await;
+    }
+
+    /// Removes all partitions at the controller.
+    pub(crate) async fn lose_partitions(&self) {
+        for id in self.ids_at_controller().await {
+            self.simulate(Method::DELETE, &format!("/v1/partitions/{id}?force=true"), None)
+                .await;
+        }
+    }
+
+    pub(crate) async fn ids_at_controller(&self) -> Vec<String> {
+        let state = self.simulate(Method::GET, "/sim/state", None).await;
+        let partitions = state["partitions"].as_array().unwrap().iter();
+        partitions
+            .map(|partition| partition["id"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    async fn simulate(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
+        let request = self
+            .http
+            .request(method, format!("http://{}{path}", self.controller));
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        let response = request.send().await.unwrap();
+        assert!(response.status().is_success(), "{path}: {}", response.status());
+        response.json().await.unwrap()
     }
 }
 

@@ -132,9 +132,9 @@ async fn a_healthy_partition_is_deleted_without_force() {
     assert_eq!(site.ids_at_controller().await, Vec::<String>::new());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn force_is_true_or_false_and_occurs_once() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     for query in ["force=no", "force=false&force=true"] {
         let path = format!("/v1/partitions/job?{query}");
         let (status, problem) = harness.call("DELETE", &path, "").await;

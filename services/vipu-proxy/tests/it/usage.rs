@@ -5,9 +5,9 @@ use serde_json::json;
 
 use crate::support::Harness;
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn queries_of_the_guide_return_the_documented_results() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     let (status, document) = harness.put("training", "mnist", 4).await;
     assert_eq!(status, StatusCode::OK, "{document}");
     let four_used = json!({"used": 4, "available": 28});
@@ -32,16 +32,19 @@ async fn queries_of_the_guide_return_the_documented_results() {
     assert_eq!(harness.get("/health").await, json!({"status": "ok"}));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_query_without_a_responding_controller_is_unavailable_and_names_the_controller() {
-    let harness = Harness::new();
-    harness.controller.start_outage();
+    let harness = Harness::new().await;
+    harness.start_outage().await;
     let (status, document) = harness.call("POST", "/query", r#"{"size": 2}"#).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(document["available"], false);
     assert_eq!(document["numOfPartitions"], 0);
     assert!(
-        document["message"].as_str().unwrap().contains("pod:8090"),
+        document["message"]
+            .as_str()
+            .unwrap()
+            .contains(&harness.controller),
         "{document}"
     );
 }
@@ -56,9 +59,9 @@ async fn create_and_release(harness: &Harness, number: usize) {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn usage_pages_join_to_the_complete_list() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     create_and_release(&harness, 5).await;
     let all = harness.get("/v1/usage").await;
     assert_eq!(
@@ -81,9 +84,9 @@ async fn usage_pages_join_to_the_complete_list() {
     assert_eq!((pages, json!(joined)), (3, all["records"].clone()));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_invalid_limit_or_position_is_refused_with_a_fix() {
-    let harness = Harness::new();
+    let harness = Harness::new().await;
     for (query, field, value, rule) in [
         ("limit=0", "limit", "0", "must be a whole number from 1 to 2000"),
         (

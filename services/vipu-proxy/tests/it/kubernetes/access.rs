@@ -3,7 +3,7 @@
 use ipu_core::Topology;
 use ipu_test_cluster::shared;
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use vipu_sim::Simulator;
 
 use super::installation::{Installation, request_body, send_until_available};
@@ -93,4 +93,49 @@ async fn an_unlisted_account_acts_for_owners_of_its_own_namespace_only() {
         (403, &"OutOfScope".into()),
         "{problem}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_administrator_may_cordon_repair_and_release_and_not_use_partitions() {
+    let name = "an_administrator_may_cordon_repair_and_release_and_not_use_partitions";
+    let Some(cluster) = shared(name) else { return };
+    let simulator = Simulator::builder(Topology::pod16()).start().await.unwrap();
+    let installation = Installation::new(cluster, "administrator", &[&simulator]);
+    installation.account("administrator");
+    let account = format!("system:serviceaccount:{}:administrator", installation.namespace);
+    let proxy = installation.proxy(&["--administrators", &account]).await;
+    let administrator = installation.token_for("administrator", &["--audience", "vipu-proxy"]);
+    let call = async |method: Method, path: &str, body: Option<&Value>| {
+        let (status, document) =
+            send_until_available(&proxy.url, method, path, Some(&administrator), body).await;
+        (status.as_u16(), document)
+    };
+    let body = request_body("mine", 2);
+    proxy.until_active("mine", 2).await;
+    let lease = json!({"seconds": 60});
+    for (method, path, body) in [
+        (Method::PUT, "/v1/partitions/mine", Some(&body)),
+        (Method::POST, "/v1/partitions/mine/reset", None),
+        (Method::POST, "/v1/partitions/mine/heartbeat", Some(&lease)),
+        (Method::DELETE, "/v1/allocations/c1/partitions", None),
+    ] {
+        let (status, refused) = call(method, path, body).await;
+        assert_eq!(
+            (status, &refused["code"]),
+            (403, &"OutOfScope".into()),
+            "{path}: {refused}"
+        );
+    }
+    assert_eq!(proxy.get("/v1/partitions/mine").await["state"], "active");
+    let controller = simulator.addr().to_string();
+    let cordon = json!({"id": "fan", "controller": controller, "reason": "a fan is broken"});
+    for (method, path, body) in [
+        (Method::POST, "/v1/exclusions", Some(&cordon)),
+        (Method::DELETE, "/v1/exclusions/fan", None),
+        (Method::POST, "/v1/repair", None),
+        (Method::DELETE, "/v1/partitions/mine?wait=60s", None),
+    ] {
+        let (status, document) = call(method, path, body).await;
+        assert_eq!(status, 200, "{path}: {document}");
+    }
 }
