@@ -5,7 +5,8 @@
 //! `strace` counts calls by thread. With one worker thread of tokio, nearly every kind of call belongs to one
 //! thread, so that a point is a kind of call and a number.
 //!
-//! `VIPU_PROXY_KILL_POINTS=all cargo test -p vipu-proxy --test it kill_points -- --nocapture` runs all points.
+//! `VIPU_PROXY_KILL_POINTS=all cargo test -p vipu-proxy --test it kill_points -- --nocapture` runs all
+//! points.
 
 mod scene;
 mod tracer;

@@ -19,7 +19,8 @@ use crate::support::request_body;
 const OPERATION_TIME: Duration = Duration::from_millis(20);
 /// Timeout of each request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Timeout of each step after a kill: several settle times of unanswered calls. Only a failure takes that long.
+/// Timeout of each step after a kill: several settle times of unanswered calls. Only a failure takes that
+/// long.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(240);
 /// Interval between two requests that wait for a state.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -38,7 +39,7 @@ pub(super) enum Step {
     Delete(&'static str),
 }
 
-/// What an owner knows of its partition.
+/// The knowledge of an owner about its partition.
 #[derive(Default)]
 struct Owner {
     /// Newest attempt that it has requested.
@@ -90,8 +91,8 @@ impl Scene {
         }
     }
 
-    /// Does the work of `case` up to the kill, and kills the process if the tracer did not. Returns whether it
-    /// did.
+    /// Does the work of `case` up to the kill, and kills the process if the tracer did not. Returns whether
+    /// it did.
     pub(super) async fn work(&mut self, case: &Case, tracing: &Tracing) -> bool {
         if !case.before.is_empty() {
             let mut proxy = self.start(Command::new(self.program)).await.unwrap();

@@ -29,7 +29,7 @@ enum Register<'a> {
     Releasing(&'a str),
 }
 
-/// What a conclusive answer states about the register.
+/// The statement of a conclusive answer about the register.
 #[derive(Clone, Debug)]
 enum Observation<'a> {
     Is(Register<'a>),
