@@ -17,7 +17,7 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use scene::{Scene, Step};
+use scene::{Scene, SceneStep};
 use tracer::{Injection, Tracing};
 
 /// Number of points that a run of the test suite samples.
@@ -30,7 +30,7 @@ struct Case {
     name: &'static str,
     program: &'static str,
     /// Work before, by a process that is killed after it.
-    before: &'static [Step],
+    before: &'static [SceneStep],
     traced: Traced,
 }
 
@@ -40,7 +40,7 @@ enum Traced {
     /// Until the process is ready.
     Start,
     /// These requests, after the process is ready.
-    Requests(&'static [Step]),
+    Requests(&'static [SceneStep]),
 }
 
 const VIPU_PROXY: &str = env!("CARGO_BIN_EXE_vipu-proxy");
@@ -55,7 +55,12 @@ const CASES: [Case; 3] = [
     Case {
         name: "vipu-proxy takes over a ledger",
         program: VIPU_PROXY,
-        before: &[Step::Put("a"), Step::Put("b"), Step::Reset("a"), Step::Send("c")],
+        before: &[
+            SceneStep::Put("a"),
+            SceneStep::Put("b"),
+            SceneStep::Reset("a"),
+            SceneStep::Send("c"),
+        ],
         traced: Traced::Start,
     },
     Case {
@@ -63,11 +68,11 @@ const CASES: [Case; 3] = [
         program: VIPU_PROXY,
         before: &[],
         traced: Traced::Requests(&[
-            Step::Put("a"),
-            Step::Put("b"),
-            Step::Reset("a"),
-            Step::Delete("a"),
-            Step::Delete("b"),
+            SceneStep::Put("a"),
+            SceneStep::Put("b"),
+            SceneStep::Reset("a"),
+            SceneStep::Delete("a"),
+            SceneStep::Delete("b"),
         ]),
     },
 ];

@@ -8,7 +8,7 @@ use ipu_testkit::Random;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::history::{Answer, Call, Death, Operation, Record};
+use super::history::{Call, CallAnswer, Death, Operation, Record};
 use super::{Harness, NAMESPACES, text};
 
 /// Returns the HTTP client that all clients share.
@@ -250,12 +250,12 @@ async fn send(
     Some((status, response.json().await.ok()?))
 }
 
-fn answer(status: StatusCode, document: &Value) -> Answer {
+fn answer(status: StatusCode, document: &Value) -> CallAnswer {
     let as_text = |value: &Value| value.as_str().map(str::to_owned);
     let ipus = document["ipus"].as_array().into_iter().flatten();
     // The owner of a problem is the other owner.
     let is_partition = status.is_success() && document["owner"].is_object();
-    Answer {
+    CallAnswer {
         status: status.as_u16(),
         code: as_text(&document["code"]),
         state: as_text(&document["state"]),

@@ -36,7 +36,7 @@ pub(super) struct Call {
     pub(super) not_after: Micros,
     /// Return of the answer, or end of the client's patience.
     pub(super) returned: Micros,
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<CallAnswer>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
@@ -49,7 +49,7 @@ pub(super) enum Operation {
 
 /// Answer of the proxy.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Answer {
+pub(super) struct CallAnswer {
     pub(super) status: u16,
     /// Code of a problem.
     pub(super) code: Option<String>,

@@ -29,7 +29,7 @@ const SIZE: u32 = 4;
 
 /// Request of the owner of a partition.
 #[derive(Clone, Copy)]
-pub(super) enum Step {
+pub(super) enum SceneStep {
     /// Requests the partition and waits for it.
     Put(&'static str),
     /// Requests the partition and does not wait.
@@ -177,23 +177,24 @@ impl Scene {
     }
 
     /// Sends the requests of `steps`; returns whether all were answered.
-    async fn request(&mut self, proxy: &RunningProxy, steps: &[Step]) -> bool {
+    async fn request(&mut self, proxy: &RunningProxy, steps: &[SceneStep]) -> bool {
         for step in steps {
-            let (Step::Put(id) | Step::Send(id) | Step::Reset(id) | Step::Delete(id)) = *step;
+            let (SceneStep::Put(id) | SceneStep::Send(id) | SceneStep::Reset(id) | SceneStep::Delete(id)) =
+                *step;
             let owner = self.owners.entry(id).or_default();
             let path = format!("/v1/partitions/{id}");
             let (method, path, body) = match step {
-                Step::Put(_) => (
+                SceneStep::Put(_) => (
                     Method::PUT,
                     format!("{path}?wait=50s"),
                     Some(request_body(id, SIZE)),
                 ),
-                Step::Send(_) => (Method::PUT, path, Some(request_body(id, SIZE))),
-                Step::Reset(_) => {
+                SceneStep::Send(_) => (Method::PUT, path, Some(request_body(id, SIZE))),
+                SceneStep::Reset(_) => {
                     owner.attempt = 1;
                     (Method::POST, format!("{path}/reset"), Some(json!({"attempt": 1})))
                 }
-                Step::Delete(_) => {
+                SceneStep::Delete(_) => {
                     owner.release = Release::Requested;
                     (Method::DELETE, format!("{path}?wait=50s&uid=uid-{id}"), None)
                 }

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crash::history::{Answer, Call, Micros, Operation, StateLoss};
+use crate::crash::history::{Call, CallAnswer, Micros, Operation, StateLoss};
 
 /// Time in microseconds within which the proxy acts on a request that it has read in time.
 const EFFECT_TIME: Micros = 10_000_000;
@@ -122,7 +122,7 @@ impl<'a> Steps<'a> {
 }
 
 /// Returns what `answer` states, if it is conclusive.
-fn observation<'a>(call: &'a Call, answer: &'a Answer) -> Option<Observation<'a>> {
+fn observation<'a>(call: &'a Call, answer: &'a CallAnswer) -> Option<Observation<'a>> {
     let owner = answer.owner.as_deref().unwrap_or(&call.owner);
     let attempt = answer.attempt.unwrap_or(call.attempt);
     let is_of_caller = (owner, attempt) == (call.owner.as_str(), call.attempt);

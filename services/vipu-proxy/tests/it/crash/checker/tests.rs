@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::check;
 use crate::crash::history::{
-    Answer, Call, Death, ListedPartition, Listing, Micros, Operation, Record, StateLoss,
+    Call, CallAnswer, Death, ListedPartition, Listing, Micros, Operation, Record, StateLoss,
 };
 
 const POD: &str = "pod:1";
@@ -18,7 +18,7 @@ fn call(
     operation: Operation,
     (id, owner, attempt): (&str, &str, u32),
     (invoked, returned): (Micros, Micros),
-    answer: Option<Answer>,
+    answer: Option<CallAnswer>,
 ) -> Record {
     Record::Call(Call {
         operation,
@@ -32,19 +32,19 @@ fn call(
     })
 }
 
-fn state(status: u16, state: &str) -> Option<Answer> {
-    Some(Answer {
+fn state(status: u16, state: &str) -> Option<CallAnswer> {
+    Some(CallAnswer {
         status,
         state: Some(state.to_owned()),
-        ..Answer::default()
+        ..CallAnswer::default()
     })
 }
 
-fn problem(status: u16, code: &str) -> Option<Answer> {
-    Some(Answer {
+fn problem(status: u16, code: &str) -> Option<CallAnswer> {
+    Some(CallAnswer {
         status,
         code: Some(code.to_owned()),
-        ..Answer::default()
+        ..CallAnswer::default()
     })
 }
 
