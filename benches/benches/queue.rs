@@ -1,21 +1,18 @@
-//! One request, and the evaluation of the queue, with 100, 1,000 and 10,000 queued requests: with and
-//! without declared run times. 16 partitions hold all 64 IPUs of an IPU-POD64; the queued requests are of
-//! 1, 2, 4 and 8 IPUs.
+//! One request with the scheduling of the queue, and the status of all queued requests, with 1,000 and 10,000
+//! of them: with and without declared run times, and with a request that preempts. 16 partitions hold all 64
+//! IPUs of an IPU-POD64; the queued requests are of 1, 2, 4 and 8 IPUs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ipu_core::{
-    CallWindow, Change, ControllerName, ControllerView, ControllersSnapshot, Entry, EntryState, Inventory,
-    InventoryCapacity, JobKey, LedgerState, Listing, Location, Owner, PartitionSpec, QueuePolicy, Request,
-    ServiceState, Timestamp, Topology,
+    Change, ControllerName, ControllerView, Entry, Event, Hardware, Inventory, InventoryCapacity, JobKey,
+    Listing, Owner, PartitionSpec, Phase, Policy, Request, ServiceState, State, Timestamp, Topology,
+    evaluate_queue, step,
 };
 
-const WINDOW: CallWindow = CallWindow {
-    now: Timestamp::from_millis(1_000),
-    settle: Duration::from_secs(30),
-};
+const NOW: Timestamp = Timestamp::from_millis(1_000);
 
 fn request(name: &str, size: u32, runtime: Option<Duration>) -> Request {
     let owner = Owner {
@@ -29,94 +26,86 @@ fn request(name: &str, size: u32, runtime: Option<Duration>) -> Request {
 }
 
 /// Returns an IPU-POD64 without partitions.
-fn empty_pod() -> ControllersSnapshot {
+fn empty_pod() -> Hardware {
     let capacity = InventoryCapacity::new(Inventory::new(&Topology::pod64()));
-    ControllersSnapshot::new(vec![ControllerView {
+    Hardware::new(vec![ControllerView {
         name: ControllerName::new("c").expect("a name"),
         service: ServiceState::Open,
+        alias_of: None,
         listing: Ok(Arc::new(Listing::new([], Box::new(capacity)))),
     }])
 }
 
-/// Returns a ledger with 16 partitions and `queued` requests.
-fn ledger(
-    controllers: &ControllersSnapshot,
-    policy: &QueuePolicy,
+fn apply(state: &mut State, hardware: &Hardware, policy: &Policy, event: &Event) {
+    let step = step(state, hardware, policy, NOW, event).expect("an event that is not refused");
+    step.changes.iter().for_each(|change| state.apply(change));
+}
+
+/// Returns a state with 16 active partitions and `queued` requests of `priority`.
+fn state(
+    hardware: &Hardware,
+    policy: &Policy,
     queued: u64,
     runtime: Option<Duration>,
-) -> LedgerState {
-    let mut state = LedgerState::default();
+    priority: i32,
+) -> State {
+    let mut state = State::default();
     for number in 0..16 {
         let mut holder = request(&format!("holder{number}"), 4, runtime);
         holder.preemptible = true;
-        let step = state
-            .request(&holder, controllers, policy, WINDOW)
-            .expect("the request is new");
-        step.changes.iter().for_each(|change| state.apply(change));
-        // Its partition is active.
-        let EntryState::Intent { fence, .. } = state.get(&holder.id).expect("it is recorded").state else {
-            continue;
-        };
-        let location = Location::default();
-        let step = state
-            .mark_active(&holder.id, 0, &location, Some(fence), WINDOW.now)
-            .expect("it is made");
-        step.changes.iter().for_each(|change| state.apply(change));
+        apply(&mut state, hardware, policy, &Event::Ensure(holder));
     }
-    // Each entry is created in an empty ledger, which is fast at any queue length.
+    apply(&mut state, hardware, policy, &Event::Schedule);
+    let holders: Vec<Entry> = state.entries().map(|entry| Entry::clone(entry)).collect();
+    for mut holder in holders {
+        assert_eq!(holder.phase, Phase::Creating);
+        holder.phase = Phase::Active;
+        state.apply(&Change::Put(Arc::new(holder)));
+    }
     for number in 0..queued {
-        let queued_request = request(&format!("j{number}"), 1 << (number % 4), runtime);
-        let step =
-            LedgerState::default().request(&queued_request, &ControllersSnapshot::default(), policy, WINDOW);
-        for change in step.expect("the request is new").changes {
-            if let Change::Put(entry) = change {
-                let mut entry = Entry::clone(&entry);
-                entry.ticket = 100 + number;
-                state.apply(&Change::Put(Arc::new(entry)));
-            }
-        }
+        let mut request = request(&format!("j{number}"), 1 << (number % 4), runtime);
+        request.priority = priority;
+        apply(&mut state, hardware, policy, &Event::Ensure(request));
     }
     state
 }
 
+/// Records one request and schedules the queue, as one batch of the allocator does.
+fn request_and_schedule(state: &State, hardware: &Hardware, policy: &Policy, next: &Request) -> State {
+    let mut state = state.clone();
+    apply(&mut state, hardware, policy, &Event::Ensure(next.clone()));
+    apply(&mut state, hardware, policy, &Event::Schedule);
+    state
+}
+
 fn benchmark_queue(criterion: &mut Criterion) {
-    let mut policy = QueuePolicy::default();
+    let mut policy = Policy::default();
     policy.length_limit = 20_000;
-    let controllers = empty_pod();
+    let hardware = empty_pod();
     let mut group = criterion.benchmark_group("queue");
     group.sample_size(20);
     for (label, runtime) in [("without", None), ("with", Some(Duration::from_secs(600)))] {
-        for queued in [100, 1_000, 10_000] {
-            let state = ledger(&controllers, &policy, queued, runtime);
+        for queued in [1_000, 10_000] {
+            let state = state(&hardware, &policy, queued, runtime, 0);
             let next = request("next", 4, runtime);
             let id = BenchmarkId::new(format!("request {label} run times"), queued);
             group.bench_function(id, |bencher| {
-                bencher.iter(|| state.request(&next, &controllers, &policy, WINDOW));
+                bencher.iter(|| request_and_schedule(&state, &hardware, &policy, &next));
             });
-            let id = BenchmarkId::new(format!("judge_line {label} run times"), queued);
+            let id = BenchmarkId::new(format!("status {label} run times"), queued);
             group.bench_function(id, |bencher| {
-                bencher.iter(|| state.evaluate_queue(&controllers, &policy, WINDOW.now));
+                bencher.iter(|| evaluate_queue(&state, &hardware, &policy, NOW));
             });
         }
     }
-    // A request that preempts all holders, behind a queue of the same priority.
+    // A request that preempts all holders, ahead of a queue of the same priority.
     policy.preemption = true;
-    for queued in [100, 1_000, 10_000] {
-        let mut state = ledger(&controllers, &policy, queued, None);
+    for queued in [1_000, 10_000] {
+        let state = state(&hardware, &policy, queued, None, 1);
         let mut next = request("next", 64, None);
-        next.priority = 1;
-        let raised: Vec<Change> = state
-            .queue()
-            .into_iter()
-            .map(|entry| {
-                let mut entry = Entry::clone(entry);
-                entry.priority = 1;
-                Change::Put(Arc::new(entry))
-            })
-            .collect();
-        raised.iter().for_each(|change| state.apply(change));
+        next.priority = 2;
         group.bench_function(BenchmarkId::new("preempting request", queued), |bencher| {
-            bencher.iter(|| state.request(&next, &controllers, &policy, WINDOW));
+            bencher.iter(|| request_and_schedule(&state, &hardware, &policy, &next));
         });
     }
     group.finish();

@@ -1,5 +1,5 @@
-//! Create + release pairs of a ledger in an SQLite file, over a controller fast enough not to be the
-//! bottleneck.
+//! Create + release pairs of an allocator with its record in an SQLite file, over a controller fast enough
+//! not to be the bottleneck.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use ipu_allocator::{Allocator, Controller, Ensured, Options, Released, SqliteStore};
 use ipu_core::{
-    AgentId, AllocationId, ControllerName, IpuCount, IpuPlace, JobKey, Partition, PartitionId, PartitionSpec,
-    PartitionState, Topology,
+    AgentId, AllocationId, ControllerName, IpuCount, IpuPlace, JobKey, Owner, Partition, PartitionId,
+    PartitionSpec, PartitionState, Phase, Release, Request, Topology,
 };
-use ipu_ledger::{Ledger, LedgerOptions, Owner, Request, SqliteStore};
 use ipu_vipu_client::{
     AgentIpus, ControllerPool, CreatePartition, IpuofConfig, PartitionStatus, VipuController, VipuError,
 };
@@ -21,36 +21,45 @@ use tokio::task::JoinSet;
 /// Full link domains of the controller: 8,192 IPUs.
 const LINK_DOMAINS: u32 = 128;
 
-/// Number of concurrent callers that fill the ledger.
+/// Number of concurrent callers that fill the record.
 const FILLERS: u64 = 64;
 
-/// A file ledger with durable commits and other entries.
+/// Longest wait for a grant or a release.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// An allocator with durable commits and other entries.
 pub struct Pairs {
-    ledger: Ledger<InstantController, SqliteStore>,
+    allocator: Allocator,
     names: Arc<AtomicU64>,
     _directory: TempDir,
 }
 
 impl Pairs {
-    /// Creates a ledger in which `others` entries hold one IPU each, on a controller that responds after
+    /// Starts an allocator in which `others` entries hold one IPU each, on a controller that responds after
     /// `latency`. The file is in the directory for temporary files: set `TMPDIR` to measure another disk.
     ///
     /// # Panics
     ///
     /// If the file cannot be created, or the other entries do not fit.
     pub async fn new(others: u64, latency: Duration) -> Self {
-        let directory = tempfile::tempdir().expect("a directory for the ledger");
-        let store = SqliteStore::open(directory.path().join("ledger.db")).expect("a ledger in it");
+        let directory = tempfile::tempdir().expect("a directory for the record");
+        let store = SqliteStore::at(directory.path().join("ledger.db")).expect("a local file system");
         let name = ControllerName::new("prompt").expect("a name");
         let topology: Topology = format!("{LINK_DOMAINS}x16").parse().expect("a topology");
-        let mut options = LedgerOptions::default();
+        let mut options = Options::default();
         options.topologies.insert(name.clone(), topology);
-        let pool = ControllerPool::single(name, Arc::new(InstantController::new(latency)));
+        let controller: Controller = Arc::new(InstantController::new(latency));
+        let pool = ControllerPool::single(name, Arc::new(controller));
         let pairs = Self {
-            ledger: Ledger::new(pool, store, options),
+            allocator: Allocator::start(options, Arc::new(store), pool),
             names: Arc::default(),
             _directory: directory,
         };
+        let mut leading = pairs.allocator.leading();
+        leading
+            .wait_for(|leading| *leading)
+            .await
+            .expect("a running allocator");
         pairs.run_pairs(others, FILLERS, Keep::Yes).await;
         pairs
     }
@@ -71,8 +80,8 @@ impl Pairs {
         let remaining = Arc::new(AtomicU64::new(pairs));
         let mut tasks = JoinSet::new();
         for _ in 0..callers {
-            let (ledger, remaining, names) = (
-                self.ledger.clone(),
+            let (allocator, remaining, names) = (
+                self.allocator.clone(),
                 Arc::clone(&remaining),
                 Arc::clone(&self.names),
             );
@@ -82,7 +91,7 @@ impl Pairs {
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, decrement)
                     .is_ok()
                 {
-                    pair(&ledger, names.fetch_add(1, Ordering::Relaxed), keep).await;
+                    pair(&allocator, names.fetch_add(1, Ordering::Relaxed), keep).await;
                 }
             });
         }
@@ -99,7 +108,7 @@ enum Keep {
     No,
 }
 
-async fn pair(ledger: &Ledger<InstantController, SqliteStore>, number: u64, keep: Keep) {
+async fn pair(allocator: &Allocator, number: u64, keep: Keep) {
     let owner = Owner {
         kind: "Bench".into(),
         job: JobKey::new("bench", format!("job{number}"), "uid").expect("a key"),
@@ -107,10 +116,21 @@ async fn pair(ledger: &Ledger<InstantController, SqliteStore>, number: u64, keep
     let size = IpuCount::try_from(1).expect("a size");
     let request = Request::of_instance(owner.clone(), 0, PartitionSpec::of_size(size));
     let id = request.id.clone();
-    let granted = ledger.ensure_active(request, &mut |_| {}).await;
-    granted.expect("a grant");
+    let until = || (Instant::now() + TIMEOUT).into();
+    match allocator.ensure(request, until()).await.expect("a grant") {
+        Ensured::Entry(entry) if entry.phase == Phase::Active => {}
+        other => panic!("not granted: {other:?}"),
+    }
     if keep == Keep::No {
-        ledger.release(&id, &owner, None).await.expect("a release");
+        let release = Release {
+            id,
+            owner: Some(owner),
+            attempt: None,
+            force: false,
+            not_after: None,
+        };
+        let released = allocator.release(release, until()).await;
+        assert_eq!(released.expect("a release"), Released::Gone);
     }
 }
 

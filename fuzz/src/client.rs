@@ -1,120 +1,129 @@
-//! Controller responses over REST and gRPC, as the client parses them.
+//! Controller responses over gRPC, as the client parses them.
 
+use std::convert::Infallible;
+use std::future::{Future, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::{BodyExt as _, Full};
 use ipu_core::{AgentId, IpuCount, Partition, PartitionId, PartitionSpec};
-use ipu_vipu_client::{CreatePartition, Removal, VipuCall, VipuError, VipuReply};
+use ipu_vipu_client::{ConnectOptions, CreatePartition, GrpcController, VipuController as _, VipuError};
+use tokio::runtime::{Builder, Runtime};
+use tonic::body::Body;
 
 use crate::error_messages::check_error;
 
-const ENDPOINT: &str = "pod1:8090";
-/// Partition id of all calls.
-const PARTITION_ID: &str = "p1";
+/// All methods of a controller.
+pub(crate) const METHODS: [&str; 8] = [
+    "virmgrpc.VersionService/GetVersion",
+    "virmgrpc.UserService/ListPartitions",
+    "virmgrpc.UserService/CreatePartition",
+    "virmgrpc.UserService/GetPartitionStatus",
+    "virmgrpc.UserService/GetPartitionIpuofConfig",
+    "virmgrpc.UserService/ResetPartition",
+    "virmgrpc.UserService/RemovePartition",
+    "virmgrpc.UserService/ListIPUAttributes",
+];
 
-/// Returns one call of each kind, by its name in the corpus.
-pub(crate) fn calls() -> [(&'static str, VipuCall); 8] {
-    let id = || PartitionId::new(PARTITION_ID).expect("a valid id");
-    let request = CreatePartition {
-        id: id(),
-        spec: PartitionSpec::of_size(IpuCount::ONE),
-        ipus: Vec::new(),
-    };
-    let agent = AgentId::new("a1").expect("a valid id");
-    [
-        ("version", VipuCall::Version),
-        ("list", VipuCall::ListPartitions(None)),
-        ("create", VipuCall::CreatePartition(request)),
-        ("status", VipuCall::PartitionStatus(id())),
-        ("config", VipuCall::IpuofConfig(id(), Some(0))),
-        ("reset", VipuCall::ResetPartition(id())),
-        ("remove", VipuCall::RemovePartition(id(), Removal::Regular)),
-        ("attributes", VipuCall::IpuAttributes(vec![agent])),
-    ]
+thread_local! {
+    static RUNTIME: Runtime = Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("create a runtime");
 }
 
-/// Input: `CALL STATUS`, a line feed, and the body. Without such a line, the body is the response of every
-/// call with status 200.
+/// Input: one byte that selects the method by its index, and the message of the response.
 ///
 /// # Panics
 ///
-/// If a response is about another partition, if a partition counts as missing without a controller
-/// response, or if an error message is empty or too long.
-pub fn rest_reply(bytes: &[u8]) {
-    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0);
-    let first_line = crate::error_messages::text(&bytes[..end]);
-    let (name, status) = first_line.split_once(' ').unwrap_or(("", ""));
-    let status = status.trim().parse().ok();
-    let body = if status.is_some() {
-        &bytes[end + 1..]
-    } else {
-        bytes
-    };
-    let status = status.unwrap_or(200);
-    let calls = calls();
-    let selected = calls.iter().position(|(call_name, _)| *call_name == name);
-    for (index, (_, call)) in calls.iter().enumerate() {
-        if selected.is_some_and(|selected| selected != index) {
-            continue;
-        }
-        let reply = call.decode_http(ENDPOINT, status, body);
-        if let Err(VipuError::NotFound { .. }) = reply {
-            // An intermediary's page must not count as a controller response.
-            assert!(!(200..300).contains(&status) && body.contains(&b'{'));
-        }
-        if reply.is_ok() {
-            assert!((200..300).contains(&status), "status {status} counts as success");
-        }
-        check_reply(call, reply);
-    }
-}
-
-/// Input: one byte that selects the call, and the message.
-///
-/// # Panics
-///
-/// As [`rest_reply`].
+/// If a response is about another partition, a partition counts as missing, or an error message is empty or
+/// too long.
 pub fn grpc_reply(bytes: &[u8]) {
     let Some((selector, message)) = bytes.split_first() else {
         return;
     };
-    let calls = calls();
-    let (_, call) = &calls[usize::from(*selector) % calls.len()];
-    check_reply(call, call.decode_grpc(message));
-    // An error message with these bytes, for each code.
-    let text = crate::error_messages::text(message);
-    for code in -1..=17 {
-        check_reply(call, Err(call.error(ENDPOINT, code, &text)));
+    let id = PartitionId::new("p1").expect("a valid id");
+    let controller = client_of(framed(message));
+    let method = usize::from(*selector) % METHODS.len();
+    let result = run(async {
+        match method {
+            0 => controller
+                .version()
+                .await
+                .map(|version| assert!(!version.is_empty())),
+            1 => controller
+                .list_partitions(None)
+                .await
+                .map(|listed| listed.iter().for_each(check_partition)),
+            2 => {
+                let spec = PartitionSpec::of_size(IpuCount::ONE);
+                let request = CreatePartition {
+                    id: id.clone(),
+                    spec,
+                    ipus: Vec::new(),
+                };
+                let created = controller.create_partition(request).await;
+                created.map(|created| assert_eq!(created, id))
+            }
+            3 => {
+                let status = controller.partition_status(&id).await;
+                status.map(|status| assert_eq!(status.id, id))
+            }
+            4 => controller.ipuof_config(&id, Some(0)).await.map(|config| {
+                for gcd in &config.gcds {
+                    assert!(gcd.devices.is_sorted_by_key(|device| device.device_id));
+                }
+            }),
+            5 => controller.reset_partition(&id).await,
+            6 => controller.remove_partition(&id, false).await,
+            _ => {
+                let agent = AgentId::new("a1").expect("a valid id");
+                controller.ipu_attributes(&[agent]).await.map(drop)
+            }
+        }
+    });
+    if let Err(error) = result {
+        assert!(!matches!(error, VipuError::NotFound { .. }), "{error}");
+        // The client truncates controller messages.
+        check_error(&error, 500);
+        assert!(!error.label().is_empty());
     }
 }
 
-/// Asserts the invariants of a parsed response.
-pub(crate) fn check_reply(call: &VipuCall, reply: Result<VipuReply, VipuError>) {
-    let reply = match reply {
-        Ok(reply) => reply,
-        Err(error) => {
-            // The client truncates controller messages.
-            check_error(&error, 500);
-            assert!(!error.label().is_empty());
-            return;
-        }
+/// Lists the partitions in the framed gRPC message `reply`.
+pub(crate) fn listed(reply: Bytes) -> Result<Vec<Partition>, VipuError> {
+    let controller = client_of(reply);
+    let listed = run(controller.list_partitions(None))?;
+    listed.iter().for_each(check_partition);
+    Ok(listed)
+}
+
+/// Prefixes a message with its compression flag and length.
+pub(crate) fn framed(message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).expect("the message length fits");
+    [&[0], &length.to_be_bytes()[..], message].concat().into()
+}
+
+/// Returns a client whose controller answers every call with `reply`.
+fn client_of(reply: Bytes) -> GrpcController {
+    let answer = move |_: Request<Body>| {
+        let trailers = HeaderMap::from_iter([(
+            http::HeaderName::from_static("grpc-status"),
+            HeaderValue::from_static("0"),
+        )]);
+        let body = Full::new(reply.clone()).with_trailers(ready(Some(Ok(trailers))));
+        let response = Response::builder().header("content-type", "application/grpc");
+        ready(Ok::<_, Infallible>(
+            response.body(Body::new(body)).expect("a valid response"),
+        ))
     };
-    match (call, reply) {
-        (VipuCall::Version, VipuReply::Version(version)) => assert!(!version.is_empty()),
-        (VipuCall::ListPartitions(_), VipuReply::ListPartitions(listed)) => {
-            listed.iter().for_each(check_partition)
-        }
-        (VipuCall::CreatePartition(request), VipuReply::CreatePartition(id)) => assert_eq!(id, request.id),
-        (VipuCall::PartitionStatus(id), VipuReply::PartitionStatus(status)) => {
-            assert_eq!(status.id, *id)
-        }
-        (VipuCall::IpuofConfig(..), VipuReply::IpuofConfig(config)) => {
-            for gcd in &config.gcds {
-                assert!(gcd.devices.is_sorted_by_key(|device| device.device_id));
-            }
-        }
-        (VipuCall::ResetPartition(_), VipuReply::ResetPartition)
-        | (VipuCall::RemovePartition(..), VipuReply::RemovePartition)
-        | (VipuCall::IpuAttributes(_), VipuReply::IpuAttributes(_)) => {}
-        (call, reply) => panic!("unexpected reply {reply:?} to {call:?}"),
-    }
+    let endpoint = "pod1:8090".parse().expect("a valid address");
+    GrpcController::in_process(&endpoint, tower::service_fn(answer), &ConnectOptions::default())
+        .expect("there are no credentials")
+}
+
+fn run<T>(call: impl Future<Output = T>) -> T {
+    RUNTIME.with(|runtime| runtime.block_on(call))
 }
 
 fn check_partition(partition: &Partition) {

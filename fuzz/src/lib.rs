@@ -6,45 +6,37 @@
 //! findings, and how to add a target.
 
 mod agents;
+mod allocator;
 #[cfg(feature = "network")]
 mod client;
 mod controllers;
 mod decide;
 mod error_messages;
 mod gres;
-#[cfg(feature = "ledger")]
-mod ledger;
 mod manifest;
 mod names;
-#[cfg(all(feature = "ledger", feature = "network"))]
-mod proxy;
 #[cfg(feature = "network")]
 mod simulator;
 mod slurm_conf;
 mod slurm_hooks;
 mod slurm_output;
-#[cfg(feature = "ledger")]
 mod swf;
 mod topology;
 
 pub use agents::agents;
+pub use allocator::allocator;
 #[cfg(feature = "network")]
-pub use client::{grpc_reply, rest_reply};
+pub use client::grpc_reply;
 pub use controllers::controllers;
 pub use decide::decide;
 pub use gres::gres;
-#[cfg(feature = "ledger")]
-pub use ledger::{ledger_entries, ledger_file};
 pub use manifest::manifest;
 pub use names::{exit_codes, names};
-#[cfg(all(feature = "ledger", feature = "network"))]
-pub use proxy::proxy;
 #[cfg(feature = "network")]
 pub use simulator::{sim_grpc, sim_rest, sim_state};
 pub use slurm_conf::slurm_conf;
 pub use slurm_hooks::slurm_hooks;
 pub use slurm_output::slurm_output;
-#[cfg(feature = "ledger")]
 pub use swf::swf;
 pub use topology::topology;
 
@@ -61,22 +53,15 @@ pub struct Target {
 /// All targets.
 pub const TARGETS: &[Target] = &[
     target("agents", agents),
+    target("allocator", allocator),
     target("controllers", controllers),
     target("decide", decide),
     target("exit_codes", exit_codes),
     target("gres", gres),
     #[cfg(feature = "network")]
     target("grpc_reply", grpc_reply),
-    #[cfg(feature = "ledger")]
-    target("ledger_entries", ledger_entries),
-    #[cfg(feature = "ledger")]
-    target("ledger_file", ledger_file),
     target("manifest", manifest),
     target("names", names),
-    #[cfg(all(feature = "ledger", feature = "network"))]
-    target("proxy", proxy),
-    #[cfg(feature = "network")]
-    target("rest_reply", rest_reply),
     #[cfg(feature = "network")]
     target("sim_grpc", sim_grpc),
     #[cfg(feature = "network")]
@@ -86,7 +71,6 @@ pub const TARGETS: &[Target] = &[
     target("slurm_conf", slurm_conf),
     target("slurm_hooks", slurm_hooks),
     target("slurm_output", slurm_output),
-    #[cfg(feature = "ledger")]
     target("swf", swf),
     target("topology", topology),
 ];

@@ -369,6 +369,17 @@ pub struct Owner {
     pub job: JobKey,
 }
 
+impl Owner {
+    /// Creates the owner of `kind` with the key `job`.
+    #[must_use]
+    pub fn new(kind: impl Into<String>, job: JobKey) -> Self {
+        Self {
+            kind: kind.into(),
+            job,
+        }
+    }
+}
+
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind, self.job)

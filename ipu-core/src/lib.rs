@@ -42,6 +42,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod allocator;
+mod capacity;
 mod check;
 mod digest;
 mod exit_status;
@@ -49,7 +51,6 @@ mod ids;
 mod inventory;
 mod ipuof;
 mod job;
-mod ledger;
 mod observation;
 mod partition;
 mod placement;
@@ -59,6 +60,26 @@ mod rules;
 mod topology;
 mod units;
 
+pub use allocator::calls::{Answer, Call, CallKind, CallTimes, InFlight, OperationKey, Reply, calls};
+pub use allocator::cordon::Cordon;
+pub use allocator::entry::{Asked, Entry, Phase, Preemption, Refusal, RemovalRefusal};
+pub use allocator::error::RequestError;
+pub use allocator::namespaces::NamespaceRules;
+pub use allocator::policy::Policy;
+pub use allocator::queue::{Blocker, QueueStatus, evaluate_queue, not_confirmed};
+pub use allocator::quota::{Quota, QuotaSubject, Quotas};
+pub use allocator::repair::{Claim, OwnerLiveness, Owners, lost_partition_error};
+pub use allocator::request::{OnNoCapacity, Request};
+pub use allocator::state::{Change, State};
+pub use allocator::step::{CordonEffect, Ended, Event, Outcome, Release, Step, step};
+pub use allocator::usage::{HoldEnd, UsageRecord};
+pub use allocator::views::dry_run::DryRun;
+pub use allocator::views::free_capacity::{CapacityBySize, FreeCapacity, SizeFit};
+pub use allocator::views::stats::Stats;
+pub use capacity::{
+    Capacity, ControllerView, CordonTarget, Hardware, InventoryCapacity, IpuCounts, Listing, MachinesError,
+    PlacementConstraint, SelectionOrder, ServiceState, Unbounded,
+};
 pub use check::{BrokenInventory, BrokenPlan, check_inventory, check_plan};
 pub use exit_status::{Exit, ExitCodeSet, ExitCodeSetError};
 pub use ids::{
@@ -78,35 +99,6 @@ pub use job::raw::{
 };
 pub use job::violation::{Violation, Warning};
 pub use job::{CleanPodPolicy, JobKind, JobSpec, RestartPolicy};
-pub use ledger::LedgerState;
-pub use ledger::capacity::{
-    Capacity, ControllerView, ControllersSnapshot, Listing, SelectionOrder, ServiceState, Unbounded,
-};
-pub use ledger::capacity_snapshot::PlacementConflict;
-pub use ledger::change::{Change, ChangeKey, FormatError, check_format};
-pub use ledger::claims::{Claim, OwnerLiveness, Owners};
-pub use ledger::cordon::{Cordon, CordonEffect, CordonTarget};
-pub use ledger::diff::Action;
-pub use ledger::dry_run::DryRun;
-pub use ledger::entry::{
-    ControllerRejection, Entry, EntryState, OnNoCapacity, Operation, PlacedBy, PlacementConstraint, Request,
-};
-pub use ledger::free_capacity::{CapacityBySize, SizeFit};
-pub use ledger::inventory_capacity::InventoryCapacity;
-pub use ledger::location::Location;
-pub use ledger::machines::MachinesError;
-pub use ledger::namespaces::NamespaceRules;
-pub use ledger::preemption::Preemption;
-pub use ledger::queue::{Blocker, FreeCapacity, QueueDecision, QueueStatus};
-pub use ledger::queue_policy::QueuePolicy;
-pub use ledger::quota::{Quota, QuotaSubject, Quotas};
-pub use ledger::reclaim::lost_partition_error;
-pub use ledger::repeated_create::RepeatedCreate;
-pub use ledger::stats::{IpuCounts, Stats};
-pub use ledger::transition_error::TransitionError;
-pub use ledger::transitions::{Admission, CallWindow, Release, Transition};
-pub use ledger::unforced_removal::{RemovalRefusal, UnforcedRemoval};
-pub use ledger::usage::{HoldEnd, UsageRecord};
 pub use observation::{
     InstanceFacts, MissingProcess, Observation, PartitionFacts, ProcessFacts, ProcessPhase,
 };
@@ -123,7 +115,7 @@ pub use reason::Reason;
 pub use topology::{
     AgentAttributes, Allocation, Cluster, DiscoveredTopology, IpuAddress, LinkDomain, Topology, TopologyError,
 };
-pub use units::{IpuCount, IpuCountError, Timestamp};
+pub use units::{BootTime, IpuCount, IpuCountError, Timestamp};
 
 /// Compiles and runs the examples of the README.
 #[cfg(doctest)]

@@ -33,6 +33,12 @@ const fn one() -> u32 {
     1
 }
 
+impl From<IpuCount> for PartitionSpec {
+    fn from(size: IpuCount) -> Self {
+        Self::of_size(size)
+    }
+}
+
 impl PartitionSpec {
     /// Creates the properties of a partition of `size` IPUs with one GCD and one replica, of any allocation.
     #[must_use]
@@ -161,6 +167,11 @@ pub enum PartitionState {
 }
 
 impl PartitionState {
+    /// Returns whether an operation of the controller is under way, which ends by itself.
+    pub(crate) const fn is_in_progress(&self) -> bool {
+        matches!(self, Self::Creating | Self::Resetting | Self::Removing)
+    }
+
     /// Returns the label shown in tables: `CREATING`, `ACTIVE`, `RESETTING`, `REMOVING`, `ERROR`.
     #[must_use]
     pub const fn label(&self) -> &'static str {
@@ -175,7 +186,7 @@ impl PartitionState {
 }
 
 /// A partition that a controller lists.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Partition {
     /// Its id at the controller.

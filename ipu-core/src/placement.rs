@@ -14,6 +14,7 @@ mod pinned;
 
 pub use best_fit::BestFit;
 pub use first_fit::FirstFit;
+pub(crate) use impossible::TOO_LARGE;
 pub use impossible::{IllegalChoice, Impossible};
 pub use mode::{PlacementMode, PlacementModeError, SharedPolicy};
 pub use pinned::Pinned;
@@ -65,7 +66,7 @@ impl PlacementRequest {
 ///     InventoryView, place,
 /// };
 ///
-/// /// Chooses a block in the link domain with the most free IPUs, the lowest block of the lowest such link domain.
+/// /// Chooses a block in the link domain with the most free IPUs, the lowest of the lowest such link domain.
 /// struct Spread;
 ///
 /// impl PlacementPolicy for Spread {
@@ -112,7 +113,7 @@ pub enum Placement {
 /// [`Inventory::occupy`].
 ///
 /// *Guarantees*. The block is legal, whatever the policy does: aligned, of the requested size, free, not
-/// cordoned, in one allocation. The reasons `TooLarge`, `NotEnoughFree`, `Fragmented` and `Excluded` are
+/// cordoned, in one allocation. The reasons `TooLarge`, `NotEnoughFree`, `Fragmented` and `Cordoned` are
 /// given only if no legal block exists.
 ///
 /// ```
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(
             (&*reason.code, &*reason.message),
             (
-                "Excluded",
+                "Cordoned",
                 "cannot fit 32 IPUs: 29 are free and 3 that would serve are cordoned (by foreign, health)"
             )
         );

@@ -144,6 +144,37 @@ impl Timestamp {
     }
 }
 
+/// A point in time of a clock that never steps and counts the time for which the host is suspended, such as
+/// `CLOCK_BOOTTIME` of Linux, in milliseconds. It is compared only within one run of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BootTime(u64);
+
+impl BootTime {
+    /// Creates the time `millis` milliseconds after the start of the clock.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// Returns the milliseconds since the start of the clock.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the duration since `earlier`; zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Returns the time `duration` later; the last representable one if it overflows.
+    #[must_use]
+    pub const fn plus(self, duration: Duration) -> Self {
+        Self(Timestamp(self.0).plus(duration).0)
+    }
+}
+
 /// Serializes a `Duration` as a whole number of milliseconds, for `#[serde(with = "crate::units::millis")]`.
 pub(crate) mod millis {
     use core::time::Duration;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::{Client, Config};
 
 /// Media type of a response with metadata only.
-#[cfg(any(feature = "operator", feature = "store"))]
+#[cfg(feature = "operator")]
 pub(crate) const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Creates a client that never repeats a request: only the caller knows whether that is safe, and how long it
@@ -26,7 +26,7 @@ pub(crate) enum Failure {
     Timeout(Duration),
 }
 
-#[cfg(feature = "store")]
+#[cfg(any(feature = "store", feature = "liveness"))]
 impl Failure {
     /// Returns the HTTP status of the response, if there is one.
     pub(crate) fn code(&self) -> Option<u16> {
@@ -39,14 +39,15 @@ impl Failure {
         }
     }
 
-    /// Returns whether the error message of the API server contains `text`.
-    pub(crate) fn message_contains(&self, text: &str) -> bool {
-        match self {
-            Self::Call(error) => {
-                matches!(&**error, kube::Error::Api(status) if status.message.contains(text))
-            }
-            Self::Timeout(_) => false,
-        }
+    /// Returns whether the API server refused the object because of its size.
+    #[cfg(feature = "store")]
+    pub(crate) fn is_too_large(&self) -> bool {
+        let Self::Call(error) = self else { return false };
+        let kube::Error::Api(status) = &**error else {
+            return false;
+        };
+        let texts = ["may not exceed", "may not be more than", "request is too large"];
+        status.code == 413 || texts.iter().any(|text| status.message.contains(text))
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Claim, ControllerName, JobKey, Limits, Owner, OwnerLiveness, Request};
-use ipu_ledger::{Entry, Liveness};
+use ipu_allocator::Liveness;
+use ipu_core::{Claim, ControllerName, Entry, JobKey, Limits, Owner, OwnerLiveness, Request};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
@@ -48,9 +48,9 @@ pub struct IpuJobLiveness {
     listed: Mutex<Option<Listed>>,
 }
 
-/// Uids of IPUJobs that existed recently.
+/// Uids of IPUJobs that existed recently; none if the API server did not respond.
 struct Listed {
-    uids: BTreeSet<String>,
+    uids: Option<BTreeSet<String>>,
     at: Instant,
 }
 
@@ -82,23 +82,35 @@ impl IpuJobLiveness {
         owner.kind == KIND
     }
 
-    /// Returns whether an IPUJob with this uid existed some seconds ago; `false` if that is unknown.
-    async fn was_listed(&self, uid: &str) -> bool {
+    /// Returns whether an IPUJob with this uid existed some seconds ago; none if that is unknown.
+    async fn was_listed(&self, uid: &str) -> Option<bool> {
         let mut listed = self.listed.lock().await;
         match &*listed {
             Some(listed) if listed.at.elapsed() < MAX_LIST_AGE => {}
             _ => {
-                let at = Instant::now();
                 let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.resource);
                 // From the API server's watch cache: a slightly outdated list suffices.
                 let params = ListParams::default().limit(MAX_LISTED_JOBS).match_any();
                 let found = bounded(REQUEST_TIMEOUT, api.list_metadata(&params)).await;
-                let jobs = found.map(|found| found.items).unwrap_or_default();
-                let uids = jobs.into_iter().filter_map(|job| job.metadata.uid).collect();
+                let uids = match found {
+                    Ok(found) => Some(
+                        found
+                            .items
+                            .into_iter()
+                            .filter_map(|job| job.metadata.uid)
+                            .collect(),
+                    ),
+                    // A refusal, for example without the CRD: each job is asked for.
+                    Err(failure) if failure.code().is_some() => Some(BTreeSet::new()),
+                    Err(_) => None,
+                };
+                // The time of the reply: a list that times out is not requested again for each owner.
+                let at = Instant::now();
                 *listed = Some(Listed { uids, at });
             }
         }
-        listed.as_ref().is_some_and(|listed| listed.uids.contains(uid))
+        let uids = listed.as_ref()?.uids.as_ref()?;
+        Some(uids.contains(uid))
     }
 
     /// Returns all IPUJobs with their status; none if the API server does not respond.
@@ -122,8 +134,10 @@ impl IpuJobLiveness {
             // here.
             return OwnerLiveness::Unknown;
         }
-        if self.was_listed(job.uid.as_str()).await {
-            return OwnerLiveness::Live;
+        match self.was_listed(job.uid.as_str()).await {
+            Some(true) => return OwnerLiveness::Live,
+            Some(false) => {}
+            None => return OwnerLiveness::Unknown,
         }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &self.resource);
         match bounded(REQUEST_TIMEOUT, api.get_metadata(name)).await {

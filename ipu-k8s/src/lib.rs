@@ -6,7 +6,7 @@
 //!   [`ipu_core`]. No Kubernetes client.
 //! - `webhook`: `webhook::{mutate, validate}`, the responses of the mutating and validating admission
 //!   webhooks for IPUJobs. No Kubernetes client.
-//! - `store`: `store::ConfigMapStore`, the ledger in a ConfigMap.
+//! - `store`: `store::ConfigMapStore`, the record of the allocator in a ConfigMap.
 //! - `auth`: `token_review::TokenReviewer`, the authentication of bearer tokens.
 //! - `controllers`: `controller_list::watch`, the list of V-IPU controllers in a ConfigMap.
 //! - `operator`: `controller::Reconciler`, which runs IPUJobs on partitions of a proxy, and `resources`, the

@@ -1,85 +1,98 @@
-//! The ledger in a ConfigMap.
+//! The allocator's record in a ConfigMap, for one process of a cluster at a time.
 //!
-//! One key per partition and one per cordon, so that `kubectl get configmap ipu-partitions-tracker -o yaml`
-//! shows the holds. Two annotations contain the layout version and the token of the last write. The ConfigMap
-//! outlives the programs that use it.
+//! One key per entry and one per cordon, so that `kubectl get configmap ipu-partitions-tracker -o yaml` shows
+//! the holds. An annotation has the revision: a number that grows with every commit, and its writer.
 //!
 //! # Consistency
 //!
-//! Every write is one JSON patch, which the API server applies to the newest object in one transaction of
-//! etcd, or not at all. The patch tests the token of the write that the changes are based on, and contains
-//! the object's `resourceVersion`. It therefore fails on any other state: a newer one, another object after
-//! the ConfigMap was deleted, or an older one after etcd was restored from a snapshot. A write whose
-//! caller has given up lands on the state it was made for, or nowhere. No request is ever repeated: the
-//! retries of the client are disabled, so a refusal means that nothing was written.
+//! Every write is one merge patch with the `resourceVersion` that its changes are based on. The API server
+//! applies it to that version or not at all. If the reply is lost, the store sends the same patch again:
+//! either it is applied now, or it conflicts, and the revision shows who wrote. A write that arrives late
+//! conflicts for the same reason.
 //!
-//! [`load`](LedgerStore::load) requests no version, so the API server reads from etcd with a quorum and not
-//! from its cache: every commit before it is visible. To detect that nothing changed it requests only the
-//! metadata. Cached content is used only for the revision at which it was read or written: an outdated cache
-//! causes a conflict, and never a lost update.
+//! # The Lease
+//!
+//! A Lease of the same name picks the process that writes; the others wait in [`open`](Store::open). Safety
+//! does not depend on it, because a process that gets the Lease begins with a write, after which every commit
+//! of its predecessor conflicts. The Lease lasts 10 s, measured from its last observed change by this
+//! process's own clock, which counts suspension. Times of other clocks are ignored.
+//!
+//! # Old copies
+//!
+//! The Lease has the last revision number in an annotation. A ConfigMap with a lower number, or with entries
+//! while there is no Lease, is an old copy that was put back: its entries are marked as such. A restore of
+//! etcd puts back both: delete the Lease after it, before a process opens the record.
 
-mod codec;
-mod config_map_data;
-mod rate_limit;
-mod revision;
+mod budget;
+mod content;
+mod lease;
 mod usage;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::Request;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use ipu_core::{Change, FormatError};
-use ipu_ledger::{LedgerStore, Revision, Snapshot, StoreError, WriteLock};
+use ipu_allocator::{Record, Revision, Store, StoreError, UsagePosition};
+use ipu_core::{BootTime, Change, Timestamp, UsageRecord};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::api::{Api, ObjectMeta, PostParams};
-use kube::core::PartialObjectMeta;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Config};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use crate::api_call::{Failure, METADATA_ONLY, bounded, connect};
-use config_map_data::{ConfigMapFull, Content, Unreadable, annotation, namespace_share};
-use rate_limit::WriteBudget;
-use revision::{ConfigMapRevision, LAYOUT, WRITE, WriteTokens};
-
-pub use usage::UsageOptions;
+use crate::api_call::{Failure, bounded, connect};
+use budget::WriteBudget;
+use content::Content;
+use lease::WriterLease;
+use usage::OpenPage;
 
 /// Default name of the ConfigMap, as documented (seed 000 table 6.1).
 const DEFAULT_NAME: &str = "ipu-partitions-tracker";
 
-/// Limit of the API server for the values of a ConfigMap: 1 MiB.
-const MAX_BYTES: usize = 1 << 20;
+/// Default limit for new requests: 7/8 of the 1 MiB that the API server accepts. The rest is for errors of
+/// controllers and for partitions that are found.
+const DEFAULT_MAX_BYTES: usize = (1 << 20) / 8 * 7;
 
-/// Default timeout of one request: long enough for a loaded API server, and shorter than the timeouts of
-/// callers.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Number of namespaces that can fill the record with their queued requests.
+const NAMESPACE_SHARES: usize = 10;
 
-/// Layout version that this build writes and reads.
-const LAYOUT_VERSION: u32 = 1;
+/// Default timeout of one request: several fit into the time in which a lost reply is resolved.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum number of attempts when the ConfigMap vanishes or appears between two steps of one call.
-const MAX_ATTEMPTS: u32 = 5;
+/// Time in which a lost reply is resolved. Longer than the Lease, after which this process ends anyway.
+const MAX_DOUBT: Duration = Duration::from_secs(15);
 
-/// Location of the ledger, and limits of requests to the API server.
+/// Pause before a patch is sent again.
+const RESEND_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Annotation with the revision of the record: `NUMBER.WRITER`.
+const REVISION: &str = "ledger.graphcore.ai/revision";
+
+/// Annotation that marks a ConfigMap as a record, with the version of its layout.
+const LAYOUT: &str = "ledger.graphcore.ai/layout";
+
+/// Version of the layout.
+const LAYOUT_VERSION: &str = "1";
+
+/// Location of the record, and limits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConfigMapOptions {
-    /// Namespace of the ConfigMap.
+    /// Namespace of the ConfigMap and its Lease.
     pub namespace: String,
-    /// Name of the ConfigMap; `ipu-partitions-tracker` by default.
+    /// Name of the ConfigMap and its Lease; `ipu-partitions-tracker` by default.
     pub name: String,
-    /// Timeout of one request; 10 s by default. After a timeout it is unknown whether a write was applied.
+    /// Timeout of one request; 3 s by default.
     pub timeout: Duration,
-    /// Maximum size of all values in bytes: 1 MiB by default, which is the limit of the API server. The last
-    /// thirty-second part, and the growth of existing entries, are reserved: new requests are refused
-    /// earlier. New cordons may use half of that part.
+    /// Size in bytes from which new requests are refused, 896 KiB by default. It counts the growth of
+    /// existing entries until their release. The API server's limit is 1 MiB.
     pub max_bytes: usize,
-    /// Limits of the usage log, in ConfigMaps beside the ledger: `NAME-usage` and `NAME-usage-00`, `-01`, ….
-    pub usage: UsageOptions,
+    /// Size in bytes of each of the sixteen ConfigMaps `NAME-usage-00`, `-01`, … with usage records; 512 KiB
+    /// by default. The oldest one is dropped when all are full.
+    pub usage_page_bytes: usize,
 }
 
 impl ConfigMapOptions {
@@ -90,37 +103,42 @@ impl ConfigMapOptions {
             namespace: namespace.into(),
             name: DEFAULT_NAME.into(),
             timeout: REQUEST_TIMEOUT,
-            max_bytes: MAX_BYTES,
-            usage: UsageOptions::default(),
+            max_bytes: DEFAULT_MAX_BYTES,
+            usage_page_bytes: 512 * 1024,
         }
     }
 
-    /// Returns the maximum size in bytes of the queued requests of one namespace, a tenth of the usable size:
-    /// for [`NamespaceRules::max_queued_bytes`](ipu_core::NamespaceRules::max_queued_bytes).
+    /// Returns the maximum size in bytes of the queued requests of one namespace, a tenth of
+    /// [`max_bytes`](Self::max_bytes): for
+    /// [`NamespaceRules::max_queued_bytes`](ipu_core::NamespaceRules::max_queued_bytes).
     #[must_use]
     pub const fn namespace_share(&self) -> usize {
-        namespace_share(self.max_bytes)
+        self.max_bytes / NAMESPACE_SHARES
     }
 }
 
-/// A ledger in a ConfigMap. The store creates it on first use, and again, empty, after its deletion. The
-/// service account needs `get`, `create` and `patch` on it. The store is also a
-/// [`UsageLog`](ipu_ledger::UsageLog) in further ConfigMaps, which it creates when there is something to
-/// record.
+/// A record in a ConfigMap, which is created when it is opened. The service account needs `get`, `create` and
+/// `patch` on it and on the ConfigMaps of [usage records](ConfigMapOptions::usage_page_bytes), and `get`,
+/// `create` and `update` on the Lease.
 pub struct ConfigMapStore {
     client: Client,
     options: ConfigMapOptions,
-    tokens: WriteTokens,
-    write_budget: WriteBudget,
-    cache: Mutex<Option<CachedConfigMap>>,
-    /// Highest version observed. It never decreases, unless etcd was restored.
-    highest: AtomicU64,
+    /// Distinguishes the revisions of this process from those of all others.
+    writer: String,
+    lease: WriterLease,
+    budget: WriteBudget,
+    /// None before the record is open, and from then on while it is not known what is written.
+    current: Mutex<Option<Current>>,
+    usage: tokio::sync::Mutex<Option<OpenPage>>,
 }
 
-/// Content of the ConfigMap at one revision.
-#[derive(Clone)]
-struct CachedConfigMap {
-    at: ConfigMapRevision,
+/// The record at one revision.
+struct Current {
+    number: u64,
+    /// The revision in its text form.
+    revision: String,
+    /// The object's `resourceVersion`.
+    version: String,
     content: Content,
 }
 
@@ -133,9 +151,7 @@ impl std::fmt::Debug for ConfigMapStore {
 }
 
 impl ConfigMapStore {
-    /// Creates a store at the API server of `config`. Sends no request yet. Its client never repeats a
-    /// request, whatever `config` contains: a write repeated after a lost response would be refused as a
-    /// conflict although it was applied.
+    /// Creates a store at the API server of `config`. Sends no request yet.
     ///
     /// # Errors
     ///
@@ -143,16 +159,20 @@ impl ConfigMapStore {
     /// unreadable key.
     pub fn new(config: Config, options: ConfigMapOptions) -> Result<Self, StoreError> {
         let client = connect(config).map_err(|error| StoreError::Unavailable {
-            step: "open",
+            operation: "open",
             detail: error.to_string(),
         })?;
+        // The standard library seeds its hashers from the system; two of them suffice to avoid collisions.
+        let random = || RandomState::new().build_hasher().finish();
+        let writer = format!("{:016x}{:016x}", random(), random());
         Ok(Self {
+            lease: WriterLease::new(client.clone(), &options, &writer),
             client,
             options,
-            tokens: WriteTokens::new(),
-            write_budget: WriteBudget::new(),
-            cache: Mutex::new(None),
-            highest: AtomicU64::new(0),
+            writer,
+            budget: WriteBudget::new(),
+            current: Mutex::new(None),
+            usage: tokio::sync::Mutex::new(None),
         })
     }
 
@@ -160,278 +180,304 @@ impl ConfigMapStore {
         Api::namespaced(self.client.clone(), &self.options.namespace)
     }
 
-    /// Returns the name of the ConfigMap for messages.
-    fn display_name(&self) -> String {
-        format!("ConfigMap {}/{}", self.options.namespace, self.options.name)
-    }
-
     // No code panics while it holds the lock, so a poisoned lock contains consistent data.
-    fn cache(&self) -> MutexGuard<'_, Option<CachedConfigMap>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    fn current(&self) -> MutexGuard<'_, Option<Current>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unavailable(&self, step: &'static str, failure: &Failure) -> StoreError {
+    fn unavailable(&self, operation: &'static str, name: &str, failure: &Failure) -> StoreError {
         StoreError::Unavailable {
-            step,
-            detail: format!("{}: {failure}", self.display_name()),
+            operation,
+            detail: format!("ConfigMap {}/{name}: {failure}", self.options.namespace),
         }
     }
 
-    /// Returns the current revision without the content, or `None` if the ConfigMap is missing or is no
-    /// ledger.
-    async fn head(&self) -> Result<Option<ConfigMapRevision>, Failure> {
-        let api = self.api();
-        let found = bounded(self.options.timeout, api.get_metadata_opt(&self.options.name)).await?;
-        Ok(found.and_then(|found| ConfigMapRevision::from_metadata(&found.metadata)))
+    fn corrupt(&self, name: &str, detail: String) -> StoreError {
+        StoreError::Corrupt {
+            what: format!("ConfigMap {}/{name}", self.options.namespace),
+            detail,
+        }
     }
 
-    /// Reads the whole ledger. Creates it if it is missing.
-    async fn fetch(&self) -> Result<CachedConfigMap, StoreError> {
-        for _ in 0..MAX_ATTEMPTS {
-            let api = self.api();
-            let found = bounded(self.options.timeout, api.get_opt(&self.options.name))
-                .await
-                .map_err(|failure| self.unavailable("read", &failure))?;
-            let Some(found) = found else {
-                self.create().await?;
-                continue;
-            };
-            match ConfigMapRevision::from_metadata(&found.metadata) {
-                Some(at) => return self.read(at, found),
-                None => self.initialize(&found).await?,
-            }
-        }
-        Err(StoreError::Unavailable {
-            step: "read",
-            detail: format!(
-                "{}: it is deleted again after every creation",
-                self.display_name()
-            ),
-        })
+    async fn find(&self, name: &str) -> Result<Option<ConfigMap>, StoreError> {
+        bounded(self.options.timeout, self.api().get_opt(name))
+            .await
+            .map_err(|failure| self.unavailable("read", name, &failure))
     }
 
-    fn read(&self, at: ConfigMapRevision, found: ConfigMap) -> Result<CachedConfigMap, StoreError> {
-        let layout = found
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|all| all.get(LAYOUT));
-        match layout.and_then(|layout| layout.parse().ok()) {
-            Some(LAYOUT_VERSION) => {}
-            Some(found) if found > LAYOUT_VERSION => return Err(FormatError::Newer { found }.into()),
-            _ => return Err(self.corrupt(format!("its layout version {layout:?} is not supported"))),
-        }
-        let cached = self.cache().clone();
-        let cached = cached.as_ref().map(|cached| &cached.content);
-        let mut content =
-            Content::read(found.data.unwrap_or_default(), cached).map_err(|error| match error {
-                Unreadable::Format(format) => format.into(),
-                Unreadable::Damaged { key, detail } => self.corrupt(format!("key {key}: {detail}")),
-            })?;
-        content.tracked = found.metadata.managed_fields.is_some();
-        let highest = self.highest.fetch_max(at.number(), Ordering::Relaxed);
-        if at.number() < highest {
-            tracing::warn!(
-                what = self.display_name(),
-                version = at.number(),
-                highest,
-                "the ledger was reset to an older state: was etcd restored from a snapshot?"
-            );
-        }
-        if let Some((writer, number)) = self.tokens.parse_foreign(&at.write) {
-            self.write_budget.count_other(writer, number, content.size());
-        }
-        let cached = CachedConfigMap { at, content };
-        *self.cache() = Some(cached.clone());
-        Ok(cached)
-    }
-
-    /// Creates an empty ledger. A concurrent creation is a success too.
-    async fn create(&self) -> Result<(), StoreError> {
-        if self.cache().is_some() {
-            tracing::warn!(
-                what = self.display_name(),
-                "the ledger was deleted and is recreated empty"
-            );
-        }
+    /// Creates a ConfigMap. Returns none if it exists.
+    async fn create(
+        &self,
+        name: &str,
+        annotations: &[(&str, &str)],
+        data: &Value,
+    ) -> Result<Option<ConfigMap>, StoreError> {
+        let annotations = annotations
+            .iter()
+            .map(|&(key, text)| (key.to_owned(), text.to_owned()));
         let map = ConfigMap {
             metadata: ObjectMeta {
-                name: Some(self.options.name.clone()),
-                annotations: Some(
-                    [
-                        (LAYOUT.into(), LAYOUT_VERSION.to_string()),
-                        (WRITE.into(), self.tokens.next()),
-                    ]
-                    .into(),
-                ),
+                name: Some(name.into()),
+                annotations: Some(annotations.collect()),
                 // Managed fields would record a writer for every key, and take as much space as the entries.
                 managed_fields: Some(vec![ManagedFieldsEntry::default()]),
                 ..ObjectMeta::default()
             },
+            data: serde_json::from_value(data.clone()).unwrap_or_default(),
             ..ConfigMap::default()
         };
-        let api = self.api();
-        match bounded(self.options.timeout, api.create(&PostParams::default(), &map)).await {
-            Ok(_) => Ok(()),
-            Err(failure) if failure.code() == Some(409) => Ok(()),
-            Err(failure) => Err(self.unavailable("create", &failure)),
+        match bounded(
+            self.options.timeout,
+            self.api().create(&PostParams::default(), &map),
+        )
+        .await
+        {
+            Ok(map) => Ok(Some(map)),
+            Err(failure) if failure.code() == Some(409) => Ok(None),
+            Err(failure) => Err(self.unavailable("create", name, &failure)),
         }
     }
 
-    /// Initializes a ledger in an existing, empty ConfigMap.
-    async fn initialize(&self, found: &ConfigMap) -> Result<(), StoreError> {
-        let data = found.data.as_ref().map_or(0, std::collections::BTreeMap::len);
-        let binary = found
-            .binary_data
-            .as_ref()
-            .map_or(0, std::collections::BTreeMap::len);
-        if data + binary > 0 {
-            return Err(self.corrupt(format!(
-                "it has {} keys and no annotation {LAYOUT}: another program created it; delete it if its \
-                 partitions are gone, or choose another name",
-                data + binary
-            )));
-        }
-        let annotations = found.metadata.annotations.clone().unwrap_or_default();
-        let mut patch = vec![json!({
-            "op": "replace", "path": "/metadata/resourceVersion", "value": found.metadata.resource_version,
-        })];
-        if annotations.is_empty() {
-            patch.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
-        }
-        for (name, value) in [(LAYOUT, LAYOUT_VERSION.to_string()), (WRITE, self.tokens.next())] {
-            patch.push(json!({"op": "add", "path": annotation(name), "value": value}));
-        }
-        match self.patch(&patch.into()).await {
-            Ok(_) => Ok(()),
-            // The ConfigMap was changed or deleted concurrently: the caller reads it again.
-            Err(failure) if matches!(failure.code(), Some(404 | 409)) => Ok(()),
-            Err(failure) => Err(self.unavailable("create", &failure)),
-        }
-    }
-
-    /// Sends a JSON patch of the ledger once. Returns the metadata of the result.
-    async fn patch(&self, patch: &Value) -> Result<ObjectMeta, Failure> {
-        let sent = self.send_patch::<PartialObjectMeta<ConfigMap>>(&self.options.name, patch, METADATA_ONLY);
+    /// Sends a merge patch once. Returns the metadata of the result.
+    async fn patch(&self, name: &str, patch: &Value) -> Result<ObjectMeta, Failure> {
+        let (api, params) = (self.api(), PatchParams::default());
+        let patch = Patch::Merge(patch);
+        let sent = bounded(self.options.timeout, api.patch_metadata(name, &params, &patch));
         Ok(sent.await?.metadata)
     }
 
-    /// Sends a JSON patch of the ConfigMap `name` once. Returns the result in the media type `accept`.
-    async fn send_patch<T: DeserializeOwned>(
-        &self,
-        name: &str,
-        patch: &Value,
-        accept: &str,
-    ) -> Result<T, Failure> {
-        let namespace = &self.options.namespace;
-        let request = Request::patch(format!(
-            "/api/v1/namespaces/{namespace}/configmaps/{name}?fieldManager=ipu-ledger&fieldValidation=Ignore"
-        ))
-        .header(CONTENT_TYPE, "application/json-patch+json")
-        .header(ACCEPT, accept)
-        .body(patch.to_string().into_bytes())
-        .map_err(|error| Failure::Call(Box::new(kube::Error::HttpError(error))))?;
-        bounded(self.options.timeout, self.client.request::<T>(request)).await
-    }
-
-    /// Returns the content at revision `at`, or `None` if that is not the current one.
-    async fn content_at(&self, at: &ConfigMapRevision) -> Result<Option<Content>, StoreError> {
-        let cached = self.cache().clone();
-        if let Some(cached) = cached.filter(|cached| cached.at == *at) {
-            return Ok(Some(cached.content));
+    /// Returns the ConfigMap of the record, which is created if it is missing.
+    async fn find_or_create(&self) -> Result<ConfigMap, StoreError> {
+        let name = &self.options.name;
+        loop {
+            if let Some(found) = self.find(name).await? {
+                return Ok(found);
+            }
+            tracing::info!(name, "the record does not exist and is created");
+            let annotations = [(LAYOUT, LAYOUT_VERSION)];
+            if let Some(created) = self.create(name, &annotations, &json!({})).await? {
+                return Ok(created);
+            }
         }
-        let current = self.fetch().await?;
-        Ok((current.at == *at).then_some(current.content))
     }
 
-    /// Converts the refusal of a write to an error.
-    async fn refused(&self, failure: Failure, at: &ConfigMapRevision, basis: &Revision) -> StoreError {
-        let conflict = StoreError::Conflict { basis: basis.clone() };
-        match failure.code() {
-            // Another version, or no object.
-            Some(404 | 409) => conflict,
-            // The test of the last write failed, or the patch itself is invalid.
-            Some(422) => match self.head().await {
-                Ok(Some(now)) if now == *at && failure.message_contains("may not exceed") => {
-                    StoreError::Full {
-                        detail: failure.to_string(),
-                    }
-                }
-                Ok(Some(now)) if now == *at => self.unavailable("write", &failure),
-                Ok(_) => conflict,
-                Err(failure) => self.unavailable("read", &failure),
+    /// Returns the number of the revision of `found`.
+    fn check_layout(&self, found: &ConfigMap) -> Result<u64, StoreError> {
+        let name = &self.options.name;
+        let annotation = |name| found.metadata.annotations.as_ref()?.get(name).map(String::as_str);
+        let is_empty = found.data.as_ref().is_none_or(|data| data.is_empty())
+            && found.binary_data.as_ref().is_none_or(|data| data.is_empty());
+        match annotation(LAYOUT) {
+            Some(LAYOUT_VERSION) => {}
+            None if is_empty => {}
+            None => {
+                let detail = format!(
+                    "it has keys and no annotation {LAYOUT}: another program created it; choose another name, or \
+                     delete it"
+                );
+                return Err(self.corrupt(name, detail));
+            }
+            Some(other) => {
+                let detail = format!("its layout is {other:?}, and this version reads {LAYOUT_VERSION:?}");
+                return Err(self.corrupt(name, detail));
+            }
+        }
+        let Some(revision) = annotation(REVISION) else {
+            return Ok(0);
+        };
+        let number = revision
+            .split_once('.')
+            .and_then(|(number, _)| number.parse().ok());
+        number.ok_or_else(|| self.corrupt(name, format!("its annotation {REVISION} is {revision:?}")))
+    }
+
+    /// Writes `data` on the object at `version` as revision `number`. Returns the revision and the new
+    /// `resourceVersion`.
+    async fn write(&self, version: &str, number: u64, data: &Value) -> Result<(String, String), StoreError> {
+        let revision = format!("{number}.{}", self.writer);
+        let patch = json!({
+            "metadata": {
+                "resourceVersion": version,
+                "annotations": {
+                    LAYOUT: LAYOUT_VERSION,
+                    REVISION: revision,
+                },
+                "managedFields": [{}],
             },
-            _ if failure.message_contains("request is too large") => StoreError::Full {
+            "data": data,
+        });
+        let version = self.resolve(&patch, &revision).await?;
+        Ok((revision, version))
+    }
+
+    /// Sends a patch until it is known whether it was applied. Returns the new `resourceVersion`.
+    async fn resolve(&self, patch: &Value, revision: &str) -> Result<String, StoreError> {
+        let name = &self.options.name;
+        let conflict = || StoreError::Conflict {
+            basis: Revision::new(revision),
+        };
+        let deadline = Instant::now() + MAX_DOUBT;
+        let mut in_doubt = false;
+        loop {
+            let failure = match self.patch(name, patch).await {
+                Ok(metadata) => return metadata.resource_version.ok_or_else(conflict),
+                Err(failure) => failure,
+            };
+            match failure.code() {
+                // Another version, or no object: this patch or another one was applied.
+                Some(404 | 409) => match self.applied(revision).await {
+                    Ok(Some(version)) => return Ok(version),
+                    Ok(None) => return Err(conflict()),
+                    Err(_) => in_doubt = true,
+                },
+                Some(code) if code < 500 && code != 408 && !in_doubt => return Err(self.refused(&failure)),
+                _ => in_doubt = true,
+            }
+            if Instant::now() >= deadline {
+                tracing::error!(%failure, "it is not known whether the record was written");
+                return Err(conflict());
+            }
+            tracing::warn!(%failure, "the reply to a write was lost; it is sent again");
+            tokio::time::sleep(RESEND_INTERVAL).await;
+        }
+    }
+
+    /// Returns the `resourceVersion` if the record is at `revision`.
+    async fn applied(&self, revision: &str) -> Result<Option<String>, Failure> {
+        let api = self.api();
+        let found = bounded(self.options.timeout, api.get_metadata_opt(&self.options.name)).await?;
+        let metadata = found.map(|found| found.metadata).unwrap_or_default();
+        let annotations = metadata.annotations.unwrap_or_default();
+        let is_at = annotations.get(REVISION).is_some_and(|at| at == revision);
+        Ok(metadata.resource_version.filter(|_| is_at))
+    }
+
+    /// Returns the error of a write that the API server refused.
+    fn refused(&self, failure: &Failure) -> StoreError {
+        if failure.is_too_large() {
+            return StoreError::Full {
                 detail: failure.to_string(),
-            },
-            _ => self.unavailable("write", &failure),
+            };
         }
+        self.unavailable("write", &self.options.name, failure)
     }
 
-    fn corrupt(&self, detail: String) -> StoreError {
-        StoreError::Corrupt {
-            what: self.display_name(),
-            detail,
-        }
+    async fn try_commit(
+        &self,
+        current: &Current,
+        changes: &[Change],
+        usage: &[UsageRecord],
+    ) -> Result<Current, StoreError> {
+        let (content, data) = current.content.after(changes);
+        content
+            .check_capacity(&current.content, changes, self.options.max_bytes)
+            .map_err(|detail| StoreError::Full { detail })?;
+        // A hold that is recorded and does not end now is recorded again under the same key.
+        self.append_usage(usage).await?;
+        self.budget.spend(content.bytes()).await;
+        let number = current.number + 1;
+        let (revision, version) = self.write(&current.version, number, &data).await?;
+        self.lease.note(number);
+        Ok(Current {
+            number,
+            revision,
+            version,
+            content,
+        })
     }
 }
 
 #[async_trait]
-impl LedgerStore for ConfigMapStore {
-    async fn load(&self, newer_than: Option<&Revision>) -> Result<Option<Snapshot>, StoreError> {
-        if let Some(known) = newer_than {
-            let now = self
-                .head()
-                .await
-                .map_err(|failure| self.unavailable("read", &failure))?;
-            if now.is_some_and(|now| now.revision() == *known) {
-                return Ok(None);
+impl Store for ConfigMapStore {
+    async fn open(&self) -> Result<Record, StoreError> {
+        *self.current() = None;
+        *self.usage.lock().await = None;
+        let acquired = self.lease.acquire().await;
+        let last = acquired.map_err(|failure| StoreError::Unavailable {
+            operation: "open",
+            detail: format!(
+                "Lease {}/{}: {failure}",
+                self.options.namespace, self.options.name
+            ),
+        })?;
+        let name = &self.options.name;
+        let found = self.find_or_create().await?;
+        let found_number = self.check_layout(&found)?;
+        let (mut content, mut state) = Content::read(found.data.unwrap_or_default())
+            .map_err(|(key, detail)| self.corrupt(name, format!("key {key}: {detail}")))?;
+        let is_older = last.is_none_or(|last| last > found_number);
+        let mut data = json!({});
+        if is_older && !content.is_empty() {
+            let marks = state.as_copy();
+            marks.iter().for_each(|mark| state.apply(mark));
+            (content, data) = content.after(&marks);
+            tracing::warn!(
+                name,
+                "the record is an old copy: its entries are kept until their owners are heard"
+            );
+        }
+        if last.is_some_and(|last| last > 0) && content.is_empty() && is_older {
+            tracing::warn!(name, "the record was deleted and begins empty");
+        }
+        // Higher than any that a predecessor used.
+        let number = found_number.max(last.unwrap_or(0)) + 1;
+        let version = found.metadata.resource_version.unwrap_or_default();
+        let (revision, version) = self.write(&version, number, &data).await?;
+        self.lease.note(number);
+        self.lease.renew_now().await;
+        let record = Record {
+            revision: Revision::new(&revision),
+            state,
+        };
+        *self.current() = Some(Current {
+            number,
+            revision,
+            version,
+            content,
+        });
+        Ok(record)
+    }
+
+    async fn commit(
+        &self,
+        basis: &Revision,
+        changes: &[Change],
+        usage: &[UsageRecord],
+    ) -> Result<Revision, StoreError> {
+        let conflict = || StoreError::Conflict { basis: basis.clone() };
+        // If this call is cancelled, it is not known what is written.
+        let current = self
+            .current()
+            .take_if(|current| current.revision == basis.as_str());
+        let current = current.ok_or_else(conflict)?;
+        match self.try_commit(&current, changes, usage).await {
+            Ok(next) => {
+                let revision = Revision::new(&next.revision);
+                *self.current() = Some(next);
+                Ok(revision)
+            }
+            Err(StoreError::Conflict { .. }) => Err(conflict()),
+            Err(error) => {
+                *self.current() = Some(current);
+                Err(error)
             }
         }
-        let current = self.fetch().await?;
-        Ok(Some(Snapshot {
-            revision: current.at.revision(),
-            entries: current.content.entries(),
-            cordons: current.content.cordons(),
-        }))
     }
 
-    async fn commit(&self, basis: &Revision, changes: &[Change]) -> Result<Revision, StoreError> {
-        let conflict = || StoreError::Conflict { basis: basis.clone() };
-        let at = ConfigMapRevision::parse(basis).ok_or_else(conflict)?;
-        let content = self.content_at(&at).await?.ok_or_else(conflict)?;
-        let write = content
-            .write(&at, &self.tokens.next(), changes, self.options.max_bytes)
-            .map_err(|ConfigMapFull(detail)| StoreError::Full { detail })?;
-        self.write_budget.count(write.content.size());
-        let metadata = match self.patch(&write.patch).await {
-            Ok(metadata) => metadata,
-            Err(failure) => return Err(self.refused(failure, &at, basis).await),
-        };
-        let Some(now) = ConfigMapRevision::from_metadata(&metadata) else {
-            return Err(self.corrupt("the response of the API server to a write contains no version".into()));
-        };
-        self.highest.fetch_max(now.number(), Ordering::Relaxed);
-        let revision = now.revision();
-        *self.cache() = Some(CachedConfigMap {
-            at: now,
-            content: write.content,
-        });
-        Ok(revision)
+    async fn usage(
+        &self,
+        since: Timestamp,
+        after: Option<&UsagePosition>,
+        limit: usize,
+    ) -> Result<Vec<UsageRecord>, StoreError> {
+        self.read_usage(since, after, limit).await
     }
 
-    /// Processes need no mutual exclusion: of two concurrent writers one gets a conflict. A heavy writer
-    /// waits for etcd's compaction, and the requests that wait here share the next write.
-    async fn lock(&self) -> Result<WriteLock, StoreError> {
-        let wait = self.write_budget.wait();
-        if !wait.is_zero() {
-            tracing::debug!(
-                ?wait,
-                what = self.display_name(),
-                "the ledger is written faster than etcd compacts it"
-            );
-            tokio::time::sleep(wait).await;
-        }
-        Ok(WriteLock::default())
+    fn leads_until(&self) -> Option<BootTime> {
+        Some(self.lease.leads_until())
+    }
+
+    async fn close(&self) {
+        self.lease.release().await;
     }
 }

@@ -20,7 +20,10 @@
 //!     "resource": {"group": "graphcore.ai", "version": "v1alpha1", "resource": "ipujobs"},
 //!     "object": {
 //!       "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": "mnist"},
-//!       "spec": {"jobInstances": 1, "ipusPerJobInstance": "3", "workers": {"template": {"spec": {"containers": [{}]}}}}
+//!       "spec": {
+//!         "jobInstances": 1, "ipusPerJobInstance": "3",
+//!         "workers": {"template": {"spec": {"containers": [{}]}}}
+//!       }
 //!     }
 //!   }
 //! }"#;

@@ -82,8 +82,8 @@ impl fmt::Debug for ProxyClient {
 
 impl ProxyClient {
     /// Creates a client of the proxy at `url`: `http://host[:port][/path]`, or `https` with the feature
-    /// `tls`. The default scheme is `http`. Sends nothing before the first call. HTTP proxies of the
-    /// environment are not used.
+    /// `tls`, or `unix:PATH` for a Unix socket. The default scheme is `http`. Sends nothing before the first
+    /// call. HTTP proxies of the environment are not used.
     ///
     /// # Errors
     ///
@@ -107,14 +107,13 @@ impl ProxyClient {
         self.get("/stats").await
     }
 
-    /// Returns how many partitions of `size` IPUs fit now.
+    /// Returns how many partitions fit now.
     ///
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn query(&self, size: u32) -> Result<Fit, ClientError> {
-        self.post("/query", &CapacityQuery::new(size), Idempotency::Safe)
-            .await
+    pub async fn query(&self, query: &CapacityQuery) -> Result<Fit, ClientError> {
+        self.post("/query", query, Idempotency::Safe).await
     }
 
     /// Checks that the proxy is ready.
@@ -327,7 +326,7 @@ impl ProxyClient {
     ///
     /// [`ClientError`].
     pub async fn cordons(&self) -> Result<CordonList, ClientError> {
-        self.get("/v1/exclusions").await
+        self.get("/v1/cordons").await
     }
 
     /// Cordons hardware. Idempotent; the response has the partitions that use the hardware.
@@ -336,7 +335,7 @@ impl ProxyClient {
     ///
     /// [`ClientError`].
     pub async fn cordon(&self, request: &CordonRequest) -> Result<CordonedDocument, ClientError> {
-        self.post("/v1/exclusions", request, Idempotency::Safe).await
+        self.post("/v1/cordons", request, Idempotency::Safe).await
     }
 
     /// Lifts a cordon. Idempotent.
@@ -345,7 +344,7 @@ impl ProxyClient {
     ///
     /// [`ClientError`].
     pub async fn uncordon(&self, id: &CordonId) -> Result<Uncordoned, ClientError> {
-        let path = format!("/v1/exclusions/{}", request::encoded(id.as_str()));
+        let path = format!("/v1/cordons/{}", request::encoded(id.as_str()));
         self.0
             .call(ApiRequest::new(Method::DELETE, path, Idempotency::Safe))
             .await

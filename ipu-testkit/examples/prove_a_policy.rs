@@ -5,8 +5,7 @@ use std::cmp::Reverse;
 use ipu_core::{Block, InventoryView, PlacementPolicy, PlacementRequest};
 use ipu_testkit::check_policy;
 
-/// Chooses a block in the link domain with the most free IPUs, the lowest block of the lowest such link
-/// domain.
+/// Chooses a block in the link domain with the most free IPUs, the lowest of the lowest such link domain.
 #[derive(Default)]
 struct Spread;
 

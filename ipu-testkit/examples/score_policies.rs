@@ -9,8 +9,7 @@ use std::io::Write as _;
 use ipu_core::{BestFit, Block, FirstFit, InventoryView, PlacementPolicy, PlacementRequest, Topology};
 use ipu_testkit::{Score, SwfOptions, SyntheticOptions, Trace, score_policy};
 
-/// Chooses a block in the link domain with the most free IPUs, the lowest block of the lowest such link
-/// domain.
+/// Chooses a block in the link domain with the most free IPUs, the lowest of the lowest such link domain.
 #[derive(Default)]
 struct Spread;
 

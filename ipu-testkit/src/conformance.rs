@@ -1,11 +1,6 @@
 //! Shared parts of the conformance suites: named cases, their outcomes and the report.
 
-use std::any::Any;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 /// Time limit of a case: far more than any case needs, and a hang still ends in a report.
@@ -179,20 +174,6 @@ impl Runner {
         task.abort();
     }
 
-    /// Runs a case in the caller's task, because it borrows the implementation under test. Records a panic as
-    /// a broken rule.
-    pub(crate) async fn run_inline(&mut self, case: &'static str, work: impl Future<Output = CaseOutcome>) {
-        let mut work = pin!(work);
-        let caught =
-            poll_fn(
-                |context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-                    Ok(poll) => poll,
-                    Err(payload) => Poll::Ready(Err(panicked(&panic_message(&*payload)))),
-                },
-            );
-        self.run_with_limit(case, caught).await;
-    }
-
     async fn run_with_limit(&mut self, case: &'static str, work: impl Future<Output = CaseOutcome>) {
         let outcome = tokio::time::timeout(CASE_TIMEOUT, work)
             .await
@@ -236,14 +217,10 @@ fn panicked(message: &str) -> CaseError {
 }
 
 /// Returns the panic message of a task.
-pub(crate) fn panic_message_of(error: tokio::task::JoinError) -> String {
-    error.try_into_panic().map_or_else(
-        |_| "the case was cancelled".to_owned(),
-        |payload| panic_message(&*payload),
-    )
-}
-
-fn panic_message(payload: &(dyn Any + Send)) -> String {
+fn panic_message_of(error: tokio::task::JoinError) -> String {
+    let Ok(payload) = error.try_into_panic() else {
+        return "the case was cancelled".to_owned();
+    };
     let text = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

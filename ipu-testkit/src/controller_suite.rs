@@ -9,7 +9,6 @@ mod crashes;
 mod errors;
 mod fault_injection;
 mod harness;
-mod ledger_on_controller;
 mod lifecycle;
 mod listing;
 mod lost_replies;
@@ -179,33 +178,32 @@ pub trait ControllerBench: Send + Sync + 'static {
 /// On tokio's multi-threaded runtime the concurrent calls run in parallel; on the single-threaded one they
 /// still interleave wherever the controller waits.
 ///
-/// ```
+/// ```no_run
 /// use std::sync::Arc;
 ///
-/// use ipu_testkit::{ControllerBench, FakeController, Setup, controller_suite};
+/// use ipu_testkit::{ControllerBench, Setup, controller_suite};
 /// use ipu_vipu_client::VipuController;
 ///
-/// // Replace the fake controller of this crate by your implementation.
-/// struct Mine(FakeController);
+/// # async fn connect(_: Setup) -> Arc<dyn VipuController> { unimplemented!() }
+/// struct Mine(Arc<dyn VipuController>);
 ///
 /// #[async_trait::async_trait]
 /// impl ControllerBench for Mine {
 ///     async fn start(setup: Setup) -> Self {
-///         let controller = FakeController::new(&setup.topology, 1);
-///         controller.set_operation_time(setup.operation);
-///         Self(controller)
+///         // Start a controller of `setup` and connect to it.
+///         Self(connect(setup).await)
 ///     }
 ///
 ///     fn controller(&self) -> Arc<dyn VipuController> {
-///         Arc::new(self.0.clone())
+///         Arc::clone(&self.0)
 ///     }
 /// }
 ///
-/// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime").block_on(async {
+/// # async fn test() {
 /// // In your test, under `#[tokio::test]`:
 /// let report = controller_suite::<Mine>().await;
 /// println!("{report}");
-/// # });
+/// # }
 /// ```
 ///
 /// # Panics
@@ -233,7 +231,6 @@ pub async fn try_controller_suite<B: ControllerBench>() -> Result<SuiteReport, S
     crashes::run(&mut runner, harness).await;
     lost_replies::run(&mut runner, harness).await;
     transport::run(&mut runner, harness).await;
-    ledger_on_controller::run(&mut runner, harness).await;
     runner.finish()
 }
 

@@ -1,4 +1,4 @@
-//! Test kit for custom placement policies, ledger stores, controller transports and planning rules.
+//! Test kit for custom placement policies, allocator stores, controller transports and planning rules.
 //!
 //! The tests of this workspace use the same tools. Each check is one call in a test. It panics with the
 //! broken rule and, where there is one, the smallest failing case. The checks, in the order in which a system
@@ -8,20 +8,16 @@
 //!    force ([`ReferenceInventory`]); [`score_policy`] measures the policy on a [`Trace`] of jobs.
 //! 2. [`check_planner`] runs a function like [`plan`](ipu_core::plan()) through random job histories
 //!    ([`JobWorld`]); [`rules_reached`] returns the rule verdicts that a test covers.
-//! 3. [`ledger_store_suite`] tests a [`LedgerStore`](ipu_ledger::LedgerStore), with several processes and
-//!    crashes.
+//! 3. [`store_suite`] tests a [`Store`](ipu_allocator::Store).
 //! 4. [`controller_suite`] tests a [`VipuController`](ipu_vipu_client::VipuController), with concurrent calls
 //!    and lost replies.
-//! 5. [`simulate_many`] runs whole schedulers with crashes and fault injection, and checks their guarantees.
 //!
-//! [`strategies`] contains the `proptest` strategies of these checks; [`FakeController`] is a controller with
-//! faults on virtual time.
+//! [`strategies`] contains the `proptest` strategies of these checks.
 //!
 //! Add it as a development dependency and call it from `tests/`.
 
 mod conformance;
 mod controller_suite;
-mod fake;
 mod planner;
 mod policies;
 mod policy;
@@ -29,7 +25,6 @@ mod random;
 mod reference_inventory;
 mod rule_coverage;
 mod score;
-mod sim;
 mod store_suite;
 pub mod strategies;
 
@@ -38,7 +33,6 @@ pub use controller_suite::{
     CallFault, CallKind, ControllerBench, FaultSupport, Persistence, Setup, controller_suite,
     try_controller_suite,
 };
-pub use fake::{BlockChoice, FakeController, Fault};
 pub use planner::{
     CapacityState, EventEffect, JobEvent, JobWorld, PlannerFailure, PlannerOptions, PlannerProperty,
     PlannerReport, ProcessEnd, ProcessRole, SafetyViolation, check_planner, job_from_dsl, raw_job_from_dsl,
@@ -54,11 +48,7 @@ pub use score::{
     SwfError, SwfHeader, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitReason, WaitStats, replay_trace,
     score_policy,
 };
-pub use sim::{
-    CordonedHook, CreateHook, PlanCheck, PlanHook, Planner, RepairPolicy, SimFailure, SimOptions, SimReplay,
-    SimReport, replay_simulation, simulate, simulate_many,
-};
-pub use store_suite::{StoreFactory, ledger_store_suite, try_ledger_store_suite};
+pub use store_suite::{store_suite, try_store_suite};
 
 /// Compiles and runs the examples of the README.
 #[cfg(doctest)]

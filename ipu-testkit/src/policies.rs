@@ -90,11 +90,6 @@ pub fn placement_mode(number: u64) -> PlacementMode {
     }
 }
 
-/// Returns whether the mode of a number places every request that fits.
-pub(crate) const fn is_complete_mode(number: u64) -> bool {
-    !matches!(number % 8, 5 | 6)
-}
-
 /// Returns a generator that depends only on the arguments of the policy.
 fn random_of(seed: u64, view: &InventoryView<'_>, request: &PlacementRequest) -> Random {
     let blocks = view.blocks(request.size).map(|block| block.first());

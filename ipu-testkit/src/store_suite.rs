@@ -1,117 +1,249 @@
-//! Conformance suite for [`LedgerStore`] implementations, with several processes, crashes and lost replies.
-//!
-//! Every case starts with an empty ledger in its own [`StoreFactory`]. It opens the store as often as it
-//! needs: each opening represents a separate process, and dropping a store or a future represents a crash.
+//! Conformance suite for [`Store`]: what the allocator relies on.
 
-mod compare_and_swap;
-mod concurrent_processes;
-mod contents_diff;
-mod crashes;
-mod fixtures;
-mod harness;
-mod ledgers_on_store;
-mod store_factory;
-mod stored_data;
-mod write_lock;
+use std::sync::Arc;
 
-use std::future::Future;
-use std::pin::Pin;
+use futures::future::join_all;
+use ipu_allocator::{Record, Revision, Store, StoreError, UsagePosition};
+use ipu_core::{Change, Entry, PartitionId, State, Timestamp, UsageRecord};
+use serde_json::json;
 
-use ipu_ledger::LedgerStore;
+use crate::conformance::{CaseError, CaseOutcome, Runner, SuiteFailure, SuiteReport, check_eq, check_ok};
 
-use crate::conformance::{CaseOutcome, Runner, SuiteFailure, SuiteReport};
-use harness::StoreFixture;
-pub use store_factory::StoreFactory;
+/// One record; each call returns a store of it, as another process opens it.
+type EmptyRecord = Box<dyn Fn() -> Arc<dyn Store> + Send>;
 
-/// Name and function of a case.
-type Case<S> = (
-    &'static str,
-    for<'a> fn(&'a StoreFixture<'a, S>) -> CaseFuture<'a>,
-);
-
-type CaseFuture<'a> = Pin<Box<dyn Future<Output = CaseOutcome> + 'a>>;
-
-/// Lists functions as cases, by their names.
-macro_rules! cases {
-    ($($module:ident :: $name:ident,)*) => {
-        [$((stringify!($name), |fixture| Box::pin($module::$name(fixture))),)*]
-    };
-}
-
-fn cases<S: LedgerStore>() -> [Case<S>; 22] {
-    cases![
-        stored_data::an_empty_ledger_has_a_revision_and_no_entries,
-        stored_data::every_field_of_every_entry_is_stored,
-        stored_data::cordons_are_stored_until_lifted,
-        stored_data::load_returns_none_only_without_a_new_commit,
-        stored_data::changes_are_applied_in_order,
-        stored_data::a_large_ledger_is_stored_or_rejected_as_a_whole,
-        compare_and_swap::a_commit_on_an_old_revision_conflicts_without_effect,
-        compare_and_swap::a_revision_is_never_reused,
-        compare_and_swap::a_duplicate_commit_is_applied_once,
-        compare_and_swap::exactly_one_of_several_commits_on_one_revision_wins,
-        compare_and_swap::concurrent_writers_lose_no_update,
-        concurrent_processes::a_commit_is_visible_to_other_processes_immediately,
-        concurrent_processes::a_commit_survives_reopening,
-        concurrent_processes::readers_see_atomic_commits_in_order,
-        write_lock::the_write_lock_is_released_on_drop,
-        write_lock::the_write_lock_is_released_when_its_task_ends,
-        write_lock::a_cancelled_wait_leaves_no_write_lock,
-        write_lock::a_commit_needs_no_write_lock,
-        crashes::an_interrupted_commit_is_atomic,
-        ledgers_on_store::cordons_of_another_process_prevent_placement,
-        ledgers_on_store::a_stale_driver_cannot_release_a_newer_attempt,
-        ledgers_on_store::drivers_sharing_a_store_never_double_book_or_leak,
-    ]
-}
-
-/// Runs every case of the suite against a store and panics if a rule is broken.
+/// Runs all cases in sequence, each on an empty record.
 ///
-/// `open` opens the ledger of a [`StoreFactory`]. The ledger is empty when it is opened for the first time,
-/// and must be the same ledger whenever the same factory is passed again.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// use ipu_ledger::MemoryStore;
-/// use ipu_testkit::ledger_store_suite;
-///
-/// // A store on disk would use: |factory| MyStore::open(factory.path().join("ledger"))
-/// let report = ledger_store_suite(async |factory| factory.shared(MemoryStore::new)).await;
-/// println!("{report}");
-/// # }
-/// ```
-///
-/// Call it from `#[tokio::test]`; with `flavor = "multi_thread"` the writers of a case run on several
-/// threads. Do not pause the clock: a paused clock advances while a store waits for its disk or network.
+/// `empty_record` is called once for each case. It returns a function whose calls return stores of the same
+/// record: each stands for another process.
 ///
 /// # Panics
 ///
-/// If a rule is broken: with all cases, and for each broken rule the expected and the actual value.
-pub async fn ledger_store_suite<S, F>(open: F) -> SuiteReport
+/// If a rule is broken: after the last case, with all broken rules.
+pub async fn store_suite<P>(empty_record: impl Fn() -> P) -> SuiteReport
 where
-    S: LedgerStore,
-    F: AsyncFn(&StoreFactory) -> S,
+    P: Fn() -> Arc<dyn Store> + Send + 'static,
 {
-    match try_ledger_store_suite(open).await {
+    match try_store_suite(empty_record).await {
         Ok(report) => report,
-        Err(failure) => panic!("{failure}"),
+        Err(failure) => panic!("the store does not conform\n{failure}"),
     }
 }
 
-/// Like [`ledger_store_suite`], but returns the broken rules as an error.
+/// Like [`store_suite`], but returns the broken rules as an error.
 ///
 /// # Errors
 ///
-/// All broken rules, at most one per case.
-pub async fn try_ledger_store_suite<S, F>(open: F) -> Result<SuiteReport, SuiteFailure>
+/// [`SuiteFailure`] with every case that found a broken rule.
+pub async fn try_store_suite<P>(empty_record: impl Fn() -> P) -> Result<SuiteReport, SuiteFailure>
 where
-    S: LedgerStore,
-    F: AsyncFn(&StoreFactory) -> S,
+    P: Fn() -> Arc<dyn Store> + Send + 'static,
 {
-    let mut runner = Runner::new("ledger store");
-    for (name, case) in cases() {
-        let fixture = StoreFixture::new(&open);
-        runner.run_inline(name, case(&fixture)).await;
+    let mut runner = Runner::new("store_suite");
+    macro_rules! run {
+        ($($case:ident),* $(,)?) => {
+            $(runner.run(stringify!($case), $case(Box::new(empty_record()))).await;)*
+        };
     }
+    run![
+        every_open_and_every_commit_has_a_new_revision,
+        a_commit_on_another_revision_conflicts_and_writes_nothing,
+        one_of_concurrent_commits_on_a_revision_succeeds,
+        a_predecessor_cannot_write,
+        every_field_survives,
+        changes_apply_in_their_order,
+        usage_is_paged_in_one_order,
+    ];
     runner.finish()
+}
+
+async fn every_open_and_every_commit_has_a_new_revision(record: EmptyRecord) -> CaseOutcome {
+    let mut seen: Vec<Revision> = Vec::new();
+    for _ in 0..3 {
+        let store = record();
+        let record = open(&*store).await?;
+        check_state(&record, &[])?;
+        let mut revision = record.revision;
+        check_eq("a revision never repeats", &seen.contains(&revision), &false)?;
+        // The contents come back to what they were: the revision must not.
+        for change in [put(entry("a", 1)), Change::Remove(id("a"))] {
+            seen.push(revision.clone());
+            revision = commit(&*store, &revision, &[change]).await?;
+            check_eq("a revision never repeats", &seen.contains(&revision), &false)?;
+        }
+        seen.push(revision);
+        store.close().await;
+    }
+    Ok(())
+}
+
+async fn a_commit_on_another_revision_conflicts_and_writes_nothing(record: EmptyRecord) -> CaseOutcome {
+    let store = record();
+    let before = open(&*store).await?.revision;
+    let first = commit(&*store, &before, &[put(entry("a", 1))]).await?;
+    let late = [put(entry("b", 2)), Change::Remove(id("a"))];
+    let ended = [usage("b", 9)];
+    check_conflict(store.commit(&before, &late, &ended).await)?;
+    let again = open(&*store).await?;
+    check_conflict(store.commit(&first, &late, &ended).await)?;
+    check_state(&again, &[put(entry("a", 1))])?;
+    commit(&*store, &again.revision, &[]).await?;
+    let usage = all_usage(&*store).await?;
+    check_eq("a refused commit records no usage", &usage, &Vec::new())
+}
+
+async fn one_of_concurrent_commits_on_a_revision_succeeds(record: EmptyRecord) -> CaseOutcome {
+    let store = record();
+    let basis = open(&*store).await?.revision;
+    let changes = [0, 1, 2, 3].map(|ticket| [put(entry("a", ticket))]);
+    let results = join_all(changes.iter().map(|change| store.commit(&basis, change, &[]))).await;
+    let won: Vec<usize> = (0..4).filter(|number| results[*number].is_ok()).collect();
+    check_eq("one commit on a revision succeeds", &won.len(), &1)?;
+    for result in results.into_iter().filter(Result::is_err) {
+        check_conflict(result)?;
+    }
+    check_state(&open(&*store).await?, &changes[won[0]])
+}
+
+async fn a_predecessor_cannot_write(record: EmptyRecord) -> CaseOutcome {
+    let (old, new) = (record(), record());
+    let stale = open(&*old).await?.revision;
+    let stale = commit(&*old, &stale, &[put(entry("a", 1))]).await?;
+    // It lets the record go, and its last commit is still under way.
+    old.close().await;
+    let record = open(&*new).await?;
+    let late = old.commit(&stale, &[Change::Remove(id("a"))], &[]).await;
+    check_eq("a commit of a predecessor fails", &late.is_ok(), &false)?;
+    commit(&*new, &record.revision, &[]).await?;
+    check_state(&open(&*new).await?, &[put(entry("a", 1))])
+}
+
+async fn every_field_survives(record: EmptyRecord) -> CaseOutcome {
+    let mut changes = vec![cordon("night", "line 1\nline 2 \"quoted\" \u{e9}")];
+    changes.push(put(parsed(json!({
+        "id": "p", "phase": {"is": "failed", "errors": ["a", ""]}, "ticket": u32::MAX, "since": 3, "heldSince": 2,
+        "spec": {"size": 4, "gcds": 2}, "attempt": u32::MAX, "priority": i32::MIN, "operations": 7,
+        "owner": {"kind": "Test", "job": {"namespace": "n", "name": "j", "uid": "u"}},
+        "controller": "pod", "places": [{"linkDomain": 1, "ipu": 63}], "holder": "\u{fc}",
+        "maxRuntimeMillis": 1, "account": "a", "preemptible": true, "unconfirmed": true,
+    }))));
+    // More than one page of any store.
+    changes.extend((0..1_000).map(|number| put(entry(&format!("many-{number}"), number))));
+    let store = record();
+    let basis = open(&*store).await?.revision;
+    commit(&*store, &basis, &changes).await?;
+    store.close().await;
+    check_state(&open(&*record()).await?, &changes)
+}
+
+async fn changes_apply_in_their_order(record: EmptyRecord) -> CaseOutcome {
+    let changes = [
+        [put(entry("a", 1)), Change::Remove(id("a")), put(entry("a", 2))],
+        [put(entry("b", 3)), put(entry("b", 4)), Change::Remove(id("none"))],
+        [cordon("c", "1"), uncordon("c"), cordon("d", "1")],
+        [cordon("d", "2"), Change::Remove(id("a")), uncordon("none")],
+    ];
+    let store = record();
+    let mut revision = open(&*store).await?.revision;
+    for changes in &changes {
+        revision = commit(&*store, &revision, changes).await?;
+    }
+    store.close().await;
+    check_state(&open(&*record()).await?, changes.as_flattened())
+}
+
+async fn usage_is_paged_in_one_order(record: EmptyRecord) -> CaseOutcome {
+    let store = record();
+    let mut revision = open(&*store).await?.revision;
+    let mut expected = Vec::new();
+    // Ends out of order, and several at one time.
+    for (number, end) in [5, 3, 9, 5, 5, 7].into_iter().enumerate() {
+        let ended = [usage(&format!("p{number}"), end)];
+        revision = check_ok(
+            "usage can be recorded",
+            store.commit(&revision, &[], &ended).await,
+        )?;
+        expected.extend(ended);
+    }
+    expected.sort_by_key(|record| UsagePosition::from(record));
+    store.close().await;
+    let store = record();
+    open(&*store).await?;
+    let rule = "every page begins after the one before";
+    check_eq(rule, &all_usage(&*store).await?, &expected)?;
+    let since = Timestamp::from_millis(7);
+    let late = check_ok("usage can be read", store.usage(since, None, 10).await)?;
+    let rule = "holds that ended before are left out";
+    check_eq(rule, &late, &expected[4..].to_vec())
+}
+
+/// Reads the usage in pages of two.
+async fn all_usage(store: &dyn Store) -> Result<Vec<UsageRecord>, CaseError> {
+    let mut records: Vec<UsageRecord> = Vec::new();
+    loop {
+        let after = records.last().map(UsagePosition::from);
+        let page = store.usage(Timestamp::from_millis(0), after.as_ref(), 2).await;
+        let page = check_ok("usage can be read", page)?;
+        if page.is_empty() {
+            return Ok(records);
+        }
+        records.extend(page);
+    }
+}
+
+async fn open(store: &dyn Store) -> Result<Record, CaseError> {
+    check_ok("a released record can be opened", store.open().await)
+}
+
+async fn commit(store: &dyn Store, basis: &Revision, changes: &[Change]) -> Result<Revision, CaseError> {
+    let committed = store.commit(basis, changes, &[]).await;
+    check_ok("a commit on the present revision succeeds", committed)
+}
+
+fn check_conflict(result: Result<Revision, StoreError>) -> CaseOutcome {
+    let is_conflict = matches!(result, Err(StoreError::Conflict { .. }));
+    check_eq("a commit on another revision conflicts", &is_conflict, &true)
+}
+
+/// Checks that the record is that of all `changes`, in their order.
+fn check_state(record: &Record, changes: &[Change]) -> CaseOutcome {
+    let mut state = State::default();
+    changes.iter().for_each(|change| state.apply(change));
+    check_eq("the record has every change", &record.state, &state)
+}
+
+fn put(entry: Entry) -> Change {
+    Change::Put(Arc::new(entry))
+}
+
+fn cordon(name: &str, reason: &str) -> Change {
+    Change::Cordon(Arc::new(parsed(json!({
+        "id": name, "controller": "pod", "target": {"ipu": ["agent-1", 3]}, "owner": "admin", "reason": reason,
+        "since": 5,
+    }))))
+}
+
+fn uncordon(name: &str) -> Change {
+    Change::Uncordon(parsed(json!(name)))
+}
+
+fn id(name: &str) -> PartitionId {
+    name.parse().expect("a valid id")
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
+    serde_json::from_value(value).expect("the values of the suite are valid")
+}
+
+/// Returns an entry that is being released.
+fn entry(name: &str, ticket: u64) -> Entry {
+    parsed(json!({
+        "id": name, "spec": {"size": 1}, "phase": {"is": "releasing"}, "ticket": ticket, "since": 1, "heldSince": 1,
+    }))
+}
+
+/// Returns the record of a hold that ended at `end`.
+fn usage(name: &str, end: u64) -> UsageRecord {
+    let end = Timestamp::from_millis(end);
+    UsageRecord::from_transition(&entry(name, 1), None, end).expect("a hold that ended")
 }

@@ -1,4 +1,4 @@
-//! proptest strategies: topologies, inventory operations, partition requests, ledgers, jobs and observations.
+//! proptest strategies: topologies, inventory operations, partition requests, jobs and observations.
 //!
 //! Random values are always legal hardware with a possible history: only public functions of `ipu-core`
 //! produce them. Values shrink towards one link domain with little in it. Manifests and observations are the
@@ -6,14 +6,12 @@
 
 mod inventory;
 mod job;
-mod ledger;
 mod observation;
 mod topology;
 
 pub use inventory::{InventoryChange, Operation, PlacementCase, operations, placement_cases};
 pub(crate) use inventory::{Scope, request_scopes, tractable_size};
 pub use job::{any_manifests, job_dsl, jobs, plausible_manifests, raw_jobs};
-pub use ledger::{LedgerCase, LedgerController, ledgers};
 pub use observation::{
     consistent_observations, exits, instance_facts, observations, partition_facts, process_facts, statuses,
 };

@@ -8,14 +8,13 @@ use std::error::Error;
 
 use ipu_core::{IpuCount, PartitionId, PartitionSpec, Topology};
 use ipu_vipu_client::{
-    ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, Removal, RetryLayer, RetryOptions,
-    VipuController as _, WaitOptions, ensure_absent, ensure_present, wait_active,
+    ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, Removal, VipuController as _,
+    WaitOptions, ensure_absent, ensure_present, wait_active,
 };
 use vipu_sim::Simulator;
 
 async fn run_once(endpoint: &ControllerEndpoint) -> Result<(), Box<dyn Error>> {
     let controller = GrpcController::connect(endpoint, &ConnectOptions::default())?;
-    let controller = RetryLayer::new(controller, RetryOptions::default());
     println!("V-IPU {}", controller.version().await?);
     let id = PartitionId::new("example")?;
     let request = CreatePartition {

@@ -7,15 +7,14 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use ipu_core::ControllerName;
 
-/// The default port of a controller: the one on which the V-IPU server listens unless configured otherwise
-/// (seed 004 §8.5.2).
+/// The default port of a controller: the one on which the V-IPU server listens unless configured otherwise.
 pub const DEFAULT_PORT: u16 = 8090;
 
 /// The address of a V-IPU controller, with the node label that selects the hosts of its IPU-POD.
 ///
-/// Parses from `host:port:key=value` (seed 000 §6.4, `vipuControllers`). Port and label are optional. A
-/// missing port is [`DEFAULT_PORT`], an extension that seed 002's listing 8.5 (`<address>:ipunode=true`)
-/// needs. An IPv6 address is in brackets. Host names are stored and compared in lower case.
+/// Parses from `host:port:key=value`, as in the operator's `global.vipuControllers`. Port and label are
+/// optional. A missing port is [`DEFAULT_PORT`], for the documented form `<address>:ipunode=true`. An IPv6
+/// address is in brackets. Host names are stored and compared in lower case.
 ///
 /// ```
 /// use ipu_vipu_client::ControllerEndpoint;
@@ -116,6 +115,14 @@ impl ControllerEndpoint {
         self
     }
 
+    /// Returns the endpoint with another name in the ledger than `host:port`, for a controller whose port
+    /// changes.
+    #[must_use]
+    pub fn with_name(mut self, name: ControllerName) -> Self {
+        self.name = name;
+        self
+    }
+
     /// Returns the host: a name or an address, an IPv6 address without brackets.
     #[must_use]
     pub fn host(&self) -> &str {
@@ -134,7 +141,7 @@ impl ControllerEndpoint {
         self.label.as_ref()
     }
 
-    /// Returns `host:port`, the name of the controller in the ledger.
+    /// Returns the name of the controller in the ledger, `host:port` unless it has another one.
     #[must_use]
     pub const fn name(&self) -> &ControllerName {
         &self.name
@@ -331,7 +338,7 @@ pub enum ControllerListError {
     },
 }
 
-/// Parses a list of controllers in the order of preference (seed 000 §6.4): entries of
+/// Parses a list of controllers in the order of preference: entries of
 /// [`ControllerEndpoint`], separated by `,` or by `\,`, the escaped comma of Helm's `--set`.
 ///
 /// # Errors

@@ -13,8 +13,6 @@ pub enum Retry {
     AfterChange,
     /// Retry after a short pause with jitter.
     Soon,
-    /// Retry after this time.
-    After(Duration),
 }
 
 /// The error of a call to a V-IPU controller.
@@ -53,6 +51,9 @@ pub enum VipuError {
         /// The controller's message.
         detail: String,
     },
+    /// The deadline of [`send_before`](crate::send_before) passed before the call was sent.
+    #[error("the call to the controller was not sent, because its deadline had passed")]
+    NotSent,
     /// The controller did not reply in time. The operation may have been done.
     #[error("no reply from {endpoint} within {waited:?}; the operation may have been done")]
     Timeout {
@@ -113,7 +114,8 @@ impl VipuError {
             Self::NoCapacity { .. } | Self::Denied { .. } | Self::PartitionFailed { .. } => {
                 Retry::AfterChange
             }
-            Self::Timeout { .. }
+            Self::NotSent
+            | Self::Timeout { .. }
             | Self::Unreachable { .. }
             | Self::Failed { .. }
             | Self::WaitTimeout { .. } => Retry::Soon,
@@ -148,6 +150,7 @@ impl VipuError {
             | Self::AlreadyExists { .. }
             | Self::NoCapacity { .. }
             | Self::Refused { .. }
+            | Self::NotSent
             | Self::PartitionFailed { .. }
             | Self::WaitTimeout { .. } => false,
         }
@@ -162,6 +165,7 @@ impl VipuError {
             Self::NoCapacity { .. } => "no_capacity",
             Self::Refused { .. } => "refused",
             Self::Denied { .. } => "denied",
+            Self::NotSent => "not_sent",
             Self::Timeout { .. } => "timeout",
             Self::Unreachable { .. } => "unreachable",
             Self::Failed { .. } => "failed",

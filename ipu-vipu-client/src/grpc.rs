@@ -6,6 +6,7 @@ use core::future::Future;
 use core::time::Duration;
 
 use async_trait::async_trait;
+use hyper_util::client::legacy::connect::HttpConnector;
 use ipu_core::{AgentId, AllocationId, Partition, PartitionId};
 use tonic::body::Body;
 use tonic::codegen::{Service, StdError};
@@ -20,6 +21,8 @@ use crate::limits::MAX_REPLY_BYTES;
 use crate::options::{
     ACCESS_KEY_HEADER, ConnectError, ConnectOptions, Credentials, TlsOptions, USER_ID_HEADER,
 };
+use crate::send_before::send_deadline;
+use crate::send_gate::SendGate;
 use crate::status_code::{self, RpcMethod, Subject};
 use crate::transport::Transport;
 use crate::wire::user_service_client::UserServiceClient;
@@ -71,7 +74,7 @@ impl GrpcController {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConnectError::NoRuntime { endpoint: name });
         }
-        let channel = channel(&name, options)?.connect_lazy();
+        let channel = channel(&name, options)?.connect_with_connector_lazy(connector(options));
         Self::with_transport(Transport::Connection(channel), name, options)
     }
 
@@ -131,15 +134,34 @@ impl GrpcController {
             subject,
             deadline: self.deadline,
         };
-        match tokio::time::timeout(self.deadline, call).await {
-            Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(error(&status, &method)),
-            Err(_) => Err(VipuError::Timeout {
-                endpoint: self.endpoint.clone(),
-                waited: self.deadline,
-            }),
-        }
+        let call = async {
+            match call.await {
+                Ok(response) => Ok(response.into_inner()),
+                Err(status) => Err(error(&status, &method)),
+            }
+        };
+        let gate = SendGate::new(send_deadline());
+        tokio::time::timeout(self.deadline, gate.run(call))
+            .await
+            .unwrap_or_else(|_| {
+                Err(VipuError::Timeout {
+                    endpoint: self.endpoint.clone(),
+                    waited: self.deadline,
+                })
+            })
     }
+}
+
+fn connector(options: &ConnectOptions) -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    // The channel adds TLS to `https` addresses.
+    connector.enforce_http(false);
+    connector.set_connect_timeout(Some(options.connect_deadline));
+    // Without it a small request waits for the acknowledgement of the previous one: 40 ms at the tail.
+    connector.set_nodelay(true);
+    // Otherwise the system delivers a request minutes later, when an interrupted network works again.
+    connector.set_tcp_user_timeout(Some(options.deadline));
+    connector
 }
 
 fn channel(name: &str, options: &ConnectOptions) -> Result<Endpoint, ConnectError> {
@@ -152,8 +174,6 @@ fn channel(name: &str, options: &ConnectOptions) -> Result<Endpoint, ConnectErro
         .and_then(|channel| channel.user_agent(concat!("ipu-vipu-client/", env!("CARGO_PKG_VERSION"))))
         .map_err(refuse)?
         .connect_timeout(options.connect_deadline)
-        // Without it a small request waits for the acknowledgement of the previous one: 40 ms at the tail.
-        .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
     match &options.tls {

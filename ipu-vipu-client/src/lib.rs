@@ -5,14 +5,13 @@
 //! 1. [`ControllerEndpoint`] is the address of the controller; [`parse_controllers`] parses a list of them.
 //! 2. `GrpcController::connect` (feature `grpc`) or `RestController::connect` (feature `rest`) prepares a
 //!    client with the deadlines, certificates and credentials of [`ConnectOptions`]. Nothing is sent yet.
-//! 3. [`RetryLayer`] retries failed calls where that is safe.
-//! 4. [`VipuController::create_partition`] starts to create a partition; [`ensure_present`] does so even if
+//! 3. [`VipuController::create_partition`] starts to create a partition; [`ensure_present`] does so even if
 //!    replies are lost.
-//! 5. [`wait_active`] polls until the partition is active; [`VipuController::ipuof_config`] returns how to
+//! 4. [`wait_active`] polls until the partition is active; [`VipuController::ipuof_config`] returns how to
 //!    reach its devices.
-//! 6. [`ensure_absent`] removes the partition and polls until the controller no longer knows it.
+//! 5. [`ensure_absent`] removes the partition and polls until the controller no longer knows it.
 //!
-//! Without a connection, `VipuCall` and `VipuReply` encode requests and decode replies for custom transports.
+//! [`send_before`] ensures that a call is not sent after a deadline, even if the process was suspended.
 //!
 //! A [`ControllerPool`] contains several controllers and their health ([`CircuitBreaker`]). Every failure is
 //! a [`VipuError`]. It tells whether a retry can help, and whether the operation may have been done despite
@@ -23,12 +22,11 @@
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! use ipu_core::{IpuCount, PartitionId, PartitionSpec};
 //! use ipu_vipu_client::{
-//!     ConnectOptions, CreatePartition, GrpcController, Removal, RetryLayer, RetryOptions, VipuController as _, WaitOptions,
+//!     ConnectOptions, CreatePartition, GrpcController, Removal, VipuController as _, WaitOptions,
 //! };
 //!
 //! let endpoint = "pod001:8090".parse()?;
 //! let controller = GrpcController::connect(&endpoint, &ConnectOptions::default())?;
-//! let controller = RetryLayer::new(controller, RetryOptions::default());
 //! println!("V-IPU {}", controller.version().await?);
 //!
 //! let id = PartitionId::new("training")?;
@@ -53,13 +51,14 @@
 //! `vipu-sim` and gateways serve it), `server` (the server side of the wire services), `mock`
 //! (`MockVipuController`).
 
-#[cfg(any(feature = "grpc", feature = "rest"))]
-mod call;
+mod boot_time;
 mod controller;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod credentials_dir;
 mod endpoint;
 mod error;
+#[cfg(any(feature = "grpc", feature = "rest"))]
+mod gated_body;
 #[cfg(feature = "grpc")]
 mod grpc;
 #[cfg(any(feature = "grpc", feature = "rest"))]
@@ -74,7 +73,9 @@ mod reply;
 mod request;
 #[cfg(feature = "rest")]
 mod rest;
-mod retry;
+mod send_before;
+#[cfg(any(feature = "grpc", feature = "rest"))]
+mod send_gate;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod status_code;
 #[cfg(any(feature = "grpc", feature = "rest"))]
@@ -84,10 +85,7 @@ mod transport;
 mod wait;
 pub mod wire;
 
-#[cfg(feature = "rest")]
-pub use call::HttpCall;
-#[cfg(any(feature = "grpc", feature = "rest"))]
-pub use call::{VipuCall, VipuReply};
+pub use boot_time::boot_time;
 #[cfg(feature = "mock")]
 pub use controller::MockVipuController;
 pub use controller::{
@@ -107,7 +105,7 @@ pub use options::{
 pub use pool::{CircuitBreaker, ControllerPool, Member, MemberState};
 #[cfg(feature = "rest")]
 pub use rest::RestController;
-pub use retry::{RetryLayer, RetryOptions};
+pub use send_before::{send_before, send_deadline};
 pub use wait::{Removal, WaitOptions, ensure_absent, ensure_present, wait_active};
 
 /// Compiles and runs the examples of the README.

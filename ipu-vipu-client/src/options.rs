@@ -5,8 +5,7 @@ use core::fmt;
 use core::time::Duration;
 
 /// Default deadline of one call. It exceeds the needs of any user call, because all of them only read or
-/// start an operation. It equals the timeout of the V-IPU client of the Slurm plugin (seed 004 §8.5.2,
-/// `ApiTimeout` 50 s).
+/// start an operation. It equals the timeout of the V-IPU client of the Slurm plugin (`ApiTimeout`).
 const CALL_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Default deadline of connection setup: three tries of TCP's first retransmission timer (1 s, 2 s, 4 s).

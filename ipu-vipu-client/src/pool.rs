@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 use std::collections::BTreeSet;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipu_core::ControllerName;
 use tokio::time::Instant;
@@ -19,8 +19,8 @@ const FAILURE_THRESHOLD: u32 = 3;
 /// duration of a restart.
 const INITIAL_PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum pause: half of the 60 seconds within which, according to the documents, a change of the controller
-/// list takes effect (seed 000 §6.4). A controller that returns is therefore used as soon.
+/// Maximum pause: half of the 60 seconds within which a change of the controller list takes effect
+/// (Kubernetes IPU user guide). A controller that returns is therefore used as soon.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// The controllers of an installation, in the order of their list. Cheap to clone; clones share all state.
@@ -29,7 +29,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// reachable by name, so that its partitions can be released, until [`forget`](Self::forget).
 #[derive(Debug)]
 pub struct ControllerPool<C: ?Sized> {
-    members: Arc<RwLock<Vec<Member<C>>>>,
+    members: Arc<Mutex<Vec<Member<C>>>>,
 }
 
 impl<C: ?Sized> Clone for ControllerPool<C> {
@@ -86,43 +86,53 @@ pub enum MemberState {
 pub struct CircuitBreaker {
     /// The time of the last reply.
     pub last_success: Option<Instant>,
-    /// The time of the last failure.
-    pub last_failure: Option<Instant>,
     /// The error of the last failure.
     pub last_error: Option<VipuError>,
     /// The number of failures since the last reply.
     pub consecutive_failures: u32,
+    unavailable_until: Option<Instant>,
 }
 
 impl CircuitBreaker {
-    /// Returns the time until which the controller is not called, after too many failures. Afterwards one
-    /// call may try it again.
-    #[must_use]
-    pub fn unavailable_until(&self) -> Option<Instant> {
-        let excess = self.consecutive_failures.checked_sub(FAILURE_THRESHOLD)?;
-        let pause = INITIAL_PAUSE
-            .saturating_mul(2_u32.saturating_pow(excess))
-            .min(MAX_PAUSE);
-        Some(self.last_failure? + pause)
-    }
-
-    /// Returns whether the controller may be called at `now`.
+    /// Returns whether the controller may be called at `now`. After too many failures one call may try it
+    /// again after a pause.
     #[must_use]
     pub fn is_available(&self, now: Instant) -> bool {
-        self.unavailable_until().is_none_or(|until| until <= now)
+        self.unavailable_until.is_none_or(|until| until <= now)
+    }
+
+    /// Returns whether the last calls failed too often, since the last reply.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.unavailable_until.is_some()
     }
 
     fn record(&mut self, now: Instant, error: Option<&VipuError>) {
-        match error {
-            None => {
-                self.last_success = Some(now);
-                self.consecutive_failures = 0;
-            }
-            Some(error) => {
-                self.last_failure = Some(now);
-                self.last_error = Some(error.clone());
-                self.consecutive_failures = self.consecutive_failures.saturating_add(1);
-            }
+        let Some(error) = error else {
+            self.last_success = Some(now);
+            self.consecutive_failures = 0;
+            self.unavailable_until = None;
+            return;
+        };
+        self.last_error = Some(error.clone());
+        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        let excess = self.consecutive_failures.checked_sub(FAILURE_THRESHOLD);
+        self.unavailable_until = excess.map(|excess| {
+            let pause = INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(excess));
+            now + pause.min(MAX_PAUSE)
+        });
+    }
+}
+
+impl<C: ?Sized> Member<C> {
+    fn new(name: ControllerName, endpoint: Option<ControllerEndpoint>, controller: Arc<C>) -> Self {
+        Self {
+            name,
+            endpoint,
+            controller,
+            health: CircuitBreaker::default(),
+            state: MemberState::Listed,
+            same_as: None,
         }
     }
 }
@@ -141,18 +151,11 @@ impl<C: ?Sized> ControllerPool<C> {
         let mut members: Vec<Member<C>> = Vec::new();
         for (name, controller) in controllers {
             if members.iter().all(|existing| existing.name != name) {
-                members.push(Member {
-                    name,
-                    endpoint: None,
-                    controller,
-                    health: CircuitBreaker::default(),
-                    state: MemberState::Listed,
-                    same_as: None,
-                });
+                members.push(Member::new(name, None, controller));
             }
         }
         Self {
-            members: Arc::new(RwLock::new(members)),
+            members: Arc::new(Mutex::new(members)),
         }
     }
 
@@ -188,20 +191,17 @@ impl<C: ?Sized> ControllerPool<C> {
     where
         C: Sized,
     {
-        let mut members = self.write();
+        let mut members = self.lock();
         let mut list = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
-            let existing = members.iter().find(|member| member.name == *endpoint.name());
-            list.push(Member {
-                name: endpoint.name().clone(),
-                endpoint: Some(endpoint.clone()),
-                controller: match existing {
-                    Some(member) => Arc::clone(&member.controller),
-                    None => Arc::new(connect(endpoint)?),
+            let name = endpoint.name();
+            list.push(match members.iter().find(|member| member.name == *name) {
+                Some(member) => Member {
+                    endpoint: Some(endpoint.clone()),
+                    state: MemberState::Listed,
+                    ..member.clone()
                 },
-                health: existing.map(|member| member.health.clone()).unwrap_or_default(),
-                state: MemberState::Listed,
-                same_as: existing.and_then(|member| member.same_as.clone()),
+                None => Member::new(name.clone(), Some(endpoint.clone()), Arc::new(connect(endpoint)?)),
             });
         }
         for member in members.drain(..) {
@@ -230,16 +230,13 @@ impl<C: ?Sized> ControllerPool<C> {
     where
         C: Sized,
     {
-        let mut members = self.write();
-        if members.iter().all(|member| member.name != *endpoint.name()) {
+        let mut members = self.lock();
+        let name = endpoint.name();
+        if members.iter().all(|member| member.name != *name) {
             let controller = Arc::new(connect(endpoint)?);
             members.push(Member {
-                name: endpoint.name().clone(),
-                endpoint: Some(endpoint.clone()),
-                controller,
-                health: CircuitBreaker::default(),
                 state: MemberState::Draining,
-                same_as: None,
+                ..Member::new(name.clone(), Some(endpoint.clone()), controller)
             });
         }
         Ok(())
@@ -249,24 +246,22 @@ impl<C: ?Sized> ControllerPool<C> {
     /// in flight continue on the old client, and its failures are reset. Has no effect if there is no such
     /// controller.
     pub fn reconnect(&self, name: &ControllerName, controller: Arc<C>) {
-        if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
+        self.update(name, |member| {
             member.controller = controller;
             member.health = CircuitBreaker::default();
-        }
+        });
     }
 
     /// Records whether the controller `name` is a second name of `other`. Their IPUs then count once, and
     /// only one of the names takes new partitions. Has no effect if there is no controller `name`.
     pub fn set_same_as(&self, name: &ControllerName, other: Option<ControllerName>) {
-        if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
-            member.same_as = other;
-        }
+        self.update(name, |member| member.same_as = other);
     }
 
     /// Returns the pairs of names that were recorded as those of one controller.
     #[must_use]
     pub fn aliases(&self) -> BTreeSet<(ControllerName, ControllerName)> {
-        let members = self.read();
+        let members = self.lock();
         let pair = |member: &Member<C>| Some((member.name.clone(), member.same_as.clone()?));
         members.iter().filter_map(pair).collect()
     }
@@ -274,7 +269,7 @@ impl<C: ?Sized> ControllerPool<C> {
     /// Removes the controller `name` if it is draining. Call this when the ledger has no entry of it any
     /// more.
     pub fn forget(&self, name: &ControllerName) {
-        self.write()
+        self.lock()
             .retain(|member| member.name != *name || member.state == MemberState::Listed);
     }
 
@@ -290,9 +285,9 @@ impl<C: ?Sized> ControllerPool<C> {
         self.with_state(MemberState::Draining)
     }
 
-    fn with_state(&self, listing: MemberState) -> Vec<Member<C>> {
-        let members = self.read();
-        let selected = members.iter().filter(|member| member.state == listing);
+    fn with_state(&self, state: MemberState) -> Vec<Member<C>> {
+        let members = self.lock();
+        let selected = members.iter().filter(|member| member.state == state);
         selected.cloned().collect()
     }
 
@@ -305,7 +300,7 @@ impl<C: ?Sized> ControllerPool<C> {
     /// Returns the member `name`, listed or draining.
     #[must_use]
     pub fn member(&self, name: &ControllerName) -> Option<Member<C>> {
-        self.read().iter().find(|member| member.name == *name).cloned()
+        self.lock().iter().find(|member| member.name == *name).cloned()
     }
 
     /// Records the result of a call to the controller `name`, at the current time. A refusal is a reply too:
@@ -313,23 +308,19 @@ impl<C: ?Sized> ControllerPool<C> {
     pub fn record<T>(&self, name: &ControllerName, result: &Result<T, VipuError>) {
         let error = result.as_ref().err().filter(|error| error.is_unhealthy());
         let now = Instant::now();
-        if let Some(member) = self.write().iter_mut().find(|member| member.name == *name) {
-            member.health.record(now, error);
+        self.update(name, |member| member.health.record(now, error));
+    }
+
+    fn update(&self, name: &ControllerName, change: impl FnOnce(&mut Member<C>)) {
+        if let Some(member) = self.lock().iter_mut().find(|member| member.name == *name) {
+            change(member);
         }
     }
 
     // Only `connect` may panic in a critical section, and it runs before any change: a poisoned list is
     // consistent.
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Vec<Member<C>>> {
-        self.members
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Member<C>>> {
-        self.members
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Member<C>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

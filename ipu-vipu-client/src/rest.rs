@@ -8,15 +8,21 @@ use core::fmt;
 use core::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use http::Method;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http_body_util::Full;
 use ipu_core::{AgentId, AllocationId, Partition, PartitionId};
 use serde::de::DeserializeOwned;
 
 use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
 use crate::endpoint::ControllerEndpoint;
 use crate::error::VipuError;
+use crate::gated_body::GatedBody;
 use crate::limits::MAX_REPLY_BYTES;
 use crate::options::{ACCESS_KEY_HEADER, ConnectError, ConnectOptions, Credentials, USER_ID_HEADER};
+use crate::send_before::send_deadline;
+use crate::send_gate::SendGate;
 use crate::status_code::{self, RpcMethod, Subject};
 use crate::{request as message, tls, wire};
 use request::RestRequest;
@@ -61,6 +67,10 @@ impl RestController {
             .connect_timeout(options.connect_deadline)
             .timeout(options.deadline)
             .tcp_nodelay(true)
+            .tcp_user_timeout(options.deadline)
+            // Before HTTP/2 takes the body of a request, it sends the headers; vipu-sim acts on those of a
+            // removal.
+            .http1_only()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .tls_backend_preconfigured(tls)
@@ -89,11 +99,28 @@ impl RestController {
             subject,
             deadline: self.deadline,
         };
-        let to_error = |error: reqwest::Error| transport_error(&error, &call);
+        let gate = SendGate::new(send_deadline());
+        gate.run(self.exchange(&call, request, &gate)).await
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        call: &RpcMethod<'_>,
+        request: RestRequest,
+        gate: &SendGate,
+    ) -> Result<T, VipuError> {
+        let to_error = |error: reqwest::Error| transport_error(&error, call);
         let url = format!("{}{}", self.base, request.path);
+        let is_read = request.method == Method::GET;
         let mut outgoing = self.client.request(request.method, url);
-        if let Some(body) = request.body {
-            outgoing = outgoing.header(CONTENT_TYPE, "application/json").body(body);
+        if request.body.is_some() {
+            outgoing = outgoing.header(CONTENT_TYPE, "application/json");
+        }
+        if is_read {
+            gate.pass().map_err(|_| VipuError::NotSent)?;
+        } else {
+            let body = Full::<Bytes>::from(request.body.unwrap_or_default());
+            outgoing = outgoing.body(reqwest::Body::wrap(GatedBody::new(body, gate.clone())));
         }
         let mut response = outgoing.send().await.map_err(to_error)?;
         let status = response.status();
@@ -106,7 +133,7 @@ impl RestController {
             }
             body.extend_from_slice(&chunk);
         }
-        reply::parse(status, &body, &call)
+        reply::parse(status, &body, call)
     }
 }
 

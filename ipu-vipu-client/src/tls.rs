@@ -107,7 +107,7 @@ pub(crate) fn client_config(options: &TlsOptions) -> Result<rustls::ClientConfig
         }
         None => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 

@@ -9,6 +9,9 @@ use tonic::codegen::{Service, StdError};
 use tonic::transport::Channel;
 use tower::util::{BoxCloneSyncService, ServiceExt as _};
 
+use crate::gated_body::GatedBody;
+use crate::send_gate::SendGate;
+
 type Request = http::Request<Body>;
 type Response = http::Response<Body>;
 
@@ -46,6 +49,7 @@ impl Service<Request> for Transport {
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
+        let request = request.map(|body| Body::new(GatedBody::new(body, SendGate::current())));
         match self {
             Self::Connection(channel) => {
                 let response = channel.call(request);

@@ -112,7 +112,7 @@ impl PollLoop {
     /// deadline.
     fn give_up<T>(&self, error: VipuError) -> Option<Result<T, VipuError>> {
         let is_retried = match error.retry() {
-            Retry::Soon | Retry::After(_) => !self.is_over(),
+            Retry::Soon => !self.is_over(),
             Retry::Never | Retry::AfterChange => false,
         };
         (!is_retried).then_some(Err(error))
@@ -255,12 +255,12 @@ where
     C: VipuController + ?Sized,
 {
     let mut polls = PollLoop::start(wait);
-    let mut creation = CreateLoop::new(Existing::Adopt);
+    // The first error after which the partition may exist. From then on only the partition's status counts: a
+    // lost attempt may have taken the capacity that the next one misses.
+    let mut uncertain = None;
     loop {
-        let error = match polls
-            .call(&request.id, creation.attempt(controller, request))
-            .await
-        {
+        let attempt = create(controller, request, &mut uncertain);
+        let error = match polls.call(&request.id, attempt).await {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
@@ -271,65 +271,37 @@ where
     }
 }
 
-/// The treatment of a partition that exists before the first attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Existing {
-    /// Adopt it if it matches the request.
-    Adopt,
-    /// Return that it exists.
-    Refuse,
-}
-
-/// The attempts to create one partition, and their uncertainty.
-#[derive(Debug)]
-pub(crate) struct CreateLoop {
-    existing: Existing,
-    /// The first error after which the partition may exist. From then on only the partition's status counts:
-    /// a lost attempt may have taken the capacity that the next one misses.
-    uncertain: Option<VipuError>,
-}
-
-impl CreateLoop {
-    pub(crate) const fn new(existing: Existing) -> Self {
-        Self {
-            existing,
-            uncertain: None,
-        }
+/// Creates the partition, and resolves an uncertain result by a status query.
+async fn create<C>(
+    controller: &C,
+    request: &CreatePartition,
+    uncertain: &mut Option<VipuError>,
+) -> Result<(), VipuError>
+where
+    C: VipuController + ?Sized,
+{
+    let error = match controller.create_partition(request.clone()).await {
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    };
+    let exists = matches!(error, VipuError::AlreadyExists { .. });
+    if uncertain.is_none() && error.may_have_executed() {
+        *uncertain = Some(error.clone());
     }
-
-    /// Creates the partition, and resolves an uncertain result by a status query.
-    pub(crate) async fn attempt<C>(
-        &mut self,
-        controller: &C,
-        request: &CreatePartition,
-    ) -> Result<(), VipuError>
-    where
-        C: VipuController + ?Sized,
-    {
-        let error = match controller.create_partition(request.clone()).await {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
-        };
-        let exists = matches!(error, VipuError::AlreadyExists { .. });
-        if self.uncertain.is_none() && error.may_have_executed() {
-            self.uncertain = Some(error.clone());
-        }
-        let adopt = exists && self.existing == Existing::Adopt;
-        if self.uncertain.is_none() && !adopt {
-            return Err(error);
-        }
-        match is_present(controller, request).await {
-            Ok(true) => Ok(()),
-            Ok(false) if exists => Err(VipuError::Failed {
-                detail: format!(
-                    "partition {} was reported as existing, and then as unknown",
-                    request.id
-                ),
-            }),
-            Ok(false) => Err(error),
-            Err(exists @ VipuError::AlreadyExists { .. }) => Err(exists),
-            Err(other) => Err(self.uncertain.clone().unwrap_or(other)),
-        }
+    if uncertain.is_none() && !exists {
+        return Err(error);
+    }
+    match is_present(controller, request).await {
+        Ok(true) => Ok(()),
+        Ok(false) if exists => Err(VipuError::Failed {
+            detail: format!(
+                "partition {} was reported as existing, and then as unknown",
+                request.id
+            ),
+        }),
+        Ok(false) => Err(error),
+        Err(exists @ VipuError::AlreadyExists { .. }) => Err(exists),
+        Err(other) => Err(uncertain.clone().unwrap_or(other)),
     }
 }
 

@@ -63,17 +63,14 @@ macro_rules! targets {
 
 targets! {
     agents: 1_000,
+    allocator: 2_000,
     controllers: 2_000,
     decide: 1_000,
     exit_codes: 1_000,
     gres: 3_000,
     grpc_reply: 1_000,
-    ledger_entries: 1_000,
-    ledger_file: 100,
     manifest: 500,
     names: 1_000,
-    proxy: 100,
-    rest_reply: 1_000,
     sim_grpc: 100,
     sim_rest: 100,
     sim_state: 300,

@@ -65,7 +65,6 @@ pub enum InventoryError {
     },
     /// The IPU is cordoned.
     #[error("{at} is cordoned by {owner}; only {owner} can remove the cordon")]
-    #[serde(rename = "excluded")]
     Cordoned {
         /// The first one that is cordoned.
         at: IpuAddress,

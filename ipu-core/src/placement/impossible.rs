@@ -10,6 +10,9 @@ use crate::inventory::{Block, InventoryError};
 use crate::reason::Reason;
 use crate::units::IpuCount;
 
+/// Code of the reason that a partition never fits.
+pub(crate) const TOO_LARGE: &str = "TooLarge";
+
 /// The reason that a partition cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all_fields = "camelCase", tag = "why")]
@@ -52,7 +55,6 @@ pub enum Impossible {
     },
     /// It would fit now without cordons.
     #[error("cannot fit {size} IPUs: {} and {cordoned} that would serve are cordoned (by {})", format_free(*.free), format_owners(.owners))]
-    #[serde(rename = "Excluded")]
     Cordoned {
         /// The requested size.
         size: IpuCount,
@@ -61,7 +63,6 @@ pub enum Impossible {
         /// The largest size that fits now; 0 if none does.
         largest_block: u32,
         /// Number of IPUs that are cordoned and not held.
-        #[serde(rename = "excluded")]
         cordoned: u32,
         /// Owners of these cordons.
         owners: Vec<CordonOwner>,
@@ -122,7 +123,7 @@ impl From<Impossible> for Reason {
             |reason: Self, free: u32, largest: u32| reason.with("free", free).with("largestBlock", largest);
         match why {
             Impossible::UnknownAllocation { .. } => Self::new("UnknownAllocation", message),
-            Impossible::TooLarge { size, capacity, .. } => with("TooLarge", size).with("capacity", capacity),
+            Impossible::TooLarge { size, capacity, .. } => with(TOO_LARGE, size).with("capacity", capacity),
             Impossible::NotEnoughFree {
                 size,
                 free,
@@ -139,7 +140,7 @@ impl From<Impossible> for Reason {
                 largest_block,
                 cordoned,
                 ..
-            } => space(with("Excluded", size), free, largest_block).with("excluded", cordoned),
+            } => space(with("Cordoned", size), free, largest_block).with("cordoned", cordoned),
             Impossible::Declined {
                 size,
                 free,

@@ -1,13 +1,13 @@
 //! The integration tests of ipu-core, in one binary.
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
+mod allocator;
 mod blocks;
 mod datadriven;
 mod docs;
 mod inventory;
 mod job_cases;
 mod job_properties;
-mod ledger;
 mod lifecycle;
 mod observe;
 mod placement;

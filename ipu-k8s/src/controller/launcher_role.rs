@@ -163,7 +163,8 @@ fn has_not_started(memory: Option<&InstanceStatus>, observed: &ObservedJob, inst
     });
     let is_waiting = observed.partitions.get(&instance).is_none_or(|partition| {
         let state = partition.state;
-        partition.attempt == 0 && matches!(state, HoldState::Waiting | HoldState::Intent | HoldState::Gone)
+        partition.attempt == 0
+            && (state.is_in_progress() || matches!(state, HoldState::Waiting | HoldState::Gone))
     });
     is_new && is_waiting && observed.pods.iter().all(|pod| pod.instance != instance)
 }

@@ -210,9 +210,7 @@ impl ObservedJob {
             // for that.
             HoldState::Releasing if self.deleted == Deleted::Yes => PartitionFacts::Absent,
             HoldState::Releasing => PartitionFacts::Releasing,
-            // An orphan whose owner still sends requests is alive: the ledger detects that, and until then
-            // the owner keeps it.
-            HoldState::Active | HoldState::Orphaned => match &document.controller {
+            HoldState::Active => match &document.controller {
                 Some(controller) => PartitionFacts::Active {
                     attempt,
                     since: document.since,

@@ -180,9 +180,13 @@ impl Reconciler {
                 .map(|document| (document.state, document.attempt))
             {
                 // No process has run there yet.
-                None | Some((HoldState::Waiting | HoldState::Intent | HoldState::Gone, _)) => {}
+                None
+                | Some((
+                    HoldState::Waiting | HoldState::Creating | HoldState::Resetting | HoldState::Gone,
+                    _,
+                )) => {}
                 Some((_, made_for)) if made_for < attempt => {}
-                Some((HoldState::Active | HoldState::Orphaned, _)) => {
+                Some((HoldState::Active, _)) => {
                     let nothing = InstanceStatus::new(index);
                     let memory = memory.unwrap_or(&nothing);
                     if memory.outcome.is_none() && observed.deleted == Deleted::No {

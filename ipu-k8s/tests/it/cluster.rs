@@ -1,6 +1,5 @@
 //! Tests against a real API server with a real etcd.
 
-mod concurrent_writers;
 mod conformance;
 mod controller_list;
 mod definition;
@@ -9,11 +8,10 @@ mod fixtures;
 mod installation;
 mod launcher_objects;
 mod liveness;
-#[path = "../../../ipu-ledger/tests/it/format_compat.rs"]
-mod previous;
+mod lossy_proxy;
 mod size_limit;
+mod takeover;
 mod tokens;
-mod upgrading;
 mod usage;
 
 use std::path::Path;
@@ -71,7 +69,7 @@ pub(crate) fn wait_for_ipujobs(cluster: &Cluster) {
     }
 }
 
-/// Opens the ledger in the ConfigMap `name`, as another process does.
+/// Returns the store of the record in the ConfigMap `name`, as another process has it.
 pub(crate) async fn store(cluster: &Cluster, name: &str) -> ConfigMapStore {
     ConfigMapStore::new(config(cluster).await, options(name)).unwrap()
 }

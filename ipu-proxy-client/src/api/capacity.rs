@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{ControllerName, Reason};
+use ipu_core::{ControllerName, IpuPlace, PartitionId, Reason};
 use serde::{Deserialize, Serialize};
 
 /// IPUs of one namespace, or of the whole system (seed 000 §6.9).
@@ -41,19 +41,25 @@ impl Stats {
 }
 
 /// Body of `POST /query`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CapacityQuery {
     /// Number of IPUs of each partition, a power of two.
     pub size: u32,
+    /// V-IPU allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<String>,
 }
 
 impl CapacityQuery {
     /// Creates a query for partitions of `size` IPUs.
     #[must_use]
     pub const fn new(size: u32) -> Self {
-        Self { size }
+        Self {
+            size,
+            allocation: None,
+        }
     }
 }
 
@@ -80,6 +86,9 @@ pub struct DryRunRequest {
     /// Partitions that are treated as released: at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub if_these_ended: Vec<String>,
+    /// V-IPU allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<String>,
 }
 
 impl DryRunRequest {
@@ -89,6 +98,7 @@ impl DryRunRequest {
         Self {
             sizes,
             if_these_ended: Vec::new(),
+            allocation: None,
         }
     }
 }
@@ -103,6 +113,12 @@ pub struct Planned {
     pub fits: bool,
     /// Controller where it would fit.
     pub controller: Option<ControllerName>,
+    /// IPUs that it would get; empty if it does not fit, or if the controller chooses them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ipus: Vec<IpuPlace>,
+    /// Partitions that would have to end for it to fit, as far as they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blockers: Vec<PartitionId>,
     /// Reasons of the controllers without capacity.
     pub reasons: Vec<ControllerReason>,
 }
@@ -120,6 +136,8 @@ impl Planned {
             size,
             fits: controller.is_some(),
             controller,
+            ipus: Vec::new(),
+            blockers: Vec::new(),
             reasons: reasons.into_iter().map(reason).collect(),
         }
     }

@@ -57,9 +57,6 @@ pub struct ControllerStatus {
     /// controller itself; none if the proxy does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,
-    /// True if the controller chooses the IPUs because it refused those of the policy.
-    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
-    pub placement_fallback: bool,
     /// Number of consecutive failures.
     pub failures_in_a_row: u32,
     /// Last error, if the controller does not answer.
@@ -81,7 +78,6 @@ impl ControllerStatus {
             largest_block: None,
             fits: Vec::new(),
             placement: None,
-            placement_fallback: false,
             failures_in_a_row: 0,
             error: None,
             last_success_seconds_ago: None,

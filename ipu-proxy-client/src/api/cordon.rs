@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::partition::BlockerDocument;
 
-/// Body of `POST /v1/exclusions`. Idempotent.
+/// Body of `POST /v1/cordons`. Idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
@@ -66,7 +66,7 @@ impl From<&Cordon> for CordonDocument {
         let (machine, ipu) = match &cordon.target {
             CordonTarget::Machine(agent) => (Some(agent.clone()), None),
             CordonTarget::Ipu(agent, ipu) => (Some(agent.clone()), Some(*ipu)),
-            _ => (None, None),
+            CordonTarget::Controller => (None, None),
         };
         Self {
             id: cordon.id.clone(),
@@ -80,12 +80,11 @@ impl From<&Cordon> for CordonDocument {
     }
 }
 
-/// Response of `POST /v1/exclusions`.
+/// Response of `POST /v1/cordons`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CordonedDocument {
     /// The cordon.
-    #[serde(rename = "exclusion")]
     pub cordon: CordonDocument,
     /// Partitions that use the cordoned hardware; they are kept.
     pub holders: Vec<BlockerDocument>,
@@ -100,12 +99,11 @@ impl From<&CordonEffect> for CordonedDocument {
     }
 }
 
-/// Response of `GET /v1/exclusions`.
+/// Response of `GET /v1/cordons`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CordonList {
     /// All cordons, ordered by name.
-    #[serde(rename = "exclusions")]
     pub cordons: Vec<CordonDocument>,
 }
 
@@ -117,7 +115,7 @@ impl CordonList {
     }
 }
 
-/// Response of `DELETE /v1/exclusions/{id}`.
+/// Response of `DELETE /v1/cordons/{id}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Uncordoned {

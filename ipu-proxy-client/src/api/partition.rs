@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ipu_core::{
-    Blocker, Entry, EntryState, IpuCount, IpuPlace, PartitionId, Preemption, QueueStatus, Reason, Timestamp,
+    Blocker, Entry, IpuCount, IpuPlace, PartitionId, Phase, Preemption, QueueStatus, Reason, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,16 +17,16 @@ use super::owner::OwnerDocument;
 pub enum HoldState {
     /// Queued: no IPU is held.
     Waiting,
-    /// Being created or reset.
-    Intent,
+    /// Being created.
+    Creating,
+    /// Being reset.
+    Resetting,
     /// Ready for its owner.
     Active,
     /// Failed; its IPUs are still held.
     Failed,
     /// Being released; the proxy completes the release.
     Releasing,
-    /// The owner does not exist any more; the partition is released after a grace period.
-    Orphaned,
     /// The partition has no known owner; it is removed only on request.
     Quarantined,
     /// The ledger has no such partition any more.
@@ -42,15 +42,21 @@ impl HoldState {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
-            Self::Intent => "intent",
+            Self::Creating => "creating",
+            Self::Resetting => "resetting",
             Self::Active => "active",
             Self::Failed => "failed",
             Self::Releasing => "releasing",
-            Self::Orphaned => "orphaned",
             Self::Quarantined => "quarantined",
             Self::Gone => "gone",
             Self::Other => "other",
         }
+    }
+
+    /// Returns whether the controller is creating or resetting it.
+    #[must_use]
+    pub const fn is_in_progress(self) -> bool {
+        matches!(self, Self::Creating | Self::Resetting)
     }
 
     /// Returns whether IPUs are or may be held.
@@ -60,16 +66,16 @@ impl HoldState {
     }
 }
 
-impl From<&EntryState> for HoldState {
-    fn from(state: &EntryState) -> Self {
-        match state {
-            EntryState::Waiting { .. } => Self::Waiting,
-            EntryState::Intent { .. } => Self::Intent,
-            EntryState::Active => Self::Active,
-            EntryState::Failed { .. } => Self::Failed,
-            EntryState::Releasing { .. } => Self::Releasing,
-            EntryState::Orphaned => Self::Orphaned,
-            EntryState::Quarantined => Self::Quarantined,
+impl From<&Phase> for HoldState {
+    fn from(phase: &Phase) -> Self {
+        match phase {
+            Phase::Queued => Self::Waiting,
+            Phase::Creating => Self::Creating,
+            Phase::Resetting => Self::Resetting,
+            Phase::Active => Self::Active,
+            Phase::Failed { .. } => Self::Failed,
+            Phase::Releasing { .. } => Self::Releasing,
+            Phase::Quarantined => Self::Quarantined,
         }
     }
 }
@@ -128,6 +134,9 @@ pub struct PartitionDocument {
     pub max_runtime_seconds: Option<u64>,
     /// End of the lease of the owner; none without a lease.
     pub lease_until: Option<Timestamp>,
+    /// Process on the host of the proxy that holds the partition; none if no process is observed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_id: Option<u32>,
     /// Reason that the partition is not active, if known.
     #[serde(default)]
     pub reason: Option<Reason>,
@@ -142,13 +151,13 @@ pub struct PartitionDocument {
 impl From<&Entry> for PartitionDocument {
     /// Converts the entry. The controller has its name only; queue status, lease and variables are empty.
     fn from(entry: &Entry) -> Self {
-        let errors = match &entry.state {
-            EntryState::Failed { errors } => errors.clone(),
+        let errors = match &entry.phase {
+            Phase::Failed { errors } => errors.clone(),
             _ => Vec::new(),
         };
         Self {
             id: entry.id.clone(),
-            state: HoldState::from(&entry.state),
+            state: HoldState::from(&entry.phase),
             owner: entry.owner.as_ref().map(OwnerDocument::from),
             instance: entry.instance,
             attempt: entry.attempt,
@@ -167,6 +176,7 @@ impl From<&Entry> for PartitionDocument {
             preemption: entry.preemption.as_ref().map(PreemptionDocument::from),
             max_runtime_seconds: entry.max_runtime.map(|runtime| runtime.as_secs()),
             lease_until: None,
+            process_id: None,
             reason: None,
             waiting: None,
             errors,

@@ -1,6 +1,6 @@
 //! Result of a repair of the ledger.
 
-use ipu_core::{Action, ControllerName, PartitionId};
+use ipu_core::{ControllerName, PartitionId};
 use serde::{Deserialize, Serialize};
 
 /// Response of `POST /v1/repair`.
@@ -10,10 +10,8 @@ pub struct RepairDocument {
     /// Actions of the repair.
     pub done: Vec<RepairAction>,
     /// Unfinished operations; the proxy retries them.
-    #[serde(rename = "later")]
     pub unfinished: Vec<UnfinishedRepair>,
     /// Unavailable controllers; their partitions were kept.
-    #[serde(rename = "silent")]
     pub unavailable: Vec<UnavailableController>,
     /// Number of quarantined partitions: they exist without a known owner.
     pub quarantined: u32,
@@ -31,18 +29,19 @@ impl RepairDocument {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RepairAction {
-    /// Name of the action: `adopt`, `finish`, `orphan`, `reclaim`, `release`, `drop`, `quarantine`, `forget`,
-    /// `lost`, `note`.
+    /// Name of the action: `adopt`, `confirm`, `drop`, `note`, `quarantine`, `release`, `relocated`.
     pub action: String,
     /// Partition id.
     pub id: PartitionId,
 }
 
-impl From<&Action> for RepairAction {
-    fn from(action: &Action) -> Self {
+impl RepairAction {
+    /// Creates the document.
+    #[must_use]
+    pub fn new(action: &str, id: PartitionId) -> Self {
         Self {
-            action: action.label().to_owned(),
-            id: action.id().clone(),
+            action: action.to_owned(),
+            id,
         }
     }
 }
@@ -54,15 +53,14 @@ pub struct UnfinishedRepair {
     /// Partition id.
     pub id: PartitionId,
     /// Reason that the operation is unfinished.
-    #[serde(rename = "why")]
     pub reason: String,
 }
 
 impl UnfinishedRepair {
     /// Creates the document.
     #[must_use]
-    pub const fn new(id: PartitionId, why: String) -> Self {
-        Self { id, reason: why }
+    pub const fn new(id: PartitionId, reason: String) -> Self {
+        Self { id, reason }
     }
 }
 
@@ -73,17 +71,13 @@ pub struct UnavailableController {
     /// Name of the controller.
     pub controller: ControllerName,
     /// Error of the last call.
-    #[serde(rename = "why")]
     pub reason: String,
 }
 
 impl UnavailableController {
     /// Creates the document.
     #[must_use]
-    pub const fn new(controller: ControllerName, why: String) -> Self {
-        Self {
-            controller,
-            reason: why,
-        }
+    pub const fn new(controller: ControllerName, reason: String) -> Self {
+        Self { controller, reason }
     }
 }

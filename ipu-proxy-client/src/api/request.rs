@@ -55,6 +55,12 @@ pub struct PutPartition {
     /// once the lease has expired. Without this field an existing lease is not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_seconds: Option<u32>,
+    /// Process on the host of the proxy that holds the partition, on a Unix socket only: the owner counts as
+    /// dead once this process has ended, and with it all processes with the id of the partition in the
+    /// environment variable `IPUCTL_PARTITION`. Zero ends the observation: the partition outlives the
+    /// process. Without this field a recorded process is not changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_id: Option<u32>,
 }
 
 impl PutPartition {
@@ -77,6 +83,7 @@ impl PutPartition {
             account: None,
             preemptible: false,
             lease_seconds: None,
+            process_id: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use hyper::rt::ReadBufCursor;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tower::Service;
 
 #[cfg(feature = "tls")]
@@ -22,6 +23,8 @@ use super::tls::{self, TlsFiles};
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     pub(crate) deadline: Duration,
+    /// Unix socket of the proxy, instead of the address of the URL.
+    pub(crate) socket: Option<PathBuf>,
     /// Address to connect to instead of that of the URL.
     pub(crate) connect_to: Option<SocketAddr>,
     #[cfg(feature = "tls")]
@@ -44,6 +47,9 @@ impl Stream {
 
 impl Connector {
     async fn connect(self, uri: Uri) -> io::Result<Stream> {
+        if let Some(path) = self.socket {
+            return UnixStream::connect(path).await.map(Stream::new);
+        }
         let host = uri.host().unwrap_or_default();
         let host = host
             .strip_prefix('[')

@@ -73,13 +73,13 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(RETRY_AFTER, HeaderValue::from_static("7"));
-        let mut problem = ProblemDocument::new(503, "LineFull", "the queue is full");
+        let mut problem = ProblemDocument::new(503, "QueueFull", "the queue is full");
         problem.fix = Some("retry later".to_owned());
         let body = serde_json::to_vec(&problem).unwrap();
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let error = read::<Usage>("http://proxy", status, &headers, &body).unwrap_err();
-        assert_eq!(error.code(), Some("LineFull"));
-        assert_eq!(error.to_string(), "the queue is full (LineFull); retry later");
+        assert_eq!(error.code(), Some("QueueFull"));
+        assert_eq!(error.to_string(), "the queue is full (QueueFull); retry later");
         let ClientError::Refused { retry_after, .. } = error else {
             panic!("{error}");
         };

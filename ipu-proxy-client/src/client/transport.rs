@@ -1,5 +1,6 @@
 //! Sends requests: connections, tokens, timeouts and retries.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,16 +30,16 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Transport to one proxy.
 pub(crate) struct Transport {
     client: Client<Connector, Full<Bytes>>,
-    /// URL without a trailing slash.
-    url: String,
+    address: ProxyAddress,
     pub(crate) options: ClientOptions,
     clock: ProxyClock,
 }
 
 impl Transport {
     pub(crate) fn new(url: &str, options: ClientOptions) -> Result<Self, SetupError> {
-        let url = parse(url, &options)?;
+        let address = ProxyAddress::parse(url, &options)?;
         let connector = Connector {
+            socket: address.socket.clone(),
             deadline: options.connect_deadline,
             connect_to: options.connect_to,
             #[cfg(feature = "tls")]
@@ -50,14 +51,14 @@ impl Transport {
             .build(connector);
         Ok(Self {
             client,
-            url,
+            address,
             options,
             clock: ProxyClock::default(),
         })
     }
 
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        &self.address.text
     }
 
     /// Sends a request, with retries where they are safe, and parses the response.
@@ -90,7 +91,7 @@ impl Transport {
         let (head, body) = tokio::time::timeout(deadline, response)
             .await
             .map_err(|_| self.timeout(deadline))??;
-        response::read(&self.url, head.status, &head.headers, &body)
+        response::read(self.url(), head.status, &head.headers, &body)
     }
 
     /// Opens a response that is a stream.
@@ -107,7 +108,7 @@ impl Transport {
                 return Ok(body);
             }
             let body = self.read(body).await?;
-            Err(response::problem(&self.url, head.status, &head.headers, &body))
+            Err(response::problem(self.url(), head.status, &head.headers, &body))
         };
         tokio::time::timeout(deadline, opened)
             .await
@@ -125,7 +126,7 @@ impl Transport {
         let invalid = |detail: String| ClientError::Request { detail };
         let mut request = Request::builder()
             .method(api_request.method.clone())
-            .uri(format!("{}{target}", self.url))
+            .uri(format!("{}{target}", self.address.base))
             .header(
                 USER_AGENT,
                 concat!("ipu-proxy-client/", env!("CARGO_PKG_VERSION")),
@@ -151,7 +152,7 @@ impl Transport {
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
         self.client.request(request).await.map_err(|error| {
-            let (url, detail) = (self.url.clone(), chain(&error));
+            let (url, detail) = (self.url().to_owned(), chain(&error));
             if is_tls_rejection(&error) {
                 ClientError::TlsRejected { url, detail }
             } else if error.is_connect() {
@@ -170,14 +171,14 @@ impl Transport {
 
     pub(crate) fn connection_lost(&self, detail: String) -> ClientError {
         ClientError::ConnectionLost {
-            url: self.url.clone(),
+            url: self.url().to_owned(),
             detail,
         }
     }
 
     pub(crate) fn timeout(&self, waited: Duration) -> ClientError {
         ClientError::Timeout {
-            url: self.url.clone(),
+            url: self.url().to_owned(),
             waited,
         }
     }
@@ -191,6 +192,46 @@ fn is_tls_rejection(error: &(dyn std::error::Error + 'static)) -> bool {
 #[cfg(not(feature = "tls"))]
 const fn is_tls_rejection(_: &(dyn std::error::Error + 'static)) -> bool {
     false
+}
+
+/// Prefix of the path of a Unix socket.
+const UNIX_PREFIX: &str = "unix:";
+
+/// Address of a proxy.
+struct ProxyAddress {
+    /// Text for messages.
+    text: String,
+    /// URL without a trailing slash, to which the paths of requests are appended.
+    base: String,
+    /// Unix socket, instead of the host of the URL.
+    socket: Option<PathBuf>,
+}
+
+impl ProxyAddress {
+    /// Checks the address against the options.
+    fn parse(text: &str, options: &ClientOptions) -> Result<Self, SetupError> {
+        let Some(path) = text.strip_prefix(UNIX_PREFIX) else {
+            let base = parse(text, options)?;
+            let text = base.clone();
+            return Ok(Self {
+                text,
+                base,
+                socket: None,
+            });
+        };
+        if path.is_empty() {
+            return Err(SetupError::Url {
+                url: text.to_owned(),
+                rule: "use unix:PATH with the path of the socket".to_owned(),
+            });
+        }
+        check_plain(text, options)?;
+        Ok(Self {
+            text: text.to_owned(),
+            base: "http://localhost".to_owned(),
+            socket: Some(path.into()),
+        })
+    }
 }
 
 /// Checks the URL against the options, and removes its trailing slash.
@@ -207,7 +248,7 @@ fn parse(text: &str, options: &ClientOptions) -> Result<String, SetupError> {
     let url = url.trim_end_matches('/');
     let uri: Uri = url
         .parse()
-        .map_err(|_| invalid("use http://host:port or https://host:port"))?;
+        .map_err(|_| invalid("use http://host:port, https://host:port or unix:PATH"))?;
     let authority = uri
         .authority()
         .map(http::uri::Authority::as_str)
@@ -280,6 +321,20 @@ mod tests {
         ] {
             assert_eq!(parsed(invalid), None, "{invalid}");
         }
+    }
+
+    #[test]
+    fn a_unix_socket_is_an_address() {
+        let address = ProxyAddress::parse("unix:/run/proxy", &ClientOptions::default()).unwrap();
+        assert_eq!(
+            address.socket.as_deref(),
+            Some(std::path::Path::new("/run/proxy"))
+        );
+        assert_eq!(
+            (&*address.text, &*address.base),
+            ("unix:/run/proxy", "http://localhost")
+        );
+        assert!(ProxyAddress::parse("unix:", &ClientOptions::default()).is_err());
     }
 
     #[test]

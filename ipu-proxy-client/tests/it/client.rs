@@ -126,7 +126,7 @@ async fn an_unexecuted_request_is_retried_unless_the_requested_pause_is_too_long
     assert!(!error.may_have_executed());
     assert_eq!(server.requests().len(), 2);
 
-    let full = problem("503 Service Unavailable", "LineFull", 30);
+    let full = problem("503 Service Unavailable", "QueueFull", 30);
     let server = ScriptedServer::start(&[full]).await;
     let error = server.client(without_pauses()).stats().await.unwrap_err();
     let ClientError::Refused { retry_after, .. } = &error else {

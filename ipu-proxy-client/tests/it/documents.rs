@@ -27,7 +27,7 @@ fn a_response_is_serialized_as_it_was_parsed() {
     let read: PartitionDocument = serde_json::from_value(partition()).unwrap();
     assert_eq!(read.state, HoldState::Waiting);
     assert_eq!(serde_json::to_value(&read).unwrap(), partition());
-    let change = json!({"at": 5, "id": "training", "from": "intent", "to": "gone", "partition": null});
+    let change = json!({"at": 5, "id": "training", "from": "creating", "to": "gone", "partition": null});
     let read: ChangeDocument = serde_json::from_value(change.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), change);
     let planned = json!({"planned": [{

@@ -7,4 +7,3 @@
 #[cfg(feature = "client")]
 mod client;
 mod documents;
-mod recorded;

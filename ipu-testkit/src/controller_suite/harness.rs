@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use ipu_core::{IpuCount, IpuPlace, Partition, PartitionId, PartitionSpec, PartitionState};
 use ipu_vipu_client::{
-    CreatePartition, Removal, Retry, RetryOptions, VipuController, VipuError, WaitOptions, ensure_absent,
-    wait_active,
+    CreatePartition, Removal, Retry, VipuController, VipuError, WaitOptions, ensure_absent, wait_active,
 };
 
 use super::{CallFault, CallKind, ControllerBench, FaultSupport, Setup};
@@ -234,13 +233,4 @@ pub(super) fn wait_options() -> WaitOptions {
     wait.first_pause = Duration::from_millis(1);
     wait.max_pause = Duration::from_millis(50);
     wait
-}
-
-/// Returns more attempts than any case has consecutive faults, with negligible pauses.
-pub(super) fn retry_options(attempts: u32) -> RetryOptions {
-    let mut options = RetryOptions::default();
-    options.attempts = attempts;
-    options.first_pause = Duration::from_micros(1);
-    options.max_pause = Duration::from_millis(1);
-    options
 }

@@ -4,23 +4,20 @@
 use std::time::Duration;
 
 use ipu_core::Topology;
-use ipu_vipu_client::{Removal, RetryLayer, VipuController as _, ensure_absent, ensure_present};
+use ipu_vipu_client::{Removal, VipuController as _, ensure_absent, ensure_present};
 
 use super::fault_injection::{FaultyController, InjectedFault};
-use super::harness::{Fixture, Harness, check_error, id, request, retry_options, wait_options};
+use super::harness::{Fixture, Harness, check_error, id, request, wait_options};
 use super::{CallKind, Setup, cases};
 use crate::conformance::{CaseOutcome, check_eq, check_ok};
-use crate::random::Random;
 
 cases![
     a_partition_is_created_once_despite_lost_messages,
     a_partition_is_removed_despite_lost_messages,
-    retries_recover_from_lost_messages,
     a_create_with_a_lost_reply_is_not_a_capacity_error,
     a_lost_reply_does_not_adopt_a_foreign_partition,
     a_duplicate_call_takes_effect_once,
     a_caller_that_times_out_can_retry,
-    retries_bridge_an_intermittently_failing_controller,
 ];
 
 /// Faults of a call that a retry resolves.
@@ -83,45 +80,13 @@ async fn a_partition_is_removed_despite_lost_messages(harness: Harness) -> CaseO
     fixture.check_all_free(16).await
 }
 
-/// The guarantees of `RetryLayer`.
-async fn retries_recover_from_lost_messages(harness: Harness) -> CaseOutcome {
-    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
-    for call in 1..=2 {
-        for fault in FAULTS {
-            let rule = format!("a retry recovers from {fault:?} of call {call}");
-            let retrying = || {
-                RetryLayer::new(
-                    FaultyController::at(&fixture.controller, call, fault),
-                    retry_options(4),
-                )
-            };
-            let made = retrying().create_partition(request("p1", 16)).await;
-            check_eq(
-                "create returns the requested id",
-                &check_ok(&rule, made)?,
-                &id("p1"),
-            )?;
-            fixture.check_active("p1").await?;
-            fixture.check_listing(&["p1"]).await?;
-            check_ok(&rule, retrying().reset_partition(&id("p1")).await)?;
-            fixture.check_active("p1").await?;
-            check_ok(&rule, retrying().remove_partition(&id("p1"), false).await)?;
-            fixture.remove("p1", Removal::Regular).await?;
-        }
-    }
-    fixture.check_all_free(16).await
-}
-
-/// A taken id is reported before a lack of capacity (reference, Errors; `RetryLayer`: "only tried again if it
-/// is not there").
+/// A taken id is reported before a lack of capacity (reference, Errors).
 async fn a_create_with_a_lost_reply_is_not_a_capacity_error(harness: Harness) -> CaseOutcome {
     let fixture = harness.start(Setup::quick(Topology::pod16())).await;
     let faulty = FaultyController::new(&fixture.controller, |kind, call| {
         (kind == CallKind::Create && call == 1).then_some(InjectedFault::LostReply)
     });
-    let answer = RetryLayer::new(faulty, retry_options(4))
-        .create_partition(request("p1", 16))
-        .await;
+    let answer = ensure_present(&faulty, &request("p1", 16), &wait_options()).await;
     check_ok(
         "a retried create of the whole system does not fail for lack of capacity",
         answer,
@@ -195,29 +160,6 @@ async fn a_caller_that_times_out_can_retry(harness: Harness) -> CaseOutcome {
         check_eq("the injected delay works", &early.is_err(), &true)?;
         fixture.remove("p1", Removal::Regular).await?;
         fixture.check_listing(&[]).await?;
-    }
-    fixture.check_all_free(16).await
-}
-
-/// The guarantees of `RetryLayer`, with faults in any order.
-async fn retries_bridge_an_intermittently_failing_controller(harness: Harness) -> CaseOutcome {
-    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
-    let mut random = Random::new(7);
-    let faulty = FaultyController::new(&fixture.controller, move |_, _| {
-        random.chance(40).then(|| *random.pick(&FAULTS))
-    });
-    // More attempts than the random sequence has consecutive faults.
-    let controller = RetryLayer::new(faulty, retry_options(40));
-    for round in 0..8 {
-        let name = format!("p{round}");
-        let rule = "retries bridge intermittent failures";
-        let made = check_ok(rule, controller.create_partition(request(&name, 16)).await)?;
-        check_eq("create returns the requested id", &made, &id(&name))?;
-        fixture.check_active(&name).await?;
-        check_ok(rule, controller.reset_partition(&id(&name)).await)?;
-        fixture.check_active(&name).await?;
-        check_ok(rule, controller.remove_partition(&id(&name), false).await)?;
-        fixture.remove(&name, Removal::Regular).await?;
     }
     fixture.check_all_free(16).await
 }

@@ -38,7 +38,7 @@ const DIMENSIONS: [(&str, &[&str]); 8] = [
             "TooLarge",
             "NotEnoughFree",
             "Fragmented",
-            "Excluded",
+            "Cordoned",
             "UnknownAllocation",
         ],
     ),

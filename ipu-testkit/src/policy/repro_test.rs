@@ -281,7 +281,7 @@ const fn variant(reason: &Impossible) -> &'static str {
         Impossible::TooLarge { .. } => "TooLarge",
         Impossible::NotEnoughFree { .. } => "NotEnoughFree",
         Impossible::Fragmented { .. } => "Fragmented",
-        Impossible::Cordoned { .. } => "Excluded",
+        Impossible::Cordoned { .. } => "Cordoned",
         Impossible::Declined { .. } => "Declined",
         _ => "Illegal",
     }

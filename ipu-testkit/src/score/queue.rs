@@ -1,5 +1,5 @@
-//! Queue of a replay: the order of the ledger's queue, with a cost per decision that does not depend on its
-//! length.
+//! Queue of a replay: the order of the allocator's queue, with a cost per decision that does not depend on
+//! its length.
 //!
 //! Jobs of one size and priority are equal for a policy, so only the first of them is considered: the queue
 //! has one list for each size and priority. The number of times a job was overtaken follows from the number

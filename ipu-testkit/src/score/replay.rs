@@ -1,10 +1,9 @@
 //! Replay of a trace: jobs are submitted, queued, placed by the policy, and end.
 //!
-//! The queue has the order and the limit of the ledger's ([`QueuePolicy`]): higher priority first, then
+//! The queue has the order and the limit of the allocator's ([`Policy`]): higher priority first, then
 //! submission order. Later jobs may overtake a job that does not fit at most 16 times; then it holds back all
-//! jobs behind it. The code is separate from the ledger for two reasons. The ledger places by first fit or
-//! leaves the choice to the controller, while here the policy chooses. The ledger also computes blockers and
-//! start times for each decision, which a replay does not need. A test replays traces through the ledger and
+//! jobs behind it. The code is separate from the allocator because one of its decisions looks at every queued
+//! request, which is too slow for a trace of 100,000 jobs. A test replays traces through the allocator and
 //! compares the results.
 
 use std::cmp::Reverse;
@@ -12,7 +11,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use ipu_core::{
-    Block, Inventory, IpuCount, PartitionId, Placement, PlacementPolicy, PlacementRequest, QueuePolicy, place,
+    Block, Inventory, IpuCount, PartitionId, Placement, PlacementPolicy, PlacementRequest, Policy, place,
 };
 
 use super::Score;
@@ -26,14 +25,14 @@ use super::wait_reason::WaitReason;
 #[non_exhaustive]
 pub struct ScoreOptions {
     /// Number of later jobs that may overtake a queued job before it holds them back; by default that of the
-    /// ledger ([`QueuePolicy::overtake_limit`]). 0 means first come, first served.
+    /// allocator ([`Policy::overtake_limit`]). 0 means first come, first served.
     pub overtake_limit: u32,
 }
 
 impl Default for ScoreOptions {
     fn default() -> Self {
         Self {
-            overtake_limit: QueuePolicy::default().overtake_limit,
+            overtake_limit: Policy::default().overtake_limit,
         }
     }
 }

@@ -13,7 +13,6 @@ pub enum WaitReason {
     /// Enough IPUs are free, but not contiguous.
     Fragmented,
     /// The job would fit without cordons.
-    #[serde(rename = "Excluded")]
     Cordoned,
     /// The job fits, but the policy declines it.
     Declined,
@@ -66,7 +65,7 @@ impl WaitReason {
         match self {
             Self::NotEnoughFree => "NotEnoughFree",
             Self::Fragmented => "Fragmented",
-            Self::Cordoned => "Excluded",
+            Self::Cordoned => "Cordoned",
             Self::Declined => "Declined",
             Self::Illegal => "Illegal",
             Self::HeldBackForEarlier => "HeldBackForEarlier",

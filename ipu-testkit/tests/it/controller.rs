@@ -1,112 +1,210 @@
-//! Conformance suite of controllers: the fake one passes, and every mutant is detected.
+//! The suite of controllers: the simulator passes it with two methods, and each defect is detected. The tests
+//! of `vipu-sim` run every case.
 
-mod broken;
-mod caught;
-
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use ipu_core::PartitionId;
-use ipu_testkit::{
-    CallFault, CallKind, ControllerBench, FakeController, Fault, FaultSupport, Setup, SuiteReport,
-    controller_suite,
+use ipu_core::{AgentId, AllocationId, Partition, PartitionId, PartitionState};
+use ipu_testkit::{ControllerBench, Setup, SuiteFailure, controller_suite, try_controller_suite};
+use ipu_vipu_client::{
+    AgentIpus, ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, IpuofConfig,
+    PartitionStatus, VipuController, VipuError,
 };
-use ipu_vipu_client::VipuController;
+use tokio::sync::Mutex;
+use vipu_sim::Simulator;
 
-/// The example of the guide: a minimal fixture.
-mod least {
-    use super::*;
-
-    struct Mine(FakeController);
-
-    #[async_trait]
-    impl ControllerBench for Mine {
-        async fn start(setup: Setup) -> Self {
-            let controller = FakeController::new(&setup.topology, 1);
-            controller.set_operation_time(setup.operation);
-            Self(controller)
-        }
-
-        fn controller(&self) -> Arc<dyn VipuController> {
-            Arc::new(self.0.clone())
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_fixture_with_two_methods_runs_all_cases_that_need_no_more() {
-        let report = controller_suite::<Mine>().await;
-        let skipped = names_of_skipped(&report);
-        assert_eq!(skipped.len(), 15, "{report}");
-        assert!(report.ran.len() > 40, "{report}");
-        assert!(report.skipped.iter().all(|one| one.reason.contains("fixture")));
-    }
+#[derive(Clone, Copy, PartialEq)]
+enum Defect {
+    None,
+    SecondCreateSucceeds,
+    UnknownIsRemoved,
+    ListOmitsOne,
+    NoCapacityIsUnreachable,
+    ActiveAtOnce,
+    KeepsIpus,
+    WrongGcd,
+    LosesSpecFields,
+    Flickers,
+    Panics,
 }
 
-/// Fake controller with every capability of a fixture.
-struct Fake(FakeController);
-
-fn names_of_skipped(report: &SuiteReport) -> Vec<&'static str> {
-    report.skipped.iter().map(|one| one.case).collect()
+/// The simulator behind gRPC, with a defect.
+struct Flawed {
+    inner: GrpcController,
+    defect: Defect,
+    hidden: Mutex<BTreeSet<PartitionId>>,
+    calls: AtomicU32,
 }
 
-fn inject(controller: &FakeController, kind: CallKind, fault: CallFault) -> FaultSupport {
-    let fault = match fault {
-        CallFault::LostRequest | CallFault::Unavailable => Fault::Broken,
-        CallFault::LostReply => Fault::LostReply,
-        CallFault::Twice => Fault::Duplicate,
-        CallFault::Delayed(by) => Fault::Slow(by),
-        _ => return FaultSupport::Unsupported,
-    };
-    controller.inject(kind, fault);
-    FaultSupport::Done
+fn not_found(id: &PartitionId) -> VipuError {
+    VipuError::NotFound { id: id.clone() }
 }
 
 #[async_trait]
-impl ControllerBench for Fake {
-    async fn start(setup: Setup) -> Self {
-        let controller = FakeController::new(&setup.topology, 1);
-        controller.set_operation_time(setup.operation);
-        Self(controller)
+impl VipuController for Flawed {
+    async fn version(&self) -> Result<String, VipuError> {
+        assert!(self.defect != Defect::Panics, "the controller panics");
+        self.inner.version().await
     }
 
-    fn controller(&self) -> Arc<dyn VipuController> {
-        Arc::new(self.0.clone())
+    async fn list_partitions(&self, of: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
+        let mut listed = self.inner.list_partitions(of).await?;
+        let hidden = self.hidden.lock().await;
+        listed.retain(|one| !hidden.contains(&one.id));
+        if self.defect == Defect::ListOmitsOne && listed.len() > 4 {
+            listed.pop();
+        }
+        if self.defect == Defect::LosesSpecFields {
+            listed.iter_mut().for_each(|one| one.spec.gcds = 1);
+        }
+        Ok(listed)
     }
 
-    async fn inject(&self, kind: CallKind, fault: CallFault) -> FaultSupport {
-        inject(&self.0, kind, fault)
+    async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
+        match self.inner.create_partition(request).await {
+            Err(VipuError::AlreadyExists { id }) if self.defect == Defect::SecondCreateSucceeds => Ok(id),
+            Err(VipuError::NoCapacity { detail }) if self.defect == Defect::NoCapacityIsUnreachable => {
+                let endpoint = "flawed".into();
+                Err(VipuError::Unreachable { endpoint, detail })
+            }
+            other => other,
+        }
     }
 
-    async fn set_operation_time(&self, operation: Duration) -> FaultSupport {
-        self.0.set_operation_time(operation);
-        FaultSupport::Done
+    async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
+        let flickers = self.defect == Defect::Flickers && self.calls.fetch_add(1, Ordering::SeqCst) % 7 == 6;
+        if flickers || self.hidden.lock().await.contains(id) {
+            return Err(not_found(id));
+        }
+        let mut status = self.inner.partition_status(id).await?;
+        if self.defect == Defect::ActiveAtOnce && status.state == PartitionState::Creating {
+            status.state = PartitionState::Active;
+        }
+        Ok(status)
     }
 
-    async fn break_partition(&self, id: &PartitionId) -> FaultSupport {
-        self.0.break_partition(id);
-        FaultSupport::Done
+    async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
+        let is_wrong = self.defect == Defect::WrongGcd && gcd == Some(1);
+        let gcd = if is_wrong { Some(0) } else { gcd };
+        self.inner.ipuof_config(id, gcd).await
     }
 
-    async fn restart(&self) -> FaultSupport {
-        self.0.start_outage();
-        self.0.end_outage();
-        FaultSupport::Done
+    async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
+        self.inner.reset_partition(id).await
     }
 
-    async fn stop(&self) -> FaultSupport {
-        self.0.start_outage();
-        FaultSupport::Done
+    async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError> {
+        if self.defect == Defect::KeepsIpus {
+            self.partition_status(id).await?;
+            self.hidden.lock().await.insert(id.clone());
+            return Ok(());
+        }
+        match self.inner.remove_partition(id, force).await {
+            Err(VipuError::NotFound { .. }) if self.defect == Defect::UnknownIsRemoved => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
+        self.inner.ipu_attributes(agents).await
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_fake_controller_conforms() {
-    let report = controller_suite::<Fake>().await;
-    // The suite calls it without a transport, so only its reply ends a call.
-    let deadlines = [
-        "silence_is_an_ambiguous_timeout",
-        "a_late_reply_is_an_ambiguous_timeout",
-    ];
-    assert_eq!(names_of_skipped(&report), deadlines, "{report}");
+/// A bench with the two required methods, and the defect of this number in [`DEFECTS`].
+struct Bench<const DEFECT: usize> {
+    controller: Arc<dyn VipuController>,
+    _simulator: Simulator,
+}
+
+/// Each defect, with a case that detects it.
+const DEFECTS: [(Defect, &str); 11] = [
+    (Defect::None, ""),
+    (
+        Defect::SecondCreateSucceeds,
+        "one_of_many_creates_of_an_id_succeeds",
+    ),
+    (Defect::UnknownIsRemoved, "a_removed_partition_is_unknown"),
+    (Defect::ListOmitsOne, "every_partition_is_listed_and_has_a_status"),
+    (
+        Defect::NoCapacityIsUnreachable,
+        "a_create_without_capacity_is_rejected",
+    ),
+    (
+        Defect::ActiveAtOnce,
+        "a_new_partition_is_creating_before_it_is_active",
+    ),
+    (Defect::KeepsIpus, "a_removed_partition_frees_its_ipus_and_id"),
+    (
+        Defect::WrongGcd,
+        "the_ipuof_configuration_covers_each_gcd_and_all",
+    ),
+    (Defect::LosesSpecFields, "every_field_of_a_partition_is_listed"),
+    (Defect::Flickers, "every_partition_is_listed_and_has_a_status"),
+    (Defect::Panics, "the_version_is_reported"),
+];
+
+#[async_trait]
+impl<const DEFECT: usize> ControllerBench for Bench<DEFECT> {
+    async fn start(setup: Setup) -> Self {
+        let simulator = Simulator::builder(setup.topology).delay(setup.operation);
+        let simulator = simulator.start().await.unwrap();
+        let endpoint: ControllerEndpoint = simulator.addr().try_into().unwrap();
+        let inner = GrpcController::connect(&endpoint, &ConnectOptions::default()).unwrap();
+        let controller = Arc::new(Flawed {
+            inner,
+            defect: DEFECTS[DEFECT].0,
+            hidden: Mutex::default(),
+            calls: AtomicU32::default(),
+        });
+        Self {
+            controller,
+            _simulator: simulator,
+        }
+    }
+
+    fn controller(&self) -> Arc<dyn VipuController> {
+        Arc::clone(&self.controller)
+    }
+}
+
+async fn failure_of<const DEFECT: usize>() -> SuiteFailure {
+    let failure = try_controller_suite::<Bench<DEFECT>>().await.unwrap_err();
+    let case = DEFECTS[DEFECT].1;
+    assert!(failure.is_broken(case), "not detected by {case}: {failure}");
+    failure
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bench_with_two_methods_runs_all_cases_that_need_no_more() {
+    let report = controller_suite::<Bench<0>>().await;
+    assert_eq!(report.skipped.len(), 14, "{report}");
+    assert!(report.ran.len() > 40, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_defect_is_detected_by_its_case() {
+    tokio::join!(
+        failure_of::<1>(),
+        failure_of::<2>(),
+        failure_of::<3>(),
+        failure_of::<4>(),
+        failure_of::<5>(),
+        failure_of::<6>(),
+        failure_of::<8>(),
+        failure_of::<9>(),
+        failure_of::<10>(),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_names_the_case_the_rule_and_both_values() {
+    let failure = failure_of::<7>().await;
+    let broken = &failure.broken[0];
+    let text = failure.to_string();
+    for part in [broken.case, &broken.rule, &broken.expected, &broken.actual] {
+        assert!(!part.is_empty() && text.contains(part), "{part:?} in {text}");
+    }
+    assert!(failure.report.ran.len() > 40, "all other cases ran: {text}");
 }

@@ -3,11 +3,7 @@
 
 mod controller;
 mod coverage;
-mod fake;
-mod ledgers;
 mod planner;
 mod policy;
 mod score;
-mod simulation;
-mod store_mutants;
 mod stores;

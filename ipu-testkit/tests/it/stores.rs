@@ -1,125 +1,155 @@
-//! Store mutants: the intended case must detect each fault.
+//! The suite of stores: a conforming store passes, and each defect is detected.
 
-use ipu_ledger::MemoryStore;
-use ipu_testkit::{SuiteFailure, ledger_store_suite, try_ledger_store_suite};
+use std::sync::Arc;
 
-use crate::store_mutants::{Fault, StoreMutant};
+use async_trait::async_trait;
+use ipu_allocator::{MemoryStore, Record, Revision, Store, StoreError, UsagePosition};
+use ipu_core::{Change, Timestamp, UsageRecord};
+use ipu_testkit::{SuiteFailure, store_suite, try_store_suite};
+use tokio::sync::Mutex;
 
-#[tokio::test(start_paused = true)]
-async fn a_conforming_store_passes_every_case() {
-    let report = ledger_store_suite(async |factory| factory.shared(MemoryStore::new)).await;
-    assert_eq!(report.skipped, []);
-    ledger_store_suite(async |factory| StoreMutant::open(factory, Fault::None)).await;
+#[derive(Clone, Copy, PartialEq)]
+enum Defect {
+    None,
+    OpenKeepsRevision,
+    IgnoresBasis,
+    ReversesChanges,
+    ForgetsCordons,
+    ForgetsHolders,
+    RevisionIsContent,
+    RecordsUsageOfConflicts,
+    PagesRepeatTheLast,
+    Panics,
 }
 
-async fn failure_of(fault: Fault) -> SuiteFailure {
-    match try_ledger_store_suite(async |factory| StoreMutant::open(factory, fault)).await {
-        Ok(report) => panic!("{fault:?} was not detected: {report}"),
-        Err(failure) => failure,
+struct Flawed {
+    inner: MemoryStore,
+    defect: Defect,
+    /// The revision of the last open, and the real one.
+    kept: Mutex<Option<(Revision, Revision)>>,
+}
+
+impl Flawed {
+    /// Returns the revision that `inner` knows by the reported `basis`.
+    async fn real(&self, basis: &Revision) -> Result<Revision, StoreError> {
+        match &*self.kept.lock().await {
+            Some((reported, real)) if reported == basis => Ok(real.clone()),
+            _ if self.defect == Defect::IgnoresBasis => Ok(self.inner.open().await?.revision),
+            _ => Ok(basis.clone()),
+        }
     }
 }
 
-/// Faults, and the case that must detect each.
-const INTENDED_CASES: [(Fault, &str); 22] = [
-    (
-        Fault::NoCheck,
-        "a_commit_on_an_old_revision_conflicts_without_effect",
-    ),
-    (
-        Fault::CheckThenAct,
-        "exactly_one_of_several_commits_on_one_revision_wins",
-    ),
-    (
-        Fault::ChecksEntriesOnly,
-        "a_commit_on_an_old_revision_conflicts_without_effect",
-    ),
-    (Fault::RevisionOfContent, "a_revision_is_never_reused"),
-    (
-        Fault::ConflictAfterWriting,
-        "a_commit_on_an_old_revision_conflicts_without_effect",
-    ),
-    (Fault::HalfWhenDropped, "an_interrupted_commit_is_atomic"),
-    (Fault::LateWhenDropped, "an_interrupted_commit_is_atomic"),
-    (
-        Fault::FullAfterHalf,
-        "a_large_ledger_is_stored_or_rejected_as_a_whole",
-    ),
-    (Fault::LosesRemovals, "changes_are_applied_in_order"),
-    (Fault::IgnoresCordons, "cordons_are_stored_until_lifted"),
-    (Fault::LosesLifts, "cordons_are_stored_until_lifted"),
-    (Fault::DropsPassedOver, "every_field_of_every_entry_is_stored"),
-    (Fault::DropsUnsettled, "every_field_of_every_entry_is_stored"),
-    (Fault::EntryTwice, "every_field_of_every_entry_is_stored"),
-    (
-        Fault::OnlyOwnCommits,
-        "a_commit_is_visible_to_other_processes_immediately",
-    ),
-    (Fault::AlwaysNewer, "load_returns_none_only_without_a_new_commit"),
-    (
-        Fault::ReturnsEarly,
-        "a_commit_is_visible_to_other_processes_immediately",
-    ),
-    (Fault::EntryByEntry, "readers_see_atomic_commits_in_order"),
-    (Fault::ForgetsOnClosing, "a_commit_survives_reopening"),
-    (Fault::LockNeverReleased, "the_write_lock_is_released_on_drop"),
-    (Fault::CommitWaitsForLock, "a_commit_needs_no_write_lock"),
-    (Fault::Panics, "changes_are_applied_in_order"),
-];
+#[async_trait]
+impl Store for Flawed {
+    async fn open(&self) -> Result<Record, StoreError> {
+        assert!(self.defect != Defect::Panics, "the store panics");
+        let mut record = self.inner.open().await?;
+        let mut kept = self.kept.lock().await;
+        let reported = match self.defect {
+            Defect::OpenKeepsRevision => kept.as_ref().map(|(reported, _)| reported.clone()),
+            Defect::RevisionIsContent => Some(Revision::new(format!("{:?}", record.state))),
+            _ => None,
+        };
+        let reported = reported.unwrap_or_else(|| record.revision.clone());
+        *kept = Some((reported.clone(), record.revision));
+        record.revision = reported;
+        Ok(record)
+    }
 
-#[tokio::test(start_paused = true)]
-async fn every_store_mutant_is_detected_by_the_intended_case() {
-    for (fault, case) in INTENDED_CASES {
-        let failure = failure_of(fault).await;
-        assert!(
-            failure.is_broken(case),
-            "{fault:?} is not detected by {case}: {failure}"
-        );
+    async fn commit(
+        &self,
+        basis: &Revision,
+        changes: &[Change],
+        usage: &[UsageRecord],
+    ) -> Result<Revision, StoreError> {
+        let mut changes = changes.to_vec();
+        match self.defect {
+            Defect::ReversesChanges => changes.reverse(),
+            Defect::ForgetsCordons => changes.retain(|change| !matches!(change, Change::Cordon(_))),
+            Defect::ForgetsHolders => {
+                for change in &mut changes {
+                    if let Change::Put(entry) = change {
+                        Arc::make_mut(entry).holder.clear();
+                    }
+                }
+            }
+            _ => {}
+        }
+        let result = self.inner.commit(&self.real(basis).await?, &changes, usage).await;
+        if result.is_err() && self.defect == Defect::RecordsUsageOfConflicts {
+            let real = self.inner.open().await?.revision;
+            self.inner.commit(&real, &[], usage).await?;
+        }
+        result
+    }
+
+    async fn usage(
+        &self,
+        since: Timestamp,
+        after: Option<&UsagePosition>,
+        limit: usize,
+    ) -> Result<Vec<UsageRecord>, StoreError> {
+        let mut page = self.inner.usage(since, after, limit).await?;
+        if self.defect == Defect::PagesRepeatTheLast && after.is_some() {
+            page.pop();
+        }
+        Ok(page)
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn drivers_detect_a_store_that_keeps_deleted_records() {
-    let case = "drivers_sharing_a_store_never_double_book_or_leak";
-    let failure = failure_of(Fault::LosesRemovals).await;
-    assert!(failure.is_broken(case), "{failure}");
-    let case = "cordons_of_another_process_prevent_placement";
-    for fault in [Fault::IgnoresCordons, Fault::LosesLifts] {
-        let failure = failure_of(fault).await;
-        assert!(failure.is_broken(case), "{fault:?}: {failure}");
-    }
+async fn failure_of(defect: Defect) -> Result<(), SuiteFailure> {
+    let report = try_store_suite(|| {
+        let store: Arc<dyn Store> = Arc::new(Flawed {
+            inner: MemoryStore::default(),
+            defect,
+            kept: Mutex::default(),
+        });
+        move || Arc::clone(&store)
+    });
+    report.await.map(|_| ())
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_local_fault_fails_no_other_case() {
-    // A report must point to the right place.
-    for fault in [
-        Fault::HalfWhenDropped,
-        Fault::FullAfterHalf,
-        Fault::DropsPassedOver,
-        Fault::AlwaysNewer,
+#[tokio::test]
+async fn every_case_runs_on_the_memory_store() {
+    let report = store_suite(|| {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        move || Arc::clone(&store)
+    })
+    .await;
+    assert_eq!((report.ran.len(), report.skipped.len()), (7, 0), "{report}");
+}
+
+#[tokio::test]
+async fn every_defect_is_detected_by_its_case() {
+    failure_of(Defect::None).await.unwrap();
+    for (defect, case) in [
+        (
+            Defect::OpenKeepsRevision,
+            "every_open_and_every_commit_has_a_new_revision",
+        ),
+        (
+            Defect::RevisionIsContent,
+            "every_open_and_every_commit_has_a_new_revision",
+        ),
+        (
+            Defect::IgnoresBasis,
+            "a_commit_on_another_revision_conflicts_and_writes_nothing",
+        ),
+        (Defect::IgnoresBasis, "a_predecessor_cannot_write"),
+        (Defect::ReversesChanges, "changes_apply_in_their_order"),
+        (Defect::ForgetsCordons, "every_field_survives"),
+        (Defect::ForgetsHolders, "every_field_survives"),
+        (
+            Defect::RecordsUsageOfConflicts,
+            "a_commit_on_another_revision_conflicts_and_writes_nothing",
+        ),
+        (Defect::PagesRepeatTheLast, "usage_is_paged_in_one_order"),
+        (Defect::Panics, "every_field_survives"),
     ] {
-        let failure = failure_of(fault).await;
-        assert_eq!(failure.broken.len(), 1, "{fault:?}: {failure}");
+        let Err(failure) = failure_of(defect).await else {
+            panic!("not detected by {case}");
+        };
+        assert!(failure.is_broken(case), "not detected by {case}: {failure}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_store_mutant_is_reported_with_case_rule_and_both_values() {
-    let text = failure_of(Fault::DropsUnsettled).await.to_string();
-    for part in [
-        "broken: every_field_of_every_entry_is_stored",
-        "rule:     an entry is stored exactly as it was put",
-        "unsettled = 1",
-        "unsettled = nothing",
-    ] {
-        assert!(text.contains(part), "{part:?} is not in {text}");
-    }
-    let text = failure_of(Fault::Panics).await.to_string();
-    assert!(text.contains("panic: no removals here"), "{text}");
-}
-
-#[tokio::test(start_paused = true)]
-#[should_panic(expected = "a commit on an outdated revision is rejected")]
-async fn the_suite_panics_with_the_broken_rule() {
-    ledger_store_suite(async |factory| StoreMutant::open(factory, Fault::NoCheck)).await;
 }

@@ -122,7 +122,7 @@ async fn a_refusal_does_not_count_as_a_failure() {
         pool.record(&a, &full);
     }
     let health = pool.member(&a).unwrap().health;
-    assert_eq!((health.consecutive_failures, health.last_failure), (0, None));
+    assert_eq!((health.consecutive_failures, &health.last_error), (0, &None));
     assert!(health.last_success.is_some());
 }
 

@@ -58,6 +58,10 @@ Exit codes:
   78     can never fit
   128+N  terminated by signal N";
 
+/// Time after which a local server without clients, partitions and requests ends: a script finds it running
+/// between two commands.
+const DEFAULT_SERVER_IDLE_MILLIS: u64 = 60_000;
+
 /// Flags of every command.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
@@ -74,7 +78,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_enum, default_value_t, env = "IPUCTL_COLOR")]
     pub(crate) color: Colour,
 
-    /// Directory of the ledger, the simulated IPU-POD and runs [default: ~/.local/state/ipuctl]
+    /// Directory of the local server, the simulated IPU-POD and runs [default: ~/.local/state/ipuctl]
     #[arg(long, global = true, value_name = "DIR", env = "IPUCTL_STATE_DIR")]
     #[arg(hide_short_help = true)]
     pub(crate) state_dir: Option<PathBuf>,
@@ -93,6 +97,18 @@ pub(crate) struct Global {
         "must be a number of seconds from 1 to 3600; use 30, for example",
     ))]
     pub(crate) timeout: u64,
+
+    /// Time after which an unused local server ends, for tests
+    #[arg(
+        long,
+        global = true,
+        hide = true,
+        value_name = "MILLISECONDS",
+        default_value_t = DEFAULT_SERVER_IDLE_MILLIS,
+        env = "IPUCTL_SERVER_IDLE_MILLIS",
+        hide_env = true
+    )]
+    pub(crate) server_idle_millis: u64,
 
     /// Print warnings and errors only
     #[arg(short, long, global = true)]
@@ -155,21 +171,21 @@ pub(crate) enum Command {
     List,
     /// Print the map of the simulated IPU-POD
     Map,
-    /// Show used and available IPUs by namespace (requires --proxy)
+    /// Show used and available IPUs by namespace
     Stats,
-    /// List queued requests with position, reason and blockers (requires --proxy)
+    /// List queued requests with position, reason and blockers
     Waiting,
-    /// List the controllers of the proxy with state and free IPUs (requires --proxy)
+    /// List the controllers of the proxy with state and free IPUs
     Controllers,
-    /// List finished holds with owner, size and duration (requires --proxy)
+    /// List finished holds with owner, size and duration
     Usage(Usage),
-    /// Mark hardware unschedulable; existing partitions are kept (requires --proxy)
+    /// Mark hardware unschedulable; existing partitions are kept
     Cordon(Cordon),
-    /// Mark hardware schedulable (requires --proxy)
+    /// Mark hardware schedulable
     Uncordon(Uncordon),
-    /// List cordons with owner, age and reason (requires --proxy)
+    /// List cordons with owner, age and reason
     Cordons,
-    /// Cordon hardware and wait until no partition uses it (requires --proxy)
+    /// Cordon hardware and wait until no partition uses it
     Drain(Drain),
     /// Print version and address of the controller
     ServerVersion(ServerVersion),
@@ -178,7 +194,7 @@ pub(crate) enum Command {
     Render(Render),
     /// Clean up after killed runs of this host
     Gc,
-    /// Repair the ledger of the proxy now (requires --proxy)
+    /// Repair the ledger of the proxy now
     Repair,
     /// Print shell completions
     Completions {
@@ -266,11 +282,11 @@ pub(crate) struct Plan {
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
 
-    /// Sizes of partitions to plan instead of a file (requires --proxy)
+    /// Sizes of partitions to plan instead of a file
     #[arg(long, value_name = "IPUS,…", value_delimiter = ',', conflicts_with = "file")]
     pub(crate) size: Vec<IpuCount>,
 
-    /// Partitions to treat as released (requires --proxy)
+    /// Partitions to treat as released
     #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     pub(crate) if_ended: Vec<PartitionId>,
 
@@ -334,7 +350,7 @@ pub(crate) enum Partition {
         /// Fail instead of queueing if the partition does not fit now
         #[arg(long)]
         no_wait: bool,
-        /// Namespace of the owner, with --proxy [default: your user name]
+        /// Namespace of the owner [default: your user name]
         #[arg(short, long, value_name = "NAME")]
         namespace: Option<String>,
     },
@@ -365,7 +381,7 @@ pub(crate) enum Partition {
     Remove {
         /// Partition id
         id: PartitionId,
-        /// Also remove a partition that a run uses or that another program created
+        /// Also remove a partition that a run uses or whose owner is unknown
         #[arg(long)]
         force: bool,
     },

@@ -1,5 +1,7 @@
 //! One module for each command besides `run`.
 
+pub(crate) mod capacity;
+pub(crate) mod cordon;
 pub(crate) mod decide;
 pub(crate) mod gc;
 pub(crate) mod list;
@@ -8,7 +10,6 @@ pub(crate) mod partition;
 mod partition_table;
 mod partition_watch;
 pub(crate) mod plan;
-pub(crate) mod proxy;
-pub(crate) mod query;
 pub(crate) mod render;
 pub(crate) mod server_version;
+pub(crate) mod usage;

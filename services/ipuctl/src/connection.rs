@@ -1,26 +1,20 @@
-//! The connection to a controller: a configured one, or a simulated Pod16 that all `ipuctl` processes of the
-//! user share.
+//! The connection to a proxy: that of `--proxy`, or the local server of this user.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{
-    ControllerName, PartitionId, PartitionSpec, PlacementMode, Reason, Topology, TransitionError,
+use ipu_core::{PartitionId, PartitionSpec, Reason};
+use ipu_proxy_client::{
+    ClientCertificate, ClientError, ClientOptions, ControllerStatus, CordonDocument, ProxyClient, SetupError,
+    TlsFiles, Token,
 };
-use ipu_ledger::{Ledger, LedgerError, LedgerOptions, SqliteStore};
-use ipu_vipu_client::{
-    ConnectOptions, ControllerEndpoint, ControllerPool, Credentials, GrpcController, TlsOptions,
-    VipuController as _, VipuError,
-};
-use vipu_sim::Simulator;
+use ipu_vipu_client::ControllerEndpoint;
 
-use crate::cli::{ControllerCredentials, Global};
-use crate::commands::gc::HolderLiveness;
+use crate::cli::{Global, ProxyArgs};
 use crate::display;
 use crate::exit_code::{Code, Failure};
+use crate::local_server::{self, Requirement};
 use crate::output::Output;
-use crate::run::never_fits;
+use crate::server_options::ServerOptions;
 use crate::state_dir::StateDir;
 
 /// Pauses before the retries of the first call, so that one lost answer does not count as an unreachable
@@ -31,146 +25,175 @@ const RETRY_PAUSES: [Duration; 3] = [
     Duration::from_millis(600),
 ];
 
-/// Name of the simulated controller in the ledger; its port differs between processes.
-const SIMULATED: &str = "simulated-pod16";
-
-/// The ledger of this user, with one controller.
-pub(crate) type HostLedger = Ledger<GrpcController, SqliteStore>;
-
-/// A controller, the ledger of this user and the state directory.
-pub(crate) struct Connection {
-    pub(crate) state: StateDir,
-    pub(crate) ledger: HostLedger,
-    pub(crate) controller: Arc<GrpcController>,
-    pub(crate) name: ControllerName,
-    /// Address of the controller for the processes of a job.
-    pub(crate) address: ControllerEndpoint,
-    simulator: Option<Simulator>,
-    /// Identifies the simulated IPU-POD to an `ipuctl` that a job of this one starts; none for a real
-    /// controller.
-    pub(crate) mark: Option<String>,
-    /// Origin of the IPUs of new partitions.
-    pub(crate) placement: PlacementMode,
-}
-
-/// Environment variable that passes [`Connection::mark`] to the processes of a job.
+/// Environment variable that identifies the simulated IPU-POD to an `ipuctl` among the processes of a job.
 pub(crate) const SIMULATED_MARK: &str = "IPUCTL_SIMULATED_POD";
 
+/// A proxy, and the state directory of this user.
+pub(crate) struct Connection {
+    pub(crate) state: StateDir,
+    pub(crate) proxy: ProxyClient,
+    client_options: ClientOptions,
+    /// Options of the local server; none for the proxy of `--proxy`.
+    local: Option<ServerOptions>,
+}
+
 impl Connection {
-    /// Connects to the controller of `--vipu`, else of `IPUOF_VIPU_API_HOST` and `_PORT`, else to the
-    /// simulated Pod16.
-    pub(crate) async fn open(global: &Global, output: &Output) -> Result<Self, Failure> {
+    /// Connects to the proxy of `--proxy`, else to the local server. Starts the local server if necessary:
+    /// for the controller of `--vipu`, else of `IPUOF_VIPU_API_HOST` and `_PORT`, else with a simulated
+    /// Pod16.
+    pub(crate) async fn open(
+        global: &Global,
+        requirement: Requirement,
+        output: &Output,
+    ) -> Result<Self, Failure> {
+        let client_options = client_options(global);
+        let proxy = remote_url(global)?
+            .map(|url| remote(url, &global.proxy_args, client_options.clone()))
+            .transpose()?;
+        let configured = match &proxy {
+            Some(_) => None,
+            None => configured_endpoint(global)?,
+        };
         let state = StateDir::open(global.state_dir.as_deref())?;
-        let configured = configured_endpoint(global)?;
+        if let Some(proxy) = proxy {
+            return Ok(Self {
+                state,
+                proxy,
+                client_options,
+                local: None,
+            });
+        }
         let is_nested = configured
             .as_ref()
             .is_some_and(|address| is_own_simulator(address, &state));
-        let (simulator, address) = match configured.filter(|_| !is_nested) {
-            Some(address) => (None, address),
-            None => {
-                let simulator = simulate(&state).await?;
-                let address = endpoint("the simulated IPU-POD", &simulator.addr().to_string())?;
-                report_simulator(is_nested, &state, global, output);
-                (Some(simulator), address)
-            }
-        };
-        let mark = simulator.as_ref().map(|_| mark_of(&address, &state));
-        let name = match &simulator {
-            Some(_) => ControllerName::new(SIMULATED)
-                .map_err(|error| Failure::because(Code::Bug, "name the simulated controller", error))?,
-            None => address.name().clone(),
-        };
-        let options = options(global)?;
-        let controller = GrpcController::connect(&address, &options)
-            .map_err(|error| Failure::because(Code::Usage, format!("controller {address}"), error))?;
-        let controller = Arc::new(controller);
-        let store = SqliteStore::open(state.ledger())
-            .map_err(|error| Failure::because(Code::Host, "open the ledger", error))?;
-        let pool = ControllerPool::single(name.clone(), Arc::clone(&controller));
-        let mut ledger_options = LedgerOptions::default();
-        ledger_options.liveness = Some(Arc::new(HolderLiveness));
-        // The ledger has a single user, so that a limit per namespace is of no use.
-        ledger_options.queue.namespaces.max_queued = ledger_options.queue.length_limit;
-        let placement = &global.placement_args;
-        ledger_options.placement = placement.placement.clone().unwrap_or_default();
-        ledger_options.placement_fallback = placement.placement_fallback;
-        ledger_options.queue.preemption = placement.preemption;
-        if simulator.is_some() {
-            // The simulated controller ends with this process, and so do the calls to it.
-            ledger_options.settle = Duration::ZERO;
+        let controller = configured.filter(|_| !is_nested);
+        let options = ServerOptions::new(global, controller.as_ref())?;
+        if controller.is_none() {
+            report_simulator(is_nested, &state, global, output)?;
         }
-        let placement = ledger_options.placement.clone();
-        let ledger = Ledger::new(pool, store, ledger_options);
+        let proxy = local_server::connect(&state, &options, requirement, &client_options).await?;
         Ok(Self {
-            placement,
             state,
-            ledger,
-            controller,
-            name,
-            address,
-            simulator,
-            mark,
+            proxy,
+            client_options,
+            local: Some(options),
         })
     }
 
-    /// Returns the version of the controller.
-    pub(crate) async fn version(&self) -> Result<String, VipuError> {
-        self.controller.version().await
+    /// Returns whether the proxy is the local server.
+    pub(crate) const fn is_local(&self) -> bool {
+        self.local.is_some()
     }
 
-    /// Checks that the controller answers. An unreachable controller is an error at the start, not a reason
-    /// to wait.
-    pub(crate) async fn require_answer(&self) -> Result<(), Failure> {
-        if self.simulator.is_some() {
-            return Ok(());
-        }
-        for pause in RETRY_PAUSES {
-            match self.version().await {
-                Ok(_) => return Ok(()),
-                Err(VipuError::Unreachable { .. }) => tokio::time::sleep(pause).await,
-                Err(error) => return Err(controller_failure(error)),
-            }
-        }
-        self.version().await.map(drop).map_err(controller_failure)
-    }
-
-    /// Returns the map of the simulated IPU-POD; none for a real controller.
-    pub(crate) fn map(&self) -> Result<Option<String>, Failure> {
-        self.simulator
+    /// Returns whether the local server simulates an IPU-POD.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.local
             .as_ref()
-            .map(Simulator::map)
-            .transpose()
-            .map_err(|error| Failure::because(Code::Host, "read the state of the simulated IPU-POD", error))
+            .is_some_and(|local| local.controller.is_none())
+    }
+
+    /// Returns the URL of the proxy of `--proxy`, by which runs of this host are told apart; none for the
+    /// local server.
+    pub(crate) fn remote_url(&self) -> Option<String> {
+        (!self.is_local()).then(|| self.proxy.url().to_owned())
     }
 
     /// Returns the controller in use, as it is shown to people.
     pub(crate) fn target(&self) -> String {
-        match &self.simulator {
-            Some(_) => format!("simulated Pod16 in {}", self.state.path().display()),
-            None => format!("V-IPU controller {}", self.address),
+        match &self.local {
+            Some(local) => local.target(self.state.path()),
+            None => format!("vipu-proxy {}", self.proxy.url()),
         }
     }
 
-    /// Stops serving the simulated IPU-POD; its state is kept.
-    pub(crate) async fn close(self) {
-        drop(self.ledger);
-        drop(self.controller);
-        if let Some(simulator) = self.simulator {
-            simulator.shutdown().await;
+    /// Starts the local server again if it has ended.
+    pub(crate) async fn restart_local_server(&self) -> Result<(), Failure> {
+        if let Some(local) = &self.local {
+            let requirement = Requirement::Controller;
+            local_server::connect(&self.state, local, requirement, &self.client_options).await?;
         }
+        Ok(())
+    }
+
+    /// Checks that the controller of the local server answers. An unreachable controller is an error at the
+    /// start, not a reason to wait.
+    pub(crate) async fn require_answer(&self) -> Result<(), Failure> {
+        if !self.is_local() || self.is_simulated() {
+            return Ok(());
+        }
+        for pause in RETRY_PAUSES {
+            if self.controller().await?.available {
+                return Ok(());
+            }
+            tokio::time::sleep(pause).await;
+        }
+        let status = self.controller().await?;
+        if status.available {
+            Ok(())
+        } else {
+            Err(controller_failure(&status))
+        }
+    }
+
+    /// Returns the only controller of the proxy.
+    pub(crate) async fn controller(&self) -> Result<ControllerStatus, Failure> {
+        let mut list = self.proxy.controllers().await.map_err(failure)?.controllers;
+        match (list.len(), list.pop()) {
+            (1, Some(one)) => Ok(one),
+            (count, _) => {
+                let count = display::count(count, "controller");
+                let message =
+                    format!("the proxy has {count}; use `ipuctl controllers`, which shows all of them");
+                Err(Failure::new(Code::Usage, message))
+            }
+        }
+    }
+
+    /// Returns the cordons, if a reason refers to them; none if the proxy does not report them.
+    pub(crate) async fn cordons_for<'a>(
+        &self,
+        reasons: impl IntoIterator<Item = &'a Reason>,
+    ) -> Vec<CordonDocument> {
+        if reasons.into_iter().all(|reason| reason.code != "Cordoned") {
+            return Vec::new();
+        }
+        let list = self.proxy.cordons().await;
+        list.map(|list| list.cordons).unwrap_or_default()
     }
 }
 
-/// Maps an error of the controller to an exit code.
-pub(crate) fn controller_failure(error: VipuError) -> Failure {
+/// Returns the failure of a controller that does not answer.
+pub(crate) fn controller_failure(status: &ControllerStatus) -> Failure {
+    let name = &status.controller.name;
+    let error = status.error.as_deref().unwrap_or("it does not answer");
+    Failure::new(Code::Unavailable, format!("V-IPU controller {name}: {error}"))
+}
+
+/// Maps an error of the client to an exit code.
+pub(crate) fn failure(error: ClientError) -> Failure {
     let code = match &error {
-        VipuError::NotFound { .. } => Code::NotFound,
-        VipuError::AlreadyExists { .. } | VipuError::Refused { .. } => Code::Data,
-        VipuError::NoCapacity { .. } => Code::NoCapacity,
-        VipuError::Denied { .. } => Code::Denied,
+        ClientError::Refused { problem, .. } => match (problem.status, problem.code.as_str()) {
+            (401 | 403, _) | (_, "NotTheOwner" | "Foreign" | "Quarantined" | "OtherCordon") => Code::Denied,
+            (404, _) => Code::NotFound,
+            (_, "DoesNotFit") if error.reason().is_some_and(never_fits) => Code::Impossible,
+            (_, "DoesNotFit" | "QueueFull" | "NamespaceQueueFull") => Code::NoCapacity,
+            (_, "ControllerRefused") => Code::Impossible,
+            (_, "PartitionFailed") => Code::Unavailable,
+            (400..=499, _) => Code::Data,
+            _ => Code::Unavailable,
+        },
+        ClientError::TlsRejected { .. } => Code::Denied,
+        ClientError::Token { .. } => Code::NotFound,
+        ClientError::TimedOut { .. } => Code::NoCapacity,
+        ClientError::Request { .. } => Code::Bug,
         _ => Code::Unavailable,
     };
-    Failure::because(code, "V-IPU controller", error)
+    Failure::because(code, "proxy", error)
+}
+
+/// Returns whether a request with this reason can never fit.
+pub(crate) fn never_fits(reason: &Reason) -> bool {
+    matches!(&*reason.code, "TooLarge" | "UnknownAllocation")
 }
 
 /// Returns the failure of a request that can never fit, or that does not fit now and must not queue.
@@ -216,38 +239,71 @@ pub(crate) fn other_properties(
     (!differences.is_empty()).then(|| Failure::new(Code::Data, text))
 }
 
-/// Maps an error of the ledger to an exit code.
-pub(crate) fn ledger_failure(error: LedgerError) -> Failure {
-    if let LedgerError::DoesNotFit { id, waiting } = &error {
-        return does_not_fit(id, &waiting.reason);
+/// Returns the URL of `--proxy`. An empty URL is none, and overrides the proxy of the environment.
+fn remote_url(global: &Global) -> Result<Option<&str>, Failure> {
+    let url = global.proxy_args.proxy.as_deref().filter(|url| !url.is_empty());
+    if url.is_some() && global.vipu.is_some() {
+        let message = "--vipu and --proxy (IPUCTL_PROXY) exclude each other; --proxy '' disables the proxy";
+        return Err(Failure::new(Code::Usage, message));
     }
-    let code = match &error {
-        LedgerError::Illegal(TransitionError::NotTheOwner { .. } | TransitionError::Foreign { .. }) => {
-            Code::Denied
+    if url.is_some()
+        && let Some(option) = global.placement_args.first_option()
+    {
+        let message = format!(
+            "{option} and --proxy (IPUCTL_PROXY) exclude each other, because the proxy decides; leave out {option}, \
+             or use --proxy '' for the local server of this user"
+        );
+        return Err(Failure::new(Code::Usage, message));
+    }
+    Ok(url)
+}
+
+/// Returns the options of all clients.
+fn client_options(global: &Global) -> ClientOptions {
+    let mut options = ClientOptions::default();
+    options.deadline = Duration::from_secs(global.timeout);
+    options
+}
+
+/// Returns the client of the proxy at `url`.
+fn remote(url: &str, arguments: &ProxyArgs, mut options: ClientOptions) -> Result<ProxyClient, Failure> {
+    options.token = arguments.proxy_token_file.clone().map(Token::File);
+    options.tls = arguments.proxy_ca.as_ref().map(|ca| {
+        let mut files = TlsFiles::new(ca);
+        if let (Some(certificate), Some(key)) = (&arguments.proxy_cert, &arguments.proxy_key) {
+            files.own = Some(ClientCertificate::new(certificate, key));
         }
-        LedgerError::Illegal(TransitionError::OtherSpec { .. }) => Code::Data,
-        LedgerError::Illegal(
-            TransitionError::QueueFull { .. } | TransitionError::NamespaceQueueFull { .. },
-        ) => Code::NoCapacity,
-        LedgerError::Illegal(TransitionError::StaleAttempt { .. }) => Code::Bug,
-        LedgerError::Store(_) => Code::Host,
-        LedgerError::Refused { .. } => Code::Impossible,
-        _ => Code::Unavailable,
-    };
-    Failure::because(code, "ledger", error)
+        files
+    });
+    ProxyClient::new(url, options).map_err(|error| {
+        let option = match &error {
+            SetupError::MissingCaCertificate { .. } => "--proxy-ca is missing",
+            SetupError::NotSecure { .. } | SetupError::Url { .. } => "--proxy",
+            _ => "--proxy-ca, --proxy-cert and --proxy-key",
+        };
+        Failure::because(Code::Usage, option, error)
+    })
 }
 
 /// Prints that the simulated IPU-POD is used: once for each state directory, and always with `-v`.
-fn report_simulator(is_nested: bool, state: &StateDir, global: &Global, output: &Output) {
+fn report_simulator(
+    is_nested: bool,
+    state: &StateDir,
+    global: &Global,
+    output: &Output,
+) -> Result<(), Failure> {
     let text = if is_nested {
         "This job runs on the simulated Pod16: using the same Pod16."
     } else {
         "No V-IPU controller is configured (--vipu, IPUOF_VIPU_API_HOST): using a simulated Pod16."
     };
+    // Creates the directory of the notice.
+    state.simulator()?;
     let is_first = || !is_nested && !global.quiet && state.mark_simulator_notice();
     if global.verbose > 0 || is_first() {
         output.say(text);
     }
+    Ok(())
 }
 
 /// Returns the controller of the flags, else of the environment.
@@ -274,56 +330,14 @@ fn endpoint(source: &str, text: &str) -> Result<ControllerEndpoint, Failure> {
         .map_err(|error| Failure::because(Code::Usage, format!("invalid value {text:?} for {source}"), error))
 }
 
-/// Returns whether a parent `ipuctl` serves the simulated IPU-POD of this state directory at `address`. Its
-/// partitions are in this ledger, so that the controller must keep its name there.
+/// Returns whether the local server of this state directory simulates the controller at `address`: the
+/// processes of its jobs have that address in their environment.
 fn is_own_simulator(address: &ControllerEndpoint, state: &StateDir) -> bool {
-    std::env::var(SIMULATED_MARK).is_ok_and(|mark| mark == mark_of(address, state))
+    let mark = simulated_mark(address.host(), address.port(), state);
+    std::env::var(SIMULATED_MARK).is_ok_and(|value| value == mark)
 }
 
-fn mark_of(address: &ControllerEndpoint, state: &StateDir) -> String {
-    format!(
-        "{}:{} {}",
-        address.host(),
-        address.port(),
-        state.ledger().display()
-    )
-}
-
-async fn simulate(state: &StateDir) -> Result<Simulator, Failure> {
-    Simulator::builder(Topology::pod16())
-        .state_file(state.simulator()?)
-        .start()
-        .await
-        .map_err(|error| Failure::because(Code::Host, "start the simulated IPU-POD", error))
-}
-
-fn options(global: &Global) -> Result<ConnectOptions, Failure> {
-    let ControllerCredentials {
-        tls_ca,
-        tls_cert,
-        tls_key,
-        user_id,
-        access_key_file,
-    } = &global.credentials;
-    let mut options = ConnectOptions::default().with_deadline(Duration::from_secs(global.timeout));
-    if let Some(ca) = tls_ca {
-        let mut tls = TlsOptions::new(read(ca)?);
-        if let (Some(cert), Some(key)) = (tls_cert, tls_key) {
-            tls = tls.with_identity(read(cert)?, read(key)?);
-        }
-        options = options.with_tls(tls);
-    }
-    if let Some(user) = user_id {
-        let Some(file) = access_key_file else {
-            return Err(Failure::new(Code::Usage, "--user-id requires --access-key-file"));
-        };
-        let key = String::from_utf8_lossy(&read(file)?).trim().to_owned();
-        options = options.with_credentials(Credentials::new(user, key));
-    }
-    Ok(options)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path)
-        .map_err(|error| Failure::because(Code::NotFound, format!("read {}", path.display()), error))
+/// Returns the value of [`SIMULATED_MARK`].
+pub(crate) fn simulated_mark(host: &str, port: u16, state: &StateDir) -> String {
+    format!("{host}:{port} {}", state.path().display())
 }

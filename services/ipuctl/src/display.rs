@@ -98,8 +98,8 @@ fn without_cordons(reason: &Reason) -> String {
         ("Fragmented", _, Some(largest)) => {
             format!("{requested}, {free} free, the largest free block is {largest}")
         }
-        ("Excluded", ..) => {
-            let cordoned = number("excluded").unwrap_or_default();
+        ("Cordoned", ..) => {
+            let cordoned = number("cordoned").unwrap_or_default();
             let by = cordon_owners(reason).map_or_else(String::new, |owners| format!(" by {owners}"));
             format!("{requested}, {free} free, {cordoned} cordoned{by}")
         }
@@ -111,7 +111,7 @@ fn message(reason: &Reason) -> &str {
     reason.message.split(CORDONS).next().unwrap_or_default()
 }
 
-/// Returns the owners at the end of the message of a reason with the code `Excluded`.
+/// Returns the owners at the end of the message of a reason with the code `Cordoned`.
 fn cordon_owners(reason: &Reason) -> Option<&str> {
     let (_, owners) = message(reason).rsplit_once("by ")?;
     Some(owners.trim_end_matches(')'))
@@ -120,7 +120,7 @@ fn cordon_owners(reason: &Reason) -> Option<&str> {
 /// Returns the reason; one of a cordon is followed by the reasons of the cordons of its owners.
 pub(crate) fn reason_with_cordons(original: &Reason, cordons: &[CordonDocument]) -> String {
     let text = reason(original);
-    let owners = cordon_owners(original).filter(|_| original.code == "Excluded");
+    let owners = cordon_owners(original).filter(|_| original.code == "Cordoned");
     let mut texts: Vec<&str> = owners
         .into_iter()
         .flat_map(|owners| owners.split(", "))
@@ -248,10 +248,10 @@ mod tests {
 
     #[test]
     fn a_reason_of_a_cordon_names_its_owner_and_its_reason() {
-        let cordoned = Reason::new("Excluded", "as sent (by anonymous)")
+        let cordoned = Reason::new("Cordoned", "as sent (by anonymous)")
             .with("size", 32_u32)
             .with("free", 28_u32)
-            .with("excluded", 4_u32);
+            .with("cordoned", 4_u32);
         let cordons: Vec<CordonDocument> = [("fan", "anonymous"), ("disk", "another")]
             .map(|(id, owner)| {
                 let document = serde_json::json!({

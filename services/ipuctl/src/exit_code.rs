@@ -87,6 +87,16 @@ impl Failure {
         }
     }
 
+    /// Creates a failure that was already reported to the user.
+    pub(crate) fn reported(code: Code) -> Self {
+        Self::new(code, "")
+    }
+
+    /// Returns whether the user has still to learn of the failure.
+    pub(crate) const fn is_unreported(&self) -> bool {
+        !self.message.is_empty()
+    }
+
     /// Returns the error and its sources in one line.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.message.clone();

@@ -1,5 +1,6 @@
 //! `ipuctl`: runs IPUJobs on this host and manages partitions. Decisions about jobs are those of
-//! `ipu_core::plan`, decisions about partitions those of `ipu-ledger`.
+//! `ipu_core::plan`, decisions about partitions those of a `vipu-proxy`: a remote one, or the local server of
+//! this user.
 
 mod cli;
 mod clock;
@@ -8,12 +9,15 @@ mod connection;
 mod display;
 mod env_expand;
 mod exit_code;
+mod local_server;
 mod manifest;
 mod option_value;
 mod output;
 mod process;
 mod run;
 mod run_record;
+mod serve;
+mod server_options;
 mod state_dir;
 mod table;
 mod time;
@@ -24,8 +28,11 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::cli::{Cli, Command, Format, Partition};
+use crate::connection::Connection;
 use crate::exit_code::{Code, Failure};
+use crate::local_server::Requirement;
 use crate::output::{Output, Stream};
+use crate::run::Signals;
 
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
@@ -33,6 +40,7 @@ fn main() -> ExitCode {
     // bypassed.
     match arguments.get(1).and_then(|argument| argument.to_str()) {
         Some("__supervise") => return process::supervise_main(arguments.split_off(2)),
+        Some("__serve") => return serve::main(&arguments.split_off(2)),
         Some("__exec") => return run::exec(&arguments.split_off(2)),
         _ => {}
     }
@@ -60,7 +68,9 @@ fn main() -> ExitCode {
     match dispatch(cli, &output) {
         Ok(code) => code.into(),
         Err(failure) => {
-            output.error(&failure.chain());
+            if failure.is_unreported() {
+                output.error(&failure.chain());
+            }
             failure.code.into()
         }
     }
@@ -114,28 +124,69 @@ fn check_format(format: Format, command: &Command) -> Result<(), Failure> {
 }
 
 async fn run(command: Command, global: &cli::Global, output: &Output) -> Result<Code, Failure> {
-    if let Some(proxy) = commands::proxy::client(global)? {
-        return commands::proxy::run(command, &proxy, global, output).await;
+    let command = match command {
+        Command::Run(arguments) => return run::run(arguments, global, output).await,
+        command => command,
+    };
+    if let Command::Partition(command) = &command {
+        commands::partition::check(command)?;
     }
+    let places = matches!(
+        command,
+        Command::Plan(_) | Command::Query(_) | Command::Partition(Partition::Create { .. })
+    );
+    let requirement = if places {
+        Requirement::All
+    } else {
+        Requirement::Controller
+    };
+    // This command withdraws its request when it is interrupted.
+    let handles_signals = matches!(command, Command::Partition(Partition::Create { .. }));
+    let mut signals =
+        Signals::listen().map_err(|error| Failure::because(Code::Host, "listen to signals", error))?;
+    let work = async {
+        let connection = Connection::open(global, requirement, output).await?;
+        execute(command, &connection, global.output, output).await
+    };
+    tokio::select! {
+        result = work => result,
+        () = signals.next(), if !handles_signals => {
+            output.status(None);
+            output.say("Interrupted.");
+            Ok(Code::Signal(signals.first().unwrap_or(2)))
+        }
+    }
+}
+
+async fn execute(
+    command: Command,
+    connection: &Connection,
+    format: Format,
+    output: &Output,
+) -> Result<Code, Failure> {
+    let proxy = &connection.proxy;
     match command {
-        Command::Run(arguments) => run::run(arguments, global, output).await,
-        Command::Plan(arguments) => commands::plan::run(arguments, global, output).await,
-        Command::Partition(command) => commands::partition::run(command, global, output).await,
-        Command::Query(arguments) => commands::query::run(arguments, global, output).await,
-        Command::ServerVersion(arguments) => commands::server_version::run(&arguments, global, output).await,
-        Command::Gc => commands::gc::run(global, output).await,
-        Command::List => commands::list::run(global, output).await,
-        Command::Map => commands::map::run(global, output).await,
-        Command::Repair => Err(commands::proxy::requires_proxy("repair")),
-        Command::Stats => Err(commands::proxy::requires_proxy("stats")),
-        Command::Waiting => Err(commands::proxy::requires_proxy("waiting")),
-        Command::Controllers => Err(commands::proxy::requires_proxy("controllers")),
-        Command::Usage(_) => Err(commands::proxy::requires_proxy("usage")),
-        Command::Cordon(_) => Err(commands::proxy::requires_proxy("cordon")),
-        Command::Uncordon(_) => Err(commands::proxy::requires_proxy("uncordon")),
-        Command::Cordons => Err(commands::proxy::requires_proxy("cordons")),
-        Command::Drain(_) => Err(commands::proxy::requires_proxy("drain")),
-        Command::Completions { .. } | Command::Decide(_) | Command::Render(_) => Ok(Code::Done),
+        Command::Plan(arguments) => commands::plan::run(arguments, connection, format, output).await,
+        Command::Partition(command) => commands::partition::run(command, connection, format, output).await,
+        Command::Query(arguments) => commands::capacity::query(arguments, proxy, format, output).await,
+        Command::ServerVersion(arguments) => {
+            commands::server_version::run(&arguments, connection, format, output).await
+        }
+        Command::Gc => commands::gc::run(connection, format, output).await,
+        Command::List => commands::list::run(connection, format, output).await,
+        Command::Map => commands::map::run(connection, format, output).await,
+        Command::Repair => commands::capacity::repair(proxy, format, output).await,
+        Command::Stats => commands::capacity::stats(proxy, format, output).await,
+        Command::Waiting => commands::partition::waiting(connection, format, output).await,
+        Command::Controllers => commands::capacity::controllers(proxy, format, output).await,
+        Command::Usage(arguments) => commands::usage::run(&arguments, proxy, format, output).await,
+        Command::Cordon(arguments) => commands::cordon::cordon(arguments, proxy, format, output).await,
+        Command::Uncordon(arguments) => commands::cordon::uncordon(arguments, proxy, format, output).await,
+        Command::Cordons => commands::cordon::list(proxy, format, output).await,
+        Command::Drain(arguments) => commands::cordon::drain(arguments, proxy, format, output).await,
+        Command::Run(_) | Command::Completions { .. } | Command::Decide(_) | Command::Render(_) => {
+            Ok(Code::Done)
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipu_core::{JobKind, OnNoCapacity};
+use vipu_proxy::process_holder::ProcessHolder;
 
 use self::engine::Engine;
 use self::host_job::HostJob;
@@ -22,12 +23,13 @@ use self::report::Report;
 use crate::cli::{Global, RunArgs};
 use crate::connection::Connection;
 use crate::exit_code::{Code, Failure};
+use crate::local_server::Requirement;
 use crate::manifest::{self, Overrides};
 use crate::output::{Output, Stream};
 use crate::run_record::RunRecord;
 use crate::{clock, commands, display, table};
 
-pub(crate) use self::partitions::{OWNER_KIND, never_fits};
+pub(crate) use self::partitions::OWNER_KIND;
 pub(crate) use self::remote_exec::exec;
 pub(crate) use self::signals::Signals;
 
@@ -56,13 +58,11 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
     manifest::report_ignored_fields(&job.host, output);
     let job = HostJob::new(job.spec, job.host.container)?;
 
-    let connection = Connection::open(global, output).await?;
+    let connection = Connection::open(global, Requirement::All, output).await?;
     connection.require_answer().await?;
     commands::gc::sweep(&connection).await?.report(output);
-    if global.verbose > 0
-        && let Some(map) = connection.map()?
-    {
-        output.say(map.trim_end());
+    if global.verbose > 0 && connection.is_simulated() {
+        output.say(commands::map::simulated(&connection.state).await?.trim_end());
     }
     print_summary(&job, output);
     let on_no_capacity = if arguments.no_wait {
@@ -73,16 +73,18 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
     if matches!(job.spec.shape(), JobKind::Launcher { .. }) {
         remote_exec::require_plain(&connection.state.runs())?;
     }
-    let partitions = Partitions::new(&connection, on_no_capacity, output)?;
+    let holder =
+        ProcessHolder::own().map_err(|error| Failure::because(Code::Host, "identify this process", error))?;
+    let partitions = Partitions::new(&connection, on_no_capacity, output);
     let context = RunContext {
         output: output.clone(),
         grace: Duration::from_secs(arguments.grace),
-        directory: connection.state.run(&uid, partitions.holder())?,
+        directory: connection.state.run(&uid, &holder.to_string())?,
         mpi_interface: arguments.mpi_interface,
     };
-    let mut record = new_record(&job, &uid);
-    // The record is for information only: an error does not fail the run.
-    record.write_active(&context.directory).ok();
+    let mut record = new_record(&job, &uid, &connection);
+    let unwritable = |error| Failure::because(Code::Host, "write the record of the run", error);
+    record.write_active(&context.directory).map_err(unwritable)?;
     let signals =
         Signals::listen().map_err(|error| Failure::because(Code::Host, "listen to signals", error))?;
     let result = Engine::new(&job, &context, partitions).run(signals).await;
@@ -120,12 +122,11 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
             None => report.message().to_owned(),
         });
     }
-    connection.close().await;
     Ok(code)
 }
 
 /// Returns the record of a run that starts now.
-fn new_record(job: &HostJob, uid: &str) -> RunRecord {
+fn new_record(job: &HostJob, uid: &str, connection: &Connection) -> RunRecord {
     let spec = &job.spec;
     RunRecord {
         uid: uid.to_owned(),
@@ -137,6 +138,7 @@ fn new_record(job: &HostJob, uid: &str) -> RunRecord {
             .collect(),
         started: clock::now(),
         exit_code: None,
+        proxy: connection.remote_url(),
     }
 }
 

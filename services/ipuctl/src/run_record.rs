@@ -25,6 +25,8 @@ pub(crate) struct RunRecord {
     pub(crate) started: Timestamp,
     /// Exit code of `ipuctl run`; none for an active or killed run.
     pub(crate) exit_code: Option<u8>,
+    /// URL of the proxy with the partitions; none for the local server.
+    pub(crate) proxy: Option<String>,
 }
 
 impl RunRecord {
@@ -88,6 +90,7 @@ mod tests {
                 partitions: vec![PartitionId::new("p").unwrap()],
                 started: Timestamp::from_millis(number),
                 exit_code: Some(0),
+                proxy: None,
             };
             record.write_finished(&state).unwrap();
         }

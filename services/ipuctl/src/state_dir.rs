@@ -1,4 +1,4 @@
-//! The state directory of a user: the ledger, the simulated IPU-POD and the files of each run.
+//! The state directory of a user: the files of the local server, the simulated IPU-POD and each run.
 
 use std::fs;
 use std::io;
@@ -40,6 +40,35 @@ impl StateDir {
     /// Returns the path of the ledger.
     pub(crate) fn ledger(&self) -> PathBuf {
         self.0.join("ledger.db")
+    }
+
+    /// Returns the path of the socket of the local server.
+    pub(crate) fn server_socket(&self) -> PathBuf {
+        self.0.join("server.sock")
+    }
+
+    /// Returns the path of the file that the local server locks.
+    pub(crate) fn server_lock(&self) -> PathBuf {
+        self.0.join("server.lock")
+    }
+
+    /// Returns the path of the options of the local server.
+    pub(crate) fn server_options(&self) -> PathBuf {
+        self.0.join("server.json")
+    }
+
+    /// Returns the path of the log of the local server.
+    pub(crate) fn server_log(&self) -> PathBuf {
+        self.0.join("server.log")
+    }
+
+    /// Opens the log of the local server, to which several processes append.
+    pub(crate) fn open_server_log(&self) -> io::Result<fs::File> {
+        fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(self.server_log())
     }
 
     /// Records that the notice about the simulated IPU-POD was shown; returns whether this is the first time.

@@ -287,9 +287,7 @@ async fn find_pod(client: &Client, installation: &Installation) -> Result<(Strin
 pub(crate) fn failure(error: ClientError) -> Failure {
     let code = match &error {
         ClientError::Refused { problem, .. } => match (problem.status, problem.code.as_str()) {
-            (401 | 403, _) | (_, "NotTheOwner" | "Foreign" | "Quarantined" | "OtherExclusion") => {
-                Code::Denied
-            }
+            (401 | 403, _) | (_, "NotTheOwner" | "Foreign" | "Quarantined" | "OtherCordon") => Code::Denied,
             (404, _) => Code::NotFound,
             (400..=499, _) => Code::Data,
             _ => Code::Unavailable,

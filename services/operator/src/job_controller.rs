@@ -357,7 +357,7 @@ mod tests {
         let mut proxy_settings = vipu_proxy::Settings::default();
         proxy_settings.sim = Some("1x8".into());
         proxy_settings.sim_listen = Some(any_port);
-        proxy_settings.listen = Some(any_port);
+        proxy_settings.listen = Some(any_port.into());
         proxy_settings.tls_cert = Some(file("own.crt", server.pem()));
         proxy_settings.tls_key = Some(file("own.key", key.serialize_pem()));
         let proxy = vipu_proxy::Proxy::start(proxy_settings.check().unwrap())

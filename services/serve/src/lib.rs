@@ -10,6 +10,7 @@
 //! sent. Connections of clients that no request has identified have separate limits ([`UnidentifiedLimits`]).
 
 mod answers;
+mod listener;
 mod options;
 mod peer;
 mod server;
@@ -18,8 +19,9 @@ mod unidentified;
 mod write_timeout;
 
 pub use answers::{GuardedBody, UnboundedBody};
+pub use listener::Listener;
 pub use options::ServeOptions;
-pub use peer::Peer;
+pub use peer::{LocalProcess, Peer};
 pub use server::{BoxError, Handler, serve};
 pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles, TlsPem};
 pub use unidentified::UnidentifiedLimits;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::tls::Tls;
 use crate::unidentified::UnidentifiedLimits;
 
@@ -14,6 +16,8 @@ pub struct ServeOptions {
     /// Maximum number of open connections; further ones wait to be accepted. The default, 1024, is the
     /// default limit of open files of a process on most systems.
     pub max_connections: usize,
+    /// Receives the number of open connections whenever it changes.
+    pub open_connections: watch::Sender<usize>,
     /// Limits of connections on which no request has identified its client. None by default: the handler then
     /// need not call [`Peer::identify`](crate::Peer::identify).
     pub unidentified: Option<UnidentifiedLimits>,
@@ -43,6 +47,7 @@ impl Default for ServeOptions {
         Self {
             tls: None,
             max_connections: 1024,
+            open_connections: watch::Sender::new(0),
             unidentified: None,
             handshake_timeout: Duration::from_secs(10),
             first_request_timeout: Duration::from_secs(10),

@@ -10,6 +10,15 @@ use crate::unidentified::Connection;
 /// Prefix length of an IPv6 network in bits: one client can use all addresses of a /64.
 const NETWORK_BITS: u32 = 64;
 
+/// Process at the other end of a Unix socket, according to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalProcess {
+    /// User id of the process when it connected.
+    pub user: u32,
+    /// Process id in the pid namespace of the server; none if the server cannot see the process.
+    pub pid: Option<u32>,
+}
+
 /// Client of a request, an extension of every request that [`serve`](crate::serve) passes to the handler.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -17,6 +26,7 @@ pub struct Peer {
     local: Option<SocketAddr>,
     names: Arc<[String]>,
     connection: Connection,
+    process: Option<LocalProcess>,
 }
 
 impl Peer {
@@ -28,6 +38,7 @@ impl Peer {
             local: None,
             names: Arc::default(),
             connection: Connection::default(),
+            process: None,
         }
     }
 
@@ -56,13 +67,26 @@ impl Peer {
         self
     }
 
+    /// Sets the process at the other end of a Unix socket.
+    #[must_use]
+    pub const fn with_process(mut self, process: LocalProcess) -> Self {
+        self.process = Some(process);
+        self
+    }
+
+    /// Process at the other end of a Unix socket; none for TCP.
+    #[must_use]
+    pub const fn process(&self) -> Option<LocalProcess> {
+        self.process
+    }
+
     /// Local address of the connection, if available.
     #[must_use]
     pub const fn local_address(&self) -> Option<SocketAddr> {
         self.local
     }
 
-    /// Remote address of the connection.
+    /// Remote address of the connection; `127.0.0.1:0` on a Unix socket.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address

@@ -1,7 +1,6 @@
 //! Accept loop, connection limits and graceful shutdown.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,12 +14,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::answers::{GuardedBody, PendingResponses, UnboundedBody};
+use crate::listener::{Listener, Stream};
 use crate::options::ServeOptions;
 use crate::peer::Peer;
 use crate::unidentified::{Connection, UnidentifiedClients};
@@ -55,11 +54,12 @@ pub trait Handler: Send + Sync + 'static {
 /// Serves until `stop` changes or its sender is dropped, and drains the connections. Then waits up to the
 /// grace of the options for open requests.
 pub async fn serve<H: Handler>(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     handler: Arc<H>,
     options: ServeOptions,
     mut stop: watch::Receiver<()>,
 ) {
+    let listener = listener.into();
     let mut reloads = JoinSet::new();
     if let Some(tls) = options.tls.clone() {
         reloads.spawn(tls.watch_files());
@@ -119,7 +119,7 @@ struct Connections<H> {
 
 impl<H: Handler> Connections<H> {
     /// Accepts connections; while draining, until none is open.
-    async fn accept(&mut self, listener: &TcpListener) {
+    async fn accept(&mut self, listener: &Listener) {
         while !(self.draining.load(Ordering::Relaxed) && self.open.is_empty()) {
             let accepted = async {
                 // The semaphore is never closed.
@@ -130,7 +130,7 @@ impl<H: Handler> Connections<H> {
                 Some(_) = self.open.join_next() => {}
                 (permit, accepted) = accepted => match accepted {
                     Ok((stream, _)) if !self.handler.accepts() => drop(stream),
-                    Ok((stream, address)) => self.open(stream, address, permit),
+                    Ok((stream, peer)) => self.open(stream, peer, permit),
                     Err(error) => {
                         warn!(%error, "accept");
                         tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
@@ -141,24 +141,42 @@ impl<H: Handler> Connections<H> {
     }
 
     /// Serves a connection in a task of its own.
-    fn open(&mut self, stream: TcpStream, address: SocketAddr, permit: Option<OwnedSemaphorePermit>) {
+    fn open(&mut self, stream: Stream, peer: Peer, permit: Option<OwnedSemaphorePermit>) {
+        let address = peer.address();
         debug!(%address, "connected");
         let (handler, watcher) = (Arc::clone(&self.handler), self.graceful.watcher());
         let (options, draining) = (self.options.clone(), Arc::clone(&self.draining));
-        let network = Peer::new(address).network();
+        let network = peer.network();
         let unidentified = self.unidentified.as_ref();
         let connection = unidentified
             .map(|clients| clients.admit(network))
             .unwrap_or_default();
         self.open.spawn(async move {
-            let peer = Peer::new(address).with_connection(connection.clone());
+            let peer = peer.with_connection(connection.clone());
             let _guard = UnidentifiedGuard(connection.clone());
+            let _count = ConnectionCount::of(&options.open_connections);
             tokio::select! {
                 () = handle_connection(stream, peer, handler, &options, draining, watcher) => {}
                 () = connection.closed() => debug!(%address, "closed for a newer connection"),
             }
             drop(permit);
         });
+    }
+}
+
+/// Counts an open connection in [`ServeOptions::open_connections`].
+struct ConnectionCount(watch::Sender<usize>);
+
+impl ConnectionCount {
+    fn of(count: &watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for ConnectionCount {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 
@@ -180,17 +198,16 @@ const MAX_UNREAD_BYTES: u32 = 256 << 10;
 
 /// Serves one connection, from its handshake to its end.
 async fn handle_connection<H: Handler>(
-    stream: TcpStream,
+    stream: Stream,
     peer: Peer,
     handler: Arc<H>,
     options: &ServeOptions,
     draining: Arc<AtomicBool>,
     watcher: Watcher,
 ) {
-    if let Err(error) = stream.set_nodelay(true) {
+    if let Err(error) = stream.set_nodelay() {
         debug!(%error, "set nodelay");
     }
-    let peer = peer.with_local_address(stream.local_addr().ok());
     let Some(tls) = &options.tls else {
         return serve_connection(stream, peer, handler, options, draining, watcher).await;
     };

@@ -15,7 +15,7 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Compares the addresses of all controllers, and marks each second name of an earlier controller.
 pub(crate) async fn mark_aliases(app: &App) {
-    let pool = app.ledger.pool();
+    let pool = app.allocator.pool();
     mark(pool, compare(pool, &[]).await);
 }
 

@@ -6,8 +6,11 @@ use http::StatusCode;
 use ipu_core::{AllocationId, ControllerName, Partition};
 use ipu_proxy_client::{AllocationPartitions, UnrecordedPartition};
 use ipu_vipu_client::{Member, VipuError};
+use tokio::time::Instant;
 
-use crate::app::{AnyController, App};
+use ipu_allocator::Controller;
+
+use crate::app::App;
 use crate::partition_api::parse_name;
 use crate::problem::{Problem, chain};
 
@@ -35,18 +38,12 @@ pub(crate) async fn remove(
 ) -> Result<AllocationPartitions, Problem> {
     let allocation = Allocation::find(app, id, controller)?;
     let partitions = allocation.unrecorded(app).await?;
-    for partition in &partitions {
-        let (id, member) = (&partition.id, &allocation.member);
-        match allocation
-            .call(member.controller.remove_partition(id, true))
-            .await
-        {
-            Ok(()) | Err(VipuError::NotFound { .. }) => {
-                tracing::warn!(partition = %id, allocation = %allocation.id, "removed a partition without record");
-            }
-            Err(error) => return Err(allocation.problem(&error)),
-        }
-    }
+    let until = Instant::now() + CALL_TIMEOUT;
+    let removals = partitions.iter().map(|partition| {
+        app.allocator
+            .remove_foreign(partition.clone(), allocation.name.clone(), until)
+    });
+    futures::future::try_join_all(removals).await?;
     Ok(allocation.document(&partitions))
 }
 
@@ -54,7 +51,7 @@ pub(crate) async fn remove(
 struct Allocation {
     id: AllocationId,
     name: ControllerName,
-    member: Member<AnyController>,
+    member: Member<Controller>,
 }
 
 impl Allocation {
@@ -67,7 +64,7 @@ impl Allocation {
             return Err(Problem::invalid("controller", "", "must be set", fix));
         };
         let name: ControllerName = parse_name("controller", controller)?;
-        match app.ledger.pool().member(&name) {
+        match app.allocator.pool().member(&name) {
             Some(member) => Ok(Self { id, name, member }),
             None => Err(Problem::invalid(
                 "controller",
@@ -85,7 +82,7 @@ impl Allocation {
         let listed = self.call(list).await.map_err(|error| self.problem(&error))?;
         let mut unrecorded = Vec::new();
         for partition in listed {
-            if app.ledger.get(&partition.id).await?.is_none() {
+            if app.allocator.get(&partition.id).await?.is_none() {
                 unrecorded.push(partition);
             }
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use async_trait::async_trait;
 use http::{HeaderMap, StatusCode, header};
 use ipu_core::Owner;
-use ipu_serve::Peer;
+use ipu_serve::{LocalProcess, Peer};
 
 use crate::problem::{Problem, RETRY_SOON_SECS};
 
@@ -111,6 +111,8 @@ pub struct Credentials<'a> {
     pub names: &'a [String],
     /// Addresses of the client and of the server end of the connection.
     pub connection: Option<(SocketAddr, SocketAddr)>,
+    /// Process at the other end of a Unix socket.
+    pub process: Option<LocalProcess>,
 }
 
 impl<'a> Credentials<'a> {
@@ -131,6 +133,7 @@ impl<'a> Credentials<'a> {
             bearer,
             names: peer.map_or(&[], Peer::names),
             connection: peer.and_then(|peer| Some((peer.address(), peer.local_address()?))),
+            process: peer.and_then(Peer::process),
         }
     }
 }
@@ -304,6 +307,7 @@ fedcba9876543210  team-a   a,a-test   # two namespaces
             bearer,
             names,
             connection,
+            process: None,
         };
         tokens.authenticate(credentials).await
     }

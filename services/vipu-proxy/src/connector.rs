@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{AgentId, AllocationId, ControllerName, Partition, PartitionId};
+use ipu_core::{AgentId, AllocationId, CallTimes, ControllerName, Partition, PartitionId};
 use ipu_vipu_client::{
     AgentIpus, ConnectError, ConnectOptions, ControllerEndpoint, ControllerSecrets, CreatePartition,
     GrpcController, IpuofConfig, PartitionStatus, SecretsError, VipuController, VipuError,
 };
 use vipu_sim::SimulatorService;
 
-use crate::app::{AnyController, App};
+use ipu_allocator::Controller;
+
+use crate::app::App;
 use crate::instrumented_controller;
 use crate::metrics::Metrics;
 
@@ -26,6 +28,9 @@ type ReadResult = Result<ControllerSecrets, SecretsError>;
 /// Creates connections to controllers.
 pub(crate) struct Connector {
     pub(crate) metrics: Arc<Metrics>,
+    /// Deadline of a connection for one call. With the time in which the allocator sends it, this is the time
+    /// after which the allocator counts a call as settled.
+    deadline: Duration,
     /// Directory of the secrets, with a folder for each controller.
     directory: Option<PathBuf>,
     /// Controller that this process simulates, which needs no connection.
@@ -37,11 +42,13 @@ pub(crate) struct Connector {
 impl Connector {
     pub(crate) fn new(
         metrics: Arc<Metrics>,
+        times: CallTimes,
         directory: Option<PathBuf>,
         simulated: Option<SimulatorService>,
     ) -> Self {
         Self {
             metrics,
+            deadline: times.settle.saturating_sub(times.deadline).max(times.deadline),
             directory,
             simulated,
             used: Mutex::default(),
@@ -50,7 +57,7 @@ impl Connector {
 
     /// Connects to the controller at `endpoint`. With unusable secrets, the returned controller is
     /// unreachable, so that the others work.
-    pub(crate) fn connect(&self, endpoint: &ControllerEndpoint) -> Result<AnyController, ConnectError> {
+    pub(crate) fn connect(&self, endpoint: &ControllerEndpoint) -> Result<Controller, ConnectError> {
         self.connect_with(endpoint, self.read(endpoint))
     }
 
@@ -58,11 +65,11 @@ impl Connector {
         &self,
         endpoint: &ControllerEndpoint,
         read: ReadResult,
-    ) -> Result<AnyController, ConnectError> {
+    ) -> Result<Controller, ConnectError> {
         self.lock().insert(endpoint.name().clone(), read.clone());
         match read {
             Ok(secrets) => {
-                let options = secrets.apply(ConnectOptions::default());
+                let options = secrets.apply(ConnectOptions::default().with_deadline(self.deadline));
                 let controller = match &self.simulated {
                     Some(service) => GrpcController::in_process(endpoint, service.clone(), &options)?,
                     None => GrpcController::connect(endpoint, &options)?,
@@ -100,7 +107,7 @@ impl Connector {
         &self,
         endpoint: &ControllerEndpoint,
         logged: &mut BTreeMap<ControllerName, String>,
-    ) -> Option<AnyController> {
+    ) -> Option<Controller> {
         let read = self.read(endpoint);
         let name = endpoint.name();
         let previous = self.lock().get(name).cloned();
@@ -143,7 +150,7 @@ pub(crate) async fn watch_secrets(app: Arc<App>) {
             _ = stopping.wait_for(|stop| *stop) => return,
             () = tokio::time::sleep(RELOAD_INTERVAL) => {}
         }
-        let pool = app.ledger.pool();
+        let pool = app.allocator.pool();
         for member in pool.members().into_iter().chain(pool.draining()) {
             let reloaded = member
                 .endpoint
@@ -219,7 +226,12 @@ mod tests {
         let params = CertificateParams::new(vec!["pod1".to_owned()]).unwrap();
         let authority = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
         std::fs::write(folder.join("ca.crt"), authority.pem()).unwrap();
-        let connector = Connector::new(Arc::default(), Some(scratch.path().to_owned()), None);
+        let connector = Connector::new(
+            Arc::default(),
+            CallTimes::default(),
+            Some(scratch.path().to_owned()),
+            None,
+        );
         let endpoint: ControllerEndpoint = "pod1:8090".parse().unwrap();
         drop(connector.connect(&endpoint).unwrap());
 

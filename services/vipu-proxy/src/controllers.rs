@@ -1,15 +1,17 @@
 //! The `/v1/controllers` endpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use ipu_allocator::Controller;
 use ipu_core::{CapacityBySize, ControllerName, PlacementMode, Reason};
 use ipu_proxy_client::{ControllerList, ControllerStatus, FitDocument};
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool, Member, MemberState};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::app::{AnyController, App};
+use crate::app::App;
 use crate::partition_api::controller_document;
 use crate::problem::{Problem, chain};
 
@@ -18,14 +20,14 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Handles `GET /v1/controllers`.
 pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
-    let capacities = app.ledger.capacity_by_size().await?;
+    let capacities = app.allocator.fresh_view().await?.capacity_by_size();
     let mut capacities: BTreeMap<ControllerName, Result<CapacityBySize, Reason>> =
         capacities.into_iter().collect();
-    let pool = app.ledger.pool();
+    let pool = app.allocator.pool();
     // Read after the query, which has updated the health of the controllers.
     let members: Vec<_> = pool.members().into_iter().chain(pool.draining()).collect();
     let mut versions = versions(&members).await;
-    let status = |member: Member<AnyController>| {
+    let status = |member: Member<Controller>| {
         let capacity = capacities.remove(&member.name);
         let is_same = matches!(&capacity, Some(Err(reason)) if reason.code == "SameController");
         let (capacity, error) = match capacity {
@@ -50,13 +52,12 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
             .flat_map(|capacity| &capacity.fits)
             .map(FitDocument::from)
             .collect();
-        status.placement_fallback = app.ledger.has_placement_fallback(&member.name);
         // A controller that answers without hardware always chooses.
         let chooses = capacity.as_ref().is_some_and(|capacity| capacity.fits.is_empty());
         status.placement = Some(if chooses {
             PlacementMode::Delegated.name().to_owned()
         } else {
-            app.ledger.placement_of(&member.name).name().to_owned()
+            app.allocator.placement_of(&member.name).name().to_owned()
         });
         status.failures_in_a_row = member.health.consecutive_failures;
         status.error = error;
@@ -68,12 +69,17 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
 
 /// Drains the controllers of ledger entries that are not on the list: they were removed from it while no
 /// proxy ran, or before this one started.
-pub(crate) async fn drain_unlisted(app: &App) {
-    // Without the ledger there is nothing to drain.
-    let entries = app.ledger.list().await.unwrap_or_default();
-    let pool = app.ledger.pool();
-    let recorded: BTreeSet<ControllerName> =
-        entries.into_iter().filter_map(|entry| entry.controller).collect();
+async fn drain_unlisted(app: &App) {
+    // Without the record there is nothing to drain.
+    let Ok(view) = app.allocator.view().await else {
+        return;
+    };
+    let pool = app.allocator.pool();
+    let recorded: BTreeSet<ControllerName> = view
+        .state()
+        .entries()
+        .filter_map(|entry| entry.controller.clone())
+        .collect();
     for name in recorded.into_iter().filter(|name| pool.get(name).is_none()) {
         let connect = |endpoint: &ControllerEndpoint| app.connector.connect(endpoint);
         let drained = match name.as_str().parse::<ControllerEndpoint>() {
@@ -85,6 +91,44 @@ pub(crate) async fn drain_unlisted(app: &App) {
             Err(error) => {
                 tracing::warn!(controller = %name, error, "cannot release the partitions of the controller")
             }
+        }
+    }
+}
+
+/// Compares the list of controllers with the record at every `interval`, until the proxy stops: drains those
+/// that are off the list, and forgets them once they have no partition left.
+pub(crate) async fn maintain(app: Arc<App>, interval: Duration) {
+    let mut stopping = app.stopping();
+    loop {
+        drain_unlisted(&app).await;
+        let aliases = app.allocator.pool().aliases();
+        crate::addresses::mark_aliases(&app).await;
+        if app.allocator.pool().aliases() != aliases {
+            app.allocator.compare_soon();
+        }
+        remove_drained(&app).await;
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(interval) => {}
+        }
+    }
+}
+
+/// Removes controllers from the pool that are off the list and have no partition left.
+async fn remove_drained(app: &App) {
+    let pool = app.allocator.pool();
+    let draining = pool.draining();
+    if draining.is_empty() {
+        return;
+    }
+    let Ok(view) = app.allocator.view().await else {
+        return;
+    };
+    for member in draining {
+        let mut entries = view.state().entries();
+        if entries.all(|entry| entry.controller.as_ref() != Some(&member.name)) {
+            tracing::info!(controller = %member.name, "removed a drained controller");
+            pool.forget(&member.name);
         }
     }
 }
@@ -107,7 +151,7 @@ pub(crate) fn warn_of_unlisted_placements<C: ?Sized>(
 }
 
 /// Queries the versions of all available controllers concurrently.
-async fn versions(members: &[Member<AnyController>]) -> BTreeMap<ControllerName, String> {
+async fn versions(members: &[Member<Controller>]) -> BTreeMap<ControllerName, String> {
     let mut queries = JoinSet::new();
     for member in members
         .iter()

@@ -1,4 +1,4 @@
-//! The `/v1/exclusions` endpoints: cordoned hardware gets no new partitions until the owner lifts the cordon.
+//! The `/v1/cordons` endpoints: cordoned hardware gets no new partitions until the owner lifts the cordon.
 
 use ipu_core::{Cordon, CordonOwner, CordonTarget};
 use ipu_proxy_client::{CordonDocument, CordonList, CordonRequest, CordonedDocument, Uncordoned};
@@ -58,32 +58,32 @@ fn owner_of(identity: &Identity) -> Result<CordonOwner, Problem> {
     parse_name("identity", identity.name().to_owned())
 }
 
-/// Handles `GET /v1/exclusions`.
+/// Handles `GET /v1/cordons`.
 pub(crate) async fn list(app: &App) -> Result<CordonList, Problem> {
-    let cordons = app.ledger.cordons().await?;
+    let view = app.allocator.view().await?;
+    let cordons = view.state().cordons();
     Ok(CordonList::new(
-        cordons.iter().map(CordonDocument::from).collect(),
+        cordons.map(|cordon| CordonDocument::from(&**cordon)).collect(),
     ))
 }
 
-/// Handles `POST /v1/exclusions`.
+/// Handles `POST /v1/cordons`.
 pub(crate) async fn cordon(
     app: &App,
     identity: &Identity,
     body: CordonRequest,
 ) -> Result<CordonedDocument, Problem> {
     identity.may_act_for_all()?;
-    let cordoned = app.ledger.cordon(cordon_of(body, identity)?).await?;
+    let cordoned = app.allocator.cordon(cordon_of(body, identity)?).await?;
     Ok(CordonedDocument::from(&cordoned))
 }
 
-/// Handles `DELETE /v1/exclusions/{id}`, which is idempotent.
+/// Handles `DELETE /v1/cordons/{id}`, which is idempotent.
 pub(crate) async fn uncordon(app: &App, identity: &Identity, id: String) -> Result<Uncordoned, Problem> {
     identity.may_act_for_all()?;
     let lifted = app
-        .ledger
+        .allocator
         .uncordon(&parse_name("id", id)?, &owner_of(identity)?)
         .await?;
-    app.work.notify_one();
     Ok(Uncordoned::new(lifted.as_ref().map(CordonDocument::from)))
 }

@@ -1,10 +1,10 @@
 //! The `/v1/plan` endpoint: a dry run of the placement.
 
-use ipu_core::{IpuCount, PartitionId};
+use ipu_core::{PartitionId, PartitionSpec};
 use ipu_proxy_client::{DryRunRequest, DryRunResponse, Planned};
 
 use crate::app::App;
-use crate::partition_api::{parse_name, size_of};
+use crate::partition_api::{allocation_of, parse_name, size_of};
 use crate::problem::Problem;
 
 /// Maximum number of sizes, and of partitions that are assumed to have ended, in one request: a Pod256 in
@@ -31,19 +31,26 @@ pub(crate) async fn plan(app: &App, body: DryRunRequest) -> Result<DryRunRespons
             "remove some",
         ));
     }
-    let sizes: Vec<IpuCount> = body
-        .sizes
-        .into_iter()
-        .map(|size| size_of("sizes", size))
-        .collect::<Result<_, _>>()?;
+    let allocation = allocation_of(body.allocation)?;
+    let spec_of = |size| {
+        let mut spec = PartitionSpec::of_size(size_of("sizes", size)?);
+        spec.allocation.clone_from(&allocation);
+        Ok(spec)
+    };
+    let sizes = body.sizes.into_iter();
+    let specs: Vec<PartitionSpec> = sizes.map(spec_of).collect::<Result<_, Problem>>()?;
     let ended: Vec<PartitionId> = body
         .if_these_ended
         .into_iter()
         .map(|id| parse_name("ifTheseEnded", id))
         .collect::<Result<_, _>>()?;
-    let planned = app.ledger.dry_run(&sizes, &ended).await?;
-    let planned = planned
-        .into_iter()
-        .map(|planned| Planned::new(planned.size.get(), planned.controller, planned.reasons));
+    let _permit = app.acquire_read().await;
+    let planned = app.allocator.fresh_view().await?.dry_run(&specs, &ended);
+    let planned = planned.into_iter().map(|planned| {
+        let mut document = Planned::new(planned.size.get(), planned.controller, planned.reasons);
+        document.ipus = planned.places;
+        document.blockers = planned.blockers;
+        document
+    });
     Ok(DryRunResponse::new(planned.collect()))
 }

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ipu_ledger::LedgerChange;
+use ipu_allocator::EntryChange;
 use ipu_proxy_client::{ChangeDocument, HoldState, PartitionList};
 use ipu_serve::UnboundedBody;
 use serde::Serialize;
@@ -26,7 +26,7 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 pub(crate) struct EventLog {
     /// Distinguishes the sequence numbers of this process from those of others.
     epoch: u64,
-    recent: Mutex<VecDeque<LedgerChange>>,
+    recent: Mutex<VecDeque<EntryChange>>,
 }
 
 /// Id of an event, with which a client resumes after it.
@@ -48,7 +48,7 @@ impl EventId {
 
 impl EventLog {
     /// Records these changes in a task that ends with the ledger.
-    pub(crate) fn of(mut changes: broadcast::Receiver<LedgerChange>, epoch: u64) -> Arc<Self> {
+    pub(crate) fn of(mut changes: broadcast::Receiver<EntryChange>, epoch: u64) -> Arc<Self> {
         let log = Arc::new(Self {
             epoch,
             recent: Mutex::default(),
@@ -76,7 +76,7 @@ impl EventLog {
     }
 
     /// Returns the changes after `last`, if all of them are still recorded.
-    fn since(&self, last: EventId) -> Option<Vec<LedgerChange>> {
+    fn since(&self, last: EventId) -> Option<Vec<EntryChange>> {
         if last.epoch != self.epoch {
             return None;
         }
@@ -141,7 +141,7 @@ impl Stream {
 
     async fn send_events(&mut self, last: Option<EventId>) -> Result<(), StreamClosed> {
         // Subscribed before the snapshot, so that no change is missed.
-        let mut changes = self.app.ledger.changes();
+        let mut changes = self.app.allocator.changes();
         match last.and_then(|last| Some((last, self.app.event_log.since(last)?))) {
             Some((last, missed)) => {
                 self.last_seq = last.seq;
@@ -171,18 +171,19 @@ impl Stream {
         self.send_event("snapshot", &PartitionList::new(documents)).await
     }
 
-    async fn send_change(&mut self, change: LedgerChange) -> Result<(), StreamClosed> {
+    async fn send_change(&mut self, change: EntryChange) -> Result<(), StreamClosed> {
         if change.seq <= self.last_seq {
             return Ok(());
         }
         self.last_seq = change.seq;
         let mut document = match &change.to {
-            Some(entry) => {
-                ChangeDocument::to(change.at, partition_api::document(entry, None, &self.app.ledger))
-            }
+            Some(entry) => ChangeDocument::to(
+                change.at,
+                partition_api::document(entry, None, &self.app.allocator),
+            ),
             None => ChangeDocument::deleted(change.at, change.id),
         };
-        document.from = change.from.as_ref().map(|entry| HoldState::from(&entry.state));
+        document.from = change.from.as_ref().map(|entry| HoldState::from(&entry.phase));
         self.send_event("change", &document).await
     }
 

@@ -11,7 +11,8 @@ use ipu_vipu_client::{
 };
 use tokio::time::Instant;
 
-use crate::app::AnyController;
+use ipu_allocator::Controller;
+
 use crate::metrics::Metrics;
 
 /// Wraps `controller` so that its calls are recorded under the name of `endpoint`.
@@ -19,7 +20,7 @@ pub(crate) fn with_metrics(
     controller: GrpcController,
     endpoint: &ControllerEndpoint,
     metrics: &Arc<Metrics>,
-) -> AnyController {
+) -> Controller {
     Arc::new(InstrumentedController {
         controller,
         name: endpoint.name().clone(),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ipu_core::{Entry, EntryState, Operation, PartitionId, Timestamp};
-use ipu_ledger::LedgerChange;
+use ipu_allocator::EntryChange;
+use ipu_core::{Entry, PartitionId, Phase, Timestamp};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -55,7 +55,7 @@ struct CountedUntil {
 
 impl Consumption {
     /// Counts these changes from `started` on, in a task that ends with the ledger.
-    pub(crate) fn of(mut changes: broadcast::Receiver<LedgerChange>, started: Timestamp) -> Arc<Self> {
+    pub(crate) fn of(mut changes: broadcast::Receiver<EntryChange>, started: Timestamp) -> Arc<Self> {
         let this = Arc::new(Self {
             started,
             state: Mutex::default(),
@@ -78,13 +78,13 @@ impl Consumption {
         this
     }
 
-    fn count(&self, change: &LedgerChange) {
+    fn count(&self, change: &EntryChange) {
         let Some(before) = &change.from else { return };
         let mut state = self.lock();
         let ConsumptionState { ended, counted, .. } = &mut *state;
         let until = counted.entry(change.id.clone()).or_default();
         self.add(ended, before, until, change.at);
-        if change.to.as_ref().is_none_or(|entry| !entry.state.holds()) {
+        if change.to.as_ref().is_none_or(|entry| !entry.phase.holds()) {
             counted.remove(&change.id);
         }
     }
@@ -97,26 +97,26 @@ impl Consumption {
             counted.map_or(since, |counted| counted.max(since))
         };
         if let Some(since) = entry.held_since
-            && is_counted(&entry.state)
+            && is_counted(&entry.phase)
         {
             let seconds = now.since(from(since, until.held)).as_secs_f64();
             *charged_entry(&mut sum.held, entry) += seconds * ipus;
             until.held = Some(now);
         }
-        if entry.state.holds() && entry.state != EntryState::Active {
+        if entry.phase.holds() && entry.phase != Phase::Active {
             let seconds = now.since(from(entry.since, until.idle)).as_secs_f64();
-            *sum.idle.entry(entry.state.label()).or_default() += seconds * ipus;
+            *sum.idle.entry(entry.phase.as_str()).or_default() += seconds * ipus;
             until.idle = Some(now);
         }
     }
 
     /// Returns all counted IPU seconds, including those that `entries` hold at `now`.
-    pub(crate) fn read(&self, entries: &[Entry], now: Timestamp) -> IpuSeconds {
+    pub(crate) fn read(&self, entries: impl Iterator<Item = Arc<Entry>>, now: Timestamp) -> IpuSeconds {
         let mut state = self.lock();
         let mut sum = state.ended.clone();
         for entry in entries {
             let mut until = state.counted.get(&entry.id).copied().unwrap_or_default();
-            self.add(&mut sum, entry, &mut until, now);
+            self.add(&mut sum, &entry, &mut until, now);
         }
         raise_to(&mut sum.held, &state.reported.held);
         raise_to(&mut sum.idle, &state.reported.idle);
@@ -132,15 +132,8 @@ impl Consumption {
 
 /// Returns whether the hold counts. A hold that the controller may still refuse counts in full once the
 /// partition is created, as in the usage records.
-fn is_counted(state: &EntryState) -> bool {
-    let is_unconfirmed = matches!(
-        state,
-        EntryState::Intent {
-            operation: Operation::Create,
-            ..
-        }
-    );
-    state.holds() && !is_unconfirmed
+fn is_counted(phase: &Phase) -> bool {
+    phase.holds() && *phase != Phase::Creating
 }
 
 fn charged_entry<'a>(held: &'a mut BTreeMap<ChargeKey, f64>, entry: &Entry) -> &'a mut f64 {

@@ -1,8 +1,8 @@
 //! The `/v1/partitions/{id}/ipuof-config` endpoint.
 
 use http::StatusCode;
+use ipu_allocator::AllocatorError;
 use ipu_core::{Entry, PartitionId};
-use ipu_ledger::LedgerError;
 use ipu_proxy_client::{HoldState, IpuofConfigDocument};
 
 use crate::app::App;
@@ -18,9 +18,9 @@ pub(crate) async fn config(
     if let Some(gcd) = gcd {
         check_gcd(&entry, gcd)?;
     }
-    match app.ledger.ipuof_config(&entry, gcd).await {
+    match app.allocator.ipuof_config(&entry, gcd).await {
         Ok(config) => Ok(IpuofConfigDocument::new(&entry, config, gcd.unwrap_or(0))),
-        Err(LedgerError::NotActive { id, state }) => Err(not_active(app, &id, state).await),
+        Err(AllocatorError::NotActive { id, phase }) => Err(not_active(app, &id, phase).await),
         Err(error) => Err(error.into()),
     }
 }
@@ -40,7 +40,7 @@ fn check_gcd(entry: &Entry, gcd: u32) -> Result<(), Problem> {
 
 /// Creates the problem of a partition that is not active, with its present reason.
 async fn not_active(app: &App, id: &PartitionId, state: &str) -> Problem {
-    let document = match app.document(id, None).await {
+    let document = match app.document(id).await {
         Ok(document) => document,
         // Released in the meantime, or the store is unavailable.
         Err(problem) => return problem,

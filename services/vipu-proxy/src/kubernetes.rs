@@ -6,19 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ipu_allocator::{Liveness, Store, StoreError};
 use ipu_core::{Claim, Entry, OwnerLiveness};
 use ipu_k8s::controller_list::{ControllersOptions, ControllersText, ControllersWatch};
 use ipu_k8s::ipujob_liveness::IpuJobLiveness;
 use ipu_k8s::kube::Config;
 use ipu_k8s::store::{ConfigMapOptions, ConfigMapStore};
 use ipu_k8s::token_review::{Callers, ServiceAccount, TokenReviewOptions, TokenReviewer};
-use ipu_ledger::{LedgerStore, Liveness, StoreError, UsageLog};
 
 use crate::app::App;
 use crate::auth::{AuthError, Authenticator, Credentials, Identity};
 use crate::problem::chain;
 use crate::settings::KubernetesChoice;
-use crate::store::AnyStore;
 
 /// Time that the start waits for the list of controllers; requests queue until it arrives.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,19 +40,15 @@ impl Cluster {
         })
     }
 
-    /// Returns the ledger store, the usage log, and the byte limit of the queued requests of one namespace.
-    pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>, usize), StoreError> {
+    /// Returns the store, and the byte limit of the queued requests of one namespace.
+    pub(crate) fn store(&self) -> Result<(Arc<dyn Store>, usize), StoreError> {
         let mut options = ConfigMapOptions::in_namespace(&self.namespace);
         if let Some(name) = &self.choice.tracker {
             options.name.clone_from(name);
         }
         let share = options.namespace_share();
-        let store = Arc::new(ConfigMapStore::new(self.config.clone(), options)?);
-        Ok((
-            AnyStore::shared(Arc::clone(&store) as Arc<dyn LedgerStore>),
-            store,
-            share,
-        ))
+        let store = ConfigMapStore::new(self.config.clone(), options)?;
+        Ok((Arc::new(store), share))
     }
 
     pub(crate) fn authenticator(&self) -> Result<Arc<dyn Authenticator>, String> {
@@ -203,36 +198,18 @@ impl Liveness for AnyLiveness {
 
 #[cfg(test)]
 mod tests {
-    use ipu_core::{
-        CallWindow, Change, ControllersSnapshot, JobKey, LedgerState, Owner, PartitionSpec, QueuePolicy,
-        Request, Timestamp,
-    };
+    use serde_json::json;
 
     use super::*;
 
     /// Creates an entry of an owner of this kind.
     fn entry(kind: &str) -> Entry {
-        let owner = Owner {
-            kind: kind.into(),
-            job: JobKey::new("default", "training", "1").unwrap(),
-        };
-        let request = Request::of_instance(owner, 0, PartitionSpec::of_size(4.try_into().unwrap()));
-        let window = CallWindow {
-            now: Timestamp::from_millis(0),
-            settle: Duration::from_secs(30),
-        };
-        let step = LedgerState::default()
-            .request(
-                &request,
-                &ControllersSnapshot::default(),
-                &QueuePolicy::default(),
-                window,
-            )
-            .unwrap();
-        match step.changes.first() {
-            Some(Change::Put(entry)) => Entry::clone(entry),
-            other => panic!("{other:?}"),
-        }
+        let job = json!({"namespace": "default", "name": "training", "uid": "1"});
+        serde_json::from_value(json!({
+            "id": "p", "owner": {"kind": kind, "job": job}, "spec": {"size": 4}, "phase": {"is": "queued"},
+            "ticket": 1, "since": 0,
+        }))
+        .unwrap()
     }
 
     /// Judges every owner dead, as a lapsed lease does.

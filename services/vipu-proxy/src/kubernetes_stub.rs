@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use ipu_ledger::{Liveness, StoreError, UsageLog};
+use ipu_allocator::{Liveness, Store, StoreError};
 
 use crate::app::App;
 use crate::auth::Authenticator;
 use crate::settings::KubernetesChoice;
-use crate::store::AnyStore;
 
 /// Uninhabited: this build cannot connect to a cluster.
 pub(crate) enum Cluster {}
@@ -17,7 +16,7 @@ impl Cluster {
         Err("this build does not have the feature kubernetes".to_owned())
     }
 
-    pub(crate) fn store(&self) -> Result<(AnyStore, Arc<dyn UsageLog>, usize), StoreError> {
+    pub(crate) fn store(&self) -> Result<(Arc<dyn Store>, usize), StoreError> {
         match *self {}
     }
 

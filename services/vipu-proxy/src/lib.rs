@@ -1,12 +1,10 @@
 //! The V-IPU proxy: the partition API between schedulers and V-IPU controllers.
 //!
 //! Every request takes the same path. The [`Gateway`] authenticates, limits and reads it, a route parses it,
-//! the ledger decides and acts, and the route renders the result. A background worker continues operations
-//! that outlast their request. The proxy has no scheduling rules of its own: allocation, queueing and reasons
-//! are up to `ipu-core` and `ipu-ledger`.
+//! the allocator decides and acts, and the route renders the result. The proxy has no scheduling rules of its
+//! own: allocation, queueing and reasons are up to `ipu-core` and `ipu-allocator`.
 //!
-//! [`Settings`] is the configuration and [`Proxy`] the server. [`in_process`] handles requests without a
-//! connection, for tests.
+//! [`Settings`] is the configuration and [`Proxy`] the server.
 //!
 //! # Features
 //!
@@ -17,27 +15,26 @@ mod addresses;
 mod allocations;
 mod app;
 mod auth;
-mod background;
 mod connector;
 mod controllers;
 mod cordons;
 mod dry_run;
 mod events;
 mod file_watch;
-mod health;
 mod instrumented_controller;
 mod ipu_seconds;
 mod ipuof;
-mod kept;
 #[cfg_attr(not(feature = "kubernetes"), path = "kubernetes_stub.rs")]
 mod kubernetes;
 mod limits;
 mod local;
+mod local_holder;
 mod machines;
 mod metrics;
 mod middleware;
 mod partition_api;
 mod problem;
+pub mod process_holder;
 mod query;
 mod router;
 mod routes;
@@ -46,15 +43,12 @@ mod settings;
 mod shares;
 mod site;
 mod stats;
-mod store;
-mod supervise;
 
-pub use app::{AnyController, ProxyLedger};
 pub use auth::{AuthError, Authenticator, Credentials, Identity};
 pub use middleware::{Gateway, ResponseBody};
 pub use router::operations;
-pub use server::{Proxy, StartError, in_process};
+pub use server::{Proxy, StartError};
 pub use settings::{
-    Auth, Config, PrioritySetting, QuotaSetting, ReadAccess, Selection, SettingError, Settings,
+    Auth, Config, InvalidListenAddress, ListenAddress, PrioritySetting, QuotaSetting, ReadAccess, Selection,
+    SettingError, Settings,
 };
-pub use store::AnyStore;

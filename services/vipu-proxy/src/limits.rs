@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{Namespace, QueuePolicy, Quota, QuotaSubject, Quotas};
+use ipu_core::{Namespace, Policy, Quota, QuotaSubject, Quotas};
 
 use crate::settings::{QuotaSetting, SettingError, Settings, invalid_setting};
 
@@ -105,7 +105,7 @@ impl Limits {
     }
 
     /// Replaces the limits of `rules`.
-    pub(crate) fn apply(&self, rules: &mut QueuePolicy) {
+    pub(crate) fn apply(&self, rules: &mut Policy) {
         rules.quotas.clone_from(&self.quotas);
         rules.namespaces.max_priority = self.max_priority;
         rules.namespaces.max_priorities.clone_from(&self.max_priorities);
@@ -136,7 +136,7 @@ mod tests {
     fn limits_set_quotas_priorities_and_accounts() {
         let text = "quotas:\n- {account: course-7, max-ipus: 8, namespaces: [a, b]}\n- {account: all, namespaces: ['*']}\n\
                     - {namespace: a, max-partitions: 2}\npriorities:\n- {namespace: b, max-priority: 0}\n- {max-priority: 10}\n";
-        let mut rules = QueuePolicy::default();
+        let mut rules = Policy::default();
         rules.namespaces.max_queued = 7;
         limits(text).unwrap().apply(&mut rules);
         assert_eq!(rules.quotas.len(), 3);

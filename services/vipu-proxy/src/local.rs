@@ -1,5 +1,5 @@
-//! Authentication of local clients by their user, from the kernel, for a proxy without tokens and
-//! certificates.
+//! Authentication of local clients by their user, from the kernel: on a Unix socket, and for a proxy without
+//! tokens and certificates.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -86,6 +86,9 @@ impl LocalUsers {
 #[async_trait]
 impl Authenticator for LocalUsers {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
+        if let Some(process) = credentials.process {
+            return self.identity_of(Some(process.user));
+        }
         let Some(connection) = credentials.connection else {
             return Err(AuthError::Missing);
         };

@@ -1,7 +1,7 @@
 //! The machines of a requested partition.
 
+use ipu_allocator::AllocatorError;
 use ipu_core::{AgentId, MachinesError, PlacementConstraint, Request};
-use ipu_ledger::LedgerError;
 
 use crate::app::App;
 use crate::partition_api::parse_name;
@@ -24,8 +24,8 @@ pub(crate) async fn pin_to_machines(
     request: &Request,
     machines: &[AgentId],
 ) -> Result<PlacementConstraint, Problem> {
-    match app.ledger.pin_to_machines(request, machines).await {
-        Err(LedgerError::Machines(error)) if !matches!(error, MachinesError::Unavailable { .. }) => Err(
+    match app.allocator.pin_to_machines(request, machines).await {
+        Err(AllocatorError::Machines(error)) if !matches!(error, MachinesError::Unavailable { .. }) => Err(
             Problem::invalid("machines", joined(machines), error.to_string(), error.fix()),
         ),
         pinned => Ok(pinned?),

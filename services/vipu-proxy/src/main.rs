@@ -82,11 +82,12 @@ async fn run(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     let proxy = Proxy::start(config).await?;
     #[expect(clippy::print_stdout, reason = "scripts wait for this line")]
     {
-        println!("vipu-proxy serves on {}", proxy.addr());
+        println!("vipu-proxy serves on {}", proxy.listen_address());
     }
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM"),
         _ = interrupt.recv() => info!("SIGINT"),
+        why = proxy.ended() => return Err(why.into()),
     }
     proxy.shutdown().await;
     Ok(())
@@ -108,7 +109,7 @@ fn filter(verbosity: u8) -> Targets {
             "vipu_proxy",
             "ipu_serve",
             "ipu_k8s",
-            "ipu_ledger",
+            "ipu_allocator",
             "ipu_vipu_client",
             "vipu_sim",
         ]

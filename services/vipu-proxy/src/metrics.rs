@@ -1,14 +1,13 @@
 //! `/metrics` in the text format of Prometheus: events are counted as they happen, gauges are read at each
 //! scrape.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
-use ipu_core::{EntryState, Timestamp};
-use ipu_ledger::RepairReport;
+use ipu_allocator::Comparison;
+use ipu_core::{Phase, Timestamp};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -90,7 +89,6 @@ pub(crate) struct Metrics {
     batch: Histogram,
     repairs: Counter,
     actions: Family<ActionLabels, Counter>,
-    conflicts: Gauge,
 }
 
 /// Creates a histogram from one millisecond to about a minute.
@@ -108,7 +106,6 @@ impl Default for Metrics {
             batch: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
             repairs: Counter::default(),
             actions: Family::default(),
-            conflicts: Gauge::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -120,11 +117,6 @@ impl Default for Metrics {
             "controller_call_seconds",
             "Duration of controller calls, by controller, operation and outcome",
             this.calls.clone(),
-        );
-        registry.register(
-            "placement_conflicts",
-            "Partitions that their controller does not list and whose IPUs another partition uses, at the last repair",
-            this.conflicts.clone(),
         );
         registry.register(
             "ledger_write_seconds",
@@ -173,30 +165,28 @@ impl Metrics {
             .observe(f64::from(u32::try_from(changes).unwrap_or(u32::MAX)));
     }
 
-    pub(crate) fn record_repair(&self, report: &RepairReport) {
+    pub(crate) fn record_repair(&self, comparison: &Comparison) {
         self.repairs.inc();
-        for action in &report.actions {
+        for (action, _) in &comparison.actions {
             let labels = ActionLabels {
-                action: action.label().to_owned(),
+                action: (*action).to_owned(),
             };
             self.actions.get_or_create(&labels).inc();
         }
-        self.conflicts
-            .set(i64::try_from(report.conflicts.len()).unwrap_or(i64::MAX));
     }
 }
 
 /// Renders all metrics as text.
 pub(crate) async fn render(app: &App) -> Result<String, Problem> {
     let mut gauges = Registry::with_prefix("vipu_proxy");
-    let _permit = app.acquire_ledger_read().await;
-    let entries = app.ledger.list().await?;
+    let _permit = app.acquire_read().await;
+    let view = app.allocator.view().await?;
     let partitions = Family::<PartitionLabels, Gauge>::default();
     let mut oldest: Option<Timestamp> = None;
     let mut quarantined = 0_i64;
-    for entry in &entries {
+    for entry in view.state().entries() {
         let labels = PartitionLabels {
-            state: entry.state.label().to_owned(),
+            state: ipu_proxy_client::HoldState::from(&entry.phase).label().to_owned(),
             controller: entry
                 .controller
                 .as_ref()
@@ -204,11 +194,11 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
                 .unwrap_or_default(),
         };
         partitions.get_or_create(&labels).inc();
-        match entry.state {
-            EntryState::Intent { .. } => {
+        match entry.phase {
+            Phase::Creating | Phase::Resetting | Phase::Releasing { .. } => {
                 oldest = Some(oldest.map_or(entry.since, |oldest| oldest.min(entry.since)));
             }
-            EntryState::Quarantined => quarantined += 1,
+            Phase::Quarantined => quarantined += 1,
             _ => {}
         }
     }
@@ -225,27 +215,27 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
         count,
     );
     let age = Gauge::<f64, AtomicU64>::default();
-    age.set(oldest.map_or(0.0, |since| app.ledger.now().since(since).as_secs_f64()));
+    age.set(oldest.map_or(0.0, |since| view.now().since(since).as_secs_f64()));
     gauges.register(
-        "oldest_intent_seconds",
-        "Age of the oldest pending operation",
+        "oldest_operation_seconds",
+        "Age of the oldest operation at a controller: create, reset or release",
         age,
     );
     gauges.register(
         "ipus",
         "IPUs of the whole system, by kind",
-        ipu_gauges(app).await?,
+        ipu_gauges(&view.stats()),
     );
     let waiting = Family::<ReasonLabels, Gauge>::default();
-    for status in app.queue_statuses().await?.into_values() {
+    for status in view.queue().values() {
         let labels = ReasonLabels {
-            reason: status.reason.code,
+            reason: status.reason.code.clone(),
         };
         waiting.get_or_create(&labels).inc();
     }
     gauges.register("waiting", "Queued requests, by reason", waiting);
     let same = Family::<SameLabels, Gauge>::default();
-    for (name, other) in app.ledger.aliases().await? {
+    for (name, other) in app.allocator.pool().aliases() {
         let labels = SameLabels {
             controller: name.to_string(),
             other: other.to_string(),
@@ -258,13 +248,17 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
         same,
     );
     let preemptions = Counter::<u64>::default();
-    preemptions.inc_by(app.ledger.preemption_count());
+    preemptions.inc_by(app.allocator.preemption_count());
     gauges.register(
         "preemptions",
         "Partitions whose owners were asked to release them for a request of higher priority",
         preemptions,
     );
-    register_seconds(&mut gauges, &app.consumption.read(&entries, app.ledger.now()));
+    register_seconds(
+        &mut gauges,
+        &app.consumption
+            .read(view.state().entries().cloned(), app.allocator.now()),
+    );
     let mut text = String::new();
     let unwritable = |_| {
         let detail = "cannot render the metrics";
@@ -300,14 +294,13 @@ fn register_seconds(registry: &mut Registry, seconds: &IpuSeconds) {
     );
 }
 
-async fn ipu_gauges(app: &App) -> Result<Family<KindLabels, Gauge>, Problem> {
-    let kinds: BTreeMap<&str, u32> = crate::stats::ipus_by_kind(app).await?;
+fn ipu_gauges(stats: &ipu_core::Stats) -> Family<KindLabels, Gauge> {
     let gauges = Family::<KindLabels, Gauge>::default();
-    for (kind, number) in kinds {
+    for (kind, number) in crate::stats::ipus_by_kind(stats) {
         let labels = KindLabels {
             kind: kind.to_owned(),
         };
         gauges.get_or_create(&labels).set(i64::from(number));
     }
-    Ok(gauges)
+    gauges
 }

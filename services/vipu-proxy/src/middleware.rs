@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use ipu_serve::{BoxError, GuardedBody, Handler, Peer, UnboundedBody};
@@ -15,7 +15,6 @@ use warp::filters::BoxedFilter;
 
 use crate::app::App;
 use crate::auth::{Authenticator, Credentials, Identity};
-use crate::kept;
 use crate::problem::{Problem, RETRY_SOON_SECS};
 use crate::query;
 use crate::router::{self, Access, Operation};
@@ -109,7 +108,7 @@ impl Gateway {
     {
         let started = Instant::now();
         let operation = router::find(request.method(), request.uri().path());
-        match operation {
+        let mut response = match operation {
             Ok(operation) => {
                 let response = self.handle_operation(operation, request).await;
                 let response =
@@ -121,7 +120,13 @@ impl Gateway {
                 response
             }
             Err(problem) => unguarded(routes::problem_response(&problem)),
+        };
+        // Clients learn this clock from it. Hyper's own date stands still after a clock has stepped back.
+        let date = httpdate::fmt_http_date(std::time::SystemTime::now());
+        if let Ok(date) = HeaderValue::from_str(&date) {
+            response.headers_mut().insert(header::DATE, date);
         }
+        response
     }
 
     async fn handle_operation<B>(
@@ -154,9 +159,6 @@ impl Gateway {
         };
         let wait_slot = self.take_wait_slot(operation, request.uri(), &client)?;
         let identity = identity.unwrap_or_else(|| Identity::new("anonymous"));
-        if operation.access == Access::Write {
-            self.app.health.check_writable().await?;
-        }
         let path = request.uri().path().to_owned();
         request.extensions_mut().insert(identity.clone());
         let request = self.read_body(request).await?;
@@ -165,9 +167,8 @@ impl Gateway {
             // that was suspended contain requests of clients that have timed out.
             tokio::time::sleep(DISCONNECT_CHECK_INTERVAL).await;
         }
-        // The task of a write outlives a disconnected client and keeps its slots.
-        let slots = Arc::new((slot, wait_slot));
-        let response = kept::scope(Arc::clone(&slots) as _, self.dispatch(request)).await;
+        let slots = (slot, wait_slot);
+        let response = self.dispatch(request).await;
         if operation.access == Access::Write {
             let (client, status) = (identity.name(), response.status().as_u16());
             tracing::info!(client, method = operation.method, path, status, "write request");

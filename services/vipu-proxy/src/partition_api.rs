@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ipu_allocator::{Allocator, Lease};
 use ipu_core::{
-    AccountName, AllocationId, ControllerName, Entry, EntryState, IpuCount, IpuofEnv, JobKey, OnNoCapacity,
-    Owner, PartitionId, PartitionSpec, QueueStatus, Reason, Request, Timestamp,
+    AccountName, AllocationId, ControllerName, Entry, IpuCount, IpuofEnv, JobKey, OnNoCapacity, Owner,
+    PartitionId, PartitionSpec, Phase, QueueStatus, Reason, Request, Timestamp,
 };
-use ipu_ledger::Lease;
 use ipu_proxy_client::{
     ControllerDocument, HoldState, OwnerDocument, PartitionDocument, PutPartition, WaitingDocument,
 };
 use ipu_vipu_client::ControllerEndpoint;
 
-use crate::app::ProxyLedger;
 use crate::problem::Problem;
+use crate::process_holder::ProcessHolder;
 
 /// Maximum length of an owner kind in bytes.
 const MAX_KIND_LEN: usize = 63;
@@ -67,12 +67,7 @@ pub(crate) fn request_of(
     spec.gcds = gcds;
     spec.replicas = body.replicas.unwrap_or(gcds);
     spec.reconfigurable = body.reconfigurable;
-    spec.allocation = body
-        .allocation
-        .map(|text| {
-            AllocationId::requested(&*text).map_err(|error| invalid_name("allocation", text, error.rule))
-        })
-        .transpose()?;
+    spec.allocation = allocation_of(body.allocation)?;
     spec.check()
         .map_err(|error| Problem::invalid(error.field(), error.value(), error.to_string(), error.fix()))?;
     let mut request = Request::with_id(id, owner, spec);
@@ -94,6 +89,14 @@ pub(crate) fn request_of(
         request.holder = Lease::of(lease_of("leaseSeconds", seconds)?, now).to_string();
     }
     Ok(request)
+}
+
+/// Parses the id of an allocation.
+pub(crate) fn allocation_of(text: Option<String>) -> Result<Option<AllocationId>, Problem> {
+    text.map(|text| {
+        AllocationId::requested(&*text).map_err(|error| invalid_name("allocation", text, error.rule))
+    })
+    .transpose()
 }
 
 /// Parses a count of IPUs, or returns the broken rule of `field`.
@@ -152,37 +155,36 @@ pub(crate) fn controller_document(
     document
 }
 
-/// Returns the document of `entry`, with its queue status if the caller has queried it.
+/// Returns the document of `entry`, with its queue status if the caller has it.
 pub(crate) fn document(
     entry: &Entry,
-    queue_status: Option<QueueStatus>,
-    ledger: &ProxyLedger,
+    status: Option<&QueueStatus>,
+    allocator: &Allocator,
 ) -> PartitionDocument {
-    let endpoint = entry
-        .controller
-        .as_ref()
-        .and_then(|name| ledger.pool().member(name))
-        .and_then(|member| member.endpoint);
+    let name = entry.controller.as_ref();
+    let member = name.and_then(|name| allocator.pool().member(name));
+    let endpoint = member.and_then(|member| member.endpoint);
     let mut document = PartitionDocument::from(entry);
-    document.controller = entry
-        .controller
-        .as_ref()
-        .map(|name| controller_document(name, endpoint.as_ref()));
+    document.controller = name.map(|name| controller_document(name, endpoint.as_ref()));
     document.lease_until = entry.holder.parse().ok().map(|lease: Lease| lease.until());
-    document.ipus = ledger.cached_places(entry);
-    document.reason = match (&queue_status, &entry.state) {
-        (Some(queue_status), _) => Some(queue_status.reason.clone()),
-        (None, EntryState::Waiting { .. }) => Some(queued_reason()),
-        (None, _) => ledger.reason(entry),
+    document.process_id = entry
+        .holder
+        .parse()
+        .ok()
+        .map(|holder: ProcessHolder| holder.pid());
+    document.reason = match (status, &entry.phase) {
+        (Some(status), _) => Some(status.reason.clone()),
+        (None, Phase::Queued) => Some(queued_reason()),
+        (None, _) => allocator.reason(entry),
     };
-    document.waiting = queue_status.as_ref().map(WaitingDocument::from);
+    document.waiting = status.map(WaitingDocument::from);
     if document.state == HoldState::Active {
-        let recorded = || entry.controller.as_ref().and_then(endpoint_of);
+        let recorded = || name.and_then(endpoint_of);
         match endpoint.or_else(recorded) {
             Some(endpoint) => document.env = environment(entry, &endpoint),
             None => {
-                document.state = HoldState::Intent;
-                document.reason = Some(unknown_controller(entry.controller.as_ref()));
+                document.state = HoldState::Creating;
+                document.reason = Some(unknown_controller(name));
             }
         }
     }

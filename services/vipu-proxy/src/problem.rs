@@ -3,8 +3,8 @@
 use std::fmt;
 
 use http::StatusCode;
-use ipu_core::{Owner, QueueStatus, TransitionError};
-use ipu_ledger::{LedgerError, StoreError};
+use ipu_allocator::{AllocatorError, StoreError};
+use ipu_core::{Owner, QueueStatus, Reason, RequestError};
 use ipu_proxy_client::{OwnerDocument, ProblemDocument, WaitingDocument};
 use ipu_vipu_client::VipuError;
 use serde::Serialize;
@@ -105,11 +105,11 @@ impl Problem {
     }
 
     /// Creates the problem of a request with `nowait` that does not fit now.
-    pub(crate) fn does_not_fit(waiting: QueueStatus) -> Self {
+    pub(crate) fn does_not_fit(waiting: &QueueStatus) -> Self {
         let detail = waiting.reason.to_string();
         let mut problem = Self::new(StatusCode::CONFLICT, "DoesNotFit", detail)
             .with_fix("send the request without nowait to join the queue, or request fewer IPUs");
-        problem.0.document.waiting = Some(WaitingDocument::from(&waiting));
+        problem.0.document.waiting = Some(WaitingDocument::from(waiting));
         problem
     }
 
@@ -135,32 +135,32 @@ impl Problem {
     }
 }
 
-impl From<TransitionError> for Problem {
-    fn from(illegal: TransitionError) -> Self {
+impl From<RequestError> for Problem {
+    fn from(illegal: RequestError) -> Self {
         let conflict = |code| Self::new(StatusCode::CONFLICT, code, illegal.to_string());
         match &illegal {
-            TransitionError::NotTheOwner { owner, .. } => conflict("NotTheOwner")
+            RequestError::NotTheOwner { owner, .. } => conflict("NotTheOwner")
                 .with_owner(owner.as_deref())
                 .with_fix("use another id, or wait until the owner has deleted the partition"),
-            TransitionError::Foreign { found, .. } => conflict("Foreign")
+            RequestError::Foreign { found, .. } => conflict("Foreign")
                 .with_value("size", found)
                 .with_fix("use another id, or remove that partition at the controller"),
-            TransitionError::OtherSpec { recorded, .. } => conflict("OtherProperties")
+            RequestError::OtherSpec { recorded, .. } => conflict("OtherProperties")
                 .with_value("size", recorded.size)
                 .with_fix("delete the partition first, or request the recorded properties"),
-            TransitionError::StaleAttempt { recorded, .. } => conflict("OldAttempt")
+            RequestError::StaleAttempt { recorded, .. } => conflict("OldAttempt")
                 .with_value("attempt", recorded)
                 .with_fix("use the recorded attempt or a newer one"),
-            TransitionError::QueueFull { .. } => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "LineFull", illegal.to_string())
+            RequestError::QueueFull { .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "QueueFull", illegal.to_string())
                     .with_retry_after(RETRY_LATER_SECS)
             }
-            TransitionError::NamespaceQueueFull { .. } => conflict("NamespaceQueueFull")
+            RequestError::NamespaceQueueFull { .. } => conflict("NamespaceQueueFull")
                 .with_retry_after(RETRY_LATER_SECS)
                 .with_fix(
                     "wait until some of them have started, or delete some; an administrator can raise max-queued-per-namespace",
                 ),
-            TransitionError::PriorityTooHigh { asked, highest, namespace } => {
+            RequestError::PriorityTooHigh { asked, highest, namespace } => {
                 Self::new(StatusCode::FORBIDDEN, "PriorityTooHigh", illegal.to_string())
                     .with_value("priority", asked)
                     .with_rule(format!("at most {highest} for owners of namespace {namespace}"))
@@ -168,7 +168,7 @@ impl From<TransitionError> for Problem {
                         "use {highest} or less; an administrator can raise it in priorities"
                     ))
             }
-            TransitionError::AccountNotAllowed { account, namespace } => {
+            RequestError::AccountNotAllowed { account, namespace } => {
                 Self::new(StatusCode::FORBIDDEN, "AccountNotAllowed", illegal.to_string())
                     .with_value("account", account)
                     .with_rule("only the namespaces of its quota may charge it")
@@ -176,74 +176,72 @@ impl From<TransitionError> for Problem {
                         "charge another account; an administrator can add {namespace} to the quota of the account"
                     ))
             }
-            TransitionError::NotDerived { id, .. } => {
+            RequestError::NotDerived { id, .. } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "NotDerived", illegal.to_string())
                     .with_value("id", id)
                     .with_rule("p-NAME-INSTANCE-DIGITS is reserved for the job and instance that it is derived from")
                     .with_fix("use an id of another form")
             }
-            TransitionError::OtherCordon { .. } => conflict("OtherExclusion")
+            RequestError::OtherCordon { .. } => conflict("OtherCordon")
                 .with_fix("use another id; only its owner changes or removes a cordon"),
-            TransitionError::CannotCordon { .. } => Self::new(
+            RequestError::CannotCordon { .. } => Self::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
-                "CannotExclude",
+                "CannotCordon",
                 illegal.to_string(),
             )
             .with_fix("name hardware that the controller has; GET /v1/controllers lists the controllers"),
-            TransitionError::TooLate { .. } => conflict("TooLate")
+            RequestError::TooLate { .. } => conflict("TooLate")
                 .with_fix("send the request again with a later notAfter; if that is refused, too, compare the clocks of client and proxy"),
-            TransitionError::NoLease { .. } => {
+            RequestError::NoLease { .. } => {
                 conflict("NoLease").with_fix("request the partition with leaseSeconds first")
             }
-            TransitionError::Unsettled { .. } => conflict("Unsettled").with_retry_after(RETRY_SOON_SECS),
-            TransitionError::Moved { state: "gone", .. } => {
+            RequestError::Moved { state: "gone", .. } => {
                 Self::new(StatusCode::NOT_FOUND, "NotFound", illegal.to_string())
             }
-            TransitionError::Moved { state, .. } => conflict("Moved").with_value("state", state),
+            RequestError::Moved { state, .. } => conflict("Moved").with_value("state", state),
             _ => conflict("Illegal"),
         }
     }
 }
 
-impl From<LedgerError> for Problem {
-    fn from(error: LedgerError) -> Self {
+impl From<AllocatorError> for Problem {
+    fn from(error: AllocatorError) -> Self {
         let detail = chain(&error);
+        let unavailable = |code| {
+            let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail.clone());
+            problem.with_retry_after(RETRY_SOON_SECS)
+        };
         match error {
-            LedgerError::Illegal(illegal) => illegal.into(),
-            LedgerError::Store(store) => store_problem(&store, detail),
-            LedgerError::Refused { .. } => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "ControllerRefused", detail)
-                    .with_fix("request a partition that the controller supports")
+            AllocatorError::Refused(illegal) => illegal.into(),
+            AllocatorError::Store(store) => store_problem(&store, detail),
+            AllocatorError::Standby => unavailable("Standby"),
+            AllocatorError::Starting => unavailable("Starting"),
+            AllocatorError::Ended => unavailable("Stopping"),
+            AllocatorError::ControllerRefused { .. } => {
+                let mut status = QueueStatus::next_in_queue(1);
+                status.reason = Reason::new("ControllerRefused", detail);
+                Self::does_not_fit(&status)
             }
-            LedgerError::DoesNotFit { waiting, .. } => Self::does_not_fit(*waiting),
-            LedgerError::PartitionFailed { errors, .. } => Self::failed(detail, errors),
-            LedgerError::UnknownController { .. } => {
+            AllocatorError::UnknownController { .. } => {
                 Self::new(StatusCode::CONFLICT, "UnknownController", detail)
                     .with_fix("add the controller to the list again")
             }
-            LedgerError::NotActive { .. } => Self::new(StatusCode::CONFLICT, "NotActive", detail),
-            LedgerError::ControllerCall { source, .. } => match *source {
+            AllocatorError::NotActive { .. } => Self::new(StatusCode::CONFLICT, "NotActive", detail),
+            AllocatorError::ControllerCall { source, .. } => match *source {
                 VipuError::Refused { .. } => {
                     Self::new(StatusCode::UNPROCESSABLE_ENTITY, "ControllerRefused", detail)
                         .with_fix("use a controller that supports the operation")
                 }
-                _ => Self::new(StatusCode::SERVICE_UNAVAILABLE, "ControllerUnavailable", detail)
-                    .with_retry_after(RETRY_SOON_SECS),
+                _ => unavailable("ControllerUnavailable"),
             },
-            LedgerError::Machines(unavailable) => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "ControllerUnavailable", detail)
-                    .with_retry_after(RETRY_SOON_SECS)
-                    .with_fix(unavailable.fix())
-            }
-            LedgerError::OtherMachines { .. } => {
+            AllocatorError::Machines(error) => unavailable("ControllerUnavailable").with_fix(error.fix()),
+            AllocatorError::OtherMachines { .. } => {
                 let mut problem = Self::new(StatusCode::CONFLICT, "OtherProperties", detail)
                     .with_fix("delete the partition first, or request the recorded machines");
                 problem.0.document.field = Some("machines".to_owned());
                 problem
             }
-            LedgerError::NoUsageLog => Self::new(StatusCode::NOT_FOUND, "NoUsageLog", detail)
-                .with_fix("use a store with usage records, such as --store file:PATH"),
-            _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "LedgerError", detail),
+            _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "AllocatorError", detail),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use http::{StatusCode, Uri};
+use ipu_allocator::{InvalidUsagePosition, UsagePosition};
 use ipu_core::{PartitionId, Timestamp};
-use ipu_ledger::{InvalidUsagePosition, UsagePosition};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 

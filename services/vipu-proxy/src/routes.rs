@@ -10,6 +10,7 @@ use ipu_proxy_client::{
     DeletedDocument, Heartbeat, HoldState, LeaseDocument, PartitionDocument, PartitionList, PutPartition,
     ResetPartition, WaitingList,
 };
+use ipu_serve::Peer;
 use serde::Serialize;
 use serde_json::json;
 use warp::filters::BoxedFilter;
@@ -18,6 +19,7 @@ use warp::{Filter, Rejection, Reply as _};
 
 use crate::app::App;
 use crate::auth::Identity;
+use crate::local_holder::local_holder;
 use crate::machines::{machines_of, pin_to_machines};
 use crate::partition_api::{lease_of, request_of};
 use crate::problem::Problem;
@@ -34,6 +36,7 @@ type Route = BoxedFilter<(Response,)>;
 struct ApiCall {
     app: Arc<App>,
     identity: Identity,
+    peer: Option<Peer>,
     query: Query,
     body: Bytes,
 }
@@ -69,11 +72,13 @@ pub(crate) fn routes(app: &Arc<App>) -> Route {
 fn api_call(app: &Arc<App>) -> impl Filter<Extract = (ApiCall,), Error = Rejection> + Clone + use<> {
     let app = Arc::clone(app);
     warp::ext::get::<Identity>()
+        .and(warp::ext::optional::<Peer>())
         .and(warp::query::<Query>())
         .and(warp::body::bytes())
-        .map(move |identity, query, body| ApiCall {
+        .map(move |identity, peer, query, body| ApiCall {
             app: Arc::clone(&app),
             identity,
+            peer,
             query,
             body,
         })
@@ -81,7 +86,7 @@ fn api_call(app: &Arc<App>) -> impl Filter<Extract = (ApiCall,), Error = Rejecti
 
 /// Routes of probes, metrics and the OpenAPI document.
 fn probe_routes(app: &Arc<App>) -> Route {
-    let alive = |call: ApiCall| into_response(call.app.health.check_alive().and_then(|()| ok_status()));
+    let alive = |call: ApiCall| into_response(call.app.check_alive().and_then(|()| ok_status()));
     let health = warp::path!("health")
         .and(warp::get())
         .and(api_call(app))
@@ -94,7 +99,12 @@ fn probe_routes(app: &Arc<App>) -> Route {
         .and(warp::get())
         .and(api_call(app))
         .then(|call: ApiCall| async move {
-            into_response(call.app.check_ready().await.and_then(|()| ok_status()))
+            into_response(
+                call.app
+                    .check_ready()
+                    .await
+                    .and_then(|status| ok(&json!({"status": status}))),
+            )
         });
     let metrics =
         warp::path!("metrics")
@@ -265,15 +275,15 @@ fn admin_routes(app: &Arc<App>) -> Route {
         .and(warp::post())
         .and(api_call(app))
         .then(|id: String, call: ApiCall| async move { into_response(heartbeat(&id, call).await) });
-    let cordons = warp::path!("v1" / "exclusions")
+    let cordons = warp::path!("v1" / "cordons")
         .and(warp::get())
         .and(api_call(app))
         .then(|call: ApiCall| async move { into_response(cordons(call).await) });
-    let cordon = warp::path!("v1" / "exclusions")
+    let cordon = warp::path!("v1" / "cordons")
         .and(warp::post())
         .and(api_call(app))
         .then(|call: ApiCall| async move { into_response(cordon(call).await) });
-    let uncordon = warp::path!("v1" / "exclusions" / String)
+    let uncordon = warp::path!("v1" / "cordons" / String)
         .and(warp::delete())
         .and(api_call(app))
         .then(|id: String, call: ApiCall| async move { into_response(uncordon(&id, call).await) });
@@ -317,7 +327,7 @@ async fn heartbeat(id: &str, mut call: ApiCall) -> RouteResult {
         }
     };
     call.identity.may_use_partitions_of(&owner)?;
-    let lease = call.app.ledger.heartbeat(&id, &owner, length).await?;
+    let lease = call.app.allocator.renew(&id, &owner, length).await?;
     ok(&LeaseDocument::new(id, lease.until()))
 }
 
@@ -350,7 +360,7 @@ async fn repair(mut call: ApiCall) -> RouteResult {
 
 async fn get(id: &str, mut call: ApiCall) -> RouteResult {
     call.params(&[])?;
-    ok(&call.app.document_with_ipus(&id_of(id)?).await?)
+    ok(&call.app.document(&id_of(id)?).await?)
 }
 
 async fn ipuof_config(id: &str, mut call: ApiCall) -> RouteResult {
@@ -367,7 +377,9 @@ async fn put(id: &str, mut call: ApiCall) -> RouteResult {
     };
     let mut body: PutPartition = json_of(&call.body)?;
     let machines = body.machines.take().map(machines_of).transpose()?;
+    let holder = local_holder(&body, call.peer.as_ref())?;
     let mut request = request_of(body, requested_id_of(id)?, on_no_capacity, crate::app::now())?;
+    request.holder = holder.unwrap_or(request.holder);
     request.not_after = params.not_after;
     call.identity.may_use_partitions_of(&request.owner)?;
     let namespaces = call.identity.namespaces().into_iter().flatten();
@@ -381,24 +393,15 @@ async fn put(id: &str, mut call: ApiCall) -> RouteResult {
 async fn delete(id: &str, mut call: ApiCall) -> RouteResult {
     let params = call.params(&["wait", "uid", "attempt", "quarantined", "force", "notAfter"])?;
     let id = id_of(id)?;
-    // Mostly the cached owner is current; otherwise the release fails with a conflict.
-    if let Some(owner) = cached_owner(&call.app, &id, params.uid.as_deref())
-        && call.identity.may_act_for(&owner).is_ok()
-    {
-        match call.app.delete(id.clone(), owner, &params).await {
-            Err(problem) if problem.status() == StatusCode::CONFLICT && problem.code() != "TooLate" => {}
-            deleted => return delete_response(&deleted?),
-        }
-    }
     let deleted = match owner_of(&call.app, &id, params.uid.clone()).await? {
         OwnerLookup::NoPartition => return ok(&DeletedDocument::deleted(id)),
         OwnerLookup::Owner(owner) => {
             call.identity.may_act_for(&owner)?;
-            call.app.delete(id, owner, &params).await?
+            call.app.delete(id, Some(owner), &params).await?
         }
         OwnerLookup::Quarantined if params.quarantined => {
             call.identity.may_act_for_all()?;
-            call.app.delete_quarantined(id, &params).await?
+            call.app.delete(id, None, &params).await?
         }
         OwnerLookup::Quarantined => return Err(quarantined(&id)),
     };
@@ -430,10 +433,10 @@ async fn reset(id: &str, mut call: ApiCall) -> RouteResult {
     let owner = match owner_of(&call.app, &id, body.uid).await? {
         OwnerLookup::Owner(owner) => owner,
         OwnerLookup::Quarantined => return Err(quarantined(&id)),
-        OwnerLookup::NoPartition => return partition_response(&call.app.document(&id, None).await?),
+        OwnerLookup::NoPartition => return partition_response(&call.app.document(&id).await?),
     };
     call.identity.may_use_partitions_of(&owner)?;
-    partition_response(&call.app.reset(id, owner, attempt, not_after).await?)
+    partition_response(&call.app.reset(&id, &owner, attempt, not_after).await?)
 }
 
 /// Result of the search for the owner of a partition.
@@ -444,22 +447,15 @@ enum OwnerLookup {
     Quarantined,
 }
 
-/// Returns the owner from the cached ledger, if its uid is the one of the request.
-fn cached_owner(app: &App, id: &PartitionId, uid: Option<&str>) -> Option<Owner> {
-    let owner = app.ledger.cached(id)?.owner.clone()?;
-    uid.is_none_or(|uid| uid == owner.job.uid.as_str())
-        .then_some(owner)
-}
-
 /// Returns the recorded owner, with the uid of the request if there is one.
 async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<OwnerLookup, Problem> {
     let uid = uid
         .map(|uid| crate::partition_api::parse_name("uid", uid))
         .transpose()?;
-    let Some(entry) = app.ledger.get(id).await? else {
+    let Some(entry) = app.allocator.get(id).await? else {
         return Ok(OwnerLookup::NoPartition);
     };
-    let Some(mut owner) = entry.owner else {
+    let Some(mut owner) = entry.owner.clone() else {
         return Ok(OwnerLookup::Quarantined);
     };
     if let Some(uid) = uid {
@@ -476,7 +472,7 @@ fn quarantined(id: &PartitionId) -> Problem {
 
 /// Response with a partition: 200 if it is active, 202 otherwise.
 fn partition_response(document: &PartitionDocument) -> RouteResult {
-    let status = if document.state == HoldState::Active {
+    let status = if crate::app::is_active(document) {
         StatusCode::OK
     } else {
         StatusCode::ACCEPTED

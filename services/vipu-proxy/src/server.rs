@@ -1,37 +1,40 @@
 //! Start and shutdown of the proxy.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{ControllerName, PlacementMode};
-use ipu_ledger::{
-    LeaseLiveness, Ledger, LedgerOptions, Liveness, MemoryStore, MemoryUsageLog, SqliteStore, StoreError,
-    UsageLog,
+use async_trait::async_trait;
+use ipu_allocator::{
+    Allocator, LeaseLiveness, Liveness, MemoryStore, Options, SqliteStore, Store, StoreError,
 };
-use ipu_serve::{ClientCertificates, ServeOptions, TlsError, UnidentifiedLimits};
-use ipu_vipu_client::{ConnectError, ControllerListError, ControllerPool, EndpointError, parse_controllers};
+use ipu_core::{CallTimes, ControllerName, Entry, OwnerLiveness, PlacementMode, Policy};
+use ipu_serve::{ClientCertificates, Listener, ServeOptions, TlsError, UnidentifiedLimits};
+use ipu_vipu_client::{
+    ConnectError, ControllerEndpoint, ControllerListError, ControllerPool, EndpointError, parse_controllers,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use vipu_sim::Simulator;
 
-use crate::app::{App, ProxyLedger};
+use crate::app::App;
 use crate::auth::{AnyOf, Authenticator, Certificates, NoAuth, Tokens};
-use crate::background;
 use crate::connector::{Connector, watch_secrets};
-use crate::controllers::warn_of_unlisted_placements;
+use crate::controllers::{maintain, warn_of_unlisted_placements};
 use crate::file_watch::watch_file;
 use crate::kubernetes::{self, Cluster};
 use crate::limits::Limits;
 use crate::local::LocalUsers;
 use crate::metrics::Metrics;
 use crate::middleware::{AccessPolicy, Gateway, MAX_UNSENT_BYTES, Timeouts};
-use crate::settings::{Config, Hardware, ReadAccess, StoreChoice, keys_for_restart, read_settings};
-use crate::store::AnyStore;
-use crate::supervise::supervise;
+use crate::problem::chain;
+use crate::process_holder::ProcessHolder;
+use crate::settings::{
+    Config, Hardware, ListenAddress, ReadAccess, StoreChoice, keys_for_restart, read_settings,
+};
 
 /// Connections beyond those of concurrent requests: probes, event streams, and idle clients.
 const SPARE_CONNECTIONS: usize = 512;
@@ -86,7 +89,7 @@ pub enum StartError {
     #[error("listen on {address}")]
     Listen {
         /// Listen address.
-        address: SocketAddr,
+        address: ListenAddress,
         /// Error of the operating system.
         source: std::io::Error,
     },
@@ -94,9 +97,10 @@ pub enum StartError {
 
 /// Running proxy.
 pub struct Proxy {
-    address: SocketAddr,
+    address: ListenAddress,
     plain_address: Option<SocketAddr>,
     app: Arc<App>,
+    open_connections: watch::Receiver<usize>,
     close: watch::Sender<()>,
     serving: JoinHandle<()>,
     workers: Vec<JoinHandle<()>>,
@@ -122,38 +126,30 @@ impl Proxy {
             Some(choice) => Some(Cluster::connect(choice).await.map_err(StartError::Kubernetes)?),
             None => None,
         };
-        let mut options = LedgerOptions::default();
-        let store = match &config.store {
+        let mut options = Options::default();
+        let store: Arc<dyn Store> = match &config.store {
             StoreChoice::Kubernetes => {
                 let cluster = cluster
                     .as_ref()
                     .ok_or_else(|| StartError::Kubernetes(String::new()))?;
-                let (store, usage, share) = cluster.store().map_err(StartError::Store)?;
-                options.usage = Some(usage);
-                options.queue.namespaces.max_queued_bytes = Some(share);
+                let (store, share) = cluster.store().map_err(StartError::Store)?;
+                options.policy.namespaces.max_queued_bytes = Some(share);
                 store
             }
-            StoreChoice::Memory => {
-                options.usage = Some(Arc::new(MemoryUsageLog::new()));
-                AnyStore::new(MemoryStore::default())
-            }
-            StoreChoice::File(path) => {
-                let store = Arc::new(SqliteStore::open(path).map_err(StartError::Store)?);
-                options.usage = Some(Arc::clone(&store) as Arc<dyn UsageLog>);
-                AnyStore::shared(store)
-            }
+            StoreChoice::Memory => Arc::new(MemoryStore::default()),
+            StoreChoice::File(path) => Arc::new(SqliteStore::at(path).map_err(StartError::Store)?),
         };
         let metrics = Arc::new(Metrics::default());
-        let store = store.with_metrics(&metrics);
-        options.queue.order = config.order;
-        options.queue.preemption = config.preemption;
+        options.policy.order = config.order;
+        options.policy.preemption = config.preemption;
         options.placement = config.placement.clone();
         options.placements = config.placements.clone();
-        options.placement_fallback = config.placement_fallback;
-        config.limits.apply(&mut options.queue);
+        options.compare_interval = config.repair_interval;
+        options.times = CallTimes::with_deadline(config.controller_deadline);
+        config.limits.apply(&mut options.policy);
         if let Some(max) = config.max_queued {
-            options.queue.namespaces.max_queued = max;
-            options.queue.namespaces.max_queued_bytes = None;
+            options.policy.namespaces.max_queued = max;
+            options.policy.namespaces.max_queued_bytes = None;
         }
         let mut files = Vec::new();
         let mut simulator = None;
@@ -174,17 +170,22 @@ impl Proxy {
             }
             // The watch delivers the controllers.
             Hardware::Watched => Vec::new(),
-            Hardware::Simulated { .. } => {
+            Hardware::Simulated { name, .. } => {
                 let started = simulate(&config.hardware).await?;
-                let address = started.addr().try_into().map_err(StartError::Address)?;
+                let mut address: ControllerEndpoint =
+                    started.addr().try_into().map_err(StartError::Address)?;
+                if let Some(name) = name {
+                    address = address.with_name(name.clone());
+                }
                 // Calls end with this process.
-                options.settle = Duration::ZERO;
+                options.times.settle = Duration::ZERO;
                 simulator = Some(started);
                 vec![address]
             }
         };
         let connector = Connector::new(
-            metrics,
+            Arc::clone(&metrics),
+            options.times,
             config.secrets.clone(),
             simulator.as_ref().map(Simulator::service),
         );
@@ -193,8 +194,17 @@ impl Proxy {
         if let Hardware::File(_) = config.hardware {
             warn_of_unlisted_placements(&config.placements, &pool);
         }
-        let clock = Arc::clone(&options.clock);
-        let ledger = Ledger::new(pool, store, options);
+        let mut liveness: Arc<dyn Liveness> =
+            Arc::new(HolderLiveness(LeaseLiveness::new(Arc::clone(&options.clock))));
+        if let Some(cluster) = &cluster {
+            liveness = cluster.liveness(liveness).map_err(StartError::Kubernetes)?;
+        }
+        options.liveness = liveness;
+        let policy_in_force = options.policy.clone();
+        let allocator = Allocator::start(options, store, pool);
+        let repairs = Arc::clone(&metrics);
+        allocator.observe_commits(move |changes, duration| metrics.record_write(changes, duration));
+        allocator.observe_comparisons(move |comparison| repairs.record_repair(comparison));
         let tokens = Tokens::default();
         if let Some(path) = &config.token_file {
             let text = read(path)?;
@@ -210,15 +220,14 @@ impl Proxy {
             files.push((
                 path.clone(),
                 text.clone(),
-                FileReloader::Settings { started: text },
+                FileReloader::Settings {
+                    started: text,
+                    policy: Box::new(policy_in_force),
+                },
             ));
         }
         let policy = access_policy(&config, tokens, cluster.as_ref())?;
-        let mut liveness: Arc<dyn Liveness> = Arc::new(LeaseLiveness::new(clock));
-        if let Some(cluster) = &cluster {
-            liveness = cluster.liveness(liveness).map_err(StartError::Kubernetes)?;
-        }
-        let app = App::new(ledger, connector, liveness);
+        let app = App::new(allocator, connector, config.repair_interval);
         let mut workers = Vec::new();
         if let Some(cluster) = &cluster
             && let Some(watch) = cluster.controllers().map_err(StartError::Kubernetes)?
@@ -233,16 +242,7 @@ impl Proxy {
             };
             workers.push(tokio::spawn(watch_file(path, text, stopping, apply)));
         }
-        let interval = config.repair_interval;
-        let repair = supervise("repair", Arc::clone(&app), move |app| {
-            background::run_repair(app, interval)
-        });
-        workers.push(tokio::spawn(repair));
-        workers.push(tokio::spawn(supervise(
-            "queue",
-            Arc::clone(&app),
-            background::run_queue,
-        )));
+        workers.push(tokio::spawn(maintain(Arc::clone(&app), config.repair_interval)));
         workers.push(tokio::spawn(watch_secrets(Arc::clone(&app))));
         let mut proxy = Self::serve(&config, app, policy).await?;
         proxy.workers.extend(workers);
@@ -264,7 +264,7 @@ impl Proxy {
         if let Some(files) = &config.tls {
             serve.tls = Some(ipu_serve::Tls::from_files(files.clone()).map_err(StartError::Tls)?);
         }
-        let (listener, address) = bind(config.listen).await?;
+        let (listener, address) = bind(&config.listen).await?;
         let (close, closing) = watch::channel(());
         let timeouts = Timeouts {
             read: config.read_timeout,
@@ -272,7 +272,7 @@ impl Proxy {
         };
         let (mut workers, mut plain_address) = (Vec::new(), None);
         if let Some(plain) = config.plain_listen {
-            let (listener, address) = bind(plain).await?;
+            let (listener, address) = bind_tcp(plain).await?;
             let gateway = Arc::new(Gateway::new(&app, timeouts, plain_access_policy(config, address)));
             let mut serve = serve.clone();
             serve.tls = None;
@@ -282,11 +282,13 @@ impl Proxy {
             plain_address = Some(address);
         }
         let gateway = Arc::new(Gateway::new(&app, timeouts, policy));
+        let open_connections = serve.open_connections.subscribe();
         let serving = tokio::spawn(ipu_serve::serve(listener, gateway, serve, closing));
         Ok(Self {
             address,
             plain_address,
             app,
+            open_connections,
             close,
             serving,
             workers,
@@ -296,8 +298,35 @@ impl Proxy {
 
     /// Returns the listen address.
     #[must_use]
+    pub const fn listen_address(&self) -> &ListenAddress {
+        &self.address
+    }
+
+    /// Returns the TCP listen address; port 0 on a Unix socket.
+    #[must_use]
     pub const fn addr(&self) -> SocketAddr {
-        self.address
+        match &self.address {
+            ListenAddress::Tcp(address) => *address,
+            ListenAddress::Unix(_) => SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+        }
+    }
+
+    /// Waits until the proxy has had neither connections nor partitions nor queued requests for `timeout`.
+    pub async fn until_idle(&self, timeout: Duration) {
+        let mut open = self.open_connections.clone();
+        loop {
+            // The sender lives as long as the server; if it has ended, the proxy is idle.
+            if open.wait_for(|count| *count == 0).await.is_err() {
+                return;
+            }
+            let connected = open.wait_for(|count| *count > 0);
+            if tokio::time::timeout(timeout, connected).await.is_err()
+                && self.app.documents().await.is_ok_and(|all| all.is_empty())
+                && *open.borrow() == 0
+            {
+                return;
+            }
+        }
     }
 
     /// Returns the plain HTTP address of the documented reads.
@@ -320,44 +349,34 @@ impl Proxy {
                 tracing::warn!(%error, "a worker failed");
             }
         }
+        self.app.allocator.stop().await;
         if let Some(simulator) = self.simulator {
             simulator.shutdown().await;
         }
     }
+
+    /// Waits until the proxy cannot go on, because another process has taken over its record.
+    pub async fn ended(&self) -> String {
+        match self.app.allocator.ended().await {
+            Ok(()) => "the allocator has ended".to_owned(),
+            Err(error) => chain(&*error),
+        }
+    }
 }
 
-/// Creates a gateway over `ledger` that handles requests without a connection.
-///
-/// Without `authenticator` every client is anonymous. There are no workers: an operation that outlasts its
-/// request stays pending.
-#[must_use]
-pub fn in_process(ledger: ProxyLedger, authenticator: Option<Arc<dyn Authenticator>>) -> Gateway {
-    let liveness = LeaseLiveness::new(Arc::new(crate::app::now));
-    let app = App::new(
-        ledger,
-        Connector::new(Arc::default(), None, None),
-        Arc::new(liveness),
-    );
-    // A new ledger needs no first repair.
-    app.health.mark_repaired();
-    let split = authenticator.is_some();
-    Gateway::new(
-        &app,
-        Timeouts {
-            read: Duration::from_secs(30),
-            write: Duration::from_secs(300),
-        },
-        AccessPolicy {
-            authenticator: authenticator.unwrap_or_else(|| Arc::new(NoAuth)),
-            reading: ReadAccess::Open,
-            max_requests: 1024,
-            max_unsent: MAX_UNSENT_BYTES,
-            local: false,
-            split,
-            loopback: false,
-            plain: false,
-        },
-    )
+/// Liveness of owners by the evidence that the ledger records: a process of this host, or a lease.
+struct HolderLiveness(LeaseLiveness);
+
+#[async_trait]
+impl Liveness for HolderLiveness {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
+        let Ok(holder) = entry.holder.parse::<ProcessHolder>() else {
+            return self.0.judge(entry);
+        };
+        let id = entry.id.clone();
+        let judged = tokio::task::spawn_blocking(move || holder.liveness_as_holder_of(&id)).await;
+        judged.unwrap_or(OwnerLiveness::Unknown)
+    }
 }
 
 fn access_policy(
@@ -377,7 +396,7 @@ fn access_policy(
     if let Some(cluster) = cluster.filter(|_| config.authenticates) {
         authenticators.push(cluster.authenticator().map_err(StartError::Kubernetes)?);
     }
-    let local = config.local_users && authenticators.is_empty();
+    let local = config.local_users;
     if local {
         authenticators.push(Arc::new(LocalUsers::of_this_process()));
     }
@@ -392,7 +411,7 @@ fn access_policy(
         max_unsent: MAX_UNSENT_BYTES,
         local,
         split,
-        loopback: config.listen.ip().is_loopback(),
+        loopback: config.listen.is_loopback(),
         plain: false,
     })
 }
@@ -413,8 +432,27 @@ fn plain_access_policy(config: &Config, address: SocketAddr) -> AccessPolicy {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
-    let listen = |source| StartError::Listen { address, source };
+async fn bind(address: &ListenAddress) -> Result<(Listener, ListenAddress), StartError> {
+    match address {
+        ListenAddress::Tcp(address) => {
+            let (listener, address) = bind_tcp(*address).await?;
+            Ok((listener.into(), address.into()))
+        }
+        ListenAddress::Unix(path) => {
+            let listener = Listener::bind_unix(path).map_err(|source| StartError::Listen {
+                address: address.clone(),
+                source,
+            })?;
+            Ok((listener, address.clone()))
+        }
+    }
+}
+
+async fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listen = |source| StartError::Listen {
+        address: address.into(),
+        source,
+    };
     let listener = TcpListener::bind(address).await.map_err(listen)?;
     let bound = listener.local_addr().map_err(listen)?;
     Ok((listener, bound))
@@ -425,9 +463,10 @@ enum FileReloader {
     /// The list of controllers, with the placements of single ones.
     Controllers(BTreeMap<ControllerName, PlacementMode>),
     Tokens(Tokens),
-    /// The settings file, with its text at the start of the proxy.
+    /// The settings file, with its text at the start of the proxy, and the policy without its limits.
     Settings {
         started: String,
+        policy: Box<Policy>,
     },
 }
 
@@ -436,13 +475,15 @@ impl FileReloader {
         match self {
             Self::Controllers(placements) => {
                 app.replace_controllers(text).await?;
-                warn_of_unlisted_placements(placements, app.ledger.pool());
+                warn_of_unlisted_placements(placements, app.allocator.pool());
                 Ok(())
             }
             Self::Tokens(tokens) => tokens.load(text),
-            Self::Settings { started } => {
+            Self::Settings { started, policy } => {
                 let limits = Limits::of(&read_settings(text)?).map_err(|error| error.to_string())?;
-                app.ledger.change_rules(|rules| limits.apply(rules));
+                let mut policy = Policy::clone(policy);
+                limits.apply(&mut policy);
+                app.allocator.set_policy(policy).await;
                 let keys = keys_for_restart(started, text);
                 if !keys.is_empty() {
                     tracing::warn!(
@@ -469,6 +510,7 @@ async fn simulate(hardware: &Hardware) -> Result<Simulator, StartError> {
         listen,
         state,
         delay,
+        ..
     } = hardware
     else {
         unreachable!("the caller has matched a simulated controller");

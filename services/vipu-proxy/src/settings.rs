@@ -1,5 +1,6 @@
 //! Settings of the proxy, by precedence: flags, environment, settings file, defaults.
 
+mod listen_address;
 mod messages;
 mod reload;
 mod values;
@@ -15,6 +16,7 @@ use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 use serde::Deserialize;
 
 use crate::limits::Limits;
+pub use listen_address::{InvalidListenAddress, ListenAddress};
 use messages::SettingsMessages;
 pub(crate) use reload::keys_for_restart;
 pub use values::{Auth, PrioritySetting, QuotaSetting, ReadAccess, Selection};
@@ -29,6 +31,8 @@ const WRITE_TIMEOUT: u64 = 300;
 const IDLE_TIMEOUT: u64 = 60;
 /// Half of the minute within which repair detects changes.
 const REPAIR_INTERVAL: u64 = 30;
+/// Twice the longest observed silence of a controller that resets a large partition.
+const CONTROLLER_DEADLINE: u64 = 10;
 /// Enough for concurrent waits of all jobs of the largest documented system.
 const MAX_REQUESTS: u32 = 1024;
 /// Default audience of service account tokens.
@@ -44,9 +48,10 @@ const SIM_DELAY: u64 = 200;
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Listen address [default: port 8080, on all addresses with authentication and on 127.0.0.1 without].
-    #[arg(long, env = "VIPU_PROXY_LISTEN", value_name = "ADDRESS:PORT")]
-    pub listen: Option<SocketAddr>,
+    /// Listen address: ADDRESS:PORT, or unix:PATH for a Unix socket, which admits the user of the proxy and
+    /// root [default: port 8080, on all addresses with authentication and on 127.0.0.1 without].
+    #[arg(long, env = "VIPU_PROXY_LISTEN", value_name = "ADDRESS:PORT|unix:PATH")]
+    pub listen: Option<ListenAddress>,
     /// Listen port, which replaces the port of --listen.
     #[arg(long, env = "PROXY_PORT", value_name = "PORT")]
     pub port: Option<u16>,
@@ -97,11 +102,6 @@ pub struct Settings {
     /// first-fit].
     #[arg(long, env = "VIPU_PROXY_PLACEMENT", value_name = "PLACEMENT")]
     pub placement: Option<PlacementMode>,
-    /// Delegate placement to a controller that refuses the IPUs that the policy chose, until the proxy
-    /// restarts. Otherwise the requests wait, and their reasons have the text of the controller [default:
-    /// false].
-    #[arg(long, env = "VIPU_PROXY_PLACEMENT_FALLBACK", num_args = 0..=1, default_missing_value = "true", value_name = "BOOLEAN")]
-    pub placement_fallback: Option<bool>,
     /// Let queued requests preempt preemptible partitions of lower priority: their owners are asked to
     /// release them [default: false].
     #[arg(long, env = "VIPU_PROXY_PREEMPTION", num_args = 0..=1, default_missing_value = "true", value_name = "BOOLEAN")]
@@ -145,6 +145,10 @@ pub struct Settings {
     /// Interval of the repair, which compares ledger, controllers and owners [default: 30].
     #[arg(long, env = "VIPU_PROXY_REPAIR_INTERVAL", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub repair_interval: Option<u64>,
+    /// Time within which a controller answers a call. The calls of a killed proxy may take effect for three
+    /// times as long; its operations go on after that [default: 10].
+    #[arg(long, env = "VIPU_PROXY_CONTROLLER_DEADLINE", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub controller_deadline: Option<u64>,
     /// Simulate a controller of this IPU-POD in this process, such as pod64 or 1x8, instead of --controllers.
     #[arg(long, env = "VIPU_PROXY_SIM", value_name = "TOPOLOGY")]
     pub sim: Option<String>,
@@ -160,6 +164,11 @@ pub struct Settings {
     /// Delay of create, reset and remove calls of the simulated controller [default: 200].
     #[arg(long, env = "VIPU_PROXY_SIM_DELAY_MS", value_name = "MILLISECONDS")]
     pub sim_delay_ms: Option<u64>,
+    /// Name of the simulated controller in the ledger, for programs that embed the proxy [default: its
+    /// address].
+    #[arg(skip)]
+    #[serde(skip)]
+    pub sim_name: Option<ControllerName>,
     /// Maximum number of queued requests of one namespace [default: 1000, and with --store kubernetes as many
     /// as fit into a tenth of the ledger].
     #[arg(long, env = "VIPU_PROXY_MAX_QUEUED_PER_NAMESPACE", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
@@ -220,13 +229,15 @@ pub(crate) enum Hardware {
         listen: SocketAddr,
         state: Option<PathBuf>,
         delay: Duration,
+        /// Name of the controller in the ledger, instead of its address.
+        name: Option<ControllerName>,
     },
 }
 
 /// Validated settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: ListenAddress,
     /// Plain HTTP address of the documented reads.
     pub(crate) plain_listen: Option<SocketAddr>,
     pub(crate) store: StoreChoice,
@@ -235,16 +246,17 @@ pub struct Config {
     pub(crate) write_timeout: Duration,
     pub(crate) idle_timeout: Duration,
     pub(crate) repair_interval: Duration,
+    pub(crate) controller_deadline: Duration,
     pub(crate) order: SelectionOrder,
     pub(crate) placement: PlacementMode,
     pub(crate) placements: BTreeMap<ControllerName, PlacementMode>,
-    pub(crate) placement_fallback: bool,
     pub(crate) preemption: bool,
     /// Kubernetes integration, if a setting needs it.
     pub(crate) kubernetes: Option<KubernetesChoice>,
     /// True if clients authenticate with tokens or certificates.
     pub(crate) authenticates: bool,
-    /// True if local users are authenticated, because neither tokens nor certificates are set.
+    /// True if local users are authenticated, because neither tokens nor certificates are set, or because the
+    /// proxy listens on a Unix socket.
     pub(crate) local_users: bool,
     /// Directory of the secrets of the controllers.
     pub(crate) secrets: Option<PathBuf>,
@@ -299,7 +311,6 @@ impl Settings {
             administrators: self.administrators.or(others.administrators),
             selection: self.selection.or(others.selection),
             placement: self.placement.or(others.placement),
-            placement_fallback: self.placement_fallback.or(others.placement_fallback),
             preemption: self.preemption.or(others.preemption),
             placements: if self.placements.is_empty() {
                 others.placements
@@ -318,11 +329,13 @@ impl Settings {
             write_timeout: self.write_timeout.or(others.write_timeout),
             idle_timeout: self.idle_timeout.or(others.idle_timeout),
             repair_interval: self.repair_interval.or(others.repair_interval),
+            controller_deadline: self.controller_deadline.or(others.controller_deadline),
             sim: self.sim.or(others.sim),
             sim_machines: self.sim_machines.or(others.sim_machines),
             sim_listen: self.sim_listen.or(others.sim_listen),
             sim_state: self.sim_state.or(others.sim_state),
             sim_delay_ms: self.sim_delay_ms.or(others.sim_delay_ms),
+            sim_name: self.sim_name.or(others.sim_name),
             max_queued_per_namespace: self.max_queued_per_namespace.or(others.max_queued_per_namespace),
             quotas: if self.quotas.is_empty() {
                 others.quotas
@@ -372,9 +385,16 @@ impl Settings {
         let authenticates = uses_token_review || self.token_file.is_some() || self.tls_client_ca.is_some();
         let kubernetes = self.kubernetes(&store);
         let listen = self.listen(authenticates)?;
+        if listen.is_unix() && tls.is_some() {
+            return Err(invalid_setting(
+                "listen",
+                &listen.to_string(),
+                "a Unix socket has no TLS; remove tls-cert and tls-key, or listen on ADDRESS:PORT",
+            ));
+        }
         if let Some(path) = &self.token_file
             && tls.is_none()
-            && !listen.ip().is_loopback()
+            && !listen.is_local()
             && !self.allow_plain_http.unwrap_or(false)
         {
             let rule = format!(
@@ -393,13 +413,14 @@ impl Settings {
         let seconds = |value: Option<u64>, default| Duration::from_secs(value.unwrap_or(default));
         let max_requests = self.max_requests.unwrap_or(MAX_REQUESTS).max(1);
         Ok(Config {
-            listen,
+            listen: listen.clone(),
             plain_listen: self.plain_listen,
             store,
             read_timeout: seconds(self.read_timeout, READ_TIMEOUT),
             write_timeout: seconds(self.write_timeout, WRITE_TIMEOUT),
             idle_timeout: seconds(self.idle_timeout, IDLE_TIMEOUT),
             repair_interval: seconds(self.repair_interval, REPAIR_INTERVAL),
+            controller_deadline: seconds(self.controller_deadline, CONTROLLER_DEADLINE),
             order: match self.selection {
                 None | Some(Selection::Serial) => SelectionOrder::Serial,
                 Some(Selection::Tightest) => SelectionOrder::Tightest,
@@ -407,12 +428,11 @@ impl Settings {
             },
             placement: self.placement.clone().unwrap_or_default(),
             placements: self.placements(&hardware)?,
-            placement_fallback: self.placement_fallback.unwrap_or(false),
             preemption: self.preemption.unwrap_or(false),
             tls,
             kubernetes,
             authenticates,
-            local_users: !authenticates && self.auth.is_none(),
+            local_users: self.auth.is_none() && (!authenticates || listen.is_unix()),
             reading: self.reading.unwrap_or(ReadAccess::Open),
             max_requests: usize::try_from(max_requests).unwrap_or(usize::MAX),
             max_queued: self
@@ -463,19 +483,23 @@ impl Settings {
     }
 
     /// Returns the listen address: by default all addresses with authentication, and loopback without.
-    fn listen(&self, authenticates: bool) -> Result<SocketAddr, SettingError> {
+    fn listen(&self, authenticates: bool) -> Result<ListenAddress, SettingError> {
         let default_ip = if authenticates {
             Ipv4Addr::UNSPECIFIED
         } else {
             Ipv4Addr::LOCALHOST
         };
-        let mut listen = self
-            .listen
-            .unwrap_or(SocketAddr::new(IpAddr::V4(default_ip), PORT));
-        if let Some(port) = self.port {
-            listen.set_port(port);
+        let default = || SocketAddr::new(IpAddr::V4(default_ip), PORT).into();
+        let mut listen = self.listen.clone().unwrap_or_else(default);
+        match (&mut listen, self.port) {
+            (ListenAddress::Tcp(address), Some(port)) => address.set_port(port),
+            (ListenAddress::Unix(_), Some(port)) => {
+                let rule = "a Unix socket has no port; remove port, or listen on ADDRESS:PORT";
+                return Err(invalid_setting("port", &port.to_string(), rule));
+            }
+            (_, None) => {}
         }
-        if !authenticates && self.auth.is_none() && !listen.ip().is_loopback() {
+        if !authenticates && self.auth.is_none() && !listen.is_local() {
             return Err(invalid_setting(
                 "listen",
                 &listen.to_string(),
@@ -566,6 +590,7 @@ impl Settings {
                     listen: self.sim_listen.unwrap_or(SIM_LISTEN),
                     state: self.sim_state.clone(),
                     delay: Duration::from_millis(self.sim_delay_ms.unwrap_or(SIM_DELAY)),
+                    name: self.sim_name.clone(),
                 })
             }
         }

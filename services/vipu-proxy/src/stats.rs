@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use ipu_allocator::UsagePosition;
 use ipu_core::{IpuCount, PartitionSpec, Timestamp};
-use ipu_ledger::UsagePosition;
 use ipu_proxy_client::{CapacityQuery, Fit, RecordDocument, RecordList, Stats, Usage};
 
 use crate::app::App;
+use crate::partition_api::allocation_of;
 use crate::problem::Problem;
 use crate::query::{MAX_PAGE, Params};
 
 /// Handles `GET /stats`.
 pub(crate) async fn stats(app: &App) -> Result<Stats, Problem> {
-    let stats = app.ledger.stats().await?;
+    let stats = app.allocator.fresh_view().await?.stats();
     let usage = |used| Usage::new(used, stats.available);
     let by_namespace = stats.by_namespace.iter();
     let mut all = Stats(
@@ -26,18 +27,17 @@ pub(crate) async fn stats(app: &App) -> Result<Stats, Problem> {
 }
 
 /// Counts IPUs by kind, for the metrics.
-pub(crate) async fn ipus_by_kind(app: &App) -> Result<BTreeMap<&'static str, u32>, Problem> {
-    let stats = app.ledger.stats().await?;
-    Ok(BTreeMap::from([
+pub(crate) fn ipus_by_kind(stats: &ipu_core::Stats) -> BTreeMap<&'static str, u32> {
+    BTreeMap::from([
         ("used", stats.used),
         ("available", stats.available),
-        ("excluded", stats.cordoned),
+        ("cordoned", stats.cordoned),
         ("foreign", stats.foreign),
         ("leaked", stats.leaked),
         ("quarantined", stats.quarantined),
         ("unhealthy", stats.unhealthy),
         ("all", stats.ipus),
-    ]))
+    ])
 }
 
 /// Handles `GET /v1/usage`: a page of the holds that ended at `since`, in milliseconds since 1970, or later.
@@ -48,7 +48,7 @@ pub(crate) async fn usage(app: &App, params: &Params) -> Result<RecordList, Prob
         // A log in ConfigMaps is read completely for each page.
         let _lock = app.usage_reads.lock().await;
         // One more record shows that there is another page.
-        app.ledger.usage_page(since, after, limit + 1).await?
+        app.allocator.usage(since, after, limit + 1).await?
     };
     let (page, rest) = records.split_at(limit.min(records.len()));
     let mut list = RecordList::new(page.iter().map(RecordDocument::from).collect());
@@ -65,7 +65,9 @@ pub(crate) async fn query(app: &App, query: CapacityQuery) -> Result<Fit, Proble
         Ok(size) => (size, None),
         Err(error) => (IpuCount::ONE, Some(error.to_string())),
     };
-    let capacities = app.ledger.query(&PartitionSpec::of_size(size)).await?;
+    let mut spec = PartitionSpec::of_size(size);
+    spec.allocation = allocation_of(query.allocation)?;
+    let capacities = app.allocator.fresh_view().await?.free_capacity(&spec);
     let available = capacities.iter().any(|(_, capacity)| capacity.is_ok());
     let mut errors = Vec::new();
     let mut fits = 0;

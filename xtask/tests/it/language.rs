@@ -21,9 +21,7 @@ const OPENINGS: [&str; 7] = [
 ];
 
 /// Type names with too many meanings in this project: a qualifier is missing.
-const BARE_TYPES: [&str; 10] = [
-    "State", "Step", "Answer", "Verdict", "Place", "Look", "Line", "Room", "Seen", "Known",
-];
+const BARE_TYPES: [&str; 7] = ["Verdict", "Place", "Look", "Line", "Room", "Seen", "Known"];
 
 /// Names of functions, fields and modules for which Kubernetes, Slurm or Rust have another word.
 const BARE_NAMES: [&str; 4] = ["told", "tell", "hear", "heard"];

@@ -1,4 +1,4 @@
-//! Dependencies point one way: services → adapters → ledger → client → core.
+//! Dependencies point one way: services → adapters → allocator → client → core.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crates by layer, the lowest first. A crate may use crates of lower layers only.
-const LAYERS: [&[&str]; 7] = [
+const LAYERS: [&[&str]; 8] = [
     &["ipu-core", "ipu-test-cluster", "ipu-test-slurm"],
-    &["ipu-proxy-client", "ipu-vipu-client"],
-    &["ipu-ledger"],
-    &["ipu-k8s", "ipu-serve", "ipu-slurm", "ipu-testkit"],
+    &["ipu-vipu-client"],
+    &["ipu-allocator", "ipu-proxy-client"],
+    &["ipu-k8s", "ipu-serve", "ipu-slurm"],
     &[
         "ipu-launcher",
         "ipu-operator",
@@ -21,12 +21,20 @@ const LAYERS: [&[&str]; 7] = [
         "vipu-proxy",
         "vipu-sim",
     ],
+    // For tests only: no service may use it.
+    &["ipu-testkit"],
     &["ipu-bench", "ipu-fuzz", "ipu-test-system"],
     &["xtask"],
 ];
 
-/// The one service that others are built on: they simulate a Pod where no controller is given.
-const EXCEPTIONS: [(&str, &str); 2] = [("ipuctl", "vipu-sim"), ("vipu-proxy", "vipu-sim")];
+/// The services that others are built on: a simulated IPU-POD where no controller is given, and the proxy
+/// that
+/// `ipuctl` starts where none is given.
+const EXCEPTIONS: [(&str, &str); 3] = [
+    ("ipuctl", "vipu-proxy"),
+    ("ipuctl", "vipu-sim"),
+    ("vipu-proxy", "vipu-sim"),
+];
 
 const SERVICES: usize = 4;
 

@@ -124,7 +124,8 @@ impl Cache {
     }
 
     /// Returns whether an event of the proxy needs a reconcile of the job. A state that a response already
-    /// returned does not. Nor does an intent for a request in progress, whose response or next event follows.
+    /// returned does not. Nor does an operation for a request in progress, whose response or next event
+    /// follows.
     #[must_use]
     pub fn is_change(&self, job: &JobKey, document: &PartitionDocument) -> bool {
         let state = self.lock();
@@ -132,8 +133,7 @@ impl Cache {
         match ActivePartition::from_document(document) {
             Some(active) => state.active.get(job).and_then(|all| all.get(&instance)) != Some(&active),
             None => {
-                document.state != HoldState::Intent
-                    || !state.pending_requests.contains(&(job.clone(), instance))
+                !document.state.is_in_progress() || !state.pending_requests.contains(&(job.clone(), instance))
             }
         }
     }

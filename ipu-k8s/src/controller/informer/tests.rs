@@ -76,17 +76,17 @@ fn partition(state: &str, attempt: u32, since: u64) -> PartitionDocument {
 #[test]
 fn a_partition_event_is_a_change_unless_a_response_returned_it_or_a_request_is_in_progress() {
     let cache = Cache::new();
-    let (intent, active) = (partition("intent", 0, 1), partition("active", 0, 2));
-    assert!(cache.is_change(&a(), &intent));
+    let (creating, active) = (partition("creating", 0, 1), partition("active", 0, 2));
+    assert!(cache.is_change(&a(), &creating));
     assert!(cache.is_change(&a(), &active));
     let request_guard = cache.begin_request(&a(), 0);
-    assert!(!cache.is_change(&a(), &intent));
+    assert!(!cache.is_change(&a(), &creating));
     assert!(cache.is_change(&a(), &partition("failed", 0, 2)));
-    assert!(cache.is_change(&job("other", "v"), &intent));
+    assert!(cache.is_change(&job("other", "v"), &creating));
     cache.record_response(&a(), 0, Some(&active));
     drop(request_guard);
     assert!(!cache.is_change(&a(), &active));
-    assert!(cache.is_change(&a(), &intent));
+    assert!(cache.is_change(&a(), &creating));
     assert!(cache.is_change(&a(), &partition("active", 0, 3)), "recreated");
     assert!(
         cache.is_change(&a(), &partition("active", 1, 2)),

@@ -85,7 +85,7 @@ const LEASES: &str = "coordination.k8s.io";
 const CRDS: &str = "apiextensions.k8s.io";
 const WEBHOOKS: &str = "admissionregistration.k8s.io";
 
-const REQUIRED_PERMISSIONS: [Permission; 47] = [
+const REQUIRED_PERMISSIONS: [Permission; 49] = [
     Permission(OPERATOR, "list", "graphcore.ai", "ipujobs", "default"),
     Permission(OPERATOR, "watch", "graphcore.ai", "ipujobs", ""),
     Permission(OPERATOR, "patch", "graphcore.ai", "ipujobs", "default"),
@@ -212,6 +212,14 @@ const REQUIRED_PERMISSIONS: [Permission; 47] = [
         "watch",
         "",
         "configmaps:ipu-operator-vipu-controllers",
+        NAMESPACE,
+    ),
+    Permission(PROXY, "create", "coordination.k8s.io", "leases", NAMESPACE),
+    Permission(
+        PROXY,
+        "update",
+        "coordination.k8s.io",
+        "leases:ipu-partitions-tracker",
         NAMESPACE,
     ),
     Permission(PROXY, "create", "authentication.k8s.io", "tokenreviews", ""),

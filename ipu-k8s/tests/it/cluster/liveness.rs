@@ -1,8 +1,8 @@
 //! Liveness of IPUJobs that own partitions.
 
-use ipu_core::{JobKey, OwnerLiveness};
+use ipu_allocator::Liveness;
+use ipu_core::{Entry, JobKey, OwnerLiveness};
 use ipu_k8s::ipujob_liveness::IpuJobLiveness;
-use ipu_ledger::{Entry, Liveness};
 use ipu_test_cluster::{Cluster, private};
 
 use super::fixtures::entry;

@@ -299,17 +299,12 @@ impl Partitions for Port {
                 });
             }
             if wanted.attempt > hold.wanted.attempt && hold.state != "releasing" {
-                let is_resettable = matches!(hold.state, "active" | "failed" | "orphaned");
+                let is_resettable = matches!(hold.state, "active" | "failed");
                 hold.wanted = wanted.clone();
                 if is_resettable {
-                    hold.state = "intent";
+                    hold.state = "creating";
                     hold.since = now;
                 }
-                state.notify_changed(id);
-            }
-            let hold = state.holds.get_mut(id).unwrap();
-            if hold.state == "orphaned" {
-                hold.state = "active";
                 state.notify_changed(id);
             }
             let hold = state.holds[id].clone();
@@ -332,8 +327,8 @@ impl Partitions for Port {
                     message: "the partition does not exist".into(),
                 });
             };
-            if matches!(hold.state, "active" | "failed" | "orphaned") {
-                hold.state = "intent";
+            if matches!(hold.state, "active" | "failed") {
+                hold.state = "creating";
                 hold.since = now;
                 hold.wanted.attempt = hold.wanted.attempt.max(options.attempt.unwrap_or(0));
             }

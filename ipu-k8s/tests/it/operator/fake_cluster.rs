@@ -387,26 +387,22 @@ impl ClusterState {
         }
         let id = &ids[usize::try_from(self.random.below(ids.len() as u64)).unwrap()];
         let fails = self.fault_rate != 0 && self.random.one_in(60);
-        let is_orphaned = self.fault_rate != 0 && self.random.one_in(60);
         let (now, capacity) = (self.now, self.capacity);
         let Some(hold) = self.holds.get_mut(id) else {
             return;
         };
         match hold.state {
             "waiting" if used + hold.wanted.size <= capacity => {
-                hold.state = "intent";
+                hold.state = "creating";
                 hold.granted = Some(now);
             }
             // The creation failed.
-            "intent" if fails => hold.state = "failed",
-            "intent" => {
+            "creating" if fails => hold.state = "failed",
+            "creating" => {
                 hold.state = "active";
                 self.orphaned.reset(id.as_str());
             }
             "active" if fails => hold.state = "failed",
-            // The owner is considered deleted until it is found.
-            "active" if is_orphaned => hold.state = "orphaned",
-            "orphaned" => hold.state = "active",
             "releasing" => {
                 self.remove_hold(id);
                 return;

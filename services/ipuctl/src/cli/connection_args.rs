@@ -9,7 +9,7 @@ use ipu_core::PlacementMode;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Proxy options")]
 pub(crate) struct ProxyArgs {
-    /// URL of a vipu-proxy to use instead of a controller
+    /// URL of a vipu-proxy to use instead of a local server
     #[arg(
         long,
         global = true,
@@ -120,17 +120,13 @@ pub(crate) struct ControllerCredentials {
     pub(crate) access_key_file: Option<PathBuf>,
 }
 
-/// Flags of the ledger of this user, which a proxy replaces.
+/// Placement of the local server, which the proxy of `--proxy` decides itself.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Placement options")]
 pub(crate) struct PlacementArgs {
     /// Placement of new partitions: first-fit, best-fit, or delegated to the controller [default: first-fit]
     #[arg(long, global = true, value_name = "PLACEMENT")]
     pub(crate) placement: Option<PlacementMode>,
-
-    /// Let a controller choose the IPUs after it refused those of the policy
-    #[arg(long, global = true)]
-    pub(crate) placement_fallback: bool,
 
     /// Let this request preempt preemptible partitions of lower priority
     #[arg(long, global = true)]
@@ -142,8 +138,6 @@ impl PlacementArgs {
     pub(crate) const fn first_option(&self) -> Option<&'static str> {
         if self.placement.is_some() {
             Some("--placement")
-        } else if self.placement_fallback {
-            Some("--placement-fallback")
         } else if self.preemption {
             Some("--preemption")
         } else {

@@ -1,21 +1,21 @@
 //! `ipuctl gc`: kills the processes that killed runs left on this host, and releases their partitions.
-//! `ipuctl repair` is the counterpart for the ledger of a proxy.
+//! `ipuctl repair` also compares the ledger of the proxy with its controllers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use ipu_core::{Entry, EntryState, OwnerLiveness};
-use ipu_ledger::Liveness;
+use ipu_core::{OwnerLiveness, PartitionId};
+use ipu_proxy_client::{DeletePartition, HoldState, PartitionDocument};
 use serde::Serialize;
+use vipu_proxy::process_holder::ProcessHolder;
 
-use super::partition::MANUAL_OWNER;
-use crate::cli::Global;
-use crate::connection::{Connection, HostLedger, ledger_failure};
+use crate::cli::Format;
+use crate::connection::{Connection, failure};
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
-use crate::process::{Holder, HolderState, end_marked};
+use crate::process::end_marked;
 use crate::run::OWNER_KIND;
 use crate::run_record::RunRecord;
 use crate::table;
@@ -36,17 +36,15 @@ pub(crate) struct GcReport {
     /// Partitions that were released or removed from the queue.
     partitions: BTreeSet<String>,
     /// Unfinished operations with their reasons.
-    #[serde(rename = "later")]
     unfinished: Vec<String>,
 }
 
 /// Cleans up until nothing is left, or until the timeout.
-pub(crate) async fn run(global: &Global, output: &Output) -> Result<Code, Failure> {
-    let connection = Connection::open(global, output).await?;
+pub(crate) async fn run(connection: &Connection, format: Format, output: &Output) -> Result<Code, Failure> {
     let deadline = Instant::now() + TIMEOUT;
     let mut total = GcReport::default();
     loop {
-        let swept = sweep(&connection).await?;
+        let swept = sweep(connection).await?;
         total.processes += swept.processes;
         total.partitions.extend(swept.partitions);
         total.unfinished = swept.unfinished;
@@ -60,16 +58,14 @@ pub(crate) async fn run(global: &Global, output: &Output) -> Result<Code, Failur
     for unfinished in &total.unfinished {
         output.warn(unfinished);
     }
-    output.result(&table::render(global.output, &total, || {
+    output.result(&table::render(format, &total, || {
         format!("{}\n", total.summary())
     })?);
-    let code = if total.unfinished.is_empty() {
+    Ok(if total.unfinished.is_empty() {
         Code::Done
     } else {
         Code::Unavailable
-    };
-    connection.close().await;
-    Ok(code)
+    })
 }
 
 impl GcReport {
@@ -95,114 +91,147 @@ impl GcReport {
     }
 }
 
-/// Cleans up once: processes of dead runs first, then the ledger, then files.
+/// Cleans up once: processes of dead runs first, then their partitions, then their files.
 pub(crate) async fn sweep(connection: &Connection) -> Result<GcReport, Failure> {
-    let swept = sweep_ledger(&connection.ledger).await?;
-    remove_files(connection);
-    Ok(swept)
-}
-
-/// Kills the processes of dead runs and repairs the ledger, once.
-pub(crate) async fn sweep_ledger(ledger: &HostLedger) -> Result<GcReport, Failure> {
-    let entries = ledger.list().await.map_err(ledger_failure)?;
-    let dead: Vec<&Entry> = entries
-        .iter()
-        .filter(|entry| judge(entry) == HolderState::Dead)
-        .collect();
     let mut swept = GcReport::default();
-    if !dead.is_empty() {
-        let markers: BTreeSet<String> = dead.iter().map(|entry| entry.id.to_string()).collect();
+    let before = partitions(connection).await?;
+    for run in dead_runs(connection) {
+        let markers = before
+            .values()
+            .filter(|partition| run.owns(partition))
+            .map(|partition| partition.id.to_string())
+            .chain(
+                run.record
+                    .iter()
+                    .flat_map(|record| &record.partitions)
+                    .map(ToString::to_string),
+            )
+            .collect();
         let (killed, all_ended) = tokio::task::spawn_blocking(move || end_marked(&markers, KILL_TIMEOUT))
             .await
             .map_err(|error| Failure::because(Code::Bug, "kill processes", error))?;
-        swept.processes = killed;
+        swept.processes += killed;
         if !all_ended {
-            swept
-                .unfinished
-                .push("processes of a killed run do not end after SIGKILL".to_owned());
+            let message = "processes of a killed run do not end after SIGKILL";
+            swept.unfinished.push(message.to_owned());
+            continue;
+        }
+        let mut is_released = true;
+        for partition in before.values().filter(|partition| run.owns(partition)) {
+            is_released &= release(partition, connection, &mut swept).await?;
+        }
+        if is_released {
+            run.remove(connection);
         }
     }
-    let unsettled = entries
-        .iter()
-        .any(|entry| !matches!(entry.state, EntryState::Active));
-    if !dead.is_empty() || unsettled {
-        let report = ledger.repair(&HolderLiveness).await.map_err(ledger_failure)?;
-        swept.unfinished.extend(
-            report
-                .deferred
-                .iter()
-                .map(|(id, reason)| format!("partition {id}: {reason}")),
-        );
-        swept.unfinished.extend(
-            report
-                .unavailable
-                .iter()
-                .map(|(name, reason)| format!("controller {name}: {reason}")),
-        );
-        let remaining = ledger.list().await.map_err(ledger_failure)?;
-        let released = dead
-            .iter()
-            .filter(|entry| remaining.iter().all(|other| other.id != entry.id));
-        swept.partitions = released.map(|entry| entry.id.to_string()).collect();
+    if connection.is_local() && before.values().any(needs_repair) {
+        repair(connection, &before, &mut swept).await?;
     }
     Ok(swept)
 }
 
-/// Reports the liveness of owners to the ledger. A run is dead only if none of its processes exists.
-pub(crate) struct HolderLiveness;
+async fn partitions(connection: &Connection) -> Result<BTreeMap<PartitionId, PartitionDocument>, Failure> {
+    let partitions = connection.proxy.partitions().await.map_err(failure)?;
+    let by_id = partitions.into_iter();
+    Ok(by_id.map(|partition| (partition.id.clone(), partition)).collect())
+}
 
-#[async_trait]
-impl Liveness for HolderLiveness {
-    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
-        match judge(entry) {
-            HolderState::Live => OwnerLiveness::Live,
-            HolderState::Unknown => OwnerLiveness::Unknown,
-            HolderState::Dead => {
-                let markers = BTreeSet::from([entry.id.to_string()]);
-                if crate::process::marked(&markers).is_empty() {
-                    OwnerLiveness::Dead
-                } else {
-                    OwnerLiveness::Unknown
-                }
-            }
+/// A run whose process has ended without removing its files.
+struct DeadRun {
+    directory: PathBuf,
+    record: Option<RunRecord>,
+}
+
+impl DeadRun {
+    fn owns(&self, partition: &PartitionDocument) -> bool {
+        let uid = self.record.as_ref().map(|record| &record.uid);
+        let owner = partition.owner.as_ref();
+        owner.is_some_and(|owner| owner.kind == OWNER_KIND && Some(&owner.uid) == uid)
+    }
+
+    /// Moves the record to the finished runs, and removes the files.
+    fn remove(mut self, connection: &Connection) {
+        if let Some(record) = &mut self.record {
+            "Killed".clone_into(&mut record.phase);
+            // The record of a finished run is for information only.
+            record.write_finished(&connection.state).ok();
         }
+        // A failed removal is retried by the next sweep.
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Returns the state of the process that holds `entry`; unknown for owners that are not processes of this
-/// host.
-fn judge(entry: &Entry) -> HolderState {
-    let Some(owner) = &entry.owner else {
-        return HolderState::Unknown;
-    };
-    // A partition of `partition create` outlives the command, but its place in the queue does not.
-    let is_kept = owner.kind == MANUAL_OWNER
-        && !matches!(
-            entry.state,
-            EntryState::Waiting { .. } | EntryState::Intent { .. }
-        );
-    if (owner.kind == OWNER_KIND || owner.kind == MANUAL_OWNER) && !is_kept {
-        Holder::judge(&entry.holder)
-    } else {
-        HolderState::Unknown
-    }
+/// Returns the dead runs with this proxy.
+fn dead_runs(connection: &Connection) -> Vec<DeadRun> {
+    let directories = std::fs::read_dir(connection.state.runs()).into_iter().flatten();
+    let is_dead = |directory: &PathBuf| liveness_of_run(directory) == OwnerLiveness::Dead;
+    let proxy = connection.remote_url();
+    directories
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(is_dead)
+        .map(|directory| DeadRun {
+            record: RunRecord::read_active(&directory),
+            directory,
+        })
+        .filter(|run| run.record.as_ref().is_none_or(|record| record.proxy == proxy))
+        .collect()
 }
 
-/// Removes the files of dead runs.
-fn remove_files(connection: &Connection) {
-    let Ok(runs) = std::fs::read_dir(connection.state.runs()) else {
-        return;
-    };
-    for run in runs.filter_map(Result::ok) {
-        let holder = std::fs::read_to_string(run.path().join("holder")).unwrap_or_default();
-        if Holder::judge(&holder) == HolderState::Dead {
-            if let Some(mut record) = RunRecord::read_active(&run.path()) {
-                "Killed".clone_into(&mut record.phase);
-                // The record is for information only.
-                record.write_finished(&connection.state).ok();
-            }
-            // A failed removal is retried by the next sweep.
-            let _ = std::fs::remove_dir_all(run.path());
-        }
+/// Returns whether the process of the run with these files is alive.
+pub(super) fn liveness_of_run(directory: &Path) -> OwnerLiveness {
+    let holder = std::fs::read_to_string(directory.join("holder")).unwrap_or_default();
+    let holder = holder.parse::<ProcessHolder>();
+    holder.map_or(OwnerLiveness::Unknown, |holder| holder.liveness())
+}
+
+/// Releases the partition of a dead run. Returns whether it is removed.
+async fn release(
+    partition: &PartitionDocument,
+    connection: &Connection,
+    swept: &mut GcReport,
+) -> Result<bool, Failure> {
+    let mut deletion = DeletePartition::default();
+    deletion.uid = partition.owner.as_ref().map(|owner| owner.uid.clone());
+    let deleted = connection.proxy.delete(&partition.id, &deletion).await;
+    let deleted = deleted.map_err(failure)?;
+    if deleted.state == HoldState::Gone {
+        swept.partitions.insert(partition.id.to_string());
+        return Ok(true);
     }
+    let detail = deleted.detail.unwrap_or_default();
+    swept
+        .unfinished
+        .push(format!("partition {}: {detail}", partition.id));
+    Ok(false)
+}
+
+/// Returns whether a partition is not settled, or its process has ended.
+fn needs_repair(partition: &PartitionDocument) -> bool {
+    let has_ended = |pid| ProcessHolder::of(pid).is_err();
+    partition.state != HoldState::Active || partition.process_id.is_some_and(has_ended)
+}
+
+/// Repairs the ledger of the local server, which judges the processes that hold partitions.
+async fn repair(
+    connection: &Connection,
+    before: &BTreeMap<PartitionId, PartitionDocument>,
+    swept: &mut GcReport,
+) -> Result<(), Failure> {
+    let report = connection.proxy.repair().await.map_err(failure)?;
+    let unfinished = report.unfinished.iter();
+    swept
+        .unfinished
+        .extend(unfinished.map(|one| format!("partition {}: {}", one.id, one.reason)));
+    let unavailable = report.unavailable.iter();
+    swept
+        .unfinished
+        .extend(unavailable.map(|one| format!("controller {}: {}", one.controller, one.reason)));
+    let after = partitions(connection).await?;
+    let is_released =
+        |partition: &&PartitionDocument| partition.process_id.is_some() && !after.contains_key(&partition.id);
+    let released = before.values().filter(is_released);
+    swept
+        .partitions
+        .extend(released.map(|partition| partition.id.to_string()));
+    Ok(())
 }

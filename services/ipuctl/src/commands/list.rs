@@ -1,40 +1,39 @@
 //! `ipuctl list`: lists the active and the last finished runs of this user.
 
-use ipu_core::{Entry, EntryState};
+use ipu_core::OwnerLiveness;
+use ipu_proxy_client::{HoldState, PartitionDocument};
 
-use crate::cli::{Format, Global};
+use super::gc::liveness_of_run;
+use crate::cli::Format;
 use crate::clock::now;
-use crate::connection::{Connection, ledger_failure};
+use crate::connection::{Connection, failure};
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
-use crate::process::{Holder, HolderState};
 use crate::run::OWNER_KIND;
 use crate::run_record::RunRecord;
 use crate::table::{Table, render};
 use crate::time;
 
 /// Prints the runs, active ones first, then the newest.
-pub(crate) async fn run(global: &Global, output: &Output) -> Result<Code, Failure> {
-    let connection = Connection::open(global, output).await?;
-    let entries = connection.ledger.list().await.map_err(ledger_failure)?;
-    let mut records = active(&connection, &entries);
+pub(crate) async fn run(connection: &Connection, format: Format, output: &Output) -> Result<Code, Failure> {
+    let partitions = connection.proxy.partitions().await.map_err(failure)?;
+    let mut records = active(connection, &partitions);
     records.extend(RunRecord::read_finished(&connection.state));
-    connection.close().await;
-    if records.is_empty() && global.output.is_text() {
+    if records.is_empty() && format.is_text() {
         output.say("No runs found.");
         return Ok(Code::Done);
     }
-    if global.output == Format::Name {
+    if format == Format::Name {
         let names = records.iter().map(|record| format!("{}\n", record.name));
         output.result(&names.collect::<String>());
     } else {
-        output.result(&render(global.output, &records, || table(&records))?);
+        output.result(&render(format, &records, || table(&records))?);
     }
     Ok(Code::Done)
 }
 
 /// Returns the records of runs that have not released their files, newest first.
-fn active(connection: &Connection, entries: &[Entry]) -> Vec<RunRecord> {
+fn active(connection: &Connection, partitions: &[PartitionDocument]) -> Vec<RunRecord> {
     let directories = std::fs::read_dir(connection.state.runs())
         .into_iter()
         .flatten()
@@ -42,10 +41,11 @@ fn active(connection: &Connection, entries: &[Entry]) -> Vec<RunRecord> {
     let mut records: Vec<RunRecord> = directories
         .filter_map(|directory| {
             let mut record = RunRecord::read_active(&directory.path())?;
-            let holder = std::fs::read_to_string(directory.path().join("holder")).unwrap_or_default();
-            record.phase = match Holder::judge(&holder) {
-                HolderState::Dead => "Killed",
-                HolderState::Live | HolderState::Unknown => phase(&record, entries),
+            record.phase = match liveness_of_run(&directory.path()) {
+                OwnerLiveness::Dead => "Killed",
+                // Its partitions are not in this list.
+                _ if record.proxy != connection.remote_url() => "Running",
+                _ => phase(&record, partitions),
             }
             .to_owned();
             Some(record)
@@ -55,26 +55,22 @@ fn active(connection: &Connection, entries: &[Entry]) -> Vec<RunRecord> {
     records
 }
 
-/// Returns the phase of an active run according to the ledger.
-fn phase(record: &RunRecord, entries: &[Entry]) -> &'static str {
-    let of_run = |entry: &&Entry| {
-        entry
-            .owner
-            .as_ref()
-            .is_some_and(|owner| owner.kind == OWNER_KIND && owner.job.uid.as_str() == record.uid)
+/// Returns the phase of an active run according to its partitions.
+fn phase(record: &RunRecord, partitions: &[PartitionDocument]) -> &'static str {
+    let of_run = |partition: &&PartitionDocument| {
+        let owner = partition.owner.as_ref();
+        owner.is_some_and(|owner| owner.kind == OWNER_KIND && owner.uid == record.uid)
     };
-    let states: Vec<&EntryState> = entries.iter().filter(of_run).map(|entry| &entry.state).collect();
+    let states: Vec<HoldState> = partitions
+        .iter()
+        .filter(of_run)
+        .map(|partition| partition.state)
+        .collect();
     if states.is_empty() {
         "Pending"
-    } else if states
-        .iter()
-        .any(|state| matches!(state, EntryState::Waiting { .. }))
-    {
+    } else if states.contains(&HoldState::Waiting) {
         "Queued"
-    } else if states
-        .iter()
-        .any(|state| matches!(state, EntryState::Intent { .. }))
-    {
+    } else if states.iter().any(|state| state.is_in_progress()) {
         "Creating"
     } else {
         "Running"

@@ -1,161 +1,124 @@
-//! `ipuctl partition …`: manages partitions through the ledger that runs use.
-
-mod create;
+//! `ipuctl partition …` and `ipuctl waiting`.
 
 use std::time::Duration;
 
-use ipu_core::{
-    Entry, EntryState, IpuCount, OnNoCapacity, Owner, Partition as ObservedPartition, PartitionId,
-    PartitionSpec, QueueDecision, Request, SpecError, Timestamp,
+use ipu_core::{AllocationId, IpuCount, PartitionId, PartitionSpec, SpecError};
+use ipu_proxy_client::{
+    ClientError, DeletePartition, HoldState, OnNoCapacity, OwnerDocument, PartitionDocument, PutPartition,
+    ResetPartition,
 };
-use ipu_ledger::Released;
-use ipu_proxy_client::{HoldState, PartitionDocument, WaitingDocument};
-use ipu_vipu_client::{Removal, VipuController as _, WaitOptions, ensure_absent};
 use serde::Serialize;
+use tokio::sync::watch;
 
-use self::create::{Requested, activate, create, withdraw};
 use super::partition_table::{self, PartitionSummary};
-use super::partition_watch;
-use crate::cli::{Format, Global, Partition};
-use crate::connection::{Connection, controller_failure, ledger_failure};
+use super::{gc, partition_watch};
+use crate::cli::{Format, Partition};
+use crate::connection::{Connection, does_not_fit, failure, never_fits, other_properties};
+use crate::display;
 use crate::exit_code::{Code, Failure};
+use crate::manifest::user;
 use crate::output::Output;
-use crate::process::{Holder, HolderState};
-use crate::run::{OWNER_KIND, Signals};
-use crate::table::render;
+use crate::run::Signals;
+use crate::table::{Table, render};
+use crate::{clock, time};
 
 /// Owner kind of partitions that `ipuctl partition create` creates.
-pub(crate) const MANUAL_OWNER: &str = "User";
+const MANUAL_OWNER: &str = "User";
 
-/// Interval between two attempts to release a partition.
-const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Timeout of the withdrawal of an interrupted request. The release is recorded within milliseconds; its
+/// removal by a slow controller takes seconds.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A partition of the ledger, of the controller, or of both.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PartitionRow {
-    id: PartitionId,
-    #[serde(flatten)]
-    spec: PartitionSpec,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cluster: Option<String>,
-    ipus: Vec<ipu_core::IpuPlace>,
-    /// State at the controller; none if the controller has no such partition.
-    state: Option<String>,
-    /// State in the ledger; none if the ledger has no such partition.
-    ledger: Option<String>,
-    owner: Option<Owner>,
-    /// Start of the hold; none for a queued request or a partition of another program.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    held_since: Option<Timestamp>,
-    #[serde(skip)]
-    entry: Option<Entry>,
-}
+/// Timeout of waits that the user interrupts.
+const NO_TIMEOUT: Duration = Duration::MAX;
 
-/// Result of a removal.
-#[derive(Debug, Serialize)]
-struct Removed<'a> {
-    id: &'a PartitionId,
-    removed: bool,
-}
+/// Uid of the owner of partitions that `partition create` creates.
+const UID: &str = "by-hand";
 
 /// Runs the subcommand.
-pub(crate) async fn run(command: Partition, global: &Global, output: &Output) -> Result<Code, Failure> {
-    check_request(&command)?;
-    let mut signals =
-        Signals::listen().map_err(|error| Failure::because(Code::Host, "listen to signals", error))?;
-    let connection = Connection::open(global, output).await?;
-    let created = match &command {
-        Partition::Create { id, .. } => Some(id.clone()),
-        _ => None,
-    };
-    let work = async {
-        match command {
-            Partition::List { watch: false } => list(&connection, global.output, output).await,
-            Partition::List { watch: true } => {
-                let list = async || summaries(&connection, &rows(&connection).await?).await;
-                partition_watch::watch(list, global.output, output).await
-            }
-            Partition::Get { id } => get(&connection, &id, global.output, output).await,
-            Partition::Describe { id } => describe(&connection, &id, global.output, output).await,
-            Partition::Config { id, gcd } => config(&connection, &id, gcd, global.output, output).await,
-            Partition::Remove { id, force } => remove(&connection, &id, force, global.output, output).await,
-            Partition::Reset { id } => reset(&connection, &id, global.output, output).await,
-            Partition::Create {
-                id,
-                size,
-                num_gcds,
-                num_replicas,
-                reconfigurable,
-                allocation,
-                priority,
-                preemptible,
-                no_wait,
-                ..
-            } => {
-                let mut spec = spec_of(size, num_gcds, num_replicas, reconfigurable);
-                spec.allocation = allocation;
-                let on_no_capacity = if no_wait {
-                    OnNoCapacity::Reject
-                } else {
-                    OnNoCapacity::Queue
-                };
-                let request = Requested {
-                    spec,
-                    priority,
-                    preemptible,
-                    on_no_capacity,
-                };
-                create(&connection, id, request, global.output, output).await
-            }
+pub(crate) async fn run(
+    command: Partition,
+    connection: &Connection,
+    format: Format,
+    output: &Output,
+) -> Result<Code, Failure> {
+    let proxy = &connection.proxy;
+    match command {
+        Partition::List { watch: true } => {
+            let list = async || {
+                let partitions = proxy.partitions().await.map_err(failure)?;
+                Ok(summarize(&partitions, connection).await)
+            };
+            partition_watch::watch(list, format, output).await
         }
-    };
-    let finished = tokio::select! {
-        result = work => Some(result),
-        () = signals.next() => None,
-    };
-    // An interrupted request has been dropped here, so that it cannot enter the queue again.
-    let result = match finished {
-        Some(result) => result,
-        None => {
-            output.status(None);
-            if let Some(id) = &created {
-                withdraw(&connection, id, &mut signals, output).await;
-            }
-            output.say("Interrupted.");
-            Ok(Code::Signal(signals.first().unwrap_or(2)))
+        Partition::List { watch: false } => {
+            let partitions = proxy.partitions().await.map_err(failure)?;
+            let summaries = summarize(&partitions, connection).await;
+            partition_table::print(&summaries, &partitions, format, output)
         }
-    };
-    connection.close().await;
-    result
+        Partition::Get { id } => {
+            let partition = proxy.partition(&id).await.map_err(failure)?;
+            let summaries = summarize(std::slice::from_ref(&partition), connection).await;
+            partition_table::print(&summaries, &partition, format, output)
+        }
+        Partition::Describe { id } => {
+            let partition = proxy.partition(&id).await.map_err(failure)?;
+            let summaries = summarize(std::slice::from_ref(&partition), connection).await;
+            partition_table::print_description(&summaries[0], &partition, format, output)
+        }
+        Partition::Config { id, gcd } => config(&id, gcd, connection, format, output).await,
+        Partition::Remove { id, force } => remove(&id, force, connection, format, output).await,
+        Partition::Reset { id } => reset(&id, connection, format, output).await,
+        Partition::Create {
+            id,
+            size,
+            num_gcds,
+            num_replicas,
+            reconfigurable,
+            allocation,
+            priority,
+            preemptible,
+            no_wait,
+            namespace,
+        } => {
+            let namespace = namespace.unwrap_or_else(user);
+            let owner = OwnerDocument::new(MANUAL_OWNER, namespace, id.as_str(), UID);
+            let mut request = PutPartition::new(owner, size.get());
+            request.gcds = Some(num_gcds);
+            request.replicas = num_replicas;
+            request.reconfigurable = reconfigurable;
+            request.allocation = allocation.map(|allocation| allocation.to_string());
+            request.priority = priority;
+            request.preemptible = preemptible;
+            if connection.is_local() {
+                connection.require_answer().await?;
+                gc::sweep(connection).await?.report(output);
+                // The place in the queue ends with this process, and the partition outlives it.
+                request.process_id = Some(std::process::id());
+            }
+            output.transient(&format!("Creating partition {id}…"));
+            let partition = create(&id, &request, no_wait, connection, output).await?;
+            print_active(&partition, connection, format, output).await
+        }
+    }
 }
 
-/// Returns the properties of a requested partition of any allocation.
-fn spec_of(size: IpuCount, num_gcds: u32, num_replicas: Option<u32>, reconfigurable: bool) -> PartitionSpec {
-    let mut spec = PartitionSpec::of_size(size);
-    spec.gcds = num_gcds;
-    spec.replicas = num_replicas.unwrap_or(num_gcds);
-    spec.reconfigurable = reconfigurable;
-    spec
-}
-
-/// Rejects a request that only a proxy supports or that no controller accepts, before it has an effect.
-fn check_request(command: &Partition) -> Result<(), Failure> {
+/// Rejects a request that no controller accepts, before it has an effect.
+pub(crate) fn check(command: &Partition) -> Result<(), Failure> {
     let Partition::Create {
         size,
         num_gcds,
         num_replicas,
         reconfigurable,
-        namespace,
         ..
     } = command
     else {
         return Ok(());
     };
-    if namespace.is_some() {
-        return Err(super::proxy::requires_proxy("--namespace"));
-    }
-    let spec = spec_of(*size, *num_gcds, *num_replicas, *reconfigurable);
+    let mut spec = PartitionSpec::of_size(*size);
+    spec.gcds = *num_gcds;
+    spec.replicas = num_replicas.unwrap_or(*num_gcds);
+    spec.reconfigurable = *reconfigurable;
     spec.check().map_err(|error| {
         let option = match error {
             SpecError::Gcds { gcds, .. } => format!("--num-gcds {gcds}"),
@@ -166,231 +129,322 @@ fn check_request(command: &Partition) -> Result<(), Failure> {
     })
 }
 
-async fn rows(connection: &Connection) -> Result<Vec<PartitionRow>, Failure> {
-    let partitions = connection
-        .controller
-        .list_partitions(None)
-        .await
-        .map_err(controller_failure)?;
-    let entries = connection.ledger.list().await.map_err(ledger_failure)?;
-    // The ledger may also have entries of other controllers.
-    let is_here = |entry: &&Entry| {
-        entry
-            .controller
-            .as_ref()
-            .is_none_or(|name| *name == connection.name)
+/// Prints the queue.
+pub(crate) async fn waiting(
+    connection: &Connection,
+    format: Format,
+    output: &Output,
+) -> Result<Code, Failure> {
+    let queue = connection.proxy.waiting().await.map_err(failure)?;
+    if format.is_text() && queue.is_empty() {
+        output.say("No queued requests found.");
+        return Ok(Code::Done);
+    }
+    let summaries = summarize(&queue, connection).await;
+    output.result(&render(format, &queue, || queue_table(&queue, &summaries))?);
+    Ok(Code::Done)
+}
+
+/// Returns what is shown of partitions.
+async fn summarize(partitions: &[PartitionDocument], connection: &Connection) -> Vec<PartitionSummary> {
+    let reasons = partitions
+        .iter()
+        .filter_map(|partition| partition.waiting.as_ref())
+        .map(|waiting| &waiting.reason);
+    let cordons = connection.cordons_for(reasons).await;
+    partitions
+        .iter()
+        .map(|partition| PartitionSummary::from_document(partition, &cordons))
+        .collect()
+}
+
+/// Creates a partition and waits until it is active. The request is withdrawn if it can never fit, if it is
+/// queued and must not wait, or if the user interrupts it.
+async fn create(
+    id: &PartitionId,
+    request: &PutPartition,
+    no_wait: bool,
+    connection: &Connection,
+    output: &Output,
+) -> Result<PartitionDocument, Failure> {
+    let proxy = &connection.proxy;
+    let mut signals =
+        Signals::listen().map_err(|error| Failure::because(Code::Host, "listen to signals", error))?;
+    if no_wait {
+        // A request that its owner has queued already is not withdrawn.
+        if let Ok(existing) = proxy.partition(id).await
+            && existing.owner.as_ref() == Some(&request.owner)
+            && let Some(waiting) = &existing.waiting
+        {
+            return Err(does_not_fit(id, &waiting.reason));
+        }
+        // An admitted request waits for the controller only, unless the controller rejects it.
+        match proxy.put(id, request, OnNoCapacity::Reject).await {
+            Ok(partition) if partition.state == HoldState::Active => {
+                return keep(partition, request, connection).await;
+            }
+            Ok(_) => {}
+            Err(error) => return Err(request_failure(error, id, request, connection).await),
+        }
+    }
+    let (reject, mut rejected) = watch::channel(None);
+    let mut on_wait = |partition: &PartitionDocument| {
+        let text = match &partition.waiting {
+            Some(waiting) => display::wait_status(waiting, &[]),
+            None => partition_table::progress(partition, &[]),
+        };
+        let reason = partition.waiting.as_ref().map(|waiting| &waiting.reason);
+        if let Some(reason) = reason.filter(|reason| no_wait || never_fits(reason)) {
+            reject.send_replace(Some(reason.clone()));
+        } else if partition.waiting.is_some() || !partition.state.is_in_progress() {
+            output.status(Some(&text));
+        } else {
+            output.transient(&text);
+        }
     };
-    let mut rows: Vec<PartitionRow> = entries.iter().filter(is_here).map(row_of_entry).collect();
-    for partition in partitions {
-        match rows.iter_mut().find(|row| row.id == partition.id) {
-            Some(row) => add_observation(row, &partition),
-            None => {
-                let mut row = PartitionRow {
-                    id: partition.id.clone(),
-                    spec: partition.spec.clone(),
-                    cluster: None,
-                    ipus: Vec::new(),
-                    state: None,
-                    ledger: None,
-                    owner: None,
-                    held_since: None,
-                    entry: None,
-                };
-                add_observation(&mut row, &partition);
-                rows.push(row);
+    let active = async {
+        loop {
+            match proxy.ensure_active(id, request, NO_TIMEOUT, &mut on_wait).await {
+                // The local server was killed or replaced.
+                Err(ClientError::Unreachable { .. } | ClientError::ConnectionLost { .. })
+                    if connection.is_local() =>
+                {
+                    connection.restart_local_server().await?;
+                }
+                Err(error) => return Err(request_failure(error, id, request, connection).await),
+                Ok(partition) => return Ok(partition),
             }
         }
-    }
-    rows.sort_by(|a, b| a.id.cmp(&b.id));
-    Ok(rows)
-}
-
-fn row_of_entry(entry: &Entry) -> PartitionRow {
-    PartitionRow {
-        id: entry.id.clone(),
-        spec: entry.spec.clone(),
-        cluster: None,
-        ipus: entry.places.clone(),
-        state: None,
-        ledger: Some(entry.state.label().to_owned()),
-        owner: entry.owner.clone(),
-        held_since: entry.held_since,
-        entry: Some(entry.clone()),
-    }
-}
-
-/// Adds what the controller reports.
-fn add_observation(row: &mut PartitionRow, partition: &ObservedPartition) {
-    row.cluster = partition.cluster.as_ref().map(ToString::to_string);
-    row.ipus.clone_from(&partition.ipus);
-    row.state = Some(partition.state.label().to_owned());
-}
-
-async fn list(connection: &Connection, format: Format, output: &Output) -> Result<Code, Failure> {
-    let rows = rows(connection).await?;
-    let summaries = summaries(connection, &rows).await?;
-    partition_table::print(&summaries, &rows, format, output)
-}
-
-async fn summaries(connection: &Connection, rows: &[PartitionRow]) -> Result<Vec<PartitionSummary>, Failure> {
-    let mut summaries = Vec::new();
-    for row in rows {
-        summaries.push(summarize(connection, row).await?);
-    }
-    Ok(summaries)
-}
-
-/// Returns what is shown of a partition; for a queued request that includes its place in the queue.
-async fn summarize(connection: &Connection, row: &PartitionRow) -> Result<PartitionSummary, Failure> {
-    let mut summary = PartitionSummary {
-        id: row.id.to_string(),
-        state: "foreign".to_owned(),
-        size: row.spec.size.get(),
-        places: row.ipus.clone(),
-        controller: connection.name.to_string(),
-        gcds: row.spec.gcds,
-        replicas: row.spec.replicas,
-        reconfigurable: row.spec.reconfigurable,
-        allocation: row
-            .spec
-            .allocation
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-        ..PartitionSummary::default()
     };
-    let Some(entry) = &row.entry else {
-        return Ok(summary);
+    let error = tokio::select! {
+        active = active => {
+            output.status(None);
+            return keep(active?, request, connection).await;
+        }
+        Ok(reason) = rejected.wait_for(Option::is_some) => {
+            let failure = reason.as_ref().map(|reason| does_not_fit(id, reason));
+            failure.unwrap_or_else(|| Failure::new(Code::NoCapacity, format!("partition {id} does not fit now")))
+        }
+        () = signals.next() => {
+            // The request has been dropped here, so that it cannot enter the queue again.
+            output.status(None);
+            withdraw_interrupted(id, request, connection, &mut signals, output).await;
+            output.say("Interrupted.");
+            return Err(Failure::reported(Code::Signal(signals.first().unwrap_or(2))));
+        }
     };
-    let mut document = PartitionDocument::from(entry);
-    document.reason = connection.ledger.reason(entry);
-    if document.state == HoldState::Waiting {
-        let decision = connection
-            .ledger
-            .queue_decision(&entry.id)
-            .await
-            .map_err(ledger_failure)?;
-        if let Some(QueueDecision::Wait(waiting)) = decision {
-            document.waiting = Some(WaitingDocument::from(&waiting));
-        }
-    }
-    let places = std::mem::take(&mut summary.places);
-    let mut summary = PartitionSummary::from_document(&document, &[]);
-    summary.places = places;
-    summary.state = partition_table::state_of_entry(&entry.state).to_owned();
-    // The ledger learns of a failed or missing partition only when it reconciles.
-    if matches!(entry.state, EntryState::Active) {
-        match row.state.as_deref() {
-            Some("ACTIVE") => {}
-            Some(state) => summary.reason = format!("the controller reports {state}"),
-            None => summary.reason = "the controller has no such partition".to_owned(),
-        }
-    }
-    Ok(summary)
+    output.status(None);
+    proxy.delete(id, &withdrawal(request)).await.map_err(failure)?;
+    Err(error)
 }
 
-async fn get(
+/// Ends the observation of this process, because the partition outlives it.
+async fn keep(
+    partition: PartitionDocument,
+    request: &PutPartition,
     connection: &Connection,
+) -> Result<PartitionDocument, Failure> {
+    if request.process_id.is_none() {
+        return Ok(partition);
+    }
+    let mut kept = request.clone();
+    kept.process_id = Some(0);
+    let wait = OnNoCapacity::Queue(Duration::ZERO);
+    connection
+        .proxy
+        .put(&partition.id, &kept, wait)
+        .await
+        .map_err(failure)
+}
+
+fn withdrawal(request: &PutPartition) -> DeletePartition {
+    let mut withdrawal = DeletePartition::default();
+    withdrawal.uid = Some(request.owner.uid.clone());
+    withdrawal.attempt = Some(request.attempt);
+    withdrawal
+}
+
+/// Withdraws the interrupted request of this process, until [`WITHDRAW_TIMEOUT`] or another signal. The proxy
+/// completes an unfinished withdrawal. A partition that existed before, and a request that another process
+/// has repeated since, are kept.
+async fn withdraw_interrupted(
     id: &PartitionId,
+    request: &PutPartition,
+    connection: &Connection,
+    signals: &mut Signals,
+    output: &Output,
+) {
+    let proxy = &connection.proxy;
+    let work = async {
+        let existing = match proxy.partition(id).await {
+            Err(error) if error.code() == Some("NotFound") => return Ok(()),
+            existing => existing.map_err(failure)?,
+        };
+        let is_unfinished = existing.state == HoldState::Waiting || existing.state.is_in_progress();
+        if existing.owner.as_ref() != Some(&request.owner)
+            || existing.attempt != request.attempt
+            || existing.process_id != request.process_id
+            || !is_unfinished
+        {
+            return Ok(());
+        }
+        let mut on_wait = |deleted: &ipu_proxy_client::DeletedDocument| {
+            let detail = deleted.detail.clone().unwrap_or_default();
+            output.status(Some(&format!("Releasing partition {id}: {detail}")));
+        };
+        let withdrawal = withdrawal(request);
+        let released = proxy.wait_released(id, &withdrawal, WITHDRAW_TIMEOUT, &mut on_wait);
+        released.await.map_err(failure)
+    };
+    let failure = tokio::select! {
+        result = work => result.err().map(|failure| failure.chain()),
+        () = signals.next() => Some("interrupted again".to_owned()),
+    };
+    output.status(None);
+    if let Some(failure) = failure {
+        output.warn(&format!("partition {id} is not released yet: {failure}"));
+    }
+}
+
+/// Maps an error of the client to a failure, which shows how an existing partition differs from the request.
+async fn request_failure(
+    error: ClientError,
+    id: &PartitionId,
+    request: &PutPartition,
+    connection: &Connection,
+) -> Failure {
+    if error.code() == Some("DoesNotFit")
+        && let Some(reason) = error.reason()
+    {
+        return does_not_fit(id, reason);
+    }
+    if error.code() != Some("OtherProperties") {
+        return failure(error);
+    }
+    let existing = connection.proxy.partition(id).await.ok();
+    let gcds = request.gcds.unwrap_or(1);
+    let requested = PartitionSpec {
+        gcds,
+        replicas: request.replicas.unwrap_or(gcds),
+        reconfigurable: request.reconfigurable,
+        allocation: allocation(request.allocation.as_deref()),
+        ..PartitionSpec::of_size(IpuCount::try_from(request.size).unwrap_or(IpuCount::ONE))
+    };
+    existing
+        .and_then(|partition| {
+            let existing = PartitionSpec {
+                gcds: partition.gcds,
+                replicas: partition.replicas,
+                reconfigurable: partition.reconfigurable,
+                allocation: allocation(partition.allocation.as_deref()),
+                ..PartitionSpec::of_size(IpuCount::try_from(partition.size).ok()?)
+            };
+            other_properties(id, &existing, &requested)
+        })
+        .unwrap_or_else(|| failure(error))
+}
+
+fn allocation(id: Option<&str>) -> Option<AllocationId> {
+    AllocationId::new(id?).ok()
+}
+
+async fn print_active(
+    partition: &PartitionDocument,
+    connection: &Connection,
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let row = find_row(connection, id).await?;
-    let summary = summarize(connection, &row).await?;
-    partition_table::print(&[summary], &row, format, output)
+    // The document of the single partition has its IPUs.
+    let observed = connection.proxy.partition(&partition.id).await;
+    let partition = observed.as_ref().unwrap_or(partition);
+    let controller = partition
+        .controller
+        .as_ref()
+        .map(|controller| controller.name.to_string());
+    output.say(&format!(
+        "partition {} is active: {} of {}",
+        partition.id,
+        display::places(&partition.ipus),
+        controller.unwrap_or_default()
+    ));
+    if !format.is_text() {
+        output.result(&render(format, partition, String::new)?);
+    }
+    Ok(Code::Done)
 }
 
-async fn describe(
-    connection: &Connection,
-    id: &PartitionId,
-    format: Format,
-    output: &Output,
-) -> Result<Code, Failure> {
-    let row = find_row(connection, id).await?;
-    let summary = summarize(connection, &row).await?;
-    partition_table::print_description(&summary, &row, format, output)
-}
-
-async fn find_row(connection: &Connection, id: &PartitionId) -> Result<PartitionRow, Failure> {
-    let rows = rows(connection).await?;
-    rows.into_iter()
-        .find(|row| row.id == *id)
-        .ok_or_else(|| no_such(id))
-}
-
-fn no_such(id: &PartitionId) -> Failure {
-    Failure::new(
-        Code::NotFound,
-        format!("partition {id} not found, neither at the controller nor in the ledger"),
-    )
-}
-
+/// Prints the IPUoF configuration of a GCD, or of all.
 async fn config(
-    connection: &Connection,
     id: &PartitionId,
     gcd: Option<u32>,
+    connection: &Connection,
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let config = connection
-        .controller
-        .ipuof_config(id, gcd)
-        .await
-        .map_err(controller_failure)?;
+    let config = connection.proxy.ipuof_config(id, gcd).await.map_err(failure)?;
     let format = if format.is_text() { Format::Json } else { format };
     // A configuration file has one GCD; several GCDs need the outer document.
-    let text = match (config.gcds.as_slice(), gcd) {
-        ([one], number) => render(format, &one.clone().for_gcd(number.unwrap_or(0)), String::new)?,
+    let text = match config.files.as_slice() {
+        [one] => render(format, &one.config, String::new)?,
         _ => render(format, &config, String::new)?,
     };
     output.result(&text);
     Ok(Code::Done)
 }
 
+/// Returns whether `partition create` created it, so that only its user knows whether it is in use.
+fn is_manual(partition: &PartitionDocument) -> bool {
+    partition
+        .owner
+        .as_ref()
+        .is_some_and(|owner| owner.kind == MANUAL_OWNER)
+}
+
+/// Rejects partitions of jobs and of unknown owners.
+fn require_manual(partition: &PartitionDocument, instead: &str) -> Result<(), Failure> {
+    if is_manual(partition) {
+        return Ok(());
+    }
+    let message = match &partition.owner {
+        Some(owner) => format!("partition {} is held by {owner}; {instead}", partition.id),
+        None => format!(
+            "partition {} is quarantined: it has no known owner; {instead}",
+            partition.id
+        ),
+    };
+    Err(Failure::new(Code::Denied, message))
+}
+
+#[derive(Debug, Serialize)]
+struct Removed<'a> {
+    id: &'a PartitionId,
+    removed: bool,
+}
+
 async fn remove(
-    connection: &Connection,
     id: &PartitionId,
     force: bool,
+    connection: &Connection,
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let entry = connection.ledger.get(id).await.map_err(ledger_failure)?;
-    match entry {
-        None if force => {
-            let removal = ensure_absent(
-                &*connection.controller,
-                id,
-                Removal::Forced,
-                &WaitOptions::default(),
-            )
-            .await;
-            removal.map_err(controller_failure)?;
-        }
-        None => {
-            let listed = connection
-                .controller
-                .list_partitions(None)
-                .await
-                .map_err(controller_failure)?;
-            if listed.iter().all(|partition| partition.id != *id) {
-                return Err(no_such(id));
-            }
-            return Err(Failure::new(
-                Code::Denied,
-                format!("partition {id} was created by another program; use --force to remove it"),
-            ));
-        }
-        Some(entry) => {
-            if is_in_use(&entry) && !force {
-                let owner = entry.owner.as_ref().map(ToString::to_string).unwrap_or_default();
-                return Err(Failure::new(
-                    Code::Denied,
-                    format!("partition {id} is in use by {owner}; end that run, or use --force"),
-                ));
-            }
-            release(connection, &entry, force, output).await?;
-        }
+    let proxy = &connection.proxy;
+    let partition = proxy.partition(id).await.map_err(failure)?;
+    if !force {
+        require_manual(&partition, "end it first, or use --force")?;
     }
+    let mut deletion = DeletePartition::default();
+    // Releases the observed partition only, and not a later one with the same id.
+    deletion.uid = partition.owner.as_ref().map(|owner| owner.uid.clone());
+    deletion.attempt = deletion.uid.as_ref().map(|_| partition.attempt);
+    deletion.quarantined = force && partition.owner.is_none();
+    let mut on_wait = |deleted: &ipu_proxy_client::DeletedDocument| {
+        let detail = deleted.detail.clone().unwrap_or_default();
+        output.status(Some(&format!("Releasing partition {id}: {detail}")));
+    };
+    let released = proxy.wait_released(id, &deletion, NO_TIMEOUT, &mut on_wait).await;
+    output.status(None);
+    released.map_err(failure)?;
     output.say(&format!("partition {id} removed"));
     if !format.is_text() {
         output.result(&render(format, &Removed { id, removed: true }, String::new)?);
@@ -398,74 +452,56 @@ async fn remove(
     Ok(Code::Done)
 }
 
-/// Returns whether a live run holds the partition.
-fn is_in_use(entry: &Entry) -> bool {
-    let is_of_run = entry.owner.as_ref().is_some_and(|owner| owner.kind == OWNER_KIND);
-    is_of_run && Holder::judge(&entry.holder) != HolderState::Dead
-}
-
-/// Releases a partition and waits until the controller has removed it.
-async fn release(
-    connection: &Connection,
-    entry: &Entry,
-    force: bool,
-    output: &Output,
-) -> Result<(), Failure> {
-    let id = &entry.id;
-    loop {
-        let released = match &entry.owner {
-            Some(owner) => connection.ledger.release(id, owner, Some(entry.attempt)).await,
-            None if force => connection.ledger.release_quarantined(id).await,
-            None => {
-                let message =
-                    format!("partition {id} is quarantined: it has no known owner; use --force to remove it");
-                return Err(Failure::new(Code::Denied, message));
-            }
-        };
-        let Released::InProgress { detail } = released.map_err(ledger_failure)? else {
-            output.status(None);
-            return Ok(());
-        };
-        output.status(Some(&format!("Releasing partition {id}: {detail}")));
-        tokio::time::sleep(RETRY_INTERVAL).await;
-    }
-}
-
 async fn reset(
-    connection: &Connection,
     id: &PartitionId,
+    connection: &Connection,
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let entry = connection
-        .ledger
-        .get(id)
-        .await
-        .map_err(ledger_failure)?
-        .ok_or_else(|| {
-            Failure::new(
-                Code::NotFound,
-                format!("partition {id} is not in this ledger, so that its users are unknown"),
-            )
-        })?;
-    if is_in_use(&entry) {
-        return Err(Failure::new(
-            Code::Denied,
-            format!("partition {id} is in use by a run, which resets it itself"),
-        ));
+    let proxy = &connection.proxy;
+    output.transient(&format!("Resetting partition {id}…"));
+    let partition = proxy.partition(id).await.map_err(failure)?;
+    require_manual(&partition, "only its owner may reset it")?;
+    if partition.state == HoldState::Waiting {
+        let message = format!("partition {id} is queued and does not exist yet");
+        return Err(Failure::new(Code::NotFound, message));
     }
-    let (Some(owner), false) = (
-        entry.owner.clone(),
-        matches!(entry.state, EntryState::Waiting { .. }),
-    ) else {
-        return Err(Failure::new(
-            Code::NotFound,
-            format!("partition {id} is queued and does not exist yet"),
-        ));
+    let mut request = ResetPartition::default();
+    request.attempt = Some(partition.attempt.saturating_add(1));
+    request.uid = partition.owner.map(|owner| owner.uid);
+    let started: Result<_, ClientError> = proxy.reset(id, &request).await;
+    let active = match started.map_err(failure)? {
+        partition if partition.state == HoldState::Active => partition,
+        _ => proxy
+            .wait_active(id, NO_TIMEOUT, &mut |_| ())
+            .await
+            .map_err(failure)?,
     };
-    let mut request = Request::with_id(id.clone(), owner, entry.spec.clone());
-    request.instance = entry.instance;
-    // A newer attempt resets the partition.
-    request.attempt = entry.attempt.saturating_add(1);
-    activate(connection, request, format, output).await
+    print_active(&active, connection, format, output).await
+}
+
+/// Returns the table of the queue, in queue order.
+fn queue_table(queue: &[PartitionDocument], summaries: &[PartitionSummary]) -> String {
+    let mut table = Table::new(&[
+        "POSITION",
+        "PARTITION",
+        "SIZE",
+        "OWNER",
+        "PRIORITY",
+        "AGE",
+        "REASON",
+    ]);
+    for (partition, summary) in queue.iter().zip(summaries) {
+        let position = partition.waiting.as_ref().map(|waiting| waiting.position);
+        table.row([
+            position.map(|position| position.to_string()).unwrap_or_default(),
+            summary.id.clone(),
+            summary.size.to_string(),
+            summary.owner.clone(),
+            partition.priority.to_string(),
+            time::age(partition.since, clock::now()),
+            summary.queue_reason.clone(),
+        ]);
+    }
+    table.text()
 }

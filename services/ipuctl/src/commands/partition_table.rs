@@ -1,6 +1,6 @@
 //! The table and the description of partitions, the same for a controller and for a proxy.
 
-use ipu_core::{EntryState, IpuPlace, Operation, Reason, Timestamp};
+use ipu_core::{IpuPlace, Timestamp};
 use ipu_proxy_client::{CordonDocument, HoldState, PartitionDocument};
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ impl PartitionSummary {
         let controller = partition.controller.as_ref();
         Self {
             id: partition.id.to_string(),
-            state: state_of(partition.state, partition.reason.as_ref()).to_owned(),
+            state: state_of(partition.state).to_owned(),
             size: partition.size,
             places: partition.ipus.clone(),
             controller: controller
@@ -119,24 +119,11 @@ impl PartitionSummary {
     }
 }
 
-/// Returns the state as it is shown: an internal state becomes the operation in progress.
-pub(crate) fn state_of(state: HoldState, reason: Option<&Reason>) -> &'static str {
+/// Returns the state as it is shown.
+pub(crate) const fn state_of(state: HoldState) -> &'static str {
     match state {
         HoldState::Waiting => "queued",
-        HoldState::Intent if reason.is_some_and(|reason| reason.code == "Resetting") => "resetting",
-        HoldState::Intent => "creating",
         other => other.label(),
-    }
-}
-
-/// Returns the state of an entry of the ledger as it is shown.
-pub(crate) fn state_of_entry(state: &EntryState) -> &'static str {
-    match state {
-        EntryState::Intent {
-            operation: Operation::Reset,
-            ..
-        } => "resetting",
-        state => state_of(HoldState::from(state), None),
     }
 }
 
@@ -152,8 +139,8 @@ pub(crate) fn progress(partition: &PartitionDocument, cordons: &[CordonDocument]
         partition.state,
         reason.map(|reason| reason.code.as_str()).unwrap_or_default(),
     ) {
-        (HoldState::Intent, "Creating" | "") => format!("Creating partition {id}…"),
-        (HoldState::Intent, "Resetting") => format!("Resetting partition {id}…"),
+        (HoldState::Creating, "Creating" | "") => format!("Creating partition {id}…"),
+        (HoldState::Resetting, "Resetting" | "") => format!("Resetting partition {id}…"),
         (HoldState::Releasing, "Releasing" | "") => format!("Releasing partition {id}…"),
         (HoldState::Active, "") => {
             let demand = partition.preemption.as_ref();
@@ -275,14 +262,5 @@ mod tests {
             assert!(wide.starts_with(narrow), "{wide}");
         }
         assert!(wide.lines().all(|line| line.len() > 60), "{wide}");
-    }
-
-    #[test]
-    fn an_internal_state_is_shown_as_the_operation_in_progress() {
-        let reason = Reason::new("Resetting", "as sent");
-        assert_eq!(state_of(HoldState::Intent, Some(&reason)), "resetting");
-        assert_eq!(state_of(HoldState::Intent, None), "creating");
-        assert_eq!(state_of(HoldState::Waiting, None), "queued");
-        assert_eq!(state_of(HoldState::Active, None), "active");
     }
 }

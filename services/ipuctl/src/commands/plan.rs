@@ -1,27 +1,26 @@
 //! `ipuctl plan`: prints the partitions that the jobs of a file request, the effects of their first
 //! reconciliation, and whether they fit. Changes nothing.
 
-use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use ipu_core::{
-    Block, CordonOwner, Effect, Entry, EntryState, Inventory, IpuCount, IpuPlace, JobSpec, Observation,
-    PartitionId, PartitionSpec, Placement, PlacementMode, PlacementRequest, QueuePolicy, Reason, Topology,
-    Violation, place, plan,
+    AllocationId, Effect, IpuCount, IpuPlace, JobSpec, Observation, PartitionId, PartitionSpec,
+    PlacementMode, Reason, Violation, plan,
 };
 use ipu_k8s::crd::Manifest;
-use ipu_proxy_client::OwnerDocument;
-use ipu_vipu_client::VipuController as _;
+use ipu_proxy_client::{
+    ControllerStatus, CordonDocument, DryRunRequest, DryRunResponse, OwnerDocument, Planned,
+};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::{Global, Manifest as ManifestArguments, Plan};
+use crate::cli::{Format, Manifest as ManifestArguments, Plan};
 use crate::clock::now;
-use crate::connection::{Connection, controller_failure, ledger_failure};
+use crate::connection::{Connection, failure, never_fits};
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::manifest::{self, Overrides};
 use crate::output::Output;
-use crate::run::never_fits;
 use crate::table::{Table, render};
 
 /// Uid of a job that does not run. The ids of its partitions end with a hash that no run uses.
@@ -66,7 +65,7 @@ struct RequestedPartition {
 /// Verdict on the partitions of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum FitResult {
+enum FitResult {
     Now,
     Unknown,
     Waits,
@@ -75,20 +74,20 @@ pub(crate) enum FitResult {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Fit {
-    pub(crate) verdict: FitResult,
+struct Fit {
+    verdict: FitResult,
     #[serde(rename = "why")]
-    pub(crate) reason: String,
+    reason: String,
     /// The IPUs of each instance, if a policy chooses them and all instances fit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) placements: Vec<InstancePlacement>,
+    placements: Vec<InstancePlacement>,
     /// Whether the controller chooses the IPUs.
     #[serde(skip)]
     is_delegated: bool,
 }
 
 impl Fit {
-    pub(crate) const fn new(verdict: FitResult, reason: String) -> Self {
+    const fn new(verdict: FitResult, reason: String) -> Self {
         Self {
             verdict,
             reason,
@@ -100,59 +99,65 @@ impl Fit {
 
 /// The IPUs that an instance would get now.
 #[derive(Debug, Serialize)]
-pub(crate) struct InstancePlacement {
+struct InstancePlacement {
     instance: u32,
     ipus: Vec<IpuPlace>,
 }
 
-/// Plans every job of the file, with the capacity of the controller.
-pub(crate) async fn run(arguments: Plan, global: &Global, output: &Output) -> Result<Code, Failure> {
-    let proxy_options = match (arguments.size.is_empty(), arguments.if_ended.is_empty()) {
-        (true, true) => None,
-        (false, true) => Some("plan --size"),
-        (true, false) => Some("plan --if-ended"),
-        (false, false) => Some("plan --size --if-ended"),
-    };
-    if let Some(options) = proxy_options {
-        return Err(super::proxy::requires_proxy(options));
+/// Plans sizes, or every job of a file.
+pub(crate) async fn run(
+    arguments: Plan,
+    connection: &Connection,
+    format: Format,
+    output: &Output,
+) -> Result<Code, Failure> {
+    let ended: Vec<String> = arguments.if_ended.iter().map(ToString::to_string).collect();
+    let capacity = Capacity { connection, ended };
+    match arguments.file {
+        Some(file) => {
+            let selection = ManifestArguments {
+                file,
+                name: arguments.name,
+                set: arguments.set,
+            };
+            jobs(&selection, arguments.allocation, &capacity, format, output).await
+        }
+        None => {
+            let sizes = arguments.size.iter().map(|size| size.get()).collect();
+            let planned = capacity.dry_run(sizes, arguments.allocation.as_ref()).await?;
+            let cordons = capacity.cordons(&planned.planned).await;
+            output.result(&render(format, &planned, || table(&planned, &cordons))?);
+            let missing = planned.planned.iter().find(|planned| !planned.fits);
+            Ok(match missing.map(verdict) {
+                Some(FitResult::Never) => Code::Impossible,
+                Some(_) => Code::NoCapacity,
+                None => Code::Done,
+            })
+        }
     }
-    let connection = Connection::open(global, output).await?;
-    let done = jobs(arguments, global, output, async |job: &JobSpec| {
-        fit(job, &connection).await
-    })
-    .await;
-    connection.close().await;
-    done
 }
 
-/// Plans every job of the file; `fit` evaluates the capacity for its partitions.
-pub(crate) async fn jobs(
-    arguments: Plan,
-    global: &Global,
+/// Plans every job of the file.
+async fn jobs(
+    selection: &ManifestArguments,
+    allocation: Option<AllocationId>,
+    capacity: &Capacity<'_>,
+    format: Format,
     output: &Output,
-    fit: impl AsyncFn(&JobSpec) -> Result<Fit, Failure>,
 ) -> Result<Code, Failure> {
-    let file = arguments
-        .file
-        .ok_or_else(|| Failure::new(Code::Usage, "a file with IPUJobs is required"))?;
-    let selection = ManifestArguments {
-        file,
-        name: arguments.name,
-        set: arguments.set,
-    };
-    let manifests = manifest::read(&selection, output)?;
+    let manifests = manifest::read(selection, output)?;
     let overrides = Overrides {
         uid: UID.to_owned(),
-        allocation: arguments.allocation,
+        allocation,
         priority: None,
     };
     let mut planned = PlanOutput { jobs: Vec::new() };
     for manifest in manifests {
         planned
             .jobs
-            .push(plan_job(manifest, &overrides, &fit, output).await?);
+            .push(plan_job(manifest, &overrides, capacity, output).await?);
     }
-    output.result(&render(global.output, &planned, || text_of(&planned))?);
+    output.result(&render(format, &planned, || text_of(&planned))?);
     let invalid = planned.jobs.iter().any(|job| !job.violations.is_empty());
     let worst = planned
         .jobs
@@ -171,7 +176,7 @@ pub(crate) async fn jobs(
 async fn plan_job(
     manifest: Manifest,
     overrides: &Overrides,
-    fit: &impl AsyncFn(&JobSpec) -> Result<Fit, Failure>,
+    capacity: &Capacity<'_>,
     output: &Output,
 ) -> Result<PlannedJob, Failure> {
     let name = manifest::name_of(&manifest);
@@ -203,7 +208,7 @@ async fn plan_job(
         Effect::EnsurePartition { partition, spec, .. } => Some((id_pattern(partition), spec.size)),
         _ => None,
     });
-    let fit = fit(&spec).await?;
+    let fit = capacity.fit(&spec).await?;
     Ok(PlannedJob {
         name,
         violations: Vec::new(),
@@ -236,145 +241,176 @@ fn effect_document(effect: &Effect) -> Result<Value, Failure> {
     Ok(document)
 }
 
-/// The hardware of a controller and the partitions on it.
-pub(crate) struct ObservedInventory {
-    pub(crate) inventory: Inventory,
-    /// Number of IPUs of the topology.
-    ipus: u32,
+/// Maximum number of sizes of one dry run at the proxy.
+const MAX_SIZES: usize = 256;
+
+/// The capacity of the proxy, without the partitions that are treated as released.
+struct Capacity<'a> {
+    connection: &'a Connection,
+    ended: Vec<String>,
 }
 
-/// Returns the inventory of the controller; none if it does not report its hardware.
-pub(crate) async fn observe_inventory(connection: &Connection) -> Result<Option<ObservedInventory>, Failure> {
-    let controller = &connection.controller;
-    let agents = controller.ipu_attributes(&[]).await.map_err(controller_failure)?;
-    let agents = agents
-        .into_iter()
-        .map(|agent| (agent.agent, agent.ipus))
-        .collect();
-    let Ok(hardware) = Topology::from_agents(&agents) else {
-        return Ok(None);
-    };
-    let partitions = controller
-        .list_partitions(None)
-        .await
-        .map_err(controller_failure)?;
-    let observed = Inventory::observe(&hardware.topology, &hardware.unhealthy, &partitions, |_| true);
-    Ok(Some(ObservedInventory {
-        inventory: observed.inventory,
-        ipus: hardware.topology.ipus(),
-    }))
-}
+impl Capacity<'_> {
+    async fn dry_run(
+        &self,
+        sizes: Vec<u32>,
+        allocation: Option<&AllocationId>,
+    ) -> Result<DryRunResponse, Failure> {
+        let mut request = DryRunRequest::new(sizes);
+        request.if_these_ended.clone_from(&self.ended);
+        request.allocation = allocation.map(ToString::to_string);
+        self.connection.proxy.plan(&request).await.map_err(failure)
+    }
 
-/// Evaluates whether the partitions of a job fit beside the existing ones and those of earlier requests in
-/// the queue.
-async fn fit(job: &JobSpec, connection: &Connection) -> Result<Fit, Failure> {
-    let Some(ObservedInventory { mut inventory, ipus }) = observe_inventory(connection).await? else {
-        let reason = "the controller does not report its hardware";
-        return Ok(Fit::new(FitResult::Unknown, reason.to_owned()));
-    };
-    let request =
-        PlacementRequest::of_size(job.partition().size).in_allocation(job.partition().allocation.clone());
-    let ahead = requests_ahead(job, connection).await?;
-    let policy = connection.placement.policy();
-    let mut overtaken = None;
-    for entry in &ahead {
-        let request = PlacementRequest::of_size(entry.spec.size).in_allocation(entry.spec.allocation.clone());
-        match place(&inventory, &request, policy) {
-            Placement::Fits(block) => inventory
-                .occupy(entry.id.clone(), block)
-                .map_err(|error| Failure::because(Code::Bug, "place the queued requests", error))?,
-            _ if entry.overtaken >= QueuePolicy::default().overtake_limit => overtaken = Some(entry),
-            _ => {}
+    /// Returns the cordons, if a reason refers to them.
+    async fn cordons(&self, planned: &[Planned]) -> Vec<CordonDocument> {
+        let reasons = planned.iter().flat_map(|planned| &planned.reasons);
+        self.connection
+            .cordons_for(reasons.map(|reason| &reason.reason))
+            .await
+    }
+
+    /// Evaluates whether the partitions of a job fit side by side with the existing ones and those of earlier
+    /// requests in the queue.
+    async fn fit(&self, job: &JobSpec) -> Result<Fit, Failure> {
+        let count = usize::try_from(job.instances()).unwrap_or(usize::MAX);
+        let ahead = self.requests_ahead(job, MAX_SIZES.saturating_sub(count)).await?;
+        let mut sizes: Vec<u32> = ahead.iter().map(|(_, size)| *size).collect();
+        sizes.extend(std::iter::repeat_n(job.partition().size.get(), count));
+        let response = self.dry_run(sizes, job.partition().allocation.as_ref()).await?;
+        let (_, planned) = response.planned.split_at(ahead.len().min(response.planned.len()));
+        let queue = match ahead.as_slice() {
+            [] => String::new(),
+            [(one, _)] => format!("; ahead in the queue: {one}"),
+            [(first, _), rest @ ..] => format!("; ahead in the queue: {first} and {} more", rest.len()),
+        };
+        match (0..).zip(planned).find(|(_, planned)| !planned.fits) {
+            Some((instance, planned)) => self.misfit(instance, planned, &queue).await,
+            None => self.placement(planned).await,
         }
     }
-    let queue = match ahead.as_slice() {
-        [] => String::new(),
-        [one] => format!("; ahead in the queue: {}", one.id),
-        [first, rest @ ..] => format!("; ahead in the queue: {} and {} more", first.id, rest.len()),
-    };
-    let mut placements = Vec::new();
-    for instance in 0..job.instances() {
-        match place(&inventory, &request, policy) {
-            Placement::Fits(block) => {
-                if connection.placement != PlacementMode::Delegated {
-                    let places = block.places(inventory.topology());
-                    placements.extend(places.map(|(_, ipus)| InstancePlacement { instance, ipus }));
-                }
-                inventory
-                    .occupy(job.partition_id(instance), block)
-                    .map_err(|error| Failure::because(Code::Bug, "place the partitions", error))?;
-            }
-            Placement::Impossible(cause) => {
-                let reason = Reason::from(cause);
-                let text = format!("instance {instance}: {}", display::reason(&reason));
-                if never_fits(&reason) {
-                    return Ok(Fit::new(FitResult::Never, format!("{text}{queue}")));
-                }
-                let own = (0..instance).map(|instance| job.partition_id(instance)).collect();
-                let blockers = blockers(&request, own, inventory, connection).await?;
-                let reason = format!("{text}{}{queue}", display::blocked_by(blockers));
-                return Ok(Fit::new(FitResult::Waits, reason));
-            }
+
+    /// Returns the ids and sizes of the queued requests that a new job of this priority would wait for, in
+    /// queue order.
+    async fn requests_ahead(&self, job: &JobSpec, max: usize) -> Result<Vec<(PartitionId, u32)>, Failure> {
+        let queue = self.connection.proxy.waiting().await.map_err(failure)?;
+        let ahead = queue
+            .into_iter()
+            .filter(|request| request.priority >= job.priority());
+        Ok(ahead
+            .map(|request| (request.id, request.size))
+            .take(max)
+            .collect())
+    }
+
+    /// Returns the verdict on an instance that does not fit, with the owners that block it.
+    async fn misfit(&self, instance: u32, planned: &Planned, queue: &str) -> Result<Fit, Failure> {
+        let cordons = self.cordons(std::slice::from_ref(planned)).await;
+        let text = format!("instance {instance}: {}", reasons(planned, &cordons));
+        let verdict = verdict(planned);
+        if verdict == FitResult::Never || planned.blockers.is_empty() {
+            return Ok(Fit::new(verdict, format!("{text}{queue}")));
         }
+        let partitions = self.connection.proxy.partitions().await.map_err(failure)?;
+        let owners: BTreeMap<PartitionId, Option<OwnerDocument>> = partitions
+            .into_iter()
+            .map(|partition| (partition.id, partition.owner))
+            .collect();
+        let owner = |id: &PartitionId| owners.get(id).and_then(Option::as_ref);
+        let names = planned.blockers.iter();
+        let names = names.map(|id| display::holder_name(id, owner(id))).collect();
+        Ok(Fit::new(
+            verdict,
+            format!("{text}{}{queue}", display::blocked_by(names)),
+        ))
     }
-    if let Some(entry) = overtaken {
-        let reason = format!("{} was overtaken too often and starts first{queue}", entry.id);
-        return Ok(Fit::new(FitResult::Waits, reason));
+
+    /// Returns the verdict on instances that all fit.
+    async fn placement(&self, planned: &[Planned]) -> Result<Fit, Failure> {
+        let proxy = &self.connection.proxy;
+        let controllers = proxy.controllers().await.map_err(failure)?.controllers;
+        let is_used = |status: &&ControllerStatus| {
+            let name = &status.controller.name;
+            planned
+                .iter()
+                .any(|planned| planned.controller.as_ref() == Some(name))
+        };
+        let used: Vec<&ControllerStatus> = controllers.iter().filter(is_used).collect();
+        if used.iter().any(|status| status.fits.is_empty()) {
+            let reason = "the controller does not report its hardware";
+            return Ok(Fit::new(FitResult::Unknown, reason.to_owned()));
+        }
+        let total = proxy.stats().await.map_err(failure)?.total().unwrap_or_default();
+        let requested: u32 = planned.iter().map(|planned| planned.size).sum();
+        let mut fit = Fit::new(
+            FitResult::Now,
+            format!(
+                "{} of {} remain free",
+                total.available.saturating_sub(requested),
+                display::count(total.used + total.available, "IPU")
+            ),
+        );
+        let delegated = PlacementMode::Delegated.name();
+        fit.is_delegated = used
+            .iter()
+            .any(|status| status.placement.as_deref() == Some(delegated));
+        if !fit.is_delegated {
+            let placements = (0..).zip(planned);
+            let placement = |(instance, planned): (u32, &Planned)| InstancePlacement {
+                instance,
+                ipus: planned.ipus.clone(),
+            };
+            fit.placements = placements
+                .map(placement)
+                .filter(|placement| !placement.ipus.is_empty())
+                .collect();
+        }
+        Ok(fit)
     }
-    Ok(Fit {
-        verdict: FitResult::Now,
-        placements,
-        is_delegated: connection.placement == PlacementMode::Delegated,
-        reason: format!(
-            "{} of {} remain free",
-            inventory.free(),
-            display::count(ipus, "IPU")
-        ),
-    })
 }
 
-/// Returns the owners of partitions that block a request, or the ids of partitions without a known owner. The
-/// `own` partitions of the job are not among them.
-async fn blockers(
-    request: &PlacementRequest,
-    own: Vec<PartitionId>,
-    mut inventory: Inventory,
-    connection: &Connection,
-) -> Result<Vec<String>, Failure> {
-    let bug = |error: &dyn std::fmt::Display| Failure::new(Code::Bug, format!("find the blockers: {error}"));
-    // The job keeps its own partitions.
-    let keeper = CordonOwner::new("plan").map_err(|error| bug(&error))?;
-    let kept: Vec<_> = own
+/// Returns the verdict on a size that does not fit.
+fn verdict(planned: &Planned) -> FitResult {
+    let never =
+        !planned.reasons.is_empty() && planned.reasons.iter().all(|reason| never_fits(&reason.reason));
+    if never { FitResult::Never } else { FitResult::Waits }
+}
+
+/// Returns the reasons of the controllers; equal reasons are shown once.
+fn reasons(planned: &Planned, cordons: &[CordonDocument]) -> String {
+    if planned.reasons.is_empty() && !planned.fits {
+        return "no controller answers".to_owned();
+    }
+    let texts: Vec<String> = planned
+        .reasons
         .iter()
-        .filter_map(|id| inventory.block_of(id))
-        .flat_map(Block::addresses)
+        .map(|reason| display::reason_with_cordons(&reason.reason, cordons))
         .collect();
-    inventory.cordon(&keeper, kept).map_err(|error| bug(&error))?;
-    let found = inventory.blockers_for(request.size, request.allocation.as_ref());
-    let entries = connection.ledger.list().await.map_err(ledger_failure)?;
-    let name = |id: &PartitionId| {
-        let entry = entries.iter().find(|entry| entry.id == *id);
-        let owner = entry.and_then(|entry| entry.owner.as_ref());
-        display::holder_name(id, owner.map(OwnerDocument::from).as_ref())
-    };
-    let holders = found.map(|found| found.holders).unwrap_or_default();
-    Ok(holders.iter().map(name).collect())
+    if let [first, rest @ ..] = texts.as_slice()
+        && rest.iter().all(|text| text == first)
+    {
+        return first.clone();
+    }
+    let controllers = planned.reasons.iter().map(|reason| &reason.controller);
+    let texts: Vec<String> = controllers
+        .zip(texts)
+        .map(|(controller, text)| format!("{controller}: {text}"))
+        .collect();
+    texts.join("; ")
 }
 
-/// Returns the queued requests of this controller that a new job of this priority would wait for, in queue
-/// order.
-async fn requests_ahead(job: &JobSpec, connection: &Connection) -> Result<Vec<Entry>, Failure> {
-    let mut entries = connection.ledger.list().await.map_err(ledger_failure)?;
-    entries.retain(|entry| {
-        matches!(entry.state, EntryState::Waiting { .. })
-            && entry.priority >= job.priority()
-            && entry
-                .controller
-                .as_ref()
-                .is_none_or(|name| *name == connection.name)
-    });
-    entries.sort_by_key(|entry| (Reverse(entry.priority), entry.ticket));
-    Ok(entries)
+fn table(response: &DryRunResponse, cordons: &[CordonDocument]) -> String {
+    let mut table = Table::new(&["SIZE", "FITS", "CONTROLLER", "REASON"]);
+    for planned in &response.planned {
+        let controller = planned.controller.as_ref().map(ToString::to_string);
+        table.row([
+            planned.size.to_string(),
+            if planned.fits { "yes" } else { "no" }.to_owned(),
+            controller.unwrap_or_default(),
+            reasons(planned, cordons),
+        ]);
+    }
+    table.text()
 }
 
 fn text_of(planned: &PlanOutput) -> String {

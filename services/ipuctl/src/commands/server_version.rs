@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::cli::{Format, Global, ServerVersion};
+use crate::cli::{Format, ServerVersion};
 use crate::connection::{Connection, controller_failure};
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
@@ -12,22 +12,24 @@ use crate::table;
 /// Prints version and address of the controller; the target in words goes to standard error.
 pub(crate) async fn run(
     arguments: &ServerVersion,
-    global: &Global,
+    connection: &Connection,
+    format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let connection = Connection::open(global, output).await?;
-    let version = connection.version().await.map_err(controller_failure)?;
-    let host = connection.address.to_string();
-    output.say(&format!("Target: {}", connection.target()));
-    let format = if arguments.json {
-        Format::Json
-    } else {
-        global.output
+    let status = connection.controller().await?;
+    let Some(version) = &status.version else {
+        return Err(controller_failure(&status));
     };
+    let controller = &status.controller;
+    let host = match (&controller.host, controller.port) {
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        _ => controller.name.to_string(),
+    };
+    output.say(&format!("Target: {}", connection.target()));
+    let format = if arguments.json { Format::Json } else { format };
     let value = json!({ "version": version, "host": host });
     output.result(&table::render(format, &value, || {
         format!("version: {version}\nhost: {host}\n")
     })?);
-    connection.close().await;
     Ok(Code::Done)
 }

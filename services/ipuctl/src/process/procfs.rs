@@ -1,15 +1,12 @@
 //! Finds processes in `/proc` and signals them. A process with a recycled pid is never signalled.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::time::Duration;
 
+use procfs::process::{Process as ProcProcess, all_processes};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-
-/// Environment variable with the partition of a process. It identifies the processes that outlive both
-/// `ipuctl` and their supervisor.
-pub(crate) const RUN_MARKER: &str = "IPUCTL_PARTITION";
+use vipu_proxy::process_holder::{has_ended, marked};
 
 /// Snapshot of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,45 +22,27 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Returns whether the process has ended, but was not reaped.
-    pub(crate) const fn has_ended(&self) -> bool {
-        matches!(self.state, 'Z' | 'X')
+    fn snapshot(process: &ProcProcess) -> Option<Self> {
+        let stat = process.stat().ok()?;
+        Some(Self {
+            pid: stat.pid,
+            parent: stat.ppid,
+            started: stat.starttime,
+            state: stat.state,
+        })
     }
 }
 
 /// Returns the process `pid`.
-pub(crate) fn process(pid: i32) -> Option<Process> {
-    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// Parses a line of `/proc/<pid>/stat`. The name in brackets may contain blanks and brackets.
-fn parse_stat(text: &str) -> Option<Process> {
-    let (pid, rest) = text.split_once(" (")?;
-    let (_, rest) = rest.rsplit_once(") ")?;
-    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // Fields of proc(5), from 3 on: state 3, parent 4, start time 22.
-    Some(Process {
-        pid: pid.parse().ok()?,
-        parent: fields.get(1)?.parse().ok()?,
-        started: fields.get(19)?.parse().ok()?,
-        state: fields.first()?.chars().next()?,
-    })
-}
-
-/// Returns all visible processes.
-fn all() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries
-        .filter_map(|entry| process(entry.ok()?.file_name().to_str()?.parse().ok()?))
-        .collect()
+fn process(pid: i32) -> Option<Process> {
+    Process::snapshot(&ProcProcess::new(pid).ok()?)
 }
 
 /// Returns the descendants of `root` that have not ended.
 pub(crate) fn descendants(root: i32) -> Vec<Process> {
     let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
-    for process in all() {
+    let all = all_processes().into_iter().flatten().filter_map(Result::ok);
+    for process in all.filter_map(|process| Process::snapshot(&process)) {
         children.entry(process.parent).or_default().push(process);
     }
     let mut descendants = Vec::new();
@@ -71,7 +50,7 @@ pub(crate) fn descendants(root: i32) -> Vec<Process> {
     while let Some(parent) = parents.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
             parents.push(child.pid);
-            if !child.has_ended() {
+            if !has_ended(child.state) {
                 descendants.push(child);
             }
         }
@@ -99,37 +78,16 @@ pub(crate) fn signal(target: &Process, signal: Signal) -> bool {
     }
 }
 
-/// Returns the processes of this user with one of `values` in the variable [`RUN_MARKER`].
-pub(crate) fn marked(values: &BTreeSet<String>) -> Vec<Process> {
-    if values.is_empty() {
-        return Vec::new();
-    }
-    let prefix = format!("{RUN_MARKER}=");
-    let is_marked = |process: &Process| {
-        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|entry| {
-            std::str::from_utf8(entry)
-                .ok()
-                .and_then(|entry| entry.strip_prefix(&prefix))
-                .is_some_and(|value| values.contains(value))
-        })
-    };
-    let own = i32::try_from(std::process::id()).unwrap_or(0);
-    all()
-        .into_iter()
-        .filter(|process| process.pid != own && !process.has_ended() && is_marked(process))
-        .collect()
-}
-
-/// Kills all processes marked with one of `values`. Returns their number and whether all have ended.
+/// Kills all processes that use one of `partitions`. Returns their number and whether all have ended.
 ///
 /// A process that starts during a scan of `/proc` has a marked parent, which the same scan finds. So one scan
 /// without a result shows that none is left.
-pub(crate) fn end_marked(values: &BTreeSet<String>, timeout: Duration) -> (usize, bool) {
+pub(crate) fn end_marked(partitions: &BTreeSet<String>, timeout: Duration) -> (usize, bool) {
     let mut killed = BTreeSet::new();
     let deadline = std::time::Instant::now() + timeout;
     loop {
-        let remaining = marked(values);
+        let found = partitions.iter().flat_map(|partition| marked(partition));
+        let remaining: Vec<Process> = found.filter_map(|process| Process::snapshot(&process)).collect();
         if remaining.is_empty() {
             return (killed.len(), true);
         }
@@ -149,19 +107,6 @@ pub(crate) fn end_marked(values: &BTreeSet<String>, timeout: Duration) -> (usize
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_with_blanks_and_brackets_does_not_shift_the_fields() {
-        let line = "42 (a) b (c) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 9876 1 2 3\n";
-        let expected = Process {
-            pid: 42,
-            parent: 7,
-            started: 9876,
-            state: 'S',
-        };
-        assert_eq!(parse_stat(line), Some(expected));
-        assert_eq!(parse_stat("42 (short) S 7"), None);
-    }
 
     #[test]
     fn this_process_is_a_descendant_of_its_parent() {

@@ -25,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Timeout of a reconciliation in progress when a signal arrives.
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of consecutive failures of the ledger or the controller before the run fails.
+/// Maximum number of consecutive failures of the proxy or the controller before the run fails.
 const MAX_FAILURES: u32 = 20;
 /// Interval between two attempts after such a failure.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct Engine<'a> {
     job: &'a HostJob,
     context: &'a RunContext,
-    partitions: Partitions,
+    partitions: Partitions<'a>,
     processes: Processes,
     updates: UnboundedReceiver<ProcessUpdate>,
     progress: ProgressDisplay,
@@ -44,7 +44,7 @@ pub(crate) struct Engine<'a> {
     deleted: bool,
     /// Cause of the failure of the run, if any.
     failure: Option<Failure>,
-    /// Number of consecutive failures of the ledger or the controller.
+    /// Number of consecutive failures of the proxy or the controller.
     failures: u32,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct RunResult {
 }
 
 impl<'a> Engine<'a> {
-    pub(crate) fn new(job: &'a HostJob, context: &'a RunContext, partitions: Partitions) -> Self {
+    pub(crate) fn new(job: &'a HostJob, context: &'a RunContext, partitions: Partitions<'a>) -> Self {
         let (sender, updates) = unbounded_channel();
         Self {
             job,
@@ -234,7 +234,8 @@ impl<'a> Engine<'a> {
                     instance: *instance,
                     role: ProcessRole::Worker(*worker),
                 };
-                let spawn = self.job.worker(self.partitions.address(), partition, *worker);
+                let address = self.partitions.address(*instance)?;
+                let spawn = self.job.worker(address, partition, *worker);
                 let label = self.job.label(id);
                 self.processes.start(StartProcess {
                     id,
@@ -254,7 +255,7 @@ impl<'a> Engine<'a> {
                     instance: *instance,
                     role: ProcessRole::Launcher,
                 };
-                let address = self.partitions.address();
+                let address = self.partitions.address(*instance)?;
                 let spawn = self.job.launcher(self.context, address, partition, *instance)?;
                 let label = self.job.label(id);
                 self.processes.start(StartProcess {
@@ -296,7 +297,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Returns the maximum wait without an update: changes of the ledger are polled.
+    /// Returns the maximum wait without an update: changes of partitions are polled.
     fn poll_interval(&self) -> Duration {
         let partitions = self.partitions.facts();
         let any = |predicate: fn(&PartitionFacts) -> bool| partitions.values().any(predicate);

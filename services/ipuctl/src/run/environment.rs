@@ -5,7 +5,7 @@ use ipu_core::{EnvVar, IpuofEnv, PartitionId};
 
 use crate::connection::SIMULATED_MARK;
 use crate::env_expand::expand;
-use crate::process::RUN_MARKER;
+use vipu_proxy::process_holder::PARTITION_MARKER;
 
 /// Names and values.
 pub(crate) type Variables = Vec<(String, String)>;
@@ -37,7 +37,7 @@ pub(crate) fn worker(
         variables.push((SIMULATED_MARK.to_owned(), mark.to_owned()));
     }
     add(&mut variables, container);
-    variables.push((RUN_MARKER.to_owned(), partition.to_string()));
+    variables.push((PARTITION_MARKER.to_owned(), partition.to_string()));
     variables
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn launcher(
 /// Adds variables in order, each with its references expanded.
 fn add(variables: &mut Variables, env: &[EnvVar]) {
     for EnvVar { name, value, .. } in env {
-        if RESERVED.contains(&name.as_str()) || name == RUN_MARKER {
+        if RESERVED.contains(&name.as_str()) || name == PARTITION_MARKER {
             continue;
         }
         let value = expand(value, |name| lookup(variables, name));

@@ -1,29 +1,31 @@
-//! Requests, observes and releases the partitions of one run through the ledger, as the plan decides.
+//! Requests, observes and releases the partitions of one run through the proxy, as the plan decides.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ipu_core::{
-    IpuCount, JobSpec, OnNoCapacity, Owner, PartitionFacts, PartitionId, PartitionSpec, QueueStatus, Reason,
-    Request,
+use ipu_core::{JobSpec, OnNoCapacity, PartitionFacts, PartitionId, PartitionSpec, Reason};
+use ipu_proxy_client::{
+    self as api, ClientError, DeletePartition, DeletedDocument, HoldState, OwnerDocument, PartitionDocument,
+    ProxyClient, PutPartition, ResetPartition, WaitingDocument,
 };
-use ipu_ledger::{EnsureOutcome, Grant, Pending, Released};
-use ipu_proxy_client::WaitingDocument;
-use ipu_vipu_client::{GrpcController, VipuController as _};
 
 use super::host_job::Address;
-use crate::commands::gc::sweep_ledger;
-use crate::connection::{Connection, HostLedger, ledger_failure};
+use crate::commands::gc;
+use crate::connection::{Connection, failure, never_fits, simulated_mark};
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
-use crate::process::Holder;
 
-/// Interval between two checks of an active partition, which can fail while its workers do not notice.
+/// Interval between two checks of an active partition, which can fail while its workers do not notice. Each
+/// check renews the lease at a proxy of another host.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval between two sweeps of a queued run for killed runs ahead of it.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
+/// Lease at a proxy of another host, in seconds: a run that is killed keeps its partitions that long, and one
+/// that is cut off from the proxy loses them after it.
+const LEASE_SECONDS: u32 = 300;
+/// Time after which a run reports what its controller does, or that it does not answer.
+const SLOW_OPERATION: Duration = Duration::from_secs(2);
 /// Owner kind of partitions of `ipuctl run`.
 pub(crate) const OWNER_KIND: &str = "HostRun";
 
@@ -37,56 +39,40 @@ pub(crate) enum Progress {
 }
 
 /// The partitions of one run.
-pub(crate) struct Partitions {
-    ledger: HostLedger,
-    controller: Arc<GrpcController>,
+pub(crate) struct Partitions<'a> {
+    connection: &'a Connection,
     output: Output,
-    address: Address,
-    holder: String,
     on_no_capacity: OnNoCapacity,
     facts: BTreeMap<u32, PartitionFacts>,
     /// The demands of requests of higher priority.
     preempted: BTreeMap<u32, Reason>,
     /// Last request of each instance that has or requests a partition.
-    requests: BTreeMap<u32, Request>,
+    requests: BTreeMap<u32, (PartitionId, PutPartition)>,
+    /// Addresses of the controllers of active partitions.
+    addresses: BTreeMap<u32, Address>,
     checked: BTreeMap<u32, Instant>,
+    /// Starts of operations of the controller.
+    pending: BTreeMap<u32, Instant>,
     /// Messages of instances that wait for the queue or the controller.
     waiting: BTreeMap<u32, String>,
     swept: Instant,
 }
 
-impl Partitions {
-    pub(crate) fn new(
-        connection: &Connection,
-        on_no_capacity: OnNoCapacity,
-        output: &Output,
-    ) -> Result<Self, Failure> {
-        let holder =
-            Holder::own().map_err(|error| Failure::because(Code::Host, "identify this process", error))?;
-        let address = &connection.address;
-        Ok(Self {
-            ledger: connection.ledger.clone(),
-            controller: Arc::clone(&connection.controller),
+impl<'a> Partitions<'a> {
+    pub(crate) fn new(connection: &'a Connection, on_no_capacity: OnNoCapacity, output: &Output) -> Self {
+        Self {
+            connection,
             output: output.clone(),
-            address: Address {
-                host: address.host().to_owned(),
-                port: address.port(),
-                mark: connection.mark.clone(),
-            },
-            holder: holder.to_string(),
             on_no_capacity,
             facts: BTreeMap::new(),
             preempted: BTreeMap::new(),
             requests: BTreeMap::new(),
+            addresses: BTreeMap::new(),
             checked: BTreeMap::new(),
+            pending: BTreeMap::new(),
             waiting: BTreeMap::new(),
             swept: Instant::now(),
-        })
-    }
-
-    /// Returns the holder token of this run in the ledger.
-    pub(crate) fn holder(&self) -> &str {
-        &self.holder
+        }
     }
 
     /// Returns the last observed state of the partitions, by instance.
@@ -104,25 +90,24 @@ impl Partitions {
         &self.waiting
     }
 
-    /// Returns the address of the controller for the processes.
-    pub(crate) const fn address(&self) -> &Address {
-        &self.address
+    /// Returns the address of the controller of an active partition, for its processes.
+    pub(crate) fn address(&self, instance: u32) -> Result<&Address, Failure> {
+        self.addresses.get(&instance).ok_or_else(|| {
+            let message =
+                format!("the proxy does not report the address of the controller of instance {instance}");
+            Failure::new(Code::Unavailable, message)
+        })
     }
 
     /// Polls partitions that are being released and, at [`CHECK_INTERVAL`], active ones.
     pub(crate) async fn observe(&mut self) -> Result<BTreeMap<u32, PartitionFacts>, Failure> {
-        for (instance, request) in self.requests.clone() {
+        for (instance, (id, request)) in self.requests.clone() {
             match self.facts.get(&instance) {
                 Some(PartitionFacts::Releasing) => {
-                    self.release(instance, request.attempt, &request.id).await?;
+                    self.release(instance, request.attempt, &id).await?;
                 }
                 Some(PartitionFacts::Active { .. }) if self.is_due(instance) => {
-                    let demand = self.ledger.preemption_of(&request.id);
-                    match demand.await.map_err(ledger_failure)? {
-                        Some(demand) => self.preempted.insert(instance, demand.reason()),
-                        None => self.preempted.remove(&instance),
-                    };
-                    self.request(instance, request).await?;
+                    self.request(instance, id, request).await?;
                 }
                 _ => {}
             }
@@ -134,7 +119,7 @@ impl Partitions {
         if is_queued && self.swept.elapsed() >= SWEEP_INTERVAL {
             // A blocking run may have been killed.
             self.swept = Instant::now();
-            sweep_ledger(&self.ledger).await?.report(&self.output);
+            gc::sweep(self.connection).await?.report(&self.output);
         }
         Ok(self.facts.clone())
     }
@@ -153,27 +138,57 @@ impl Partitions {
         attempt: u32,
         spec: &PartitionSpec,
     ) -> Result<Progress, Failure> {
-        let mut request = Request::of_instance(owner(job), instance, spec.clone());
+        let mut request = PutPartition::new(owner(job), spec.size.get());
+        request.instance = instance;
         request.attempt = attempt;
+        request.gcds = Some(spec.gcds);
+        request.replicas = Some(spec.replicas);
+        request.reconfigurable = spec.reconfigurable;
+        request.allocation = spec.allocation.as_ref().map(ToString::to_string);
         request.priority = job.priority();
-        request.max_runtime = job.max_runtime();
+        request.max_runtime_seconds = job.max_runtime().map(|runtime| runtime.as_secs());
         request.account = job.account().map(str::to_owned);
         request.preemptible = job.preemptible();
-        request.holder.clone_from(&self.holder);
-        request.on_no_capacity = self.on_no_capacity;
-        self.request(instance, request).await
+        if self.connection.is_local() {
+            request.process_id = Some(std::process::id());
+        } else {
+            request.lease_seconds = Some(LEASE_SECONDS);
+        }
+        self.request(instance, job.partition_id(instance), request).await
     }
 
-    async fn request(&mut self, instance: u32, request: Request) -> Result<Progress, Failure> {
-        let attempt = request.attempt;
+    async fn request(
+        &mut self,
+        instance: u32,
+        id: PartitionId,
+        request: PutPartition,
+    ) -> Result<Progress, Failure> {
+        let (attempt, size) = (request.attempt, request.size);
         // Recorded before the call: even a failed call may leave a partition to release.
-        self.requests.insert(instance, request.clone());
+        self.requests.insert(instance, (id.clone(), request.clone()));
         self.facts
             .entry(instance)
             .or_insert(PartitionFacts::Pending { attempt });
         self.checked.insert(instance, Instant::now());
-        let outcome = self.ledger.ensure(request).await.map_err(ledger_failure)?;
-        self.apply_outcome(instance, outcome).await
+        let on_no_capacity = match self.on_no_capacity {
+            OnNoCapacity::Reject => api::OnNoCapacity::Reject,
+            OnNoCapacity::Queue => api::OnNoCapacity::Queue(Duration::ZERO),
+        };
+        let put = async |proxy: &ProxyClient| proxy.put(&id, &request, on_no_capacity).await;
+        match self.call(put).await {
+            Ok(document) => self.apply_document(instance, document).await,
+            Err(error) => match (error.reason(), error.problem()) {
+                (Some(reason), _) => {
+                    self.forget(instance);
+                    Err(rejected(size, reason))
+                }
+                (None, Some(problem)) if problem.code == "PartitionFailed" => {
+                    let errors = problem.errors.clone();
+                    Ok(self.set_facts(instance, PartitionFacts::Failed { attempt, errors }))
+                }
+                _ => Err(failure(error)),
+            },
+        }
     }
 
     /// Resets the partition for `attempt`.
@@ -183,67 +198,97 @@ impl Partitions {
         attempt: u32,
         partition: &PartitionId,
     ) -> Result<Progress, Failure> {
-        let Some(request) = self.requests.get_mut(&instance) else {
+        let Some((_, request)) = self.requests.get_mut(&instance) else {
             return Err(Failure::new(
                 Code::Bug,
                 format!("reset of partition {partition}, which was never requested"),
             ));
         };
         request.attempt = attempt;
-        let owner = request.owner.clone();
-        let outcome = self
-            .ledger
-            .reset(partition, &owner, attempt)
-            .await
-            .map_err(ledger_failure)?;
-        self.apply_outcome(instance, outcome).await
+        let mut reset = ResetPartition::default();
+        reset.attempt = Some(attempt);
+        reset.uid = Some(request.owner.uid.clone());
+        let call = async |proxy: &ProxyClient| proxy.reset(partition, &reset).await;
+        let document = self.call(call).await.map_err(failure)?;
+        self.apply_document(instance, document).await
     }
 
-    async fn apply_outcome(&mut self, instance: u32, outcome: EnsureOutcome) -> Result<Progress, Failure> {
-        let Some(request) = self.requests.get(&instance) else {
+    async fn apply_document(
+        &mut self,
+        instance: u32,
+        document: PartitionDocument,
+    ) -> Result<Progress, Failure> {
+        let Some((_, request)) = self.requests.get(&instance) else {
             return Ok(Progress::Unchanged);
         };
-        let (attempt, size) = (request.attempt, request.spec.size);
+        let attempt = request.attempt;
         self.waiting.remove(&instance);
-        let facts = match outcome {
-            EnsureOutcome::Active(grant) => {
-                self.report_active(instance, &grant).await;
-                PartitionFacts::Active {
-                    attempt: grant.attempt,
-                    since: grant.since,
-                    controller: grant.controller,
+        let facts = match document.state {
+            HoldState::Active => self.on_active(instance, document).await,
+            HoldState::Failed => PartitionFacts::Failed {
+                attempt,
+                errors: document.errors,
+            },
+            HoldState::Releasing => PartitionFacts::Releasing,
+            HoldState::Waiting => match document.waiting {
+                // A request that fits is queued again if the controller rejects it.
+                Some(waiting)
+                    if never_fits(&waiting.reason) || self.on_no_capacity == OnNoCapacity::Reject =>
+                {
+                    return Err(rejected(document.size, &waiting.reason));
                 }
-            }
-            EnsureOutcome::Pending(Pending::Failed { errors }) => PartitionFacts::Failed { attempt, errors },
-            EnsureOutcome::Pending(Pending::Releasing) => PartitionFacts::Releasing,
-            EnsureOutcome::Pending(Pending::Unanswered { controller, detail }) => {
-                self.waiting.insert(
-                    instance,
-                    format!("controller {controller} does not answer: {detail}"),
-                );
+                Some(waiting) => self.on_queued(instance, attempt, waiting),
+                None => PartitionFacts::Pending { attempt },
+            },
+            _ => {
+                let started = self.pending.entry(instance).or_insert_with(Instant::now);
+                let is_slow = started.elapsed() >= SLOW_OPERATION;
+                if let Some(reason) = document.reason.filter(|_| is_slow) {
+                    self.waiting.insert(instance, display::reason(&reason));
+                }
                 PartitionFacts::Pending { attempt }
             }
-            EnsureOutcome::Pending(_) => PartitionFacts::Pending { attempt },
-            // A request that fits is queued again if the controller rejects it.
-            EnsureOutcome::Waiting(waiting)
-                if never_fits(&waiting.reason) || self.on_no_capacity == OnNoCapacity::Reject =>
-            {
-                return Err(rejected(size, &waiting));
-            }
-            EnsureOutcome::Waiting(waiting) => {
-                let text = display::wait_status(&WaitingDocument::from(&waiting), &[]);
-                self.waiting.insert(instance, text);
-                PartitionFacts::Waiting {
-                    reason: waiting.reason,
-                    attempt,
-                }
-            }
-            EnsureOutcome::Refused(waiting) => {
-                self.forget(instance);
-                return Err(rejected(size, &waiting));
-            }
         };
+        if !matches!(facts, PartitionFacts::Pending { .. }) {
+            self.pending.remove(&instance);
+        }
         Ok(self.set_facts(instance, facts))
+    }
+
+    fn on_queued(&mut self, instance: u32, attempt: u32, waiting: WaitingDocument) -> PartitionFacts {
+        self.waiting.insert(instance, display::wait_status(&waiting, &[]));
+        PartitionFacts::Waiting {
+            reason: waiting.reason,
+            attempt,
+        }
+    }
+
+    async fn on_active(&mut self, instance: u32, document: PartitionDocument) -> PartitionFacts {
+        match &document.preemption {
+            Some(demand) => self.preempted.insert(instance, demand.reason.clone()),
+            None => self.preempted.remove(&instance),
+        };
+        if !matches!(self.facts.get(&instance), Some(PartitionFacts::Active { .. })) {
+            self.report_active(&document).await;
+        }
+        let controller = document.controller.as_ref();
+        if let Some((host, port)) = controller.and_then(|one| Some((one.host.clone()?, one.port?))) {
+            let state = &self.connection.state;
+            let is_simulated = self.connection.is_simulated();
+            let mark = is_simulated.then(|| simulated_mark(&host, port, state));
+            self.addresses.insert(instance, Address { host, port, mark });
+        }
+        let controller = document.controller.map(|controller| controller.name);
+        match controller {
+            Some(controller) => PartitionFacts::Active {
+                attempt: document.attempt,
+                since: document.since,
+                controller,
+            },
+            None => PartitionFacts::Pending {
+                attempt: document.attempt,
+            },
+        }
     }
 
     /// Releases the partition of an instance.
@@ -253,43 +298,41 @@ impl Partitions {
         attempt: u32,
         partition: &PartitionId,
     ) -> Result<Progress, Failure> {
-        let Some(request) = self.requests.get(&instance) else {
+        let Some((_, request)) = self.requests.get(&instance) else {
             self.facts.remove(&instance);
             return Ok(Progress::Changed);
         };
-        let released = self
-            .ledger
-            .release(partition, &request.owner, Some(attempt))
-            .await
-            .map_err(ledger_failure)?;
-        match released {
-            Released::InProgress { detail } => {
-                self.waiting
-                    .insert(instance, format!("Releasing partition {partition}: {detail}"));
-                Ok(self.set_facts(instance, PartitionFacts::Releasing))
-            }
-            Released::Dequeued | Released::NotFound => {
-                self.forget(instance);
-                Ok(Progress::Changed)
-            }
-            _ => {
-                self.output.say(&format!("partition {partition} released"));
-                self.forget(instance);
-                Ok(Progress::Changed)
-            }
+        let mut deletion = DeletePartition::default();
+        deletion.uid = Some(request.owner.uid.clone());
+        deletion.attempt = Some(attempt);
+        let call = async |proxy: &ProxyClient| proxy.delete(partition, &deletion).await;
+        let deleted: DeletedDocument = self.call(call).await.map_err(failure)?;
+        if deleted.state != HoldState::Gone {
+            let detail = deleted.detail.unwrap_or_default();
+            self.waiting
+                .insert(instance, format!("Releasing partition {partition}: {detail}"));
+            return Ok(self.set_facts(instance, PartitionFacts::Releasing));
         }
+        let was_queued = matches!(self.facts.get(&instance), Some(PartitionFacts::Waiting { .. }));
+        if !was_queued {
+            self.output.say(&format!("partition {partition} released"));
+        }
+        self.forget(instance);
+        Ok(Progress::Changed)
     }
 
     /// Returns the partitions that could not be released.
     pub(crate) fn unreleased(&self) -> Vec<PartitionId> {
-        self.requests.values().map(|request| request.id.clone()).collect()
+        self.requests.values().map(|(id, _)| id.clone()).collect()
     }
 
     fn forget(&mut self, instance: u32) {
         self.facts.remove(&instance);
         self.preempted.remove(&instance);
         self.requests.remove(&instance);
+        self.addresses.remove(&instance);
         self.checked.remove(&instance);
+        self.pending.remove(&instance);
         self.waiting.remove(&instance);
     }
 
@@ -302,50 +345,65 @@ impl Partitions {
         }
     }
 
-    async fn report_active(&self, instance: u32, grant: &Grant) {
-        if matches!(self.facts.get(&instance), Some(PartitionFacts::Active { .. })) {
-            return;
+    /// Calls the proxy, and once again if the local server had ended.
+    async fn call<T>(
+        &self,
+        call: impl AsyncFn(&ProxyClient) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        match call(&self.connection.proxy).await {
+            Err(ClientError::Unreachable { .. }) if self.connection.is_local() => {
+                if let Err(failure) = self.connection.restart_local_server().await {
+                    self.output.warn(&failure.chain());
+                }
+                call(&self.connection.proxy).await
+            }
+            result => result,
         }
-        // An error here only leaves the IPUs out of the message.
-        let listed = self.controller.list_partitions(None).await.unwrap_or_default();
-        let partition = listed.into_iter().find(|partition| partition.id == grant.id);
-        let places =
-            display::places(&partition.map_or_else(|| grant.places.clone(), |partition| partition.ipus));
-        let attempt = if grant.attempt == 0 {
+    }
+
+    async fn report_active(&self, document: &PartitionDocument) {
+        let mut places = document.ipus.clone();
+        if places.is_empty() {
+            // An error here only leaves the IPUs out of the message.
+            let observed = self.connection.proxy.partition(&document.id).await;
+            places = observed.map(|partition| partition.ipus).unwrap_or_default();
+        }
+        let attempt = if document.attempt == 0 {
             String::new()
         } else {
-            format!(", reset for attempt {}", grant.attempt)
+            format!(", reset for attempt {}", document.attempt)
         };
+        let controller = document
+            .controller
+            .as_ref()
+            .map(|controller| controller.name.to_string());
         self.output.say(&format!(
-            "partition {} is active: {places} of {}{attempt}",
-            grant.id, grant.controller
+            "partition {} is active: {} of {}{attempt}",
+            document.id,
+            display::places(&places),
+            controller.unwrap_or_default()
         ));
     }
 }
 
 /// Returns the owner of the partitions of a job that runs on this host.
-pub(crate) fn owner(job: &JobSpec) -> Owner {
-    Owner {
-        kind: OWNER_KIND.to_owned(),
-        job: job.key().clone(),
-    }
-}
-
-/// Returns whether a request with this reason can never fit.
-pub(crate) fn never_fits(reason: &Reason) -> bool {
-    matches!(&*reason.code, "TooLarge" | "UnknownAllocation")
+fn owner(job: &JobSpec) -> OwnerDocument {
+    let key = job.key();
+    OwnerDocument::new(
+        OWNER_KIND,
+        key.namespace.as_str(),
+        key.name.as_str(),
+        key.uid.as_str(),
+    )
 }
 
 /// Returns the failure of a request that can never fit, or that does not fit now and must not queue.
-fn rejected(size: IpuCount, waiting: &QueueStatus) -> Failure {
-    let reason = display::reason(&waiting.reason);
-    let partition = format!("a partition of {}", display::count(size.get(), "IPU"));
-    if never_fits(&waiting.reason) {
-        Failure::new(Code::Impossible, format!("{partition} can never fit: {reason}"))
+fn rejected(size: u32, reason: &Reason) -> Failure {
+    let text = display::reason(reason);
+    let partition = format!("a partition of {}", display::count(size, "IPU"));
+    if never_fits(reason) {
+        Failure::new(Code::Impossible, format!("{partition} can never fit: {text}"))
     } else {
-        Failure::new(
-            Code::NoCapacity,
-            format!("{partition} does not fit now: {reason}"),
-        )
+        Failure::new(Code::NoCapacity, format!("{partition} does not fit now: {text}"))
     }
 }

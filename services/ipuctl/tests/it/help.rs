@@ -20,7 +20,7 @@ fn the_short_help_of_run_has_no_tls_and_proxy_options() {
         assert!(!short.contains(option), "{option}: {short}");
         assert!(long.contains(option), "{option}: {long}");
     }
-    for option in ["--placement ", "--placement-fallback", "--preemption"] {
+    for option in ["--placement ", "--preemption"] {
         assert!(short.contains(option), "{option}: {short}");
     }
     assert!(!short.contains("--proxy"), "{short}");

@@ -13,5 +13,6 @@ mod placement;
 mod proxy;
 mod queue;
 mod render;
+mod server;
 mod signals;
 mod supervise;

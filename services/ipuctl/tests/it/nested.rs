@@ -24,7 +24,7 @@ fn inside_a_job_ipuctl_finds_its_partition_and_runs_share_the_ipu_pod() {
     assert!(done.out.contains("inner on p-inner-0-"), "{done:?}");
     assert!(done.err.contains("of simulated-pod16"), "{done:?}");
     let rows: Value = serde_json::from_str(&std::fs::read_to_string(listed).unwrap()).unwrap();
-    assert_eq!(rows[0]["ledger"], "active", "{rows}");
-    assert_eq!(rows[0]["owner"]["job"]["name"], "outer", "{rows}");
+    assert_eq!(rows[0]["state"], "active", "{rows}");
+    assert_eq!(rows[0]["owner"]["name"], "outer", "{rows}");
     home.assert_nothing_held();
 }

@@ -104,11 +104,7 @@ fn a_run_of_higher_priority_preempts_a_preemptible_one_which_runs_again() {
 fn placement_options_are_refused_with_a_proxy() {
     let home = Home::new();
     let proxy = ["--proxy", "http://127.0.0.1:1"];
-    for options in [
-        &["--placement", "best-fit"][..],
-        &["--preemption"],
-        &["--placement-fallback"],
-    ] {
+    for options in [&["--placement", "best-fit"][..], &["--preemption"]] {
         let command = ["plan", "job.yaml"];
         for arguments in [[&proxy, &command, options], [&command, options, &proxy]] {
             let refused = home.run(&arguments.concat());

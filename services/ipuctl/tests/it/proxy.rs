@@ -29,7 +29,7 @@ impl ProxyFixture {
             settings.sim_delay_ms = Some(0);
             settings.sim_listen = Some(any_port);
         }
-        settings.listen = Some(any_port);
+        settings.listen = Some(any_port.into());
         let runtime = Runtime::new().unwrap();
         let config = overrides.or(settings).check().unwrap();
         let proxy = runtime.block_on(Proxy::start(config)).unwrap();
@@ -105,7 +105,8 @@ fn a_partition_is_created_reset_and_removed_through_a_proxy() {
     assert_eq!(fixture.json(&["query", "2"])["numOfPartitions"], 14);
     fixture.ok(&["partition", "reset", "p4"]);
     assert_eq!(fixture.json(&["partition", "get", "p4"])["attempt"], 1);
-    fixture.fails(64, &["partition", "config", "p4"], "--vipu 127.0.0.1:");
+    let config = fixture.json(&["partition", "config", "p4", "--gcd", "1"]);
+    assert_eq!(config["attributes"]["GCD Id"], "1", "{config}");
     fixture.ok(&["partition", "delete", "p4"]);
     assert_eq!(fixture.json(&["partition", "list"]), json!([]));
     fixture.fails(66, &["partition", "get", "p4"], "NotFound");
@@ -118,7 +119,7 @@ fn the_exit_code_tells_the_cause_of_a_failure() {
     fixture.fails(
         75,
         &["partition", "create", "more", "--size", "4", "--no-wait"],
-        "DoesNotFit",
+        "partition more does not fit now: 4 IPUs requested, 0 free",
     );
     assert_eq!(fixture.run(&["query", "4"]).code, 75);
     fixture.fails(
@@ -127,20 +128,9 @@ fn the_exit_code_tells_the_cause_of_a_failure() {
         "partition huge can never fit: 64 IPUs requested, the largest possible partition is",
     );
     assert_eq!(fixture.json(&["waiting"]), json!([]));
-    fixture.fails(64, &["run", "job.yaml"], "--proxy ''");
-    fixture.fails(64, &["server-version"], "ipuctl controllers");
+    fixture.fails(64, &["map"], "simulated IPU-POD only");
     fixture.fails(64, &["stats", "-o", "csv"], "usage");
     fixture.fails(64, &["--vipu", "pod1", "stats"], "exclude each other");
-    for command in [
-        &["stats"][..],
-        &["waiting"],
-        &["usage"],
-        &["controllers"],
-        &["uncordon", "a1"],
-    ] {
-        let done = fixture.home.run(command);
-        assert!(done.code == 64 && done.err.contains("IPUCTL_PROXY"), "{done:?}");
-    }
     let unreachable = fixture.home.run(&["--proxy", "http://127.0.0.1:1", "stats"]);
     assert!(
         unreachable.code == 69 && unreachable.err.contains("cannot reach"),
@@ -194,7 +184,7 @@ fn the_exit_code_of_drain_tells_whether_partitions_remain() {
     fixture.fails(
         75,
         &["partition", "create", "all", "--size", "32", "--no-wait"],
-        "DoesNotFit",
+        "partition all does not fit now",
     );
     assert!(fixture.ok(&["uncordon", "a1"]).contains("a1 uncordoned"));
     assert!(fixture.ok(&["uncordon", "a1"]).contains("was not cordoned"));
@@ -241,16 +231,61 @@ fn a_plan_evaluates_the_release_of_other_partitions() {
 }
 
 #[test]
-fn repair_repairs_the_ledger_of_the_proxy_and_gc_refuses_it() {
+fn repair_and_gc_find_nothing_to_do_at_a_settled_proxy() {
     let fixture = ProxyFixture::start();
     assert_eq!(fixture.ok(&["repair"]), "0 repairs\n");
     assert_eq!(fixture.json(&["repair"])["quarantined"], 0);
-    fixture.fails(
-        64,
-        &["gc"],
-        "error: gc is not supported with a proxy: it cleans up after runs of this host; use --proxy '', or `ipuctl \
-         repair` for the ledger of the proxy\n",
+    assert_eq!(fixture.ok(&["gc"]), "0 processes ended, 0 partitions released\n");
+}
+
+#[test]
+fn server_version_prints_the_only_controller_of_a_proxy() {
+    let fixture = ProxyFixture::start();
+    let version = fixture.ok(&["server-version"]);
+    assert!(version.contains("\nhost: 127.0.0.1:"), "{version}");
+}
+
+#[test]
+fn a_job_runs_through_a_proxy_with_a_lease() {
+    let fixture = ProxyFixture::start();
+    let script = "echo on $IPUOF_VIPU_API_PARTITION_ID; while [ ! -e gate ]; do sleep 0.05; done";
+    let file = fixture.home.file("job.yaml", &job("remote", 4, script));
+    let directory = format!(
+        "workers.template.spec.containers[0].workingDir={}",
+        fixture.home.path("").display()
     );
+    let arguments = ["run", file.to_str().unwrap(), "--set", &directory];
+    let mut run = Running::start(fixture.home.command(&fixture.arguments(&arguments)));
+    run.wait_for("worker-0 | on p-remote-0-");
+    let partition = fixture.json(&["partition", "list"])[0].clone();
+    assert_eq!(partition["owner"]["kind"], "HostRun", "{partition}");
+    assert!(partition["leaseUntil"].is_number(), "{partition}");
+    assert_eq!(fixture.json(&["list"])[0]["phase"], "Running");
+    fixture.home.file("gate", "");
+    let (code, output) = run.end();
+    assert_eq!(code, 0, "{output:#?}");
+    assert_eq!(fixture.json(&["partition", "list"]), json!([]));
+    assert_eq!(fixture.json(&["list"])[0]["phase"], "Completed");
+}
+
+#[test]
+fn gc_releases_the_partition_of_a_killed_run_at_its_proxy() {
+    let fixture = ProxyFixture::start();
+    let file = fixture
+        .home
+        .file("job.yaml", &job("killed", 4, "echo ready; exec sleep 600"));
+    let arguments = fixture.arguments(&["run", file.to_str().unwrap()]);
+    let mut run = Running::start(fixture.home.command(&arguments));
+    run.wait_for("worker-0 | ready");
+    run.process.kill().unwrap();
+    run.process.wait().unwrap();
+    // The local server has no such partition.
+    assert_eq!(fixture.home.run(&["gc"]).code, 0);
+    assert_eq!(fixture.json(&["partition", "list"]).as_array().unwrap().len(), 1);
+    fixture.ok(&["gc"]);
+    assert_eq!(fixture.json(&["partition", "list"]), json!([]));
+    run.end();
+    assert_eq!(fixture.home.processes(), Vec::<String>::new());
 }
 
 #[test]
@@ -340,7 +375,10 @@ fn partitions_have_the_same_columns_with_and_without_a_proxy() {
 #[test]
 fn a_query_through_a_proxy_tells_what_never_fits() {
     let fixture = ProxyFixture::start();
-    assert_eq!(fixture.ok(&["query", "32"]), "1 partition of 32 IPUs fits now\n");
+    assert_eq!(
+        fixture.ok(&["query", "32"]),
+        "1 partition of 32 IPUs fits now; 32 IPUs free, the largest free block is 32\n"
+    );
     let never = fixture.run(&["query", "64"]);
     assert_eq!(
         (never.code, never.out.as_str()),

@@ -63,7 +63,7 @@ fn a_request_that_must_not_queue_leaves_a_queued_one() {
             "error: partition more does not fit now: 4 IPUs requested, 0 free\n"
         )
     );
-    assert_eq!(home.json(&["partition", "get", "more"])["ledger"], "waiting");
+    assert_eq!(home.json(&["partition", "get", "more"])["state"], "waiting");
     assert_eq!(home.run(&["partition", "remove", "all"]).code, 0);
     let (code, output) = queued.end();
     assert_eq!(code, 0, "{output:#?}");

@@ -82,7 +82,7 @@ fn an_interrupted_creation_leaves_the_queue() {
         let (exit_code, output) = queued.end();
         assert_eq!(exit_code, code, "{output:#?}");
         assert_eq!(output.last().map(String::as_str), Some("Interrupted."));
-        // `partition list` does not sweep the ledger.
+        // `partition list` does not clean up.
         assert_eq!(home.run(&["partition", "list", "-o", "name"]).out, "all\n");
     }
 }
@@ -98,7 +98,7 @@ fn an_interrupted_creation_leaves_a_request_that_another_process_repeated() {
     second.wait_for("Queued at position 1");
     first.signal("-INT");
     assert_eq!(first.end().0, 130);
-    assert_eq!(home.json(&["partition", "get", "more"])["ledger"], "waiting");
+    assert_eq!(home.json(&["partition", "get", "more"])["state"], "waiting");
     assert_eq!(home.run(&["partition", "remove", "all"]).code, 0);
     let (code, output) = second.end();
     assert_eq!(code, 0, "{output:#?}");

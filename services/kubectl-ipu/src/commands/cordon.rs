@@ -22,7 +22,6 @@ struct CordonSelector {
 /// Result of a drain.
 #[derive(Debug, Serialize)]
 struct Drained<'a> {
-    #[serde(rename = "exclusion")]
     cordon: &'a str,
     drained: bool,
 }

@@ -1,6 +1,6 @@
 //! `kubectl ipu controllers`, `partitions`, `waiting` and `cordons`: the state of the proxy.
 
-use ipu_core::{Reason, Timestamp};
+use ipu_core::Timestamp;
 use ipu_proxy_client::{
     BlockerDocument, ControllerStatus, CordonDocument, HoldState, OwnerDocument, PartitionDocument,
     ProxyClient,
@@ -135,14 +135,8 @@ fn cordons_table(cordons: &[CordonDocument], now: jiff::Timestamp) -> String {
 fn state(partition: &PartitionDocument) -> &'static str {
     match partition.state {
         HoldState::Waiting => "queued",
-        HoldState::Intent if partition.reason.as_ref().is_some_and(is_reset) => "resetting",
-        HoldState::Intent => "creating",
         other => other.label(),
     }
-}
-
-fn is_reset(reason: &Reason) -> bool {
-    reason.code == "Resetting"
 }
 
 /// Returns the reason why a partition is not active, or why its request is queued.
@@ -236,15 +230,12 @@ mod tests {
 
     #[test]
     fn an_operation_of_the_controller_is_shown_as_such() {
-        let mut resetting = partition("p-training-0", "intent");
-        resetting["reason"] = json!({"code": "Resetting", "message": "reset by attempt 2"});
         let all: Vec<PartitionDocument> = documents(json!([
-            resetting,
-            partition("p-training-1", "intent"),
-            partition("p-training-2", "quarantined"),
+            partition("p-training-0", "waiting"),
+            partition("p-training-1", "creating"),
         ]));
         let states: Vec<&str> = all.iter().map(state).collect();
-        assert_eq!(states, ["resetting", "creating", "quarantined"]);
+        assert_eq!(states, ["queued", "creating"]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl ClusterFixture {
         proxy_settings.sim = Some("1x8".into());
         proxy_settings.sim_delay_ms = Some(0);
         proxy_settings.sim_listen = Some(any_port);
-        proxy_settings.listen = Some(any_port);
+        proxy_settings.listen = Some(any_port.into());
         let mut operator_settings = Settings::default();
         operator_settings.watch_namespaces = Some(namespace.into());
         operator_settings.host_network = Some(false);

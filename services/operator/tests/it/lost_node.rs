@@ -28,7 +28,7 @@ async fn a_job_reports_its_unreachable_node_and_restarts_on_another_once_its_wor
     proxy_settings.sim = Some("1x8".into());
     proxy_settings.sim_delay_ms = Some(0);
     proxy_settings.sim_listen = Some(any_port);
-    proxy_settings.listen = Some(any_port);
+    proxy_settings.listen = Some(any_port.into());
     let proxy = Proxy::start(proxy_settings.check().unwrap()).await.unwrap();
     let mut operator_settings = Settings::default();
     operator_settings.vipu_proxy_svc = Some(format!("http://{}", local_address(proxy.addr())));

@@ -60,7 +60,7 @@ async fn codes(url: &str, headers: &[(&str, &str)]) -> Vec<(u16, Value)> {
     for (method, path, body) in [
         (Method::GET, "/v1/partitions", None),
         (Method::POST, "/query", Some(json!({"size": 1}))),
-        (Method::POST, "/v1/exclusions", Some(cordon)),
+        (Method::POST, "/v1/cordons", Some(cordon)),
         (Method::POST, "/v1/partitions/p/reset", None),
         (Method::DELETE, "/v1/partitions/p", None),
     ] {
@@ -131,8 +131,7 @@ async fn a_write_that_a_form_can_send_is_refused() {
         "text/plain; application/json",
     ] {
         let kind = [("content-type", kind)];
-        let (status, problem) =
-            send(&path("/v1/exclusions"), Method::POST, &kind, Some(cordon.clone())).await;
+        let (status, problem) = send(&path("/v1/cordons"), Method::POST, &kind, Some(cordon.clone())).await;
         assert_eq!(
             (status, &problem["code"]),
             (415, &json!("NotJsonType")),
@@ -143,8 +142,8 @@ async fn a_write_that_a_form_can_send_is_refused() {
             "{problem}"
         );
     }
-    let (_, cordons) = send(&path("/v1/exclusions"), Method::GET, &[], None).await;
-    assert_eq!(cordons, json!({"exclusions": []}));
+    let (_, cordons) = send(&path("/v1/cordons"), Method::GET, &[], None).await;
+    assert_eq!(cordons, json!({"cordons": []}));
     // Without a body, only a request without Origin is accepted.
     let own = [("origin", url.as_str())];
     for (method, route) in [

@@ -24,7 +24,7 @@ async fn proxy(more: Settings) -> Proxy {
     settings.sim = Some("1x8".into());
     settings.sim_delay_ms = Some(0);
     settings.sim_listen = Some(any_port);
-    settings.listen = Some(any_port);
+    settings.listen = Some(any_port.into());
     Proxy::start(more.or(settings).check().unwrap()).await.unwrap()
 }
 
@@ -66,7 +66,14 @@ async fn the_typed_client_creates_resets_and_deletes_partitions() {
     assert!(made.env.contains_key("IPUOF_VIPU_API_PARTITION_ID"));
     assert_eq!(client.partition(&id("big")).await.unwrap().ipus.len(), 32);
     assert_eq!(client.stats().await.unwrap().total().unwrap().used, 32);
-    assert_eq!(client.query(2).await.unwrap().num_of_partitions, 0);
+    assert_eq!(
+        client
+            .query(&ipu_proxy_client::CapacityQuery::new(2))
+            .await
+            .unwrap()
+            .num_of_partitions,
+        0
+    );
     let lease = client.heartbeat(&id("big"), &Heartbeat::new(900)).await.unwrap();
     assert!(Some(lease.lease_until) > made.lease_until);
 
@@ -190,7 +197,7 @@ async fn a_new_event_stream_resumes_after_the_last_event_of_the_old_one() {
         other => panic!("{other:?}"),
     };
     let mut event = events.next().await.unwrap();
-    assert_eq!(state(&event), HoldState::Intent);
+    assert_eq!(state(&event), HoldState::Creating);
     while state(&event) != HoldState::Active {
         event = events.next().await.unwrap();
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{Harness, request_body};
 
 async fn cordon(harness: &Harness, body: Value) -> (StatusCode, Value) {
-    harness.call("POST", "/v1/exclusions", &body.to_string()).await
+    harness.call("POST", "/v1/cordons", &body.to_string()).await
 }
 
 #[tokio::test]
@@ -16,12 +16,12 @@ async fn cordoned_hardware_gets_no_new_partition_until_the_cordon_is_lifted_and_
     let request = json!({"id": "maintenance", "controller": harness.controller, "machine": "a1", "reason": "a fan is broken"});
     let (status, cordoned) = cordon(&harness, request.clone()).await;
     assert_eq!(status, StatusCode::OK, "{cordoned}");
-    assert_eq!(cordoned["exclusion"]["owner"], "anonymous");
+    assert_eq!(cordoned["cordon"]["owner"], "anonymous");
     assert_eq!(cordoned["holders"][0]["id"], "training");
     assert_eq!(cordon(&harness, request).await, (status, cordoned.clone()));
     assert_eq!(
-        harness.get("/v1/exclusions").await,
-        json!({"exclusions": [cordoned["exclusion"]]})
+        harness.get("/v1/cordons").await,
+        json!({"cordons": [cordoned["cordon"]]})
     );
     harness
         .call("DELETE", "/v1/partitions/training?wait=30s", "")
@@ -30,14 +30,14 @@ async fn cordoned_hardware_gets_no_new_partition_until_the_cordon_is_lifted_and_
         harness.get("/stats").await["total"],
         json!({"used": 0, "available": 28})
     );
-    let (status, lifted) = harness.call("DELETE", "/v1/exclusions/maintenance", "").await;
+    let (status, lifted) = harness.call("DELETE", "/v1/cordons/maintenance", "").await;
     assert_eq!(
         (status, &lifted["lifted"]["machine"]),
         (StatusCode::OK, &json!("a1")),
         "{lifted}"
     );
     assert_eq!(harness.get("/stats").await["total"]["available"], 32);
-    let (status, lifted) = harness.call("DELETE", "/v1/exclusions/maintenance", "").await;
+    let (status, lifted) = harness.call("DELETE", "/v1/cordons/maintenance", "").await;
     assert_eq!((status, lifted), (StatusCode::OK, json!({"lifted": null})));
 }
 
@@ -54,10 +54,10 @@ async fn an_invalid_cordon_is_refused_with_a_code() {
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
         problem["code"].clone()
     };
-    assert_eq!(refused(json!({"machine": "a99"})).await, "CannotExclude");
+    assert_eq!(refused(json!({"machine": "a99"})).await, "CannotCordon");
     assert_eq!(
         refused(json!({"controller": "nowhere:8090"})).await,
-        "CannotExclude"
+        "CannotCordon"
     );
     assert_eq!(refused(json!({"reason": ""})).await, "InvalidValue");
     assert_eq!(refused(json!({"machine": null, "ipu": 1})).await, "InvalidValue");

@@ -67,7 +67,7 @@ async fn a_stream_starts_with_a_snapshot_and_resumes_after_a_disconnect() {
     );
     harness.put("second", "second", 4).await;
     let (states, last) = events.until("second", "active").await;
-    assert_eq!(states, ["intent", "active"]);
+    assert_eq!(states, ["creating", "active"]);
     drop(events);
 
     harness.call("DELETE", "/v1/partitions/first?wait=5s", "").await;

@@ -30,4 +30,5 @@ mod settings_reference;
 mod shares;
 mod support;
 mod unforced_delete;
+mod unix_socket;
 mod usage;

@@ -140,6 +140,8 @@ async fn a_body_with_every_documented_field_is_accepted_and_an_additional_field_
         ("account", json!("research")),
         ("preemptible", json!(true)),
         ("leaseSeconds", json!(600)),
+        // Only on a Unix socket.
+        ("processId", json!(null)),
     ] {
         body[key] = value;
     }

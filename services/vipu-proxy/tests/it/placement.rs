@@ -1,8 +1,6 @@
 //! The placement modes, with the real `vipu-proxy` and a simulated controller: the policy decides the IPUs.
 
-use std::time::{Duration, Instant};
-
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use vipu_sim::{Simulator, SimulatorBuilder};
 
@@ -128,10 +126,7 @@ async fn the_settings_file_sets_the_placement_of_a_controller() {
     let site = Site::start(|builder| builder, arguments).await;
     assert_eq!(site.next_ipu().await, [9]);
     let shown = site.controller().await;
-    assert_eq!(
-        (&shown["placement"], &shown["placementFallback"]),
-        (&json!("best-fit"), &Value::Null)
-    );
+    assert_eq!(shown["placement"], "best-fit");
 }
 
 #[tokio::test]
@@ -170,57 +165,17 @@ async fn a_placement_of_a_controller_that_no_list_has_is_logged() {
 #[tokio::test]
 async fn a_controller_that_refuses_ipus_is_named_in_the_reason() {
     let site = Site::start(SimulatorBuilder::refuse_ipus, |_| Vec::new()).await;
-    let queued = site.create("training", 4, "0s").await;
-    assert_eq!(queued["state"], "waiting", "{queued}");
+    let mut queued = site.create("training", 4, "0s").await;
+    while queued["reason"]["code"] != "ControllerRefused" {
+        queued = site.create("training", 4, "100ms").await;
+    }
     let message = queued["reason"]["message"].as_str().unwrap();
     for part in [
-        &site.simulator.addr().to_string(),
-        "does not accept the IPUs that first-fit chose",
+        &*site.simulator.addr().to_string(),
         "this controller does not have this parameter",
-        "with delegated placement the controller would choose",
     ] {
         assert!(message.contains(part), "{message}");
     }
-}
-
-#[tokio::test]
-async fn the_fallback_lets_a_controller_choose_that_refuses_ipus() {
-    let site = Site::start(SimulatorBuilder::refuse_ipus, |_| {
-        vec!["--placement-fallback".into()]
-    })
-    .await;
-    for id in ["first", "second"] {
-        let created = site.create(id, 4, "30s").await;
-        assert_eq!(created["state"], "active", "{created}");
-    }
-    assert_eq!(site.ipus_at_controller("second").await, [4, 5, 6, 7]);
-    let shown = site.controller().await;
-    assert_eq!(
-        (&shown["placement"], &shown["placementFallback"]),
-        (&json!("delegated"), &json!(true))
-    );
-}
-
-#[tokio::test]
-async fn a_burst_is_not_delayed_by_the_refusals_before_the_fallback() {
-    let site = Site::start(
-        |builder| builder.delay(Duration::from_millis(100)).refuse_ipus(),
-        |_| vec!["--placement-fallback".into()],
-    )
-    .await;
-    let started = Instant::now();
-    let ids = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    let creates = ids.map(|id| tokio::spawn(create_at(site.proxy.url.clone(), id, 1, "25s")));
-    for create in creates {
-        let partition = create.await.unwrap();
-        assert_eq!(partition["state"], "active", "{partition}");
-    }
-    // A refusal that delays a request does so for 30 s.
-    assert!(
-        started.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        started.elapsed()
-    );
 }
 
 #[tokio::test]

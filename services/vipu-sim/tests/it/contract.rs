@@ -1,5 +1,6 @@
 //! The simulator over gRPC and REST: the controller conformance suite, security, and extensions.
 
+mod deadline;
 mod extensions;
 mod security;
 mod suite;

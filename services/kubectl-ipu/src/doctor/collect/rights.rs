@@ -46,6 +46,7 @@ const CRD: &str = "ipujobs.graphcore.ai";
 const USAGE_MAPS: usize = 16;
 
 const MAPS: (&str, &str) = ("", "configmaps");
+const LEASES: (&str, &str) = ("coordination.k8s.io", "leases");
 
 /// One right of one account.
 struct Review {
@@ -155,7 +156,6 @@ fn cluster_wide(reviews: Vec<Review>) -> impl Iterator<Item = Review> {
 
 /// Returns the rights of the operator on objects of the installation, by the flags that use them.
 fn of_operator(installation: &Installation, account: &str) -> Vec<Review> {
-    const LEASES: (&str, &str) = ("coordination.k8s.io", "leases");
     const SECRETS: (&str, &str) = ("", "secrets");
     const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
     const CONFIGURATIONS: [(&str, &str); 2] = [
@@ -206,12 +206,11 @@ fn of_proxy(installation: &Installation, account: &str) -> Vec<Review> {
     let tracker = &installation.tracker;
     let mut reviews = own(MAPS, None, &["create"]);
     let usage = (0..USAGE_MAPS).map(|index| format!("{tracker}-usage-{index:02}"));
-    for name in [tracker.clone(), format!("{tracker}-usage")]
-        .into_iter()
-        .chain(usage)
-    {
+    for name in std::iter::once(tracker.clone()).chain(usage) {
         reviews.extend(own(MAPS, Some(&name), &["get", "patch"]));
     }
+    reviews.extend(own(LEASES, None, &["create"]));
+    reviews.extend(own(LEASES, Some(tracker), &["get", "update"]));
     if let Some(list) = &installation.controllers_configmap {
         reviews.extend(own(MAPS, Some(list), &["get", "watch"]));
     }

@@ -2,25 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{JobKey, LedgerState, PartitionId};
+use ipu_core::{Entry, JobKey, PartitionId, Phase};
+use ipu_k8s::crd::IpuJob;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
-use serde_json::Value;
 
 use super::super::facts::{Facts, JobFacts};
 use super::super::finding::{Checked, Finding, Fix, Rule};
-use super::{bundle, is_active};
+use super::is_active;
 use crate::installation::{Installation, is_name};
 
 /// Maximum size of the values that the API server accepts, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 /// Share of it from which new requests may soon be refused, in percent.
 const NEARLY_FULL_PERCENT: usize = 80;
-/// Layout of the ConfigMap that this build knows.
-const LAYOUT: u64 = 1;
-const LAYOUT_ANNOTATION: &str = "ledger.graphcore.ai/layout";
-/// Prefix of the keys of cordons.
-const CORDON_PREFIX: &str = ".x";
+/// Prefix of the keys of entries, which is followed by the partition id.
+const ENTRY_PREFIX: &str = "partition.";
 /// Time after the last change from which an entry without a job counts as leaked: the proxy repairs every 30
 /// seconds.
 const LEAKED_AFTER_MILLIS: i64 = 10 * 60 * 1000;
@@ -40,13 +37,6 @@ pub(super) const RULES: &[Rule] = &[
         effect: "New requests are refused with `LedgerFull`.",
         remedy: "Delete finished and waiting jobs of the named namespace, or limit its queue.",
         check: nearly_full,
-    },
-    Rule {
-        code: "LedgerNewerFormat",
-        condition: "The ledger has entries in a format that is newer than this build.",
-        effect: "A proxy of this version or an older one refuses the ledger, and no partition is created.",
-        remedy: "Install the proxy of the version that wrote it.",
-        check: newer_format,
     },
     Rule {
         code: "PartitionsQuarantined",
@@ -76,40 +66,29 @@ fn tracker(facts: &Facts) -> Result<(&Installation, String, &ConfigMap), String>
     }
 }
 
-/// Returns the readable entries of partitions, by their id.
-fn entries(map: &ConfigMap) -> impl Iterator<Item = (&String, Value)> {
+/// Returns the keys and values of the entries.
+fn values(map: &ConfigMap) -> impl Iterator<Item = (&str, &String)> {
     let data = map.data.iter().flatten();
-    data.filter(|(key, _)| !key.starts_with(CORDON_PREFIX))
-        .filter_map(|(key, text)| Some((key, serde_json::from_str(text).ok()?)))
+    data.filter_map(|(key, text)| Some((key.strip_prefix(ENTRY_PREFIX)?, text)))
 }
 
-/// Returns the number of entries of partitions, readable or not.
+/// Returns the readable entries.
+fn entries(map: &ConfigMap) -> impl Iterator<Item = Entry> {
+    values(map).filter_map(|(_, text)| serde_json::from_str(text).ok())
+}
+
+/// Returns the number of entries, readable or not.
 pub(super) fn count(map: &ConfigMap) -> usize {
-    let data = map.data.iter().flatten();
-    data.filter(|(key, _)| !key.starts_with(CORDON_PREFIX)).count()
+    values(map).count()
 }
 
-/// Returns the findings; without any, an entry that is not JSON makes the rule unchecked.
+/// Returns the findings; without any, an entry that this version cannot read makes the rule unchecked.
 fn if_readable(map: &ConfigMap, findings: Vec<Finding>) -> Checked {
-    let mut data = map.data.iter().flatten();
-    let unreadable = data.find(|(_, text)| serde_json::from_str::<serde::de::IgnoredAny>(text).is_err());
+    let unreadable = values(map).find(|(_, text)| serde_json::from_str::<Entry>(text).is_err());
     match unreadable {
-        Some((key, _)) if findings.is_empty() => Err(format!("entry {key} of the ledger is not JSON")),
+        Some((id, _)) if findings.is_empty() => Err(format!("entry {id} of the ledger is unreadable")),
         _ => Ok(findings),
     }
-}
-
-/// Returns the state of an entry, such as `active`.
-fn state(entry: &Value) -> &str {
-    entry["s"]
-        .as_str()
-        .or_else(|| entry["s"]["is"].as_str())
-        .unwrap_or_default()
-}
-
-/// Returns the `index`-th part of the owner: kind, namespace, name, uid.
-fn owner(entry: &Value, index: usize) -> Option<&str> {
-    entry["o"][index].as_str()
 }
 
 fn absent(facts: &Facts) -> Checked {
@@ -139,15 +118,11 @@ fn nearly_full(facts: &Facts) -> Checked {
         return Ok(Vec::new());
     }
     let mut by_namespace = std::collections::BTreeMap::<String, usize>::new();
-    for (key, entry) in entries(map) {
-        let namespace = owner(&entry, 1).unwrap_or_default().to_owned();
-        let size = key.len()
-            + map
-                .data
-                .as_ref()
-                .and_then(|data| data.get(key))
-                .map_or(0, String::len);
-        *by_namespace.entry(namespace).or_default() += size;
+    for (id, text) in values(map) {
+        let entry = serde_json::from_str::<Entry>(text).ok();
+        let owner = entry.and_then(|entry| entry.owner);
+        let namespace = owner.map_or_else(String::new, |owner| owner.job.namespace.to_string());
+        *by_namespace.entry(namespace).or_default() += ENTRY_PREFIX.len() + id.len() + text.len();
     }
     let largest = by_namespace.into_iter().max_by_key(|(_, size)| *size);
     let (namespace, share) = largest.unwrap_or_default();
@@ -165,58 +140,12 @@ fn nearly_full(facts: &Facts) -> Checked {
     Ok(vec![Finding::new(name, actual, expected, Fix::inspect(fix))])
 }
 
-fn newer_format(facts: &Facts) -> Checked {
-    let (installation, name, map) = tracker(facts)?;
-    // A newer build may write newer formats.
-    if let Some(version) = &installation.version
-        && bundle::is_older_than(version)
-    {
-        return Err(format!(
-            "kubectl ipu {} is older than the installation: use version {version}",
-            env!("CARGO_PKG_VERSION")
-        ));
-    }
-    let layout = map
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|all| all.get(LAYOUT_ANNOTATION));
-    let layout: u64 = layout.and_then(|layout| layout.parse().ok()).unwrap_or(LAYOUT);
-    // Entries and cordons.
-    let values = map.data.iter().flatten().filter_map(|(key, text)| {
-        let value: Value = serde_json::from_str(text).ok()?;
-        Some((key, value["v"].as_u64().or_else(|| value["format"].as_u64())?))
-    });
-    let newest = values.max_by_key(|(_, format)| *format);
-    let format = newest.map_or(0, |(_, format)| format);
-    if layout <= LAYOUT && format <= u64::from(LedgerState::FORMAT) {
-        return if_readable(map, Vec::new());
-    }
-    let actual = match newest {
-        Some((key, format)) if layout <= LAYOUT => format!("entry {key} has format {format}"),
-        _ => format!("layout {layout}"),
-    };
-    let Installation { namespace, proxy, .. } = installation;
-    Ok(vec![Finding::new(
-        name,
-        actual,
-        format!(
-            "format {} and layout {LAYOUT} at most, those of this build",
-            LedgerState::FORMAT
-        ),
-        Fix::inspect(format!(
-            "kubectl -n {namespace} rollout history deployment/{proxy}"
-        ))
-        .with_note("Upgrade the installation to the version that wrote the ledger."),
-    )])
-}
-
 fn quarantined(facts: &Facts) -> Checked {
     let (_, _, map) = tracker(facts)?;
-    let found = entries(map).filter(|(_, entry)| state(entry) == "quarantined");
-    let finding = |(id, entry): (&String, Value)| {
-        let controller = entry["c"].as_str().unwrap_or("unknown");
-        let (user, fix) = user_of(id, facts);
+    let found = entries(map).filter(|entry| entry.phase == Phase::Quarantined);
+    let finding = |Entry { id, controller, .. }: Entry| {
+        let controller = controller.map_or_else(|| "unknown".to_owned(), |name| name.to_string());
+        let (user, fix) = user_of(id.as_str(), facts);
         Finding::new(
             format!("partition {id}"),
             format!("quarantined at controller {controller}; {user}"),
@@ -304,18 +233,28 @@ fn leaked(facts: &Facts) -> Checked {
     };
     let mut findings = Vec::new();
     let mut unwatched = None;
-    for (id, entry) in entries(map) {
-        let part = |index| owner(&entry, index).unwrap_or_default();
-        let since = entry["m"].as_i64().unwrap_or(i64::MAX);
-        let is_leaked = part(0) == "IPUJob"
-            && owner(&entry, 3).is_some_and(|uid| !uids.contains(uid))
-            && now.saturating_sub(since) > LEAKED_AFTER_MILLIS;
-        if !is_leaked {
+    for Entry {
+        id,
+        owner,
+        phase,
+        since,
+        ..
+    } in entries(map)
+    {
+        let Some(job) = owner
+            .filter(|owner| owner.kind == IpuJob::KIND)
+            .map(|owner| owner.job)
+        else {
+            continue;
+        };
+        let age = now.saturating_sub(since.as_millis().try_into().unwrap_or(i64::MAX));
+        if uids.contains(job.uid.as_str()) || age <= LEAKED_AFTER_MILLIS {
             continue;
         }
-        let job = format!("IPUJob {}/{}", part(1), part(2));
+        let namespace = job.namespace.as_str();
+        let job = format!("IPUJob {namespace}/{}", job.name);
         // The operator of this installation does not act on jobs there.
-        if !installation.watches(part(1)) {
+        if !installation.watches(namespace) {
             unwatched.get_or_insert(format!(
                 "partition {id} is of {job}, in a namespace that the installation does not watch"
             ));
@@ -323,7 +262,7 @@ fn leaked(facts: &Facts) -> Checked {
         }
         findings.push(Finding::new(
             format!("partition {id}"),
-            format!("{} for {job}, which does not exist", state(&entry)),
+            format!("{phase} for {job}, which does not exist"),
             "released",
             Fix::run(format!("kubectl ipu{operator} repair")),
         ));

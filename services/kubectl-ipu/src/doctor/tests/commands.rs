@@ -3,7 +3,7 @@
 use ipu_core::JobKey;
 use serde_json::json;
 
-use super::snapshots::{by_manifests, object, pod};
+use super::snapshots::{by_manifests, large_phase, ledger, object, owner, pod};
 use super::{found, get, only};
 use crate::doctor::facts::{Fact, Facts, MissingPermission, WebhookConfiguration};
 use crate::doctor::finding::{CommandKind, Finding};
@@ -30,8 +30,7 @@ fn by_helm(facts: &mut Facts) {
 
 fn quarantined(id: &str) -> Facts {
     let mut facts = by_manifests();
-    let entry = json!({"c": "pod1:8090", "s": "quarantined", "v": 1}).to_string();
-    facts.tracker = Fact::Read(Some(object(json!({"data": {id: entry}}))));
+    facts.tracker = ledger(id, &json!({"phase": {"is": "quarantined"}}));
     facts
 }
 
@@ -82,10 +81,11 @@ fn a_quarantined_partition_is_shown_with_its_user_and_never_with_a_release() {
 
 #[test]
 fn a_partition_of_a_namespace_that_is_not_watched_is_no_leak() {
-    let entry =
-        json!({"m": 1_700_000_000_000_i64, "o": ["IPUJob", "team", "old", "uid-0"], "s": "active", "v": 1});
     let mut facts = by_manifests();
-    facts.tracker = Fact::Read(Some(object(json!({"data": {"p-old-0": entry.to_string()}}))));
+    facts.tracker = ledger(
+        "p-old-0",
+        &json!({"owner": owner("old", "uid-0"), "since": 1_700_000_000_000_u64}),
+    );
     assert_eq!(found("PartitionsLeaked", &facts).len(), 1);
     get(&mut facts.installation).watch_namespaces = ["other".to_owned()].into();
     let rule = super::rules::all()
@@ -153,22 +153,6 @@ fn an_installed_crd_of_a_newer_version_is_never_replaced() {
     let finding = only("OperatorAbsent", &facts);
     assert_eq!(finding.fix.command, None, "{finding:?}");
     assert!(note(&finding).contains("99.1.0"), "{finding:?}");
-}
-
-#[test]
-fn a_format_that_a_newer_installation_writes_is_not_checked() {
-    let mut facts = by_manifests();
-    let entry = json!({"s": "active", "v": 99}).to_string();
-    facts.tracker = Fact::Read(Some(object(json!({"data": {"p-old-0": entry}}))));
-    get(&mut facts.installation).version = Some("99.1.0".into());
-    let rule = super::rules::all()
-        .find(|rule| rule.code == "LedgerNewerFormat")
-        .unwrap();
-    let reason = (rule.check)(&facts).unwrap_err();
-    assert!(
-        reason.contains("is older than the installation: use version 99.1.0"),
-        "{reason}"
-    );
 }
 
 #[test]
@@ -517,8 +501,7 @@ fn rights_in_a_namespace_that_is_being_deleted_are_granted_in_the_cluster() {
 #[test]
 fn a_ledger_full_of_entries_without_a_namespace_is_shown_itself() {
     let mut facts = by_manifests();
-    let entry = json!({"s": "active", "v": 1, "x": "y".repeat(900_000)});
-    facts.tracker = Fact::Read(Some(object(json!({"data": {"p-old-0": entry.to_string()}}))));
+    facts.tracker = ledger("p-old-0", &json!({"phase": large_phase()}));
     let finding = only("LedgerNearlyFull", &facts);
     let expected = "kubectl -n ipu-operator-system get configmap ipu-partitions-tracker -o yaml";
     assert_eq!(command(&finding), expected);

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::snapshots::{
-    by_manifests, certificate, certificate_of, controller, object, pod, without_host_network,
+    by_manifests, certificate, certificate_of, controller, large_phase, ledger, object, owner, pod,
+    without_host_network,
 };
 use super::{found, get};
 use crate::doctor::facts::{Fact, Facts, MissingPermission};
@@ -17,9 +18,8 @@ fn set_list(facts: &mut Facts, text: &str) {
     facts.controller_list = Fact::Read(Some(object(json!({"data": {"controllers.yaml": text}}))));
 }
 
-fn set_entry(facts: &mut Facts, entry: &Value) {
-    let data = json!({"data": {"p-old-0": entry.to_string()}});
-    facts.tracker = Fact::Read(Some(object(data)));
+fn set_entry(facts: &mut Facts, fields: &Value) {
+    facts.tracker = ledger("p-old-0", fields);
 }
 
 fn set_status(facts: &mut Facts, fields: Value) {
@@ -267,20 +267,14 @@ const FAULTS: &[Fault] = &[
         )
     },
     |facts| {
-        let entry = json!({"o": ["IPUJob", "team", "training", "uid-1"], "s": "waiting", "v": 1, "x": "y".repeat(900_000)});
-        set_entry(facts, &entry);
+        set_entry(
+            facts,
+            &json!({"owner": owner("training", "uid-1"), "phase": large_phase()}),
+        );
         ("LedgerNearlyFull", "ipu-partitions-tracker", "namespace team")
     },
     |facts| {
-        set_entry(facts, &json!({"s": "active", "v": 99}));
-        (
-            "LedgerNewerFormat",
-            "ipu-partitions-tracker",
-            "entry p-old-0 has format 99",
-        )
-    },
-    |facts| {
-        set_entry(facts, &json!({"c": "pod1:8090", "s": "quarantined", "v": 1}));
+        set_entry(facts, &json!({"phase": {"is": "quarantined"}}));
         (
             "PartitionsQuarantined",
             "partition p-old-0",
@@ -288,8 +282,10 @@ const FAULTS: &[Fault] = &[
         )
     },
     |facts| {
-        let entry = json!({"m": 1_700_000_000_000_i64, "o": ["IPUJob", "team", "old", "uid-0"], "s": "active", "v": 1});
-        set_entry(facts, &entry);
+        set_entry(
+            facts,
+            &json!({"owner": owner("old", "uid-0"), "since": 1_700_000_000_000_u64}),
+        );
         (
             "PartitionsLeaked",
             "partition p-old-0",

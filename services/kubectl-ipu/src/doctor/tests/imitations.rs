@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::snapshots::{by_manifests, object};
+use super::snapshots::{by_manifests, large_phase, ledger, object};
 use super::{found, get, only};
 use crate::doctor::facts::{Fact, Facts};
 use crate::installation::Installation;
@@ -105,9 +105,9 @@ fn a_webhook_of_a_namespace_that_is_gone_makes_no_operator_untrusted() {
 #[test]
 fn a_namespace_in_a_ledger_adds_no_command() {
     let mut facts = by_manifests();
-    let owner = json!(["IPUJob", "x;touch${IFS}/tmp/a;#", "training", "u"]);
-    let entry = json!({"s": "active", "v": 1, "o": owner, "x": "y".repeat(900_000)});
-    facts.tracker = Fact::Read(Some(object(json!({"data": {"p-old-0": entry.to_string()}}))));
+    let job = json!({"namespace": "x;touch${IFS}/tmp/a;#", "name": "training", "uid": "u"});
+    let owner = json!({"kind": "IPUJob", "job": job});
+    facts.tracker = ledger("p-old-0", &json!({"owner": owner, "phase": large_phase()}));
     let command = only("LedgerNearlyFull", &facts).fix.command.unwrap();
     assert!(!command.contains("touch"), "{command}");
 }

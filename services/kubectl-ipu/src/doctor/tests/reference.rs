@@ -30,7 +30,7 @@ capital letters, and check that the finding is gone.
 
 /// Findings whose commands cannot mend them on a cluster without nodes. The tests on the real API server read
 /// this list from the page, and mend all others.
-const NOT_RUN: [(&str, &str); 15] = [
+const NOT_RUN: [(&str, &str); 14] = [
     ("NoLeader", "needs a running operator, whose log has the cause"),
     (
         "ControllerUnreachable",
@@ -50,7 +50,6 @@ const NOT_RUN: [(&str, &str); 15] = [
     ),
     ("LedgerAbsent", "needs a running proxy, whose log has the cause"),
     ("LedgerNearlyFull", "needs a decision: which jobs to delete"),
-    ("LedgerNewerFormat", "needs a newer version of the proxy"),
     (
         "PartitionsQuarantined",
         "needs a decision: whether the partition is in use",

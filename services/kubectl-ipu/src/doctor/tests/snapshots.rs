@@ -118,6 +118,29 @@ fn webhooks(shape: &Shape, kind: &'static str, path: &str, ca: &[u8]) -> Webhook
     }
 }
 
+/// Returns the owner of a job in namespace `team`.
+pub(super) fn owner(name: &str, uid: &str) -> Value {
+    json!({"kind": "IPUJob", "job": {"namespace": "team", "name": name, "uid": uid}})
+}
+
+/// Returns a ledger with an active partition of these fields.
+pub(super) fn ledger(id: &str, fields: &Value) -> Fact<Option<k8s_openapi::api::core::v1::ConfigMap>> {
+    let mut entry = json!({
+        "id": id, "spec": {"size": 4}, "phase": {"is": "active"}, "controller": "pod1:8090", "ticket": 1, "since": 0,
+    });
+    for (field, value) in fields.as_object().unwrap() {
+        entry[field] = value.clone();
+    }
+    Fact::Read(Some(object(
+        json!({"data": {format!("partition.{id}"): entry.to_string()}}),
+    )))
+}
+
+/// Returns a phase of 900,000 bytes.
+pub(super) fn large_phase() -> Value {
+    json!({"is": "failed", "errors": ["y".repeat(900_000)]})
+}
+
 fn facts(shape: &Shape) -> Facts {
     let prefix = shape.prefix;
     let proxy_args = json!([
@@ -129,10 +152,6 @@ fn facts(shape: &Shape) -> Facts {
     let proxy = deployment(shape, &name, "vipu-proxy", &name, &proxy_args, &json!([]));
     let (operator, proxy) = (object(operator(shape)), object(proxy));
     let ca = certificate(80);
-    let entry = json!({
-        "c": "pod1:8090", "m": 1_700_000_030_000_i64, "o": ["IPUJob", "team", "training", "uid-1"], "p": "0:4-7",
-        "s": "active", "v": 1, "z": 4,
-    });
     Facts {
         now: NOW.parse().unwrap(),
         api_time: Fact::Read(NOW.parse().unwrap()),
@@ -170,9 +189,10 @@ fn facts(shape: &Shape) -> Facts {
             "data": {"controllers.yaml": "pod1:8090:ipunode=pod1"},
         })))),
         controllers: Fact::Read(vec![controller(json!({"available": true, "version": "1.15.1"}))]),
-        tracker: Fact::Read(Some(object(json!({
-            "metadata": {"annotations": {"ledger.graphcore.ai/layout": "1"}}, "data": {"p-training-0": entry.to_string()},
-        })))),
+        tracker: ledger(
+            "p-training-0",
+            &json!({"owner": owner("training", "uid-1"), "since": 1_700_000_030_000_u64}),
+        ),
         jobs: Fact::Read(vec![JobFacts {
             namespace: "team".into(),
             name: "training".into(),
@@ -289,9 +309,10 @@ pub(super) fn healthy() -> [(&'static str, Facts); 4] {
         "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]},
     }))]);
     // A job that was deleted a moment ago is no leak.
-    let entry =
-        json!({"m": 1_795_607_990_000_i64, "o": ["IPUJob", "team", "gone", "uid-9"], "s": "active", "v": 1});
-    with_quota.tracker = Fact::Read(Some(object(json!({"data": {"p-gone-0": entry.to_string()}}))));
+    with_quota.tracker = ledger(
+        "p-gone-0",
+        &json!({"owner": owner("gone", "uid-9"), "since": 1_795_607_990_000_u64}),
+    );
     [
         ("by manifests", by_manifests()),
         ("by the chart", facts(&chart)),

@@ -63,8 +63,11 @@ fn doctor_finds_several_faults_at_once() {
     cluster.kubectl(&["label", "namespace", "team", level]).unwrap();
     submit_job(&cluster);
     site.set_bundle(&cluster, &certificate());
-    let entry = json!({"c": "pod1:8090", "s": "quarantined", "v": 1}).to_string();
-    site.set_tracker(&cluster, &json!({"p-lost-0": entry}));
+    let entry = json!({
+        "id": "p-lost-0", "spec": {"size": 4}, "phase": {"is": "quarantined"}, "controller": "pod1:8090",
+        "ticket": 1, "since": 0,
+    });
+    site.set_tracker(&cluster, &json!({"partition.p-lost-0": entry.to_string()}));
     let quota = ["-n", "team", "create", "quota", "compute", "--hard=limits.cpu=8"];
     cluster.kubectl(&quota).unwrap();
     site.renew(&cluster);
@@ -104,7 +107,7 @@ fn doctor_finds_several_faults_at_once() {
         "configmap",
         site.tracker,
         "-p",
-        r#"{"data": {"p-lost-0": null}}"#,
+        r#"{"data": {"partition.p-lost-0": null}}"#,
     ];
     site.kubectl(&cluster, &tracker);
     assert_clean(&examine(&cluster), "mended");

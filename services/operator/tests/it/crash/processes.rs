@@ -145,7 +145,7 @@ async fn a_child_process_responds() {
         std::future::pending::<()>().await;
     }
     let mut settings = vipu_proxy::Settings::default();
-    settings.listen = Some(address);
+    settings.listen = Some(address.into());
     settings.controllers = Some(argument.to_owned());
     settings.store = Some("kubernetes".into());
     settings.namespace = Some("default".into());

@@ -10,7 +10,7 @@ use crate::cluster_fixture::{ClusterFixture, RUN_UNTIL_SIGTERM, worker_job};
 async fn seed_000_6_9_stats_and_query_return_the_documented_numbers() {
     let test = "seed_000_6_9_stats_and_query_return_the_documented_numbers";
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| {
-        proxy.listen = Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        proxy.listen = Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into());
         proxy.auth = Some(vipu_proxy::Auth::None);
     };
     let Some(fixture) = ClusterFixture::start_with(test, "seed-000-6-9", change).await else {

@@ -67,7 +67,7 @@ async fn passes(answers: Vec<(Value, Option<Response>)>) -> (Vec<bool>, String) 
 }
 
 fn repaired(silent: &Value) -> Value {
-    json!({"done": [], "later": [], "silent": silent, "quarantined": 0})
+    json!({"done": [], "unfinished": [], "unavailable": silent, "quarantined": 0})
 }
 
 fn released(state: &str) -> Response {
@@ -77,7 +77,7 @@ fn released(state: &str) -> Response {
 #[tokio::test]
 async fn the_file_of_a_run_stays_until_a_proxy_that_lost_its_ledger_has_asked_all_controllers() {
     let all = repaired(&json!([]));
-    let silent = repaired(&json!([{"controller": CONTROLLER, "why": "no answer"}]));
+    let silent = repaired(&json!([{"controller": CONTROLLER, "reason": "no answer"}]));
     let (left, problem) = passes(vec![
         (silent, None),
         (all.clone(), Some(Response::problem(409, "Conflict"))),
@@ -91,7 +91,7 @@ async fn the_file_of_a_run_stays_until_a_proxy_that_lost_its_ledger_has_asked_al
 
 #[tokio::test]
 async fn a_controller_of_another_directory_does_not_keep_a_file() {
-    let other = repaired(&json!([{"controller": "other:8090", "why": "no answer"}]));
+    let other = repaired(&json!([{"controller": "other:8090", "reason": "no answer"}]));
     let (left, problem) = passes(vec![(other, Some(released("gone")))]).await;
     assert_eq!((left, problem.as_str()), (vec![false], ""));
 }

@@ -28,7 +28,7 @@ impl Cluster {
             let body = format!(
                 r#"{{"id": "{agent}", "controller": "127.0.0.1:8090", "machine": "{agent}", "reason": "repair"}}"#
             );
-            self.send("POST", "/v1/exclusions", &body);
+            self.send("POST", "/v1/cordons", &body);
         }
     }
 

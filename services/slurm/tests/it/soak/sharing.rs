@@ -1,14 +1,13 @@
 //! Slurm and Kubernetes at the IPUs of one IPU-POD, as in "Share IPUs with Kubernetes" of
-//! `docs/how-to/operate-slurm.md`, whose commands make the proxy of Slurm.
+//! `docs/how-to/operate-slurm.md`: Slurm uses the proxy of the operator.
 //!
-//! API server, operator, both proxies and Slurm are real. The IPUs and the nodes of Kubernetes are simulated.
+//! API server, operator, proxy and Slurm are real. The IPUs and the nodes of Kubernetes are simulated.
 
 mod operator;
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use ipu_test_cluster::{ClusterProfile, FakeNodes, private_with};
@@ -22,21 +21,18 @@ use super::options::SoakOptions;
 use super::sample::PartitionSampler;
 use super::{assert_nothing_is_left, keep_ended_jobs, queue};
 use crate::cluster::Cluster;
-use crate::guide::read;
 use operator::{OperatorJobs, client, node_options, start_operator};
 
 /// Number of requests in the gate.
 const REQUESTS: usize = 40;
 /// Namespace of the operator and of the ledger.
 const NAMESPACE: &str = "ipu-operator-system";
-/// Indentation of a block in a step of the guide.
-const INDENT: &str = "   ";
 /// Any free port of this machine.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 #[test]
-fn slurm_and_the_operator_share_no_ipu_with_the_proxy_of_the_guide() {
-    let test = "slurm_and_the_operator_share_no_ipu_with_the_proxy_of_the_guide";
+fn slurm_and_the_operator_share_no_ipu_by_one_proxy() {
+    let test = "slurm_and_the_operator_share_no_ipu_by_one_proxy";
     let options = SoakOptions::from_environment(REQUESTS);
     let Some(mut cluster) = Cluster::start_with(test, 600, "", keep_ended_jobs()) else {
         return;
@@ -52,20 +48,17 @@ fn slurm_and_the_operator_share_no_ipu_with_the_proxy_of_the_guide() {
     let pod64 = Simulator::builder("pod64".parse().unwrap()).listen(ANY_PORT);
     let simulator = runtime.block_on(pod64.delay(Duration::ZERO).start()).unwrap();
     install(&kubernetes, simulator.addr());
-    let _operator = runtime.block_on(start_operator(&kubernetes));
+    let operator = runtime.block_on(start_operator(&kubernetes));
 
-    let kubeconfig = proxy_kubeconfig(&kubernetes);
     let etc = cluster.bed.directory().join("etc");
-    fs::write(etc.join("proxy.kubeconfig"), kubeconfig).unwrap();
     let port = simulator.addr().port();
     let pod64 = format!("ApiHost=127.0.0.1\nApiPort={port}\nIpuofDir={BED}/ipuof\n");
     fs::write(etc.join("pod64.conf"), pod64).unwrap();
     cluster.kill_proxy();
-    let api_server = kubernetes.url().rsplit_once(':').unwrap().1.parse().unwrap();
-    for (inside, outside) in [(api_server, api_server), (port, port), (8090, port)] {
+    for (inside, outside) in [(port, port), (8090, port), (8080, operator.proxy_port)] {
         cluster.bed.forward(inside, outside);
     }
-    start_proxy_of_the_guide(&mut cluster);
+    cluster.wait_for_proxy();
 
     cluster.start_agent();
     queue::record(&mut cluster);
@@ -101,76 +94,4 @@ fn install(kubernetes: &ipu_test_cluster::Cluster, controller: SocketAddr) {
         .unwrap();
     let established = ["wait", "--for=condition=Established", "crd/ipujobs.graphcore.ai"];
     kubernetes.kubectl(&established).unwrap();
-}
-
-/// Returns the text between the heading of the guide and the next one.
-fn guide() -> String {
-    let text = read("docs/how-to/operate-slurm.md");
-    let section = text
-        .split("\n## ")
-        .find(|section| section.starts_with("Share IPUs with Kubernetes\n"));
-    section.unwrap().to_owned()
-}
-
-/// Runs the commands of the guide that make a kubeconfig, and returns it.
-fn proxy_kubeconfig(kubernetes: &ipu_test_cluster::Cluster) -> String {
-    let guide = guide();
-    let block = guide.split("```console").nth(1).unwrap();
-    let (_, block) = block.split_once('\n').unwrap();
-    let (block, _) = block.split_once("```").unwrap();
-    let script: String = block
-        .lines()
-        .map(|line| line.strip_prefix(INDENT).unwrap_or(line))
-        .map(|line| format!("{}\n", line.strip_prefix("$ ").unwrap_or(line)))
-        .collect();
-    assert!(script.contains("delete-user admin\n"), "{script}");
-    let user = kubernetes.kubectl(&["config", "get-users"]).unwrap();
-    let script = script.replace(
-        "delete-user admin\n",
-        &format!("delete-user {}\n", user.lines().last().unwrap()),
-    );
-    let programs =
-        std::env::var("KUBEBUILDER_ASSETS").unwrap_or_else(|_| "/usr/local/kubebuilder/bin".into());
-    let directory = tempfile::tempdir().unwrap();
-    let output = Command::new("sh")
-        .args(["-euxc", &script])
-        .env("KUBECONFIG", kubernetes.kubeconfig())
-        .env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap()))
-        .current_dir(directory.path())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    fs::read_to_string(directory.path().join("proxy.kubeconfig")).unwrap()
-}
-
-/// Starts the proxy with the lines that the guide has for its unit.
-fn start_proxy_of_the_guide(cluster: &mut Cluster) {
-    let guide = guide();
-    let (_, unit) = guide.split_once("```ini\n").unwrap();
-    let (unit, _) = unit.split_once("```").unwrap();
-    let unit = unit.replace("\\\n", "");
-    let value = |key: &str| {
-        unit.lines()
-            .find_map(|line| line.trim_start().strip_prefix(key))
-            .unwrap()
-    };
-    let (_, arguments) = value("ExecStart=").split_once(' ').unwrap();
-    let tokens = "/etc/slurm/ipu-proxy.tokens";
-    cluster
-        .bed
-        .succeed("cp", &[&format!("{BED}/private/tokens"), tokens]);
-    for file in [tokens, "/etc/slurm/proxy.kubeconfig"] {
-        cluster.bed.succeed("chown", &["slurm", file]);
-        cluster.bed.succeed("chmod", &["600", file]);
-    }
-    let words = [
-        "setpriv",
-        "--reuid=slurm",
-        "--regid=slurm",
-        "--clear-groups",
-        "env",
-        value("Environment="),
-    ];
-    cluster.launch_proxy_with(arguments, &words);
-    cluster.wait_for_proxy();
 }

@@ -124,6 +124,8 @@ impl Proxy {
             controllers,
             "--config",
             config.to_str().unwrap(),
+            "--controller-deadline",
+            "1",
         ];
         let arguments: Vec<String> = arguments.map(str::to_owned).into();
         let (child, address) = Self::spawn("127.0.0.1:0".parse().unwrap(), &arguments).await;

@@ -169,7 +169,7 @@ impl Scene {
             .arg("--store")
             .arg(format!("file:{}", self.path("ledger.db").display()))
             .args(["--controllers", &self.simulator.addr().to_string()])
-            .args(["--listen", "127.0.0.1:0"])
+            .args(["--listen", "127.0.0.1:0", "--controller-deadline", "1"])
             .env("TOKIO_WORKER_THREADS", "1")
             .stdin(Stdio::null())
             .stderr(log);
@@ -224,7 +224,7 @@ impl Scene {
             (Release::None, Some((attempt, granted))) => {
                 let is_kept = shown["attempt"].as_u64() >= Some(u64::from(*attempt))
                     && (owner.attempt > *attempt || shown["state"] == "active")
-                    && matches!(shown["state"].as_str(), Some("active" | "intent"));
+                    && matches!(shown["state"].as_str(), Some("active" | "creating" | "resetting"));
                 if !is_kept || (shown["state"] == "active" && ipus(&shown) != *granted) {
                     return Err(format!(
                         "{id} was granted on {granted:?}, and the ledger has {shown}"

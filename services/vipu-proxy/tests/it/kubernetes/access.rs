@@ -130,8 +130,8 @@ async fn an_administrator_may_cordon_repair_and_release_and_not_use_partitions()
     let controller = simulator.addr().to_string();
     let cordon = json!({"id": "fan", "controller": controller, "reason": "a fan is broken"});
     for (method, path, body) in [
-        (Method::POST, "/v1/exclusions", Some(&cordon)),
-        (Method::DELETE, "/v1/exclusions/fan", None),
+        (Method::POST, "/v1/cordons", Some(&cordon)),
+        (Method::DELETE, "/v1/cordons/fan", None),
         (Method::POST, "/v1/repair", None),
         (Method::DELETE, "/v1/partitions/mine?wait=60s", None),
     ] {

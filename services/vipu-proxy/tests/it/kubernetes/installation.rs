@@ -40,7 +40,7 @@ pub(super) struct Installation<'a> {
 pub(super) struct Proxy {
     child: Child,
     pub(super) url: String,
-    token: String,
+    pub(super) token: String,
 }
 
 impl<'a> Installation<'a> {

@@ -24,10 +24,10 @@ async fn the_proxy_serves_from_its_configmap_with_the_shipped_role_and_recovers_
         "1"
     );
     let entries = tracker["data"].as_object().unwrap();
-    assert_eq!(entries.keys().collect::<Vec<_>>(), ["training"]);
-    let entry: Value = serde_json::from_str(entries["training"].as_str().unwrap()).unwrap();
+    assert_eq!(entries.keys().collect::<Vec<_>>(), ["partition.training"]);
+    let entry: Value = serde_json::from_str(entries["partition.training"].as_str().unwrap()).unwrap();
     assert_eq!(
-        (&entry["s"], &entry["z"]),
+        (&entry["phase"]["is"], &entry["spec"]["size"]),
         (&json!("active"), &json!(4)),
         "{entry}"
     );

@@ -24,10 +24,10 @@ over_both_transports![
 ];
 
 /// A certificate authority.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
@@ -47,14 +47,18 @@ impl Authority {
     }
 
     /// Returns TLS options that trust this authority and present one of its certificates.
-    fn client(&self) -> TlsOptions {
+    pub(super) fn client(&self) -> TlsOptions {
         let (certificate, key) = self.issue(&["client"]);
         TlsOptions::new(self.pem()).with_identity(certificate, key)
     }
 }
 
 /// Starts a controller with a certificate for `names` and the user alice.
-async fn secure(transport: Transport, authority: &Authority, names: &[&str]) -> (Fixture, TempDir) {
+pub(super) async fn secure(
+    transport: Transport,
+    authority: &Authority,
+    names: &[&str],
+) -> (Fixture, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let put = |name: &str, text: String| {
         let path = directory.path().join(name);
@@ -76,7 +80,7 @@ fn alice() -> Credentials {
     Credentials::new("alice", "wonder_land")
 }
 
-fn options(tls: TlsOptions) -> ConnectOptions {
+pub(super) fn options(tls: TlsOptions) -> ConnectOptions {
     ConnectOptions::default().with_tls(tls).with_credentials(alice())
 }
 

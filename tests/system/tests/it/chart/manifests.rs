@@ -31,7 +31,7 @@ const ANNOTATED_IN_CHART: (&str, &str) = (
 );
 
 /// Environment variables that the chart passes for its values: the defaults of the programs.
-const ONLY_IN_CHART_ENV: [(&str, &str); 13] = [
+const ONLY_IN_CHART_ENV: [(&str, &str); 12] = [
     ("IPU_OPERATOR_MAX_INSTANCES", "1024"),
     ("IPU_OPERATOR_WEBHOOKS_PORT", "9443"),
     ("IPU_OPERATOR_METRICS_BIND_ADDRESS", ":8443"),
@@ -43,7 +43,6 @@ const ONLY_IN_CHART_ENV: [(&str, &str); 13] = [
     ("VIPU_PROXY_SELECTION", "serial"),
     ("VIPU_PROXY_REPAIR_INTERVAL", "30"),
     ("VIPU_PROXY_PLACEMENT", "first-fit"),
-    ("VIPU_PROXY_PLACEMENT_FALLBACK", "false"),
     ("VIPU_PROXY_PREEMPTION", "false"),
 ];
 

@@ -50,6 +50,8 @@ pub(super) fn node_options() -> FakeOptions {
 
 /// The operator and its proxy.
 pub(super) struct Installation {
+    /// Port of the proxy on the loopback address.
+    pub(super) proxy_port: u16,
     _operator: Operator,
     proxy: Child,
 }
@@ -93,6 +95,7 @@ pub(super) async fn start_operator(kubernetes: &ipu_test_cluster::Cluster) -> In
     let config = config(&kubernetes.kubeconfig()).await;
     let operator = Operator::start(settings.check(NAMESPACE).unwrap(), config);
     Installation {
+        proxy_port: address.rsplit_once(':').unwrap().1.parse().unwrap(),
         _operator: operator.await.unwrap(),
         proxy,
     }

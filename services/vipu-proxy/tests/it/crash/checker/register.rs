@@ -129,7 +129,9 @@ fn observation<'a>(call: &'a Call, answer: &'a CallAnswer) -> Option<Observation
     match (call.operation, answer.code.as_deref(), answer.state.as_deref()) {
         (Operation::Put, None, Some("active")) if !is_of_caller => Some(Observation::Impossible),
         (_, None, Some("active")) => Some(Observation::Is(Register::Held(owner, attempt))),
-        (_, None, Some("waiting" | "intent")) => Some(Observation::Is(Register::Pending(owner, attempt))),
+        (_, None, Some("waiting" | "creating" | "resetting")) => {
+            Some(Observation::Is(Register::Pending(owner, attempt)))
+        }
         (_, None, Some("failed")) | (_, Some("PartitionFailed"), _) => {
             Some(Observation::Failed(owner, attempt))
         }

@@ -252,7 +252,7 @@ fn a_held_partition_is_not_queued_again() {
     assert_accepted([
         grant(),
         get("waiting", (5, 10)),
-        get("intent", (11, 15)),
+        get("creating", (11, 15)),
         get("active", (30, 40)),
     ]);
     assert_accepted([grant(), get("active", (5, 10))]);

@@ -1,0 +1,352 @@
+//! Listings of the controllers: one task for each, which lists at an interval and when somebody asks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use ipu_core::{
+    AgentId, Capacity, ControllerName, Inventory, InventoryCapacity, IpuAddress, Listing, Partition,
+    PlacementMode, Reason, Topology, Unbounded,
+};
+use ipu_vipu_client::{ControllerPool, Member, VipuError};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::engine::Message;
+use crate::options::Options;
+use crate::runner::Controller;
+
+/// Interval at which the list of controllers is compared with the running tasks.
+const LIST_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The result of one listing.
+pub(crate) type Listed = Result<Arc<Listing>, Reason>;
+
+/// The tasks of all controllers.
+pub(crate) struct Listings {
+    pool: ControllerPool<Controller>,
+    options: Arc<Options>,
+    tasks: Mutex<BTreeMap<ControllerName, Arc<Slot>>>,
+}
+
+/// The task of one controller.
+struct Slot {
+    wanted: Notify,
+    /// Set if the next listing reads the hardware again, whatever its age.
+    rereads_hardware: AtomicBool,
+    delivered: watch::Sender<Delivered>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The last listing of a controller.
+enum Delivered {
+    /// There is none yet.
+    Never,
+    /// It was requested at this time.
+    At(Instant),
+    /// The controller has not replied for so long that nobody waits for it.
+    Late,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(task) = locked(&self.task).take() {
+            task.abort();
+        }
+    }
+}
+
+impl Listings {
+    pub(crate) fn new(pool: ControllerPool<Controller>, options: Arc<Options>) -> Arc<Self> {
+        Arc::new(Self {
+            pool,
+            options,
+            tasks: Mutex::default(),
+        })
+    }
+
+    /// Keeps one task for each controller of the pool, until the receiver of `inbox` is dropped.
+    pub(crate) async fn run(self: Arc<Self>, inbox: mpsc::Sender<Message>) {
+        while !inbox.is_closed() {
+            self.start_tasks(&inbox);
+            tokio::select! {
+                () = inbox.closed() => break,
+                () = tokio::time::sleep(LIST_INTERVAL) => {}
+            }
+        }
+        self.stop();
+    }
+
+    /// Ends all tasks.
+    pub(crate) fn stop(&self) {
+        locked(&self.tasks).clear();
+    }
+
+    fn start_tasks(&self, inbox: &mpsc::Sender<Message>) {
+        let members: Vec<Member<Controller>> = self
+            .pool
+            .members()
+            .into_iter()
+            .chain(self.pool.draining())
+            .collect();
+        let mut tasks = locked(&self.tasks);
+        tasks.retain(|name, _| members.iter().any(|member| member.name == *name));
+        for member in members {
+            tasks.entry(member.name.clone()).or_insert_with(|| {
+                let slot = Arc::new(Slot {
+                    wanted: Notify::new(),
+                    rereads_hardware: AtomicBool::new(false),
+                    delivered: watch::Sender::new(Delivered::Never),
+                    task: Mutex::default(),
+                });
+                let lister = Lister {
+                    pool: self.pool.clone(),
+                    name: member.name,
+                    options: Arc::clone(&self.options),
+                    hardware: None,
+                };
+                let (inbox, weak) = (inbox.clone(), Arc::downgrade(&slot));
+                let task = tokio::spawn(async move { lister.run(&weak, &inbox).await });
+                *locked(&slot.task) = Some(task);
+                slot
+            });
+        }
+    }
+
+    /// Asks for a listing of the controller `name` soon.
+    pub(crate) fn refresh(&self, name: &ControllerName) {
+        if let Some(slot) = locked(&self.tasks).get(name) {
+            slot.wanted.notify_one();
+        }
+    }
+
+    /// Makes the next listing of every controller read its hardware again.
+    pub(crate) fn reread_hardware(&self) {
+        for slot in locked(&self.tasks).values() {
+            slot.rereads_hardware.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until every controller was listed since `since`, at most for `timeout`.
+    pub(crate) async fn wait_since(&self, since: Instant, timeout: Duration) {
+        let slots: Vec<Arc<Slot>> = locked(&self.tasks).values().cloned().collect();
+        let all = slots.into_iter().map(async |slot| {
+            let mut delivered = slot.delivered.subscribe();
+            let is_new = |delivered: &Delivered| match delivered {
+                Delivered::Never => false,
+                Delivered::At(at) => *at >= since,
+                Delivered::Late => true,
+            };
+            if !is_new(&delivered.borrow()) {
+                slot.wanted.notify_one();
+            }
+            // An error means that the controller was removed.
+            let _ = delivered.wait_for(is_new).await;
+        });
+        let _ = tokio::time::timeout(timeout, join_all(all)).await;
+    }
+
+    /// Returns whether each controller has its task.
+    pub(crate) fn has_all_tasks(&self) -> bool {
+        let count = self.pool.members().len() + self.pool.draining().len();
+        locked(&self.tasks).len() == count
+    }
+}
+
+/// Lists one controller.
+struct Lister {
+    pool: ControllerPool<Controller>,
+    name: ControllerName,
+    options: Arc<Options>,
+    hardware: Option<Hardware>,
+}
+
+/// The hardware that a controller reports.
+struct Hardware {
+    observed: Instant,
+    /// None if the controller does not report its hardware.
+    reported: Option<(Topology, Vec<IpuAddress>)>,
+}
+
+impl Lister {
+    async fn run(mut self, slot: &std::sync::Weak<Slot>, inbox: &mpsc::Sender<Message>) {
+        loop {
+            let begun = Instant::now();
+            let timeout = self.options.listing_timeout;
+            let late = Message::Listed(self.name.clone(), Err(unresponsive(&self.name, timeout)), begun);
+            let rereads = slot
+                .upgrade()
+                .is_some_and(|slot| slot.rereads_hardware.swap(false, Ordering::Relaxed));
+            if rereads {
+                self.hardware = None;
+            }
+            let listed = {
+                let listing = self.list();
+                tokio::pin!(listing);
+                match tokio::time::timeout(timeout, &mut listing).await {
+                    Ok(listed) => listed,
+                    Err(_) => {
+                        // A controller without a reply counts as unavailable meanwhile.
+                        if inbox.send(late).await.is_err() {
+                            return;
+                        }
+                        if let Some(slot) = slot.upgrade() {
+                            slot.delivered.send_replace(Delivered::Late);
+                        }
+                        listing.await
+                    }
+                }
+            };
+            if inbox
+                .send(Message::Listed(self.name.clone(), listed, begun))
+                .await
+                .is_err()
+            {
+                return;
+            }
+            let Some(slot) = slot.upgrade() else { return };
+            slot.delivered.send_replace(Delivered::At(begun));
+            tokio::select! {
+                () = slot.wanted.notified() => {}
+                () = tokio::time::sleep(self.options.listing_interval) => {}
+            }
+        }
+    }
+
+    async fn list(&mut self) -> Listed {
+        let name = self.name.clone();
+        let Some(member) = self.pool.member(&name) else {
+            return Err(unavailable(&name, None));
+        };
+        if !member.health.is_available(Instant::now()) {
+            return Err(unavailable(&name, member.health.last_error.as_ref()));
+        }
+        let requested = (self.options.clock)();
+        // The listing comes first, so that a controller that hangs there does not count as responsive.
+        let partitions = self.call(member.controller.list_partitions(None)).await;
+        let partitions = partitions.map_err(|error| unavailable(&name, Some(&error)))?;
+        let is_old = |hardware: &Hardware| hardware.observed.elapsed() >= self.options.hardware_age;
+        if self.hardware.as_ref().is_none_or(is_old) {
+            let observed = Instant::now();
+            let reported = self.fetch_hardware(&member).await?;
+            self.hardware = Some(Hardware { observed, reported });
+        }
+        let reported = self
+            .hardware
+            .as_ref()
+            .and_then(|hardware| hardware.reported.as_ref());
+        let listing = listing_of(&name, partitions, reported, self.options.placement_of(&name));
+        Ok(Arc::new(listing.requested_at(requested)))
+    }
+
+    async fn fetch_hardware(
+        &self,
+        member: &Member<Controller>,
+    ) -> Result<Option<(Topology, Vec<IpuAddress>)>, Reason> {
+        let name = &self.name;
+        let configured = self.options.topologies.get(name).cloned();
+        let agents: BTreeMap<AgentId, _> = match self.call(member.controller.ipu_attributes(&[])).await {
+            Ok(agents) => agents
+                .into_iter()
+                .map(|agent| (agent.agent, agent.ipus))
+                .collect(),
+            Err(error @ (VipuError::Refused { .. } | VipuError::BadReply { .. })) => {
+                tracing::debug!(%name, %error, "the controller does not list its IPUs");
+                BTreeMap::new()
+            }
+            Err(error) => return Err(unavailable(name, Some(&error))),
+        };
+        if agents.is_empty() {
+            return Ok(configured.map(|topology| (topology, Vec::new())));
+        }
+        match (Topology::from_agents(&agents), configured) {
+            (Ok(found), None) => Ok(Some((found.topology, found.unhealthy))),
+            // With a configured topology, only the health comes from the controller, if the topologies match.
+            (Ok(found), Some(topology)) if found.topology == topology => {
+                Ok(Some((topology, found.unhealthy)))
+            }
+            (_, Some(topology)) => Ok(Some((topology, Vec::new()))),
+            (Err(error), None) => {
+                tracing::warn!(%name, %error, "the IPU attributes of the controller form no known topology");
+                Ok(None)
+            }
+        }
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = Result<T, VipuError>> + Send) -> Result<T, VipuError> {
+        let deadline = self.options.times.deadline;
+        let late = VipuError::Timeout {
+            endpoint: self.name.to_string(),
+            waited: deadline,
+        };
+        let result = tokio::time::timeout(deadline, call).await.unwrap_or(Err(late));
+        record(&self.pool, &self.name, &result);
+        result
+    }
+}
+
+/// Records the result of a call in the health of its controller, and logs when the controller is lost and
+/// when it is back.
+pub(crate) fn record<T>(
+    pool: &ControllerPool<Controller>,
+    name: &ControllerName,
+    result: &Result<T, VipuError>,
+) {
+    let is_lost = || pool.member(name).is_some_and(|member| member.health.is_open());
+    let before = is_lost();
+    pool.record(name, result);
+    match (before, is_lost(), result) {
+        (false, true, Err(error)) => tracing::warn!(controller = %name, %error, "the controller is lost"),
+        (true, false, _) => tracing::warn!(controller = %name, "the controller is back"),
+        _ => {}
+    }
+}
+
+/// Returns a listing with the free capacity next to `partitions`.
+fn listing_of(
+    name: &ControllerName,
+    partitions: Vec<Partition>,
+    known: Option<&(Topology, Vec<IpuAddress>)>,
+    placement: PlacementMode,
+) -> Listing {
+    let capacity: Box<dyn Capacity> = match known {
+        Some((topology, unhealthy)) => {
+            let observed = Inventory::observe(topology, unhealthy, &partitions, |_| true);
+            for (id, misfit) in &observed.conflicts {
+                tracing::debug!(%name, %id, %misfit, "a partition does not match the known hardware");
+            }
+            Box::new(InventoryCapacity::new(observed.inventory).with_placement(placement))
+        }
+        None => {
+            let mut capacity = Unbounded::default();
+            for partition in &partitions {
+                // `Unbounded` never refuses.
+                let _ = capacity.reserve(&partition.id, &partition.spec, &partition.ipus);
+            }
+            Box::new(capacity)
+        }
+    };
+    Listing::new(partitions, capacity)
+}
+
+/// Returns the reason of a controller whose last call failed with `error`.
+pub(crate) fn unavailable(name: &ControllerName, error: Option<&VipuError>) -> Reason {
+    let detail = error.map_or_else(|| "the last call failed".to_owned(), ToString::to_string);
+    let message = format!("controller {name} is unavailable: {detail}");
+    Reason::new("ControllerUnavailable", message)
+}
+
+/// Returns the reason of a controller that does not reply. The message is stable while the controller is
+/// silent.
+fn unresponsive(name: &ControllerName, timeout: Duration) -> Reason {
+    let message = format!("controller {name} has not replied within {timeout:?}");
+    Reason::new("ControllerUnavailable", message)
+}
+
+// The critical sections do not panic, so the content of a poisoned lock is consistent.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,41 @@
+//! The interface to the system that knows which owners are alive.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ipu_core::{Claim, Entry, OwnerLiveness};
+
+/// Reports whether owners are alive. Return [`OwnerLiveness::Dead`] only if the owner has certainly ended and
+/// none of its processes uses the partition. Return [`OwnerLiveness::Unknown`] in all uncertain cases; the
+/// allocator releases nothing on it.
+#[async_trait]
+pub trait Liveness: Send + Sync {
+    /// Returns whether the owner of `entry` is alive.
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness;
+
+    /// Returns the partitions of live owners according to their own records, not the allocator's, with the
+    /// attempt that uses them now and, if recorded, their controller. Claims rebuild a lost record. The
+    /// default has no claims: existing partitions are then quarantined until their owner requests them.
+    async fn claims(&self) -> Vec<Claim> {
+        Vec::new()
+    }
+}
+
+/// A plain function suffices where no other system is queried.
+#[async_trait]
+impl<F: Fn(&Entry) -> OwnerLiveness + Send + Sync> Liveness for F {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
+        self(entry)
+    }
+}
+
+#[async_trait]
+impl Liveness for Arc<dyn Liveness> {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
+        (**self).liveness_of(entry).await
+    }
+
+    async fn claims(&self) -> Vec<Claim> {
+        (**self).claims().await
+    }
+}

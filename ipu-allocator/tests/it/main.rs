@@ -1,0 +1,6 @@
+//! Tests of the allocator against a simulated controller.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod example_scheduler;
+mod lifecycle;
+mod stores;

@@ -1,0 +1,292 @@
+//! Preemption: the first queued request that may preempt asks preemptible holders of lower priority to
+//! release their partitions.
+//!
+//! Holders are asked only if the request starts once all of them have released: lowest priority first, then
+//! the longest held. The owner stops its processes and releases the partition; nothing is removed under a
+//! running process. The request keeps exactly the IPUs that holders of other namespaces release for it, until
+//! it starts or leaves the queue. A holder that has not released within [`Policy::preemption_grace`] is no
+//! longer counted, and is not asked again by the same request.
+//!
+//! A preemptible request never preempts: a preempted job, which queues again, preempts nothing. A request
+//! over quota preempts nothing either.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::allocator::entry::{Asked, Entry, Phase, Preemption, Refusal};
+use crate::allocator::policy::Policy;
+use crate::allocator::queue::{QueueDecision, QueueScan};
+use crate::allocator::quota::QuotaUse;
+use crate::allocator::state::{Change, State};
+use crate::capacity::{ControllerView, Hardware};
+use crate::ids::{ControllerName, PartitionId};
+use crate::units::Timestamp;
+
+/// Maximum number of holders among which the necessary ones are searched: each costs one scan of the queue.
+const MAX_SEARCHED: usize = 256;
+
+/// Returns the changes after which exactly the holders are asked that should be.
+pub(super) fn preempt(state: &State, hardware: &Hardware, policy: &Policy, now: Timestamp) -> Vec<Change> {
+    let request = asking_request(state, hardware, policy, now);
+    let victims = request.and_then(|request| victims_of(state, request, hardware, policy, now));
+    let request = request.filter(|_| victims.is_some());
+    let victims = victims.unwrap_or_default();
+    let mut changes = Vec::new();
+    for entry in state.entries() {
+        let preemption = request
+            .filter(|_| victims.contains(&entry.id))
+            .map(|request| preemption_by(request, entry, now));
+        if entry.preemption != preemption {
+            let mut entry = Entry::clone(entry);
+            entry.preemption = preemption;
+            changes.push(Change::Put(Arc::new(entry)));
+        }
+    }
+    for entry in state.queue() {
+        let asked = match request {
+            Some(request) if request.id == entry.id => asked_by(state, entry, &victims, now),
+            // The times stay, so that a request that asks again later is not given more time.
+            _ => entry.asked.iter().cloned().map(Asked::without_places).collect(),
+        };
+        if entry.asked != asked {
+            let mut entry = Entry::clone(entry);
+            entry.asked = asked;
+            changes.push(Change::Put(Arc::new(entry)));
+        }
+    }
+    changes
+}
+
+/// Returns the first queued request that may preempt and does not start by itself.
+fn asking_request<'a>(
+    state: &'a State,
+    hardware: &Hardware,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<&'a Arc<Entry>> {
+    if !policy.preemption {
+        return None;
+    }
+    let used = QuotaUse::new(&policy.quotas, state.entries().map(|entry| &**entry));
+    let mut queue = state.queue();
+    let first = queue.find(|entry| !entry.preemptible && used.exceeded_by(entry).is_none())?;
+    let hypothesis = Hypothesis::new(state, first, hardware, policy, now);
+    hypothesis.start_without(&[]).is_none().then_some(first)
+}
+
+/// Returns the partitions whose owners are asked; none if the request does not start by their release.
+fn victims_of(
+    state: &State,
+    request: &Entry,
+    hardware: &Hardware,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<BTreeSet<PartitionId>> {
+    let asked_at = |id: &PartitionId| {
+        request
+            .asked
+            .iter()
+            .find(|asked| asked.id == *id)
+            .map(|asked| asked.at)
+    };
+    let may_be_asked = |entry: &&Arc<Entry>| {
+        let is_held = matches!(entry.phase, Phase::Active | Phase::Failed { .. });
+        let has_time = asked_at(&entry.id).is_none_or(|at| now.since(at) < policy.preemption_grace);
+        is_held && entry.preemptible && entry.priority < request.priority && has_time
+    };
+    let mut candidates: Vec<&Entry> = state
+        .entries()
+        .filter(may_be_asked)
+        .map(|entry| &**entry)
+        .collect();
+    // Holders that were asked already come first, so that few jobs are preempted.
+    candidates.sort_by_key(|entry| {
+        let is_new = asked_at(&entry.id).is_none();
+        (is_new, entry.priority, entry.held_since, &entry.id)
+    });
+    let mut hypothesis = Hypothesis::new(state, request, hardware, policy, now);
+    let releasing = state
+        .entries()
+        .filter(|entry| matches!(entry.phase, Phase::Releasing { refusal: None }));
+    hypothesis.ending = releasing.map(|entry| &**entry).collect();
+    if hypothesis.start_without(&[]).is_some() {
+        // It starts once the releases under way have ended.
+        return Some(BTreeSet::new());
+    }
+    let victims = hypothesis.necessary(candidates);
+    let victims: BTreeSet<_> = victims.into_iter().map(|entry| entry.id.clone()).collect();
+    (!victims.is_empty()).then_some(victims)
+}
+
+fn preemption_by(request: &Entry, entry: &Entry, now: Timestamp) -> Preemption {
+    let recorded = entry
+        .preemption
+        .as_ref()
+        .filter(|recorded| recorded.by == request.id);
+    Preemption {
+        by: request.id.clone(),
+        owner: request.owner.clone(),
+        priority: request.priority,
+        at: recorded.map_or(now, |recorded| recorded.at),
+    }
+}
+
+/// Returns the holders that `request` has asked, with `victims`. IPUs are kept while the request asks others
+/// or waits for releases.
+fn asked_by(state: &State, request: &Entry, victims: &BTreeSet<PartitionId>, now: Timestamp) -> Vec<Asked> {
+    let namespace = |entry: &Entry| entry.owner.as_ref().map(|owner| owner.job.namespace.clone());
+    let mut all: Vec<Asked> = Vec::new();
+    for asked in &request.asked {
+        // A holder that ignored the wish holds its IPUs itself.
+        let is_gone = state
+            .get(&asked.id)
+            .is_none_or(|entry| !entry.phase.may_be_in_use());
+        let keeps = victims.contains(&asked.id) || is_gone;
+        let asked = asked.clone();
+        all.push(if keeps { asked } else { asked.without_places() });
+    }
+    for id in victims {
+        let Some(entry) = state.get(id) else { continue };
+        let is_recorded = all.iter().any(|asked| asked.id == *id);
+        if let (false, Some(controller)) = (is_recorded, &entry.controller) {
+            let is_own = namespace(entry) == namespace(request);
+            all.push(Asked {
+                id: id.clone(),
+                controller: controller.clone(),
+                places: if is_own { Vec::new() } else { entry.places.clone() },
+                at: now,
+            });
+        }
+    }
+    all
+}
+
+impl Asked {
+    fn without_places(mut self) -> Self {
+        self.places = Vec::new();
+        self
+    }
+}
+
+/// The state and the hardware at the turn of a queued request, after the end of some partitions. The code
+/// that grants requests predicts the grant.
+struct Hypothesis<'a> {
+    state: &'a State,
+    request: &'a Entry,
+    hardware: &'a Hardware,
+    policy: &'a Policy,
+    now: Timestamp,
+    /// Partitions that end in any case.
+    ending: Vec<&'a Entry>,
+}
+
+impl<'a> Hypothesis<'a> {
+    const fn new(
+        state: &'a State,
+        request: &'a Entry,
+        hardware: &'a Hardware,
+        policy: &'a Policy,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            state,
+            request,
+            hardware,
+            policy,
+            now,
+            ending: Vec::new(),
+        }
+    }
+
+    /// Returns the controller on which the request starts if the partitions of `released` end too.
+    fn start_without(&self, released: &[&Entry]) -> Option<ControllerName> {
+        let mut state = self.state.clone();
+        let mut hardware = self.hardware.clone();
+        for entry in self.ending.iter().chain(released) {
+            state.apply(&Change::Remove(entry.id.clone()));
+            hardware.forget(&entry.id);
+        }
+        let mut scan = QueueScan::new(&state, &hardware, self.policy, self.now);
+        for ahead in state.ahead_of(self.request) {
+            scan.advance(ahead);
+        }
+        match scan.evaluate(&self.refused_until_now(&state, &hardware)) {
+            QueueDecision::Start { controller, .. } => Some(controller),
+            QueueDecision::Wait(_) => None,
+        }
+    }
+
+    /// Returns the request with its refusals as if the controllers repeated them now: released partitions do
+    /// not help against a refusal that the state cannot explain.
+    fn refused_until_now(&self, state: &State, hardware: &Hardware) -> Entry {
+        let mut request = Entry::clone(self.request);
+        if request.refusals.is_empty() {
+            return request;
+        }
+        let is_recent = |refused: &&mut Refusal| self.now.since(refused.at) < self.policy.preemption_grace;
+        let capacities = crate::allocator::holders::capacities(state, hardware);
+        for refused in request.refusals.iter_mut().filter(is_recent) {
+            let mut capacities = capacities.iter();
+            if let Some(capacity) = capacities.find(|capacity| capacity.name == refused.controller) {
+                refused.fingerprint = capacity.fingerprint();
+                refused.at = self.now;
+            }
+        }
+        request
+    }
+
+    /// Returns those of `candidates` that have to end for the request to start, the first ones preferred:
+    /// none of them can be left out. Returns none if the end of all does not help, or if the hardware of the
+    /// controller is not known.
+    fn necessary<'e>(&self, mut candidates: Vec<&'e Entry>) -> Vec<&'e Entry> {
+        let Some(controller) = self.start_without(&candidates) else {
+            return Vec::new();
+        };
+        let listing = self.hardware.listing(&controller);
+        if listing.is_none_or(|listing| listing.capacity().counts().is_none()) {
+            return Vec::new();
+        }
+        let is_here = |entry: &&Entry| entry.controller.as_ref() == Some(&controller);
+        let here: Vec<&Entry> = candidates.iter().copied().filter(is_here).collect();
+        if self.start_without(&here).is_some() {
+            candidates = here;
+        }
+        // The smallest number of leading holders that is enough.
+        let (mut too_few, mut length) = (0, candidates.len());
+        while too_few < length {
+            let middle = usize::midpoint(too_few, length);
+            if self.start_without(&candidates[..middle]).is_some() {
+                length = middle;
+            } else {
+                too_few = middle + 1;
+            }
+        }
+        candidates.truncate(length);
+        if candidates.len() > MAX_SEARCHED {
+            return Vec::new();
+        }
+        for index in (0..candidates.len()).rev() {
+            let entry = candidates.remove(index);
+            if self.start_without(&candidates).is_none() {
+                candidates.insert(index, entry);
+            }
+        }
+        candidates
+    }
+}
+
+impl Hardware {
+    /// Removes a partition from the listings.
+    fn forget(&mut self, id: &PartitionId) {
+        let lists = |view: &&mut ControllerView| {
+            let listing = view.listing.as_ref();
+            listing.is_ok_and(|listing| listing.partitions().contains_key(id))
+        };
+        for view in self.controllers.iter_mut().filter(lists) {
+            if let Ok(listing) = &view.listing {
+                view.listing = Ok(Arc::new(listing.without(id)));
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Dry runs: sizes that would fit if some holders had ended. Nothing is recorded, and no controller is
+//! called.
+
+use alloc::vec::Vec;
+
+use serde::Serialize;
+
+use crate::allocator::holders::capacities;
+use crate::allocator::state::State;
+use crate::capacity::{Capacity, Hardware};
+use crate::ids::{ControllerName, PartitionId};
+use crate::partition::{IpuPlace, PartitionSpec};
+use crate::reason::Reason;
+use crate::units::IpuCount;
+
+/// Result for one of the requested sizes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct DryRun {
+    /// The size.
+    pub size: IpuCount,
+    /// The controller that would have capacity; none if none has.
+    pub controller: Option<ControllerName>,
+    /// IPUs that it would get; empty if it does not fit, or if the controller chooses them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<IpuPlace>,
+    /// Partitions that would have to end for it to fit, of the first controller that knows them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blockers: Vec<PartitionId>,
+    /// Reasons that it would not fit, by controller.
+    #[serde(rename = "why")]
+    pub reasons: Vec<(ControllerName, Reason)>,
+}
+
+impl State {
+    /// Places partitions of `specs` hypothetically, one after the other and side by side, as if those of
+    /// `ended` were released. The queue and quotas are ignored: the result is about capacity. Controllers are
+    /// tried in their order.
+    #[must_use]
+    pub fn dry_run(
+        &self,
+        hardware: &Hardware,
+        specs: &[PartitionSpec],
+        ended: &[PartitionId],
+    ) -> Vec<DryRun> {
+        let mut capacities = capacities(self, hardware);
+        for capacity in &mut capacities {
+            ended.iter().for_each(|id| capacity.current.release(id));
+        }
+        let mut results = Vec::new();
+        let is_hypothetical =
+            |id: &PartitionId| (0..specs.len()).any(|index| PartitionId::hypothetical(index) == *id);
+        for (index, spec) in specs.iter().enumerate() {
+            let mut result = DryRun {
+                size: spec.size,
+                controller: None,
+                places: Vec::new(),
+                blockers: Vec::new(),
+                reasons: Vec::new(),
+            };
+            let id = PartitionId::hypothetical(index);
+            for capacity in &mut capacities {
+                if let Some(reason) = capacity
+                    .closed_reason()
+                    .filter(|_| !capacity.opens_without(ended))
+                {
+                    result.reasons.push((capacity.name.clone(), reason));
+                    continue;
+                }
+                match capacity.current.reserve(&id, spec, &[]) {
+                    Ok(places) => {
+                        result.controller = Some(capacity.name.clone());
+                        result.places = places;
+                        result.blockers.clear();
+                        result.reasons.clear();
+                        break;
+                    }
+                    Err(reason) => {
+                        if result.blockers.is_empty() {
+                            let reserved = places_on(&capacity.name, &results);
+                            result.blockers = blockers(&*capacity.current, spec, &reserved);
+                            result.blockers.retain(|id| !is_hypothetical(id));
+                        }
+                        result.reasons.push((capacity.name.clone(), reason));
+                    }
+                }
+            }
+            results.push(result);
+        }
+        results
+    }
+}
+
+/// Returns the IPUs of the hypothetical partitions on a controller.
+fn places_on(controller: &ControllerName, results: &[DryRun]) -> Vec<IpuPlace> {
+    let placed = results
+        .iter()
+        .filter(|result| result.controller.as_ref() == Some(controller));
+    placed.flat_map(|result| result.places.iter().copied()).collect()
+}
+
+/// Returns the partitions that would have to end for `spec` to fit outside the `reserved` IPUs.
+fn blockers(capacity: &dyn Capacity, spec: &PartitionSpec, reserved: &[IpuPlace]) -> Vec<PartitionId> {
+    match capacity.places_on(&capacity.machines(), spec) {
+        Ok(mut places) if !reserved.is_empty() => {
+            places.retain(|place| !reserved.contains(place));
+            capacity.blockers_on(spec, &places)
+        }
+        _ => capacity.blockers(spec),
+    }
+}

@@ -1,0 +1,8 @@
+//! The allocator: all small systems, random large ones, tables and cases.
+
+mod controller;
+mod exhaustive;
+mod invariants;
+mod model;
+mod tables;
+mod world;

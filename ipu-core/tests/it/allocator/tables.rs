@@ -1,0 +1,698 @@
+//! The tables of the allocator, row by row: comparisons, answers, and what a process knows of its calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_core::{
+    Answer, BootTime, Call, CallKind, CallTimes, Change, Claim, ControllerView, Ended, Entry, Event,
+    Hardware, InFlight, OnNoCapacity, OwnerLiveness, Owners, Partition, PartitionState, Phase, Policy,
+    Reason, Release, RemovalRefusal, Reply, Request, ServiceState, State, Step, Timestamp, calls, step,
+};
+
+use super::controller::{Controller, places};
+use super::world::request;
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+fn run(state: &State, hardware: &Hardware, event: &Event) -> Step {
+    step(state, hardware, &Policy::default(), NOW, event).unwrap()
+}
+
+/// Returns the entry of owner 0, with 2 IPUs of controller 0, in this phase for a while.
+fn entry(phase: Phase) -> Entry {
+    let step = run(
+        &State::default(),
+        &Hardware::default(),
+        &Event::Ensure(request(0, 2)),
+    );
+    let Change::Put(queued) = &step.changes[0] else {
+        panic!("{:?}", step.changes);
+    };
+    let mut entry = Entry::clone(queued);
+    entry.since = Timestamp::from_millis(1);
+    if phase.holds() {
+        entry.controller = Some(Controller::new(0, 8).name);
+        entry.places = places(0b11);
+    }
+    if phase == Phase::Quarantined {
+        entry.owner = None;
+    }
+    entry.phase = phase;
+    entry
+}
+
+/// Returns a changed copy of `entry`.
+fn changed(entry: &Entry, change: impl FnOnce(&mut Entry)) -> Entry {
+    let mut changed = entry.clone();
+    change(&mut changed);
+    changed
+}
+
+fn state(entry: Option<&Entry>) -> State {
+    State::new(entry.cloned(), [])
+}
+
+fn releasing() -> Phase {
+    Phase::Releasing { refusal: None }
+}
+
+fn failed() -> Phase {
+    let errors = vec![String::from("broken")];
+    Phase::Failed { errors }
+}
+
+fn queued() -> Phase {
+    Phase::Queued
+}
+
+/// Which controllers list the partition, on the recorded IPUs or on others.
+#[derive(Clone, Copy, PartialEq)]
+enum Lists {
+    Nothing,
+    It,
+    OnOtherIpus,
+    Unknown,
+    /// The controller is not configured.
+    Missing,
+    /// The name is a second one of controller 1.
+    SecondName,
+}
+
+fn hardware(lists: &[Lists]) -> Hardware {
+    let view = |(number, lists): (usize, &Lists)| {
+        let mut controller = Controller::new(number, 8);
+        let id = request(0, 2).id;
+        match lists {
+            Lists::It => controller.make_by_hand(&id, 2, false),
+            Lists::OnOtherIpus => {
+                controller.make_by_hand(&"other".parse().unwrap(), 4, true);
+                controller.make_by_hand(&id, 2, false);
+            }
+            Lists::Nothing | Lists::Unknown | Lists::Missing | Lists::SecondName => {}
+        }
+        let listing = match lists {
+            Lists::Unknown | Lists::SecondName => {
+                Err(Reason::new("ControllerUnavailable", "it does not answer"))
+            }
+            _ => Ok(Arc::new(controller.listing(NOW))),
+        };
+        ControllerView {
+            name: controller.name,
+            service: ServiceState::Open,
+            alias_of: (*lists == Lists::SecondName).then(|| Controller::new(1, 8).name),
+            listing,
+        }
+    };
+    let configured = lists
+        .iter()
+        .enumerate()
+        .filter(|(_, lists)| **lists != Lists::Missing);
+    Hardware::new(configured.map(view).collect())
+}
+
+/// Knowledge about the owner.
+#[derive(Clone, Copy)]
+enum OwnerIs {
+    Unknown,
+    Dead,
+    /// It claims the partition for an attempt, at a controller or anywhere.
+    Claims(u32, Option<usize>),
+}
+
+/// Record, whether it is an old copy, listings, owner, action, phase afterwards.
+type Row = (
+    Option<Phase>,
+    bool,
+    &'static [Lists],
+    OwnerIs,
+    &'static str,
+    &'static str,
+);
+
+#[test]
+fn every_row_of_the_comparison_has_its_action() {
+    use Lists::{It, Missing, Nothing, OnOtherIpus, SecondName};
+    use OwnerIs::{Claims, Dead, Unknown};
+    let (active, quarantined) = (Phase::Active, Phase::Quarantined);
+    let unconfirmed = true;
+    #[rustfmt::skip]
+    let rows: Vec<Row> = vec![
+        (Some(queued()), false, &[Nothing], Dead, "drop", ""),
+        (Some(Phase::Creating), false, &[It], Dead, "release", "releasing"),
+        (Some(Phase::Resetting), false, &[It], Dead, "release", "releasing"),
+        (Some(active.clone()), false, &[It], Dead, "release", "releasing"),
+        (Some(failed()), false, &[Nothing], Dead, "release", "releasing"),
+        (Some(releasing()), false, &[It], Dead, "", "releasing"),
+        (Some(active.clone()), false, &[It], Unknown, "", "active"),
+        (Some(active.clone()), false, &[Nothing], Unknown, "doubt", "active"),
+        (Some(active.clone()), false, &[OnOtherIpus], Unknown, "doubt", "active"),
+        (Some(failed()), false, &[Nothing], Unknown, "", "failed"),
+        (Some(Phase::Creating), false, &[Nothing], Unknown, "", "creating"),
+        (Some(active.clone()), false, &[Missing, It], Unknown, "note", "active"),
+        (Some(active.clone()), false, &[SecondName, Nothing], Unknown, "note", "active"),
+        (None, false, &[It], Claims(3, Some(0)), "adopt", "active"),
+        (Some(queued()), false, &[It], Claims(3, Some(0)), "adopt", "active"),
+        (Some(quarantined.clone()), false, &[It], Claims(3, None), "adopt", "active"),
+        (None, false, &[Nothing, It], Claims(0, Some(0)), "quarantine", "quarantined"),
+        (Some(quarantined.clone()), false, &[Nothing, It], Claims(0, Some(0)), "", "quarantined"),
+        (None, false, &[It, It], Claims(0, None), "quarantine", "quarantined"),
+        (Some(releasing()), false, &[It], Claims(1, Some(0)), "adopt", "active"),
+        (Some(active.clone()), false, &[It], Claims(0, Some(0)), "", "active"),
+        (None, false, &[It], Unknown, "quarantine", "quarantined"),
+        (None, false, &[Nothing], Unknown, "", ""),
+        (Some(quarantined), false, &[Nothing], Unknown, "doubt", "quarantined"),
+        (Some(releasing()), unconfirmed, &[It], Unknown, "", "releasing"),
+        (Some(active.clone()), unconfirmed, &[It], Dead, "", "active"),
+        (Some(Phase::Creating), unconfirmed, &[It], Claims(0, Some(0)), "adopt", "active"),
+        (Some(Phase::Creating), unconfirmed, &[Nothing], Unknown, "", "creating"),
+        (Some(Phase::Creating), unconfirmed, &[Nothing], Dead, "release", "releasing"),
+        (Some(releasing()), unconfirmed, &[Nothing], Unknown, "confirm", "releasing"),
+        (Some(queued()), unconfirmed, &[Nothing], Unknown, "", "waiting"),
+        (Some(queued()), unconfirmed, &[Nothing], Dead, "drop", ""),
+        (Some(queued()), unconfirmed, &[], Unknown, "", "waiting"),
+        (Some(queued()), unconfirmed, &[Nothing, Lists::Unknown], Unknown, "", "waiting"),
+        (Some(active.clone()), unconfirmed, &[Nothing], Unknown, "confirm", "failed"),
+        (Some(active.clone()), unconfirmed, &[Nothing, It], Unknown, "", "active"),
+        (Some(active.clone()), unconfirmed, &[Lists::Unknown], Unknown, "", "active"),
+        (Some(active.clone()), false, &[Lists::Unknown], Unknown, "", "active"),
+        (Some(active), false, &[Lists::Unknown], Dead, "release", "releasing"),
+    ];
+    for (number, (phase, is_copy, lists, owner, action, after)) in rows.into_iter().enumerate() {
+        let mut recorded = phase.map(entry);
+        recorded.iter_mut().for_each(|entry| entry.unconfirmed = is_copy);
+        let mut state = state(recorded.as_ref());
+        let mut owners = Owners::default();
+        let mut request = request(0, 2);
+        match (owner, state.get(&request.id)) {
+            (Claims(attempt, at), _) => {
+                request.attempt = attempt;
+                let at = at.map(|number| Controller::new(number, 8).name);
+                owners.claim(at.map_or_else(|| request.clone().into(), |at| Claim::at(request.clone(), at)));
+            }
+            (Dead, Some(entry)) => owners.judge(entry, OwnerLiveness::Dead),
+            _ => {}
+        }
+        let step = run(&state, &hardware(lists), &Event::Compare(owners));
+        let doubts = step.doubted.iter().map(|_| "doubt");
+        let actions: Vec<&str> = step.actions.iter().map(|(name, _)| *name).chain(doubts).collect();
+        assert_eq!(actions.join(","), action, "row {number}");
+        step.changes.iter().for_each(|change| state.apply(change));
+        let left = state.get(&request.id);
+        assert_eq!(
+            left.map_or("", |entry| entry.phase.as_str()),
+            after,
+            "row {number}"
+        );
+        if let (Claims(attempt, _), "adopt") = (owner, action) {
+            assert_eq!(left.unwrap().attempt, attempt, "row {number}");
+        }
+    }
+}
+
+#[test]
+fn the_owner_of_a_queued_request_of_an_old_copy_gets_the_partition_that_it_has_by_now() {
+    let copy = changed(&entry(queued()), |entry| {
+        entry.unconfirmed = true;
+        entry.holder = String::from("1");
+    });
+    let mut wanted = request(0, 2);
+    wanted.attempt = 3;
+    let renewal = Event::Renew {
+        id: wanted.id.clone(),
+        owner: wanted.owner.clone(),
+        holder: String::from("2"),
+    };
+    let release = Event::Release(Release::of(&wanted));
+    for (event, after) in [
+        (Event::Ensure(wanted), "active"),
+        (renewal, "active"),
+        (release, "releasing"),
+    ] {
+        let step = run(&state(Some(&copy)), &hardware(&[Lists::It]), &event);
+        let Change::Put(heard) = &step.changes[0] else {
+            panic!("{:?}", step.changes);
+        };
+        let found = (heard.phase.as_str(), heard.unconfirmed, heard.places.clone());
+        assert_eq!(found, (after, false, places(0b11)), "{event:?}");
+    }
+    // A silent controller may have it.
+    let event = Event::Ensure(request(0, 2));
+    let step = run(&state(Some(&copy)), &hardware(&[Lists::Unknown]), &event);
+    assert_eq!(step.changes, []);
+}
+
+#[test]
+fn a_chosen_id_at_another_controller_proves_nothing() {
+    let mut controller = Controller::new(1, 8);
+    let chosen = changed(&entry(Phase::Active), |entry| {
+        entry.id = "chosen".parse().unwrap()
+    });
+    controller.make_by_hand(&chosen.id, 2, false);
+    let view = ControllerView {
+        name: controller.name.clone(),
+        service: ServiceState::Open,
+        alias_of: None,
+        listing: Ok(Arc::new(controller.listing(NOW))),
+    };
+    let step = run(
+        &state(Some(&chosen)),
+        &Hardware::new(vec![view]),
+        &Event::Compare(Owners::default()),
+    );
+    assert_eq!(step.changes, []);
+}
+
+#[test]
+fn a_partition_of_another_id_is_never_touched() {
+    let mut controller = Controller::new(0, 8);
+    controller.make_by_hand(&"training".parse().unwrap(), 4, true);
+    let view = ControllerView {
+        name: controller.name.clone(),
+        service: ServiceState::Open,
+        alias_of: None,
+        listing: Ok(Arc::new(controller.listing(NOW))),
+    };
+    let step = run(
+        &State::default(),
+        &Hardware::new(vec![view]),
+        &Event::Compare(Owners::default()),
+    );
+    assert_eq!(step.changes, []);
+}
+
+#[test]
+fn a_listing_from_before_the_present_phase_proves_nothing() {
+    let mut active = entry(Phase::Active);
+    active.since = NOW;
+    let step = run(
+        &state(Some(&active)),
+        &hardware(&[Lists::Nothing]),
+        &Event::Compare(Owners::default()),
+    );
+    assert_eq!((step.changes.len(), step.doubted.len()), (0, 0));
+}
+
+#[test]
+fn the_ipus_of_an_active_partition_are_recorded_once_they_are_listed() {
+    let mut active = entry(Phase::Active);
+    active.places = Vec::new();
+    let step = run(
+        &state(Some(&active)),
+        &hardware(&[Lists::It]),
+        &Event::Compare(Owners::default()),
+    );
+    let Change::Put(noted) = &step.changes[0] else {
+        panic!("{:?}", step.changes);
+    };
+    assert_eq!(noted.places, places(0b11));
+}
+
+#[test]
+fn evidence_of_an_earlier_attempt_or_holder_releases_nothing() {
+    let judged = entry(Phase::Active);
+    let mut owners = Owners::default();
+    owners.judge(&Arc::new(judged.clone()), OwnerLiveness::Dead);
+    let renewed = changed(&judged, |entry| entry.holder = String::from("2"));
+    let restarted = changed(&judged, |entry| entry.attempt = 1);
+    let again = changed(&judged, |entry| entry.ticket = 9);
+    for entry in [renewed, restarted, again] {
+        let step = run(
+            &state(Some(&entry)),
+            &hardware(&[Lists::It]),
+            &Event::Compare(owners.clone()),
+        );
+        assert_eq!(step.changes, [], "{entry:?}");
+    }
+}
+
+/// Returns the answer `reply` to the present operation of `entry`.
+fn answer(entry: &Entry, reply: Reply, is_settled: bool) -> Answer {
+    let state = state(Some(entry));
+    let mut in_flight = InFlight::default();
+    in_flight.doubt(&entry.id);
+    let due = calls(&state, &in_flight, BootTime::default(), NOW);
+    Answer {
+        id: entry.id.clone(),
+        operation: due[0].operation,
+        reply,
+        is_settled,
+    }
+}
+
+fn found(size: u32, ipus: u64, state: PartitionState) -> Partition {
+    let request = request(0, size);
+    Partition {
+        id: request.id,
+        spec: request.spec,
+        cluster: None,
+        ipus: places(ipus),
+        state,
+    }
+}
+
+fn status(state: PartitionState) -> Reply {
+    Reply::Status { state, listed: None }
+}
+
+fn located(ipus: u64) -> Reply {
+    let listed = Some(found(2, ipus, PartitionState::Active));
+    Reply::Status {
+        state: PartitionState::Active,
+        listed,
+    }
+}
+
+fn broken() -> Reply {
+    let errors = vec![String::from("broken")];
+    status(PartitionState::Failed { errors })
+}
+
+fn message() -> String {
+    String::from("no")
+}
+
+#[test]
+fn every_answer_moves_the_entry_as_the_table_says() {
+    let exists = |size| Reply::Exists(Some(found(size, 0b11, PartitionState::Active)));
+    let refused = || Reply::Refused { message: message() };
+    let active = || status(PartitionState::Active);
+    let (settled, unsettled) = (true, false);
+    #[rustfmt::skip]
+    let rows = vec![
+        (Phase::Creating, exists(2), settled, "resetting"),
+        (Phase::Creating, exists(2), unsettled, "resetting"),
+        (Phase::Creating, exists(4), settled, ""),
+        (Phase::Creating, Reply::Exists(None), settled, "resetting"),
+        (Phase::Creating, refused(), settled, "waiting"),
+        (Phase::Creating, refused(), unsettled, "creating"),
+        (Phase::Creating, active(), settled, "active"),
+        (Phase::Creating, broken(), settled, "failed"),
+        (Phase::Creating, Reply::Absent, settled, "creating"),
+        (Phase::Resetting, active(), settled, "active"),
+        (Phase::Resetting, broken(), settled, "failed"),
+        (Phase::Resetting, exists(2), settled, "resetting"),
+        (Phase::Resetting, Reply::Absent, settled, "waiting"),
+        (Phase::Resetting, Reply::Absent, unsettled, "resetting"),
+        (Phase::Active, located(0b11), settled, "active"),
+        (Phase::Active, located(0b1100), settled, "failed"),
+        (Phase::Active, Reply::Absent, settled, "failed"),
+        (Phase::Active, broken(), settled, "failed"),
+        (failed(), active(), settled, "active"),
+        (failed(), Reply::Absent, settled, "failed"),
+        (Phase::Quarantined, Reply::Absent, settled, ""),
+        (Phase::Quarantined, active(), settled, "quarantined"),
+        (releasing(), Reply::Absent, settled, ""),
+        (releasing(), Reply::Absent, unsettled, "releasing"),
+        (releasing(), active(), settled, "releasing"),
+        (releasing(), Reply::NeedsForce { message: message() }, settled, "releasing"),
+    ];
+    for (phase, reply, is_settled, after) in rows {
+        let recorded = entry(phase);
+        let mut state = state(Some(&recorded));
+        let event = Event::Answered(answer(&recorded, reply.clone(), is_settled));
+        let step = run(&state, &hardware(&[Lists::It]), &event);
+        step.changes.iter().for_each(|change| state.apply(change));
+        let left = state.get(&recorded.id).map_or("", |entry| entry.phase.as_str());
+        assert_eq!(
+            left, after,
+            "{} and {reply:?}, settled: {is_settled}",
+            recorded.phase
+        );
+    }
+}
+
+#[test]
+fn an_answer_to_an_earlier_operation_moves_nothing() {
+    let creating = entry(Phase::Creating);
+    let event = Event::Answered(answer(&creating, status(PartitionState::Active), true));
+    let later = changed(&creating, |entry| entry.operations += 1);
+    let other = changed(&creating, |entry| entry.ticket += 1);
+    for entry in [later, other] {
+        assert_eq!(
+            run(&state(Some(&entry)), &hardware(&[Lists::It]), &event).changes,
+            []
+        );
+    }
+}
+
+#[test]
+fn the_owner_of_a_request_without_a_partition_gets_the_reason() {
+    let mut rejected = entry(Phase::Creating);
+    rejected.rejects = true;
+    let refused = answer(&rejected, Reply::Refused { message: message() }, true);
+    let step = run(
+        &state(Some(&rejected)),
+        &hardware(&[Lists::Nothing]),
+        &Event::Answered(refused),
+    );
+    assert!(matches!(&step.ended[&rejected.id], Ended::Refused(refusal) if refusal.message == "no"));
+    let other = Reply::Exists(Some(found(4, 0b1111, PartitionState::Active)));
+    let step = run(
+        &state(Some(&rejected)),
+        &hardware(&[Lists::It]),
+        &Event::Answered(answer(&rejected, other, true)),
+    );
+    assert!(matches!(&step.ended[&rejected.id], Ended::Foreign(_)));
+}
+
+#[test]
+fn a_partition_under_a_chosen_id_is_taken_over_only_if_the_allocator_may_have_created_it() {
+    let mut chosen = entry(Phase::Creating);
+    chosen.id = "training".parse().unwrap();
+    let mut found = found(2, 0b11, PartitionState::Active);
+    found.id = chosen.id.clone();
+    for (is_settled, after) in [(true, None), (false, Some("resetting"))] {
+        let mut state = state(Some(&chosen));
+        let answer = answer(&chosen, Reply::Exists(Some(found.clone())), is_settled);
+        let step = run(&state, &hardware(&[Lists::Nothing]), &Event::Answered(answer));
+        step.changes.iter().for_each(|change| state.apply(change));
+        assert_eq!(state.get(&chosen.id).map(|entry| entry.phase.as_str()), after);
+    }
+}
+
+/// The calls of one process for one entry.
+struct Calls {
+    entry: Entry,
+    in_flight: InFlight,
+    now: u64,
+}
+
+impl Calls {
+    fn new(entry: Entry) -> Self {
+        let in_flight = InFlight::inherited(CallTimes::default(), &State::default(), BootTime::default());
+        Self {
+            entry,
+            in_flight,
+            now: 1_000_000,
+        }
+    }
+
+    /// A process that has just taken over.
+    fn inherited(entry: Entry) -> Self {
+        let mut calls = Self::new(entry);
+        let now = BootTime::from_millis(calls.now);
+        calls.in_flight = InFlight::inherited(CallTimes::default(), &state(Some(&calls.entry)), now);
+        calls
+    }
+
+    fn due(&self) -> Option<Call> {
+        let now = BootTime::from_millis(self.now);
+        calls(&state(Some(&self.entry)), &self.in_flight, now, NOW).pop()
+    }
+
+    /// Waits for the next call, which is checked, and its reply. Returns the answer, with the seconds waited.
+    fn call(&mut self, name: &str, reply: Reply) -> (u64, Option<Answer>) {
+        let begun = self.now;
+        let call = loop {
+            if let Some(call) = self.due() {
+                break call;
+            }
+            let wake = self
+                .in_flight
+                .wake(&state(Some(&self.entry)), BootTime::from_millis(self.now));
+            self.now = wake.unwrap_or_else(|| panic!("no {name} follows")).as_millis();
+        };
+        let kind = format!("{:?}", call.kind);
+        assert!(kind.starts_with(name), "{kind} instead of {name}");
+        self.in_flight.begin(&call, BootTime::from_millis(self.now));
+        assert_eq!(self.due(), None, "one call at a time");
+        let now = BootTime::from_millis(self.now);
+        let answer = self.in_flight.finish(&self.entry.id, reply, now);
+        ((self.now - begun) / 1_000, answer)
+    }
+}
+
+#[test]
+fn a_create_is_repeated_at_once_and_what_it_finds_may_be_its_own() {
+    let mut calls = Calls::new(entry(Phase::Creating));
+    assert_eq!(calls.call("Create", Reply::NotSent).1, None);
+    assert_eq!(calls.call("Create", Reply::Lost).1, None);
+    let (waited, answer) = calls.call("Create", Reply::Refused { message: message() });
+    assert_eq!((waited, answer.unwrap().is_settled), (0, false));
+    let (_, answer) = calls.call("Create", Reply::Exists(None));
+    assert!(!answer.unwrap().is_settled);
+    let mut fresh = Calls::new(entry(Phase::Creating));
+    assert!(fresh.call("Create", Reply::Exists(None)).1.unwrap().is_settled);
+    let mut inherited = Calls::inherited(entry(Phase::Creating));
+    inherited.now += 60_000;
+    assert!(
+        !inherited
+            .call("Create", Reply::Exists(None))
+            .1
+            .unwrap()
+            .is_settled
+    );
+    assert!(
+        inherited
+            .call("Create", Reply::Refused { message: message() })
+            .1
+            .unwrap()
+            .is_settled
+    );
+}
+
+#[test]
+fn a_reset_is_not_repeated_while_the_first_one_may_take_effect() {
+    let mut calls = Calls::new(entry(Phase::Resetting));
+    assert_eq!(calls.call("Reset", Reply::Lost).1, None);
+    assert_eq!(calls.call("Reset", Reply::Accepted), (30, None));
+    let mut inherited = Calls::inherited(entry(Phase::Resetting));
+    assert_eq!(inherited.call("Reset", Reply::NotSent).0, 30);
+    assert_eq!(inherited.call("Reset", Reply::Accepted).0, 0);
+}
+
+#[test]
+fn a_partition_is_missing_at_its_reset_only_once_no_late_call_can_create_it() {
+    let mut fresh = Calls::new(entry(Phase::Resetting));
+    assert!(fresh.call("Reset", Reply::Absent).1.unwrap().is_settled);
+    let mut inherited = Calls::inherited(entry(Phase::Resetting));
+    inherited.now -= 1;
+    let (waited, answer) = inherited.call("Reset", Reply::Absent);
+    assert_eq!((waited, answer.unwrap().is_settled), (30, true));
+}
+
+#[test]
+fn the_status_of_an_accepted_call_is_queried_until_it_ends() {
+    let mut calls = Calls::new(entry(Phase::Creating));
+    assert_eq!(calls.call("Create", Reply::Accepted).1, None);
+    assert_eq!(calls.call("Status", status(PartitionState::Creating)).1, None);
+    assert_eq!(calls.call("Status", Reply::Lost).1, None);
+    assert!(
+        calls
+            .call("Status", status(PartitionState::Active))
+            .1
+            .unwrap()
+            .is_settled
+    );
+    // It vanished meanwhile.
+    assert!(calls.call("Status", Reply::Absent).1.is_some());
+    assert_eq!(calls.call("Create", Reply::Accepted).1, None);
+}
+
+#[test]
+fn an_entry_ends_by_an_absence_that_no_late_call_can_contradict() {
+    let mut calls = Calls::new(entry(releasing()));
+    assert_eq!(calls.call("Remove", Reply::Lost).1, None);
+    assert!(!calls.call("Remove", Reply::Absent).1.unwrap().is_settled);
+    let (waited, answer) = calls.call("Remove", Reply::Absent);
+    assert_eq!((waited, answer.unwrap().is_settled), (29, true));
+    let mut inherited = Calls::inherited(entry(releasing()));
+    assert!(!inherited.call("Remove", Reply::Absent).1.unwrap().is_settled);
+    let (waited, answer) = inherited.call("Remove", Reply::Absent);
+    assert_eq!((waited, answer.unwrap().is_settled), (30, true));
+}
+
+#[test]
+fn a_removal_goes_on_until_the_partition_is_gone() {
+    let mut calls = Calls::new(entry(releasing()));
+    assert_eq!(calls.call("Remove", Reply::Accepted).1, None);
+    assert_eq!(calls.call("Status", status(PartitionState::Removing)).1, None);
+    assert!(calls.call("Status", status(PartitionState::Active)).1.is_some());
+    assert_eq!(calls.call("Remove { force: true }", Reply::Accepted).1, None);
+    calls.entry.unforced = true;
+    calls.entry.operations += 1;
+    assert!(
+        calls
+            .call(
+                "Remove { force: false }",
+                Reply::NeedsForce { message: message() }
+            )
+            .1
+            .is_some()
+    );
+    calls.now += 5_000;
+    let refusal = |at| Phase::Releasing {
+        refusal: Some(RemovalRefusal::new("no", at)),
+    };
+    calls.entry.phase = refusal(NOW);
+    assert_eq!(calls.due(), None);
+    calls.entry.phase = refusal(Timestamp::from_millis(NOW.as_millis() - 30_000));
+    assert!(calls.due().is_some());
+}
+
+#[test]
+fn a_new_operation_starts_anew_and_waits_for_the_call_under_way() {
+    let mut calls = Calls::new(entry(Phase::Creating));
+    let create = calls.due().unwrap();
+    calls.in_flight.begin(&create, BootTime::from_millis(calls.now));
+    calls.entry.phase = releasing();
+    calls.entry.operations += 1;
+    assert_eq!(calls.due(), None);
+    let now = BootTime::from_millis(calls.now);
+    let answer = calls
+        .in_flight
+        .finish(&calls.entry.id, Reply::Exists(None), now)
+        .unwrap();
+    assert_eq!(answer.operation, create.operation);
+    assert!(matches!(calls.due().unwrap().kind, CallKind::Remove { .. }));
+}
+
+#[test]
+fn calls_follow_only_for_entries_that_their_owners_confirmed() {
+    for phase in [Phase::Creating, Phase::Resetting, releasing()] {
+        let copied = changed(&entry(phase), |entry| entry.unconfirmed = true);
+        assert_eq!(Calls::new(copied).due(), None);
+    }
+    for phase in [queued(), Phase::Active, failed(), Phase::Quarantined] {
+        assert_eq!(Calls::new(entry(phase)).due(), None);
+    }
+}
+
+#[test]
+fn a_doubted_partition_is_queried_once() {
+    for phase in [Phase::Active, failed(), Phase::Quarantined] {
+        let mut calls = Calls::new(entry(phase));
+        calls.in_flight.doubt(&calls.entry.id);
+        assert!(calls.call("Status { locate: true }", Reply::Absent).1.is_some());
+        assert_eq!(calls.due(), None);
+    }
+}
+
+#[test]
+fn pauses_grow_to_their_limit() {
+    let mut calls = Calls::new(entry(Phase::Creating));
+    for _ in 0..20 {
+        assert_eq!(calls.call("Create", Reply::NotSent).1, None);
+    }
+    let begun = calls.now;
+    let _ = calls.call("Create", Reply::NotSent);
+    assert_eq!(
+        Duration::from_millis(calls.now - begun),
+        CallTimes::default().max_retry_pause
+    );
+}
+
+#[test]
+fn a_request_that_is_not_to_be_queued_starts_at_once_or_leaves_no_record() {
+    let ensure = |size| {
+        let mut request: Request = request(0, size);
+        request.on_no_capacity = OnNoCapacity::Reject;
+        run(
+            &State::default(),
+            &hardware(&[Lists::Nothing]),
+            &Event::Ensure(request),
+        )
+    };
+    assert!(matches!(&ensure(8).changes[..], [Change::Put(entry)] if entry.phase == Phase::Creating));
+    assert_eq!(ensure(16).changes, []);
+}

@@ -1,0 +1,45 @@
+//! The field `processId` of a request: a process of this host that holds the partition.
+
+use ipu_proxy_client::PutPartition;
+use ipu_serve::Peer;
+
+use crate::problem::Problem;
+use crate::process_holder::ProcessHolder;
+
+/// Holder evidence of a partition that outlives the process that requested it: nothing reports its end.
+const UNOBSERVED: &str = "unobserved";
+
+/// Returns the holder evidence for the process in `body`; none if the request names no process.
+pub(crate) fn local_holder(body: &PutPartition, peer: Option<&Peer>) -> Result<Option<String>, Problem> {
+    let Some(pid) = body.process_id else {
+        return Ok(None);
+    };
+    let invalid = |rule: &str, fix: &str| Problem::invalid("processId", pid, rule, fix);
+    let fix = "use leaseSeconds, and renew the lease by heartbeats";
+    let Some(client) = peer.and_then(Peer::process) else {
+        return Err(invalid("is for clients on a Unix socket of the proxy", fix));
+    };
+    if body.lease_seconds.is_some() {
+        return Err(invalid("and leaseSeconds exclude each other", "remove one"));
+    }
+    if pid == 0 {
+        return Ok(Some(UNOBSERVED.to_owned()));
+    }
+    let holder = ProcessHolder::of(pid).ok();
+    match holder.filter(|_| client.pid.is_some_and(is_in_own_namespace) && is_in_own_namespace(pid)) {
+        Some(holder) => Ok(Some(holder.to_string())),
+        None => Err(invalid(
+            "must be a running process in the pid namespace of the proxy, which its client shares",
+            fix,
+        )),
+    }
+}
+
+/// Returns whether the innermost pid namespace of the process is that of this process.
+fn is_in_own_namespace(pid: u32) -> bool {
+    let status = i32::try_from(pid)
+        .ok()
+        .and_then(|pid| procfs::process::Process::new(pid).ok()?.status().ok());
+    // One id for each namespace from that of `/proc` to the innermost.
+    status.is_some_and(|status| status.nspid.is_none_or(|ids| ids.len() == 1))
+}

@@ -1,0 +1,265 @@
+//! Processes of this host as holders of partitions: their identity in the ledger, and their liveness.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::str::FromStr;
+
+use ipu_core::{OwnerLiveness, PartitionId};
+use procfs::ProcError;
+use procfs::process::Process;
+
+/// Environment variable with the id of a partition. Processes that have it use the partition even after its
+/// holder has ended.
+pub const PARTITION_MARKER: &str = "IPUCTL_PARTITION";
+
+/// Prefix of the text form.
+const PREFIX: &str = "process:";
+
+/// Identity of a process, unique within all boots and pid namespaces of a host. The text form is
+/// `process:BOOT_ID:PID_NAMESPACE:PID:START_TIME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessHolder {
+    boot: String,
+    /// Inode of the pid namespace.
+    namespace: u64,
+    pid: u32,
+    /// Start time in clock ticks since boot.
+    started: u64,
+}
+
+/// Error of a text that is not a process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a process: a process is `process:BOOT_ID:PID_NAMESPACE:PID:START_TIME`")]
+#[non_exhaustive]
+pub struct InvalidProcess {
+    /// The rejected text.
+    pub text: String,
+}
+
+impl ProcessHolder {
+    /// Returns the identity of the process `pid` of this pid namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotFound`] if there is no such process, and errors of `/proc`.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let gone = || io::Error::new(io::ErrorKind::NotFound, format!("there is no process {pid}"));
+        let started = start_time(pid).map_err(io::Error::other)?.ok_or_else(gone)?;
+        Ok(Self {
+            boot: boot()?,
+            namespace: namespace()?,
+            pid,
+            started,
+        })
+    }
+
+    /// Returns the identity of this process.
+    ///
+    /// # Errors
+    ///
+    /// As [`of`](Self::of).
+    pub fn own() -> io::Result<Self> {
+        Self::of(std::process::id())
+    }
+
+    /// Process id.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Returns whether the process runs: [`OwnerLiveness::Dead`] if it has ended, even if its parent has not
+    /// reaped it, and [`OwnerLiveness::Unknown`] if it belongs to another pid namespace.
+    #[must_use]
+    pub fn liveness(&self) -> OwnerLiveness {
+        let (Ok(boot), Ok(namespace)) = (boot(), namespace()) else {
+            return OwnerLiveness::Unknown;
+        };
+        if self.boot != boot {
+            return OwnerLiveness::Dead;
+        }
+        if self.namespace != namespace {
+            return OwnerLiveness::Unknown;
+        }
+        match start_time(self.pid) {
+            Ok(Some(started)) if started == self.started => OwnerLiveness::Live,
+            Ok(_) => OwnerLiveness::Dead,
+            Err(_) => OwnerLiveness::Unknown,
+        }
+    }
+
+    /// Returns whether the holder of `partition` is alive: [`OwnerLiveness::Unknown`] as long as processes
+    /// with the [`PARTITION_MARKER`] have outlived it.
+    #[must_use]
+    pub fn liveness_as_holder_of(&self, partition: &PartitionId) -> OwnerLiveness {
+        match self.liveness() {
+            OwnerLiveness::Dead if !marked(partition.as_str()).is_empty() => OwnerLiveness::Unknown,
+            liveness => liveness,
+        }
+    }
+}
+
+/// Returns the running processes, except this one, with `partition` in the variable [`PARTITION_MARKER`].
+/// Processes of other users are visible to root only.
+#[must_use]
+pub fn marked(partition: &str) -> Vec<Process> {
+    let Ok(processes) = procfs::process::all_processes() else {
+        return Vec::new();
+    };
+    let own = std::process::id();
+    let is_marked = |process: &Process| {
+        let environment = process.environ().unwrap_or_default();
+        let value = environment.get(std::ffi::OsStr::new(PARTITION_MARKER));
+        value.is_some_and(|value| value == partition)
+    };
+    processes
+        .filter_map(Result::ok)
+        .filter(|process| u32::try_from(process.pid) != Ok(own) && is_marked(process))
+        .filter(|process| process.stat().is_ok_and(|stat| !has_ended(stat.state)))
+        .collect()
+}
+
+/// Returns whether `state`, a letter of proc(5), is that of a process that has ended but was not reaped.
+#[must_use]
+pub const fn has_ended(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
+}
+
+/// Returns the start time of a running process; none if there is no such process.
+fn start_time(pid: u32) -> Result<Option<u64>, ProcError> {
+    let Ok(pid) = i32::try_from(pid) else {
+        return Ok(None);
+    };
+    match Process::new(pid).and_then(|process| process.stat()) {
+        Ok(stat) if has_ended(stat.state) => Ok(None),
+        Ok(stat) => Ok(Some(stat.starttime)),
+        Err(ProcError::NotFound(_)) => Ok(None),
+        // The process ended between the two steps.
+        Err(ProcError::Io(error, _))
+            if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn boot() -> io::Result<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(id.trim().to_owned())
+}
+
+/// Returns the inode of the pid namespace of this process.
+fn namespace() -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    Ok(fs::metadata("/proc/self/ns/pid")?.ino())
+}
+
+impl fmt::Display for ProcessHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            boot,
+            namespace,
+            pid,
+            started,
+        } = self;
+        write!(f, "{PREFIX}{boot}:{namespace}:{pid}:{started}")
+    }
+}
+
+impl FromStr for ProcessHolder {
+    type Err = InvalidProcess;
+
+    fn from_str(text: &str) -> Result<Self, InvalidProcess> {
+        let parsed = || {
+            let mut parts = text.strip_prefix(PREFIX)?.split(':');
+            let holder = Self {
+                boot: parts.next().filter(|boot| !boot.is_empty())?.to_owned(),
+                namespace: parts.next()?.parse().ok()?,
+                pid: parts.next()?.parse().ok()?,
+                started: parts.next()?.parse().ok()?,
+            };
+            parts.next().is_none().then_some(holder)
+        };
+        parsed().ok_or_else(|| InvalidProcess { text: text.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_text_form_is_parsed_again() {
+        let own = ProcessHolder::own().unwrap();
+        assert_eq!(own.to_string().parse(), Ok(own));
+        for text in ["", "process:", "process:b:1:2", "process:b:1:2:3:4", "lease:1:2"] {
+            assert!(text.parse::<ProcessHolder>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_running_process_is_live_and_a_recycled_pid_is_dead() {
+        let own = ProcessHolder::own().unwrap();
+        assert_eq!(own.liveness(), OwnerLiveness::Live);
+        let recycled = ProcessHolder {
+            started: own.started + 1,
+            ..own.clone()
+        };
+        assert_eq!(recycled.liveness(), OwnerLiveness::Dead);
+        let before_reboot = ProcessHolder {
+            boot: "another".into(),
+            ..own.clone()
+        };
+        assert_eq!(before_reboot.liveness(), OwnerLiveness::Dead);
+    }
+
+    #[test]
+    fn a_zombie_is_dead() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let holder = ProcessHolder::of(child.id()).unwrap();
+        child.kill().unwrap();
+        while holder.liveness() == OwnerLiveness::Live {
+            std::thread::yield_now();
+        }
+        assert_eq!(holder.liveness(), OwnerLiveness::Dead);
+        child.wait().unwrap();
+        assert_eq!(holder.liveness(), OwnerLiveness::Dead);
+        assert_eq!(
+            ProcessHolder::of(child.id()).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+    }
+
+    #[test]
+    fn a_process_that_is_not_visible_is_never_dead() {
+        let elsewhere = ProcessHolder {
+            namespace: 1,
+            started: 1,
+            ..ProcessHolder::own().unwrap()
+        };
+        assert_eq!(elsewhere.liveness(), OwnerLiveness::Unknown);
+    }
+
+    #[test]
+    fn a_marked_process_keeps_the_partition_of_its_holder() {
+        let partition = format!("p-{}", std::process::id());
+        let dead = ProcessHolder {
+            boot: "another".into(),
+            ..ProcessHolder::own().unwrap()
+        };
+        let mut left = Command::new("sleep")
+            .arg("600")
+            .env(PARTITION_MARKER, &partition)
+            .spawn()
+            .unwrap();
+        let partition = PartitionId::new(&*partition).unwrap();
+        assert_eq!(dead.liveness_as_holder_of(&partition), OwnerLiveness::Unknown);
+        left.kill().unwrap();
+        left.wait().unwrap();
+        assert_eq!(dead.liveness_as_holder_of(&partition), OwnerLiveness::Dead);
+    }
+}
