@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use ipu_core::{OnNoCapacity, Owner, PartitionId};
 use ipu_proxy_client::{
@@ -499,6 +499,10 @@ pub(crate) fn problem_response(problem: &Problem) -> Response {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if let Some(seconds) = problem.retry_after() {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if matches!(problem.code(), "Standby" | "Stopping") {
+        // Behind a Service, the next connection may lead to the proxy that has the ledger.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if problem.status() == StatusCode::UNAUTHORIZED {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

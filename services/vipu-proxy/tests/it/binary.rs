@@ -59,6 +59,39 @@ pub(crate) fn http() -> reqwest::Client {
 }
 
 #[tokio::test]
+async fn a_second_proxy_of_a_ledger_stands_by_until_the_first_ends() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = format!("file:{}", scratch.path().join("ledger.db").display());
+    let arguments = [
+        "--store",
+        &store,
+        "--controllers",
+        "127.0.0.1:1",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let mut first = start(&arguments).await;
+    let list = async |proxy: &RunningProxy| http().get(format!("{}/v1/partitions", proxy.url)).send().await;
+    while list(&first).await.unwrap().status() != 200 {}
+    let second = start(&arguments).await;
+    let refused = list(&second).await.unwrap();
+    let header = |name: &str| refused.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!(
+        (header("connection"), header("retry-after")),
+        ("close".into(), "1".into())
+    );
+    let problem: Value = refused.json().await.unwrap();
+    assert_eq!(
+        (&problem["status"], &problem["code"]),
+        (&json!(503), &json!("Standby"))
+    );
+    let ready = http().get(format!("{}/readyz", second.url)).send().await.unwrap();
+    assert_eq!(ready.json::<Value>().await.unwrap(), json!({"status": "standby"}));
+    first.kill().await;
+    while list(&second).await.unwrap().status() != 200 {}
+}
+
+#[tokio::test]
 async fn the_first_command_of_the_guide_returns_the_documented_output() {
     let scratch = tempfile::tempdir().unwrap();
     let store = format!("file:{}", scratch.path().join("ledger.db").display());
