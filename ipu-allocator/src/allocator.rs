@@ -283,10 +283,10 @@ impl Allocator {
         if is_new && request.spec.allocation.is_some() {
             // An allocation may have been made a moment ago, for this request.
             self.inner.listings.reread_hardware();
-        }
-        if is_new && (request.spec.allocation.is_some() || request.on_no_capacity == OnNoCapacity::Reject) {
-            // Another program may have removed a partition a moment ago.
             self.observe_since(Instant::now()).await;
+        }
+        if request.on_no_capacity == OnNoCapacity::Reject {
+            self.observe().await;
         }
         let mut entry = match self.request(&request, &changed).await? {
             Ensured::Entry(entry) => entry,

@@ -183,6 +183,12 @@ fn compare(
         adopted.held_since = entry.held_since.or(adopted.held_since);
         return put("adopt", adopted);
     }
+    let second = entry.controller.as_ref();
+    if let Some(first) = second.and_then(|name| hardware.first_name_of(name)) {
+        let mut moved = Entry::clone(entry);
+        moved.controller = Some(first.clone());
+        return put("note", moved);
+    }
     let listing = entry.controller.as_ref().and_then(|name| hardware.listing(name));
     if entry.unconfirmed {
         let is_gone = match entry.phase {
@@ -195,7 +201,7 @@ fn compare(
         let would_start = matches!(entry.phase, Phase::Queued | Phase::Creating | Phase::Resetting);
         match (would_start, owners.is_dead(entry)) {
             (false, _) => return put("confirm", confirmed(entry, hardware, now)),
-            // Nobody may wait for it any more.
+            // Its owner may no longer wait for it.
             (true, false) => return Comparison::Same,
             (true, true) => {}
         }
@@ -214,11 +220,6 @@ fn compare(
     let Some(name) = &entry.controller else {
         return Comparison::Same;
     };
-    if let Some(first) = hardware.first_name_of(name) {
-        let mut moved = Entry::clone(entry);
-        moved.controller = Some(first.clone());
-        return put("note", moved);
-    }
     if !hardware.controllers.iter().any(|view| view.name == *name) {
         return match hardware.find(&entry.id) {
             Some((other, listed)) if may_take_over(entry, listed) => {

@@ -170,6 +170,7 @@ fn every_row_of_the_comparison_has_its_action() {
         (Some(queued()), unconfirmed, &[Nothing], Unknown, "", "waiting"),
         (Some(queued()), unconfirmed, &[Nothing], Dead, "drop", ""),
         (Some(queued()), unconfirmed, &[], Unknown, "", "waiting"),
+        (Some(active.clone()), unconfirmed, &[SecondName, It], Unknown, "note", "active"),
         (Some(queued()), unconfirmed, &[Nothing, Lists::Unknown], Unknown, "", "waiting"),
         (Some(active.clone()), unconfirmed, &[Nothing], Unknown, "confirm", "failed"),
         (Some(active.clone()), unconfirmed, &[Nothing, It], Unknown, "", "active"),
