@@ -27,7 +27,7 @@ use crate::store::{Record, Revision, Store, StoreError};
 /// synchronisation of the disk.
 const MAX_BATCH: usize = 256;
 
-/// Longest pause between two batches, after which refused requests and lapsed times are looked at.
+/// Longest pause between two batches, after which refused requests and lapsed times are checked.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Time after which an attempt to open the record has met no error, but waits for another process.

@@ -1,4 +1,4 @@
-//! Listings of the controllers: one task for each, which lists at an interval and when somebody asks.
+//! Listings of the controllers: one task for each, which lists at an interval and on request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,7 @@ enum Delivered {
     Never,
     /// It was requested at this time.
     At(Instant),
-    /// The controller has not replied for so long that nobody waits for it.
+    /// The controller has not replied for so long that requests no longer wait for it.
     Late,
 }
 

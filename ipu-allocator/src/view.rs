@@ -1,4 +1,4 @@
-//! The published state, from which every view is computed when somebody asks, once for all.
+//! The published state, from which every view is computed on request, once for all clients.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

@@ -184,7 +184,7 @@ pub trait ControllerBench: Send + Sync + 'static {
 /// use ipu_testkit::{ControllerBench, Setup, controller_suite};
 /// use ipu_vipu_client::VipuController;
 ///
-/// # async fn connect(_: Setup) -> Arc<dyn VipuController> { unimplemented!() }
+/// # async fn connect(_: Setup) -> Arc<dyn VipuController> { std::future::pending().await }
 /// struct Mine(Arc<dyn VipuController>);
 ///
 /// #[async_trait::async_trait]

@@ -202,8 +202,8 @@ pub struct Entry {
     pub spec: PartitionSpec,
     /// Phase.
     pub phase: Phase,
-    /// Number of operations (create, reset, remove) begun for this entry. An answer to an earlier operation
-    /// is told apart by it.
+    /// Number of operations (create, reset, remove) begun for this entry. It distinguishes the answers to
+    /// earlier ones.
     #[serde(default, skip_serializing_if = "is_default")]
     pub operations: u32,
     /// The last refusal of each controller that refused to create it; none once it is active.

@@ -1,4 +1,4 @@
-//! Views of the state for people and clients, computed when somebody asks.
+//! Views of the state for people and clients, computed on request.
 
 pub(crate) mod dry_run;
 pub(crate) mod free_capacity;

@@ -1,5 +1,5 @@
 //! `ipuctl __serve`: the local server, a `vipu-proxy` on a Unix socket that all commands of a state directory
-//! share. It ends itself when nobody uses it.
+//! share. It ends itself when it is idle.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -48,7 +48,7 @@ pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
                 text = format!("{text}: {error}");
                 source = error.source();
             }
-            // Without a log there is nobody to tell.
+            // Without a log, the error has no reader.
             writeln!(io::stderr(), "{text}").ok();
             ExitCode::FAILURE
         }

@@ -17,7 +17,7 @@ pub(super) struct Use {
     pub(super) is_lost: bool,
 }
 
-/// Begins the use of a partition, of which the owner was told that it is active.
+/// Begins the use of a partition, whose owner has the answer that it is active.
 pub(super) fn begin_use(
     controllers: &mut [Controller],
     controller: usize,
@@ -65,8 +65,7 @@ pub(super) fn check_uses<'a>(
         let at = &controllers[one.controller];
         one.is_lost |= at.lost.contains(&one.id);
         if one.is_lost && !at.reports_ipus {
-            // Nobody can know which of its IPUs a partition has that was requested before the loss was
-            // observed.
+            // The IPUs of a partition that was requested before the loss was observed cannot be known.
             continue;
         }
         let taken: &mut u64 = &mut ipus_in_use[one.controller];

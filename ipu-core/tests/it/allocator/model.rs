@@ -185,7 +185,7 @@ fn settle(case: &mut Case) -> Result<(), String> {
             for ipu in [None, Some(0), Some(1), Some(2), Some(3)] {
                 act(world, Action::Uncordon(number, ipu))?;
             }
-            // Whoever made these also removes them, once they are not in use.
+            // The administrator who made these also removes them, once they are not in use.
             let keeps_an_owner_out = |id: &PartitionId, truth: &Truth| {
                 let request = setup.requests.iter().find(|request| request.id == *id);
                 let mut uses = world.workers.iter().filter_map(|worker| worker.uses.as_ref());
@@ -232,7 +232,7 @@ fn settle(case: &mut Case) -> Result<(), String> {
         }
         let is_idle = world.workers.iter().all(|worker| worker.wish != Wish::Partition);
         let is_empty = world.store.entries().next().is_none() && world.network.is_empty();
-        // What was made by hand may have to be listed first.
+        // Partitions made by hand may have to be listed first.
         if is_idle && is_empty && check_leaks(&world.controllers).is_ok() {
             return Ok(());
         }
