@@ -204,11 +204,20 @@ impl<'a> QueueScan<'a> {
 
     /// Decides on `entry`, and reserves capacity for it if it starts.
     fn decide(&mut self, entry: &'a Entry) -> Result<QueueDecision, QueueObstacle<'a>> {
-        if let Some((controller, partition)) = find_existing(self.hardware, entry, self.now) {
-            return self.decide_existing(entry, controller, partition);
+        let existing = find_existing(self.hardware, entry, self.now);
+        if let Some((controller, _)) = existing.filter(|(_, found)| !may_take_over(entry, found)) {
+            return Err(QueueObstacle::Foreign(controller));
         }
         if let Some(excess) = self.quotas.exceeded_by(entry) {
             return Err(QueueObstacle::OverQuota(excess));
+        }
+        if let Some((controller, _)) = existing {
+            // It exists, for example after a restore of an old copy of the ledger, and needs no capacity.
+            self.quotas.add(entry);
+            return Ok(QueueDecision::Start {
+                controller: controller.clone(),
+                places: Vec::new(),
+            });
         }
         if let Some(barrier) = self.blocked.barrier_for(entry) {
             return Err(QueueObstacle::HeldBackBy(barrier));
@@ -244,25 +253,6 @@ impl<'a> QueueScan<'a> {
                 Err(QueueObstacle::NoCapacity(no_capacity))
             }
         }
-    }
-
-    /// Decides on an entry whose partition already exists at a controller, for example after a restore of an
-    /// old copy of the ledger. Its owner takes the partition over with its next request. It needs no
-    /// capacity, but counts towards the quotas, so that later entries cannot use up its share.
-    fn decide_existing(
-        &mut self,
-        entry: &'a Entry,
-        controller: &'a ControllerName,
-        partition: &Partition,
-    ) -> Result<QueueDecision, QueueObstacle<'a>> {
-        if !may_take_over(entry, partition) {
-            return Err(QueueObstacle::Foreign(controller));
-        }
-        self.quotas.add(entry);
-        Ok(QueueDecision::Start {
-            controller: controller.clone(),
-            places: Vec::new(),
-        })
     }
 
     /// Reserves capacity for `entry` at the first controller of the order that has it, or returns the reason

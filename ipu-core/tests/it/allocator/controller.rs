@@ -1,6 +1,6 @@
 //! A simulated controller: the ground truth.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ipu_core::{
     CallKind, Capacity, ControllerName, CordonOwner, CordonTarget, IpuCounts, IpuPlace, Listing, Partition,
@@ -40,8 +40,8 @@ pub(super) struct Controller {
     /// Whether it does not answer listings.
     pub(super) is_silent: bool,
     pub(super) partitions: BTreeMap<PartitionId, Truth>,
-    /// Partitions that the controller lost, or that were removed by hand.
-    pub(super) lost: BTreeSet<PartitionId>,
+    /// Partitions that the controller lost, or that were removed by hand, with the IPUs that they had.
+    pub(super) lost: BTreeMap<PartitionId, u64>,
 }
 
 impl Controller {
@@ -54,7 +54,7 @@ impl Controller {
             refuses: false,
             is_silent: false,
             partitions: BTreeMap::new(),
-            lost: BTreeSet::new(),
+            lost: BTreeMap::new(),
         }
     }
 
@@ -146,8 +146,8 @@ impl Controller {
 
     /// Loses a partition, as a controller that restarts without it.
     pub(super) fn lose(&mut self, id: &PartitionId) {
-        if self.partitions.remove(id).is_some() {
-            self.lost.insert(id.clone());
+        if let Some(truth) = self.partitions.remove(id) {
+            self.lost.insert(id.clone(), truth.ipus);
         }
     }
 

@@ -23,13 +23,12 @@ pub(super) fn begin_use(
     controller: usize,
     id: &PartitionId,
     user: User,
-    recorded: u64,
     last_run_in_copy: u32,
 ) -> Result<Use, String> {
     let at = &mut controllers[controller];
-    let is_lost = at.lost.contains(id);
+    let lost = at.lost.get(id).copied();
     let ipus = match at.partitions.get_mut(id) {
-        Some(truth) if !is_lost => {
+        Some(truth) if lost.is_none() => {
             if truth.is_foreign {
                 return Err(format!("{id} was granted, and is foreign"));
             }
@@ -43,29 +42,34 @@ pub(super) fn begin_use(
             truth.used_by = Some(user);
             truth.ipus
         }
-        _ if is_lost => recorded,
-        _ => return Err(format!("{id} was granted to {user:?}, and does not exist")),
+        Some(truth) => truth.ipus,
+        None => lost.ok_or_else(|| format!("{id} was granted to {user:?}, and does not exist"))?,
     };
     Ok(Use {
         id: id.clone(),
         user,
         controller,
         ipus,
-        is_lost,
+        is_lost: lost.is_some(),
     })
 }
 
-/// Checks that every used partition exists as it was granted, and that no IPU is in two of them.
+/// Checks that every used partition exists as it was granted, and that no IPU is in two of them. `is_recorded`
+/// returns whether the present record, perhaps an old copy, has a partition.
 pub(super) fn check_uses<'a>(
     controllers: &[Controller],
+    is_recorded: impl Fn(&PartitionId) -> bool,
     uses: impl Iterator<Item = &'a mut Use>,
 ) -> Result<(), String> {
     let mut ipus_in_use = vec![0; controllers.len()];
     for one in uses {
         let at = &controllers[one.controller];
-        one.is_lost |= at.lost.contains(&one.id);
-        if one.is_lost && !at.reports_ipus {
-            // The IPUs of a partition that was requested before the loss was observed cannot be known.
+        one.is_lost |= at.lost.contains_key(&one.id);
+        // The IPUs of a partition that was requested before the loss was observed cannot be known. Nothing at
+        // all is known of one that neither the controller nor an old copy of the record has, unless its owner
+        // claims it by its id: a documented limit.
+        let is_known = at.reports_ipus && (one.id.is_derived() || is_recorded(&one.id));
+        if one.is_lost && !is_known {
             continue;
         }
         let taken: &mut u64 = &mut ipus_in_use[one.controller];

@@ -161,12 +161,17 @@ fn action(case: &Case, random: &mut Random) -> Action {
     }
 }
 
-/// Ends all faults. In the end every owner was served and has released, and nothing is left.
-fn settle(case: &mut Case) -> Result<(), String> {
+/// Ends all faults. In the end every owner was served and has released, and nothing is left. Returns the
+/// number of events.
+fn settle(case: &mut Case) -> Result<usize, String> {
+    let mut events = 0;
     let Case {
         setup, world, size, ..
     } = case;
-    let act = |world: &mut World, action| world.apply(setup, action);
+    let mut act = |world: &mut World, action| {
+        events += 1;
+        world.apply(setup, action)
+    };
     for number in 0..world.controllers.len() {
         for action in [Action::Refuse(number, false), Action::Silence(number, false)] {
             act(world, action)?;
@@ -234,7 +239,7 @@ fn settle(case: &mut Case) -> Result<(), String> {
         let is_empty = world.store.entries().next().is_none() && world.network.is_empty();
         // Partitions made by hand may have to be listed first.
         if is_idle && is_empty && check_leaks(&world.controllers).is_ok() {
-            return Ok(());
+            return Ok(events);
         }
     }
     check_leaks(&world.controllers)?;
@@ -247,7 +252,7 @@ fn settle(case: &mut Case) -> Result<(), String> {
     Err(format!("the system does not come to rest: {wishes:?} {left:?}"))
 }
 
-fn replay(seed: u64, actions: &[Action]) -> Result<(), String> {
+fn replay(seed: u64, actions: &[Action]) -> Result<usize, String> {
     let mut case = case(seed);
     for action in actions {
         case.world.apply(&case.setup, *action)?;
@@ -291,28 +296,33 @@ fn run(seed: u64, events: usize) -> usize {
         actions.push(action);
         case.world.apply(&case.setup, action)
     });
-    if let Err(violation) = result.and_then(|()| settle(&mut case)) {
-        let actions = shrink(seed, actions, &violation);
-        let mut case = self::case(seed);
-        println!("seed {seed}: {violation}");
-        let mut described = String::new();
-        for action in actions {
-            let result = case.world.apply(&case.setup, action);
-            let now = case.world.describe();
-            println!("{action:?}");
-            for line in now.lines().filter(|line| !described.contains(*line)) {
-                println!("{line}");
-            }
-            described = now;
-            if let Err(violation) = result {
-                panic!("{violation}");
-            }
-        }
-        let result = settle(&mut case);
-        println!("at the end\n{}", case.world.describe());
-        panic!("{}", result.unwrap_err());
+    match result.and_then(|()| settle(&mut case)) {
+        Ok(more) => events + more,
+        Err(violation) => explain(seed, actions, &violation),
     }
-    events
+}
+
+/// Prints a short trace to `violation`, and fails.
+fn explain(seed: u64, actions: Vec<Action>, violation: &str) -> ! {
+    let actions = shrink(seed, actions, violation);
+    let mut case = case(seed);
+    println!("seed {seed}: {violation}");
+    let mut described = String::new();
+    for action in actions {
+        let result = case.world.apply(&case.setup, action);
+        let now = case.world.describe();
+        println!("{action:?}");
+        for line in now.lines().filter(|line| !described.contains(*line)) {
+            println!("{line}");
+        }
+        described = now;
+        if let Err(violation) = result {
+            panic!("{violation}");
+        }
+    }
+    let result = settle(&mut case);
+    println!("at the end\n{}", case.world.describe());
+    panic!("{}", result.unwrap_err());
 }
 
 #[test]

@@ -243,6 +243,27 @@ fn the_owner_of_a_queued_request_of_an_old_copy_gets_the_partition_that_it_has_b
 }
 
 #[test]
+fn an_owner_that_is_heard_owns_its_partition_although_the_copy_is_of_a_time_without_owner() {
+    let copy = changed(&entry(releasing()), |entry| {
+        entry.unconfirmed = true;
+        entry.owner = None;
+    });
+    let wanted = request(0, 2);
+    let step = run(
+        &state(Some(&copy)),
+        &hardware(&[Lists::It]),
+        &Event::Ensure(wanted.clone()),
+    );
+    let Change::Put(heard) = &step.changes[0] else {
+        panic!("{:?}", step.changes);
+    };
+    assert_eq!(
+        (heard.phase.as_str(), &heard.owner),
+        ("active", &Some(wanted.owner))
+    );
+}
+
+#[test]
 fn a_chosen_id_at_another_controller_proves_nothing() {
     let mut controller = Controller::new(1, 8);
     let chosen = changed(&entry(Phase::Active), |entry| {

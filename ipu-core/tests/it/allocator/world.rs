@@ -439,7 +439,7 @@ impl World {
             other => self.apply_rare(setup, other)?,
         }
         let uses = self.workers.iter_mut().filter_map(|worker| worker.uses.as_mut());
-        check_uses(&self.controllers, uses)
+        check_uses(&self.controllers, |id| self.store.get(id).is_some(), uses)
     }
 
     fn apply_rare(&mut self, setup: &Setup, action: Action) -> Result<(), String> {
@@ -549,7 +549,17 @@ impl World {
                 self.copies.drain(..surplus);
             }
             Action::Restore(number) => {
-                if let Some(copy) = self.copies.get(number).cloned() {
+                // Nothing shows that a partition of an id in a copy was made by hand: a documented limit.
+                let made_by_hand = |copy: &State| {
+                    let mut partitions = self.controllers.iter().flat_map(|one| &one.partitions);
+                    partitions.any(|(id, truth)| truth.used_by == Some(BY_HAND) && copy.get(id).is_some())
+                };
+                if let Some(copy) = self
+                    .copies
+                    .get(number)
+                    .filter(|copy| !made_by_hand(copy))
+                    .cloned()
+                {
                     self.processes = [None, None];
                     // An administrator restores it, which takes longer than any call.
                     self.network.clear();
@@ -565,10 +575,6 @@ impl World {
                                 entry.phase.holds() && entry.controller.as_ref() == Some(&controller.name)
                             });
                             truth.is_foreign |= !id.is_derived() && !is_recorded;
-                            // Nothing shows that one of a recorded id was made by hand since.
-                            if is_recorded && truth.used_by == Some(BY_HAND) {
-                                (truth.used_by, truth.is_foreign) = (None, false);
-                            }
                         }
                     }
                     // It has no cordons that were made since.
@@ -668,9 +674,8 @@ impl World {
         };
         let controller = self.controller_of(entry);
         let user = (number, worker.run);
-        let recorded = mask(&entry.places);
         let copied = worker.last_run_in_copy;
-        let begun = begin_use(&mut self.controllers, controller, &id, user, recorded, copied)?;
+        let begun = begin_use(&mut self.controllers, controller, &id, user, copied)?;
         self.workers[number].uses = Some(begun);
         Ok(())
     }
@@ -717,7 +722,7 @@ impl World {
         let controller = &mut self.controllers[message.controller];
         let ipus = |controller: &Controller| controller.partitions.get(&message.id).map(|truth| truth.ipus);
         let before = controller.partitions.get(&message.id).cloned();
-        let was_lost = controller.lost.contains(&message.id);
+        let lost = controller.lost.get(&message.id).copied();
         let reply = controller.execute(&message.id, &message.kind);
         if is_create {
             self.may_exist.insert(message.id.clone());
@@ -730,8 +735,9 @@ impl World {
             return Err(format!("{} is foreign, and was reset or removed", message.id));
         }
         // The record does not know that a late call has created again what was lost.
-        if was_lost && message.sender.is_none() {
-            controller.lost.insert(message.id.clone());
+        if let Some(lost) = lost.filter(|_| message.sender.is_none()) {
+            let ipus = ipus(controller).unwrap_or(lost);
+            controller.lost.insert(message.id.clone(), ipus);
         }
         message.is_executed = true;
         Ok(Some(reply))
