@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use ipu_core::{
     Change, ControllerName, ControllerView, Entry, Event, Hardware, Inventory, InventoryCapacity, JobKey,
     Listing, Owner, PartitionSpec, Phase, Policy, Request, ServiceState, State, Timestamp, Topology,
@@ -71,16 +71,15 @@ fn state(
 }
 
 /// Records one request and schedules the queue, as one batch of the allocator does.
-fn request_and_schedule(state: &State, hardware: &Hardware, policy: &Policy, next: &Request) -> State {
-    let mut state = state.clone();
-    apply(&mut state, hardware, policy, &Event::Ensure(next.clone()));
-    apply(&mut state, hardware, policy, &Event::Schedule);
-    state
+fn request_and_schedule(state: &mut State, hardware: &Hardware, policy: &Policy, next: &Request) {
+    apply(state, hardware, policy, &Event::Ensure(next.clone()));
+    apply(state, hardware, policy, &Event::Schedule);
 }
 
 fn benchmark_queue(criterion: &mut Criterion) {
     let mut policy = Policy::default();
     policy.length_limit = 20_000;
+    policy.namespaces.max_queued = 20_000;
     let hardware = empty_pod();
     let mut group = criterion.benchmark_group("queue");
     group.sample_size(20);
@@ -90,7 +89,8 @@ fn benchmark_queue(criterion: &mut Criterion) {
             let next = request("next", 4, runtime);
             let id = BenchmarkId::new(format!("request {label} run times"), queued);
             group.bench_function(id, |bencher| {
-                bencher.iter(|| request_and_schedule(&state, &hardware, &policy, &next));
+                let request = |state: &mut State| request_and_schedule(state, &hardware, &policy, &next);
+                bencher.iter_batched_ref(|| state.clone(), request, BatchSize::LargeInput);
             });
             let id = BenchmarkId::new(format!("status {label} run times"), queued);
             group.bench_function(id, |bencher| {
@@ -105,7 +105,8 @@ fn benchmark_queue(criterion: &mut Criterion) {
         let mut next = request("next", 64, None);
         next.priority = 2;
         group.bench_function(BenchmarkId::new("preempting request", queued), |bencher| {
-            bencher.iter(|| request_and_schedule(&state, &hardware, &policy, &next));
+            let request = |state: &mut State| request_and_schedule(state, &hardware, &policy, &next);
+            bencher.iter_batched_ref(|| state.clone(), request, BatchSize::LargeInput);
         });
     }
     group.finish();

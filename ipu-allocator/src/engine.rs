@@ -33,9 +33,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Time after which an attempt to open the record has met no error, but waits for another process.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time for which a removed partition may still stand in a listing that was requested before.
-const REMOVED_MEMORY: Duration = Duration::from_secs(60);
-
 /// The entries that a batch changes, as they were before it.
 pub(crate) type Undo = BTreeMap<PartitionId, Option<Arc<Entry>>>;
 
@@ -84,11 +81,13 @@ pub(crate) struct Engine {
     in_flight: InFlight,
     running: JoinSet<(PartitionId, Reply)>,
     verifying: BTreeMap<PartitionId, Vec<oneshot::Sender<()>>>,
-    /// Partitions that were removed, until no listing can have them any more.
-    removed: BTreeMap<PartitionId, Instant>,
+    /// Partitions that were removed from a controller, until no listing of it can have them any more.
+    removed: BTreeMap<PartitionId, (ControllerName, Instant)>,
     revision: Revision,
     /// Set if queued requests may start, although no entry has changed.
     is_due: bool,
+    /// Set if the hardware or the policy has changed since the last batch.
+    has_news: bool,
     last_schedule: Instant,
     /// Set after a commit that failed: each kind of message is committed by itself then, so that one that the
     /// store refuses does not undo the others.
@@ -130,6 +129,7 @@ impl Engine {
             removed: BTreeMap::new(),
             revision: Revision::new(""),
             is_due: true,
+            has_news: true,
             last_schedule: Instant::now(),
             is_cautious: false,
         }
@@ -336,6 +336,7 @@ impl Engine {
             Message::Listed(name, listed, begun) => {
                 self.update_listing(name, listed, begun);
                 self.is_due = true;
+                self.has_news = true;
             }
             Message::Verify(id, answer) => {
                 self.in_flight.doubt(&id);
@@ -344,6 +345,7 @@ impl Engine {
             Message::SetPolicy(policy) => {
                 self.policy = policy;
                 self.is_due = true;
+                self.has_news = true;
             }
             Message::Barrier(answer) => self.shared.after_batch(answer),
             Message::Stop => {}
@@ -447,7 +449,7 @@ impl Engine {
                 && let Some(name) = before.controller.clone()
                 && before.phase.holds()
             {
-                self.removed.insert(id.clone(), Instant::now());
+                self.removed.insert(id.clone(), (name.clone(), Instant::now()));
                 if let Some(Ok(listing)) = self.listed.get_mut(&name)
                     && listing.partitions().contains_key(id)
                 {
@@ -455,8 +457,19 @@ impl Engine {
                 }
             }
         }
-        self.removed.retain(|_, at| at.elapsed() < REMOVED_MEMORY);
-        self.hardware = self.observed_hardware();
+        let hardware = self.observed_hardware();
+        let pool_of = |hardware: &Hardware| -> Vec<_> {
+            let pool = hardware.controllers.iter();
+            pool.map(|view| (view.name.clone(), view.service, view.alias_of.clone()))
+                .collect()
+        };
+        self.has_news |= pool_of(&hardware) != pool_of(&self.hardware);
+        self.hardware = hardware;
+        // Views are computed once for all readers, until something changes.
+        if changes.is_empty() && !self.has_news {
+            return;
+        }
+        self.has_news = false;
         self.shared
             .publish(changes, undo, &self.state, &self.hardware, &self.policy, now);
     }
@@ -531,6 +544,8 @@ impl Engine {
 
     fn update_listing(&mut self, name: ControllerName, listed: Listed, begun: Instant) {
         let listed = listed.map(|listing| self.without_removed(listing, begun));
+        // Listings of a controller are requested one after the other.
+        self.removed.retain(|_, (at, when)| *at != name || *when >= begun);
         self.listed.insert(name, listed);
         // A controller that is added again is listed anew first.
         let pool = &self.pool;
@@ -540,7 +555,7 @@ impl Engine {
 
     /// Returns the listing without the partitions that were removed after it was requested.
     fn without_removed(&self, listing: Arc<Listing>, begun: Instant) -> Arc<Listing> {
-        let is_removed = |id: &&PartitionId| self.removed.get(*id).is_some_and(|at| begun <= *at);
+        let is_removed = |id: &&PartitionId| self.removed.get(*id).is_some_and(|(_, at)| begun <= *at);
         let removed: Vec<PartitionId> = listing.partitions().keys().filter(is_removed).cloned().collect();
         removed
             .iter()

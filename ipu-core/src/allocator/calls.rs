@@ -266,7 +266,7 @@ impl InFlight {
                 flight.retry(now, times);
                 return None;
             }
-            Reply::Accepted => flight.accept(kind, now, times),
+            Reply::Accepted => flight.accept(kind, now),
             Reply::Status { state, .. } if state.is_in_progress() => flight.poll(now, times),
             Reply::Refused { .. } | Reply::NeedsForce { .. } | Reply::Exists(_) => flight.retry(now, times),
             Reply::Status { .. } => {
@@ -295,11 +295,12 @@ impl InFlight {
         })
     }
 
-    /// Forgets the calls of entries that no longer exist.
+    /// Forgets the calls of entries that need none, as soon as none of them can take effect any more.
     pub fn retain(&mut self, state: &State, now: BootTime) {
         self.flights.retain(|id, flight| {
             let is_unsettled = flight.unsettled_until.is_some_and(|until| until > now);
-            flight.running.is_some() || is_unsettled || state.get(id).is_some()
+            let is_needed = |entry: &Entry| flight.is_doubted || entry.phase.needs_calls();
+            flight.running.is_some() || is_unsettled || state.get(id).is_some_and(|entry| is_needed(entry))
         });
     }
 
@@ -362,12 +363,13 @@ impl Flight {
         }
     }
 
-    fn accept(&mut self, call: CallKind, now: BootTime, times: CallTimes) {
+    fn accept(&mut self, call: CallKind, now: BootTime) {
         // Its status may lag behind, so that it is created again.
         self.may_have_created |= matches!(call, CallKind::Create { .. });
         self.accepted = Some(call);
+        // A fast controller is done already.
         self.pause = Duration::ZERO;
-        self.poll(now, times);
+        self.not_before = now;
     }
 
     /// Waits before the next status query: longer each time.

@@ -12,7 +12,7 @@ use crate::allocator::entry::Entry;
 use crate::allocator::error::RequestError;
 use crate::allocator::request::Request;
 use crate::allocator::state::State;
-use crate::ids::{AllocationId, ControllerName, Namespace};
+use crate::ids::{AllocationId, ControllerName, Namespace, Owner};
 
 /// Limits of the namespaces of owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,54 +84,41 @@ pub(crate) fn check_queued(
     rules: &NamespaceRules,
 ) -> Result<(), RequestError> {
     let own = &request.owner.job.namespace;
-    let client = || request.client_namespaces.iter().filter(|name| *name != own);
-    let (mut own_queued, mut all_queued) = (Queued::default(), Queued::default());
-    for queued in state.queue() {
-        let Some(owner) = &queued.owner else { continue };
-        if owner.job.namespace == *own {
-            own_queued.add(queued);
-            all_queued.add(queued);
-        } else if client().any(|name| *name == owner.job.namespace) {
-            all_queued.add(queued);
-        }
+    let others = request.client_namespaces.iter().filter(|name| *name != own);
+    let all: Vec<&Namespace> = core::iter::once(own).chain(others).collect();
+    check_share(state, entry, &[own], rules)?;
+    if all.len() == 1 {
+        return Ok(());
     }
-    let all = || core::iter::once(own).chain(client()).cloned().collect();
-    own_queued.check(entry, rules, || Vec::from([own.clone()]))?;
-    all_queued.check(entry, rules, all)
+    check_share(state, entry, &all, rules)
 }
 
-/// The queued requests of some namespaces.
-#[derive(Default)]
-struct Queued {
-    count: usize,
-    bytes: usize,
-}
-
-impl Queued {
-    fn add(&mut self, entry: &Entry) {
-        self.count += 1;
-        self.bytes = self.bytes.saturating_add(entry.record_bytes());
+/// Checks that `namespaces` together may queue `entry` in addition.
+fn check_share(
+    state: &State,
+    entry: &Entry,
+    namespaces: &[&Namespace],
+    rules: &NamespaceRules,
+) -> Result<(), RequestError> {
+    let is_theirs = |owner: &Owner| namespaces.contains(&&owner.job.namespace);
+    let theirs = || {
+        state
+            .queue()
+            .filter(|queued| queued.owner.as_ref().is_some_and(is_theirs))
+    };
+    let queued_bytes = || theirs().map(|queued| queued.record_bytes()).sum::<usize>();
+    let share = rules.max_queued_bytes;
+    let share = share.filter(|limit| queued_bytes() + entry.record_bytes() > *limit);
+    let queued = theirs().count();
+    if share.is_none() && queued < rules.max_queued {
+        return Ok(());
     }
-
-    /// Checks that `entry` may be queued in addition.
-    fn check(
-        &self,
-        entry: &Entry,
-        rules: &NamespaceRules,
-        namespaces: impl FnOnce() -> Vec<Namespace>,
-    ) -> Result<(), RequestError> {
-        let bytes = self.bytes.saturating_add(entry.record_bytes());
-        let share = rules.max_queued_bytes.filter(|limit| bytes > *limit);
-        if share.is_none() && self.count < rules.max_queued {
-            return Ok(());
-        }
-        Err(RequestError::NamespaceQueueFull {
-            namespaces: namespaces(),
-            queued: self.count,
-            limit: rules.max_queued,
-            share,
-        })
-    }
+    Err(RequestError::NamespaceQueueFull {
+        namespaces: namespaces.iter().copied().cloned().collect(),
+        queued,
+        limit: rules.max_queued,
+        share,
+    })
 }
 
 impl Entry {

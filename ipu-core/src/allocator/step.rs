@@ -479,7 +479,9 @@ pub(super) fn user_of<'a>(state: &'a State, hardware: &Hardware, entry: &Entry) 
 
 /// Starts the queued requests that fit, in queue order, and asks holders to release if that helps.
 fn schedule(state: &State, hardware: &Hardware, policy: &Policy, now: Timestamp) -> Vec<Change> {
-    let mut after = state.clone();
+    if state.queue().len() == 0 {
+        return preempt(state, hardware, policy, now);
+    }
     let mut changes = Vec::new();
     let mut scan = QueueScan::new(state, hardware, policy, now);
     let mut overtaken: BTreeMap<PartitionId, u32> = BTreeMap::new();
@@ -500,6 +502,10 @@ fn schedule(state: &State, hardware: &Hardware, policy: &Policy, now: Timestamp)
             changes.push(Change::Put(Arc::new(other)));
         }
     }
+    if changes.is_empty() {
+        return preempt(state, hardware, policy, now);
+    }
+    let mut after = state.clone();
     changes.iter().for_each(|change| after.apply(change));
     changes.extend(preempt(&after, hardware, policy, now));
     changes
