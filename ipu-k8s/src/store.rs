@@ -1,6 +1,6 @@
 //! The allocator's record in a ConfigMap, for one process of a cluster at a time.
 //!
-//! One key per entry and one per cordon, so that `kubectl get configmap ipu-partitions-tracker -o yaml` shows
+//! One key per entry, per cordon and per recent usage record, so that `kubectl get configmap ipu-partitions-tracker -o yaml` shows
 //! the holds. An annotation has the revision: a number that grows with every commit, and its writer.
 //!
 //! # Consistency
@@ -55,6 +55,10 @@ const DEFAULT_NAME: &str = "ipu-partitions-tracker";
 /// Default limit for new requests: 7/8 of the 1 MiB that the API server accepts. The rest is for errors of
 /// controllers and for partitions that are found.
 const DEFAULT_MAX_BYTES: usize = (1 << 20) / 8 * 7;
+
+/// Usage records move from the record to a page when they reach this part of its size: every commit writes
+/// them again until then.
+const USAGE_SHARE: usize = 16;
 
 /// Number of namespaces that can fill the record with their queued requests.
 const NAMESPACE_SHARES: usize = 10;
@@ -368,15 +372,20 @@ impl ConfigMapStore {
         changes: &[Change],
         usage: &[UsageRecord],
     ) -> Result<Current, StoreError> {
-        let (content, data) = current.content.after(changes);
+        let is_full = current.content.usage_bytes() >= self.options.usage_page_bytes / USAGE_SHARE;
+        let (mut content, mut data) = if is_full {
+            self.append_usage(current.content.usage()).await?;
+            current.content.without_usage()
+        } else {
+            (current.content.clone(), serde_json::Map::new())
+        };
+        content.apply(changes, usage, &mut data);
         content
             .check_capacity(&current.content, changes, self.options.max_bytes)
             .map_err(|detail| StoreError::Full { detail })?;
-        // A hold that is recorded and does not end now is recorded again under the same key.
-        self.append_usage(usage).await?;
         self.budget.spend(content.bytes()).await;
         let number = current.number + 1;
-        let (revision, version) = self.write(&current.version, number, &data).await?;
+        let (revision, version) = self.write(&current.version, number, &data.into()).await?;
         self.lease.note(number);
         Ok(Current {
             number,
@@ -406,11 +415,11 @@ impl Store for ConfigMapStore {
         let (mut content, mut state) = Content::read(found.data.unwrap_or_default())
             .map_err(|(key, detail)| self.corrupt(name, format!("key {key}: {detail}")))?;
         let is_older = last.is_none_or(|last| last > found_number);
-        let mut data = json!({});
+        let mut data = serde_json::Map::new();
         if is_older && !content.is_empty() {
             let marks = state.as_copy();
             marks.iter().for_each(|mark| state.apply(mark));
-            (content, data) = content.after(&marks);
+            content.apply(&marks, &[], &mut data);
             tracing::warn!(
                 name,
                 "the record is an old copy: its entries are kept until their owners are heard"
@@ -422,7 +431,7 @@ impl Store for ConfigMapStore {
         // Higher than any that a predecessor used.
         let number = found_number.max(last.unwrap_or(0)) + 1;
         let version = found.metadata.resource_version.unwrap_or_default();
-        let (revision, version) = self.write(&version, number, &data).await?;
+        let (revision, version) = self.write(&version, number, &data.into()).await?;
         self.lease.note(number);
         self.lease.renew_now().await;
         let record = Record {

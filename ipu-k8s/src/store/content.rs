@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{Change, Cordon, CordonId, Entry, PartitionId, Phase, State};
+use ipu_core::{Change, Cordon, CordonId, Entry, PartitionId, Phase, State, UsageRecord};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -12,6 +12,9 @@ const ENTRY_PREFIX: &str = "partition.";
 
 /// Prefix of the key of a cordon, which is followed by its id.
 const CORDON_PREFIX: &str = "cordon.";
+
+/// Prefix of the key of a usage record that is not on a page yet.
+pub(super) const USAGE_PREFIX: &str = "usage.";
 
 /// Growth in bytes of an entry that holds a partition until it is released: the words of its phases, counts
 /// and one time.
@@ -32,15 +35,22 @@ struct RecordSize {
     requested: usize,
 }
 
-/// The size of each key at one revision.
+/// The content at one revision: the size of each entry and cordon by key, and the usage records.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Content(BTreeMap<String, RecordSize>);
+pub(super) struct Content {
+    sizes: BTreeMap<String, RecordSize>,
+    usage: BTreeMap<String, String>,
+}
 
 impl Content {
     /// Parses `data`. The error has a key and its defect.
     pub(super) fn read(data: BTreeMap<String, String>) -> Result<(Self, State), (String, String)> {
-        let (mut sizes, mut entries, mut cordons) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let (mut content, mut entries, mut cordons) = (Self::default(), Vec::new(), Vec::new());
         for (key, text) in data {
+            if key.starts_with(USAGE_PREFIX) {
+                content.usage.insert(key, text);
+                continue;
+            }
             let parsed = if key.starts_with(ENTRY_PREFIX) {
                 let entry: Result<Entry, String> = parse(&key, &text, |entry: &Entry| entry_key(&entry.id));
                 entry.map(|entry| {
@@ -57,30 +67,61 @@ impl Content {
                 })
             } else {
                 Err(format!(
-                    "it begins with neither {ENTRY_PREFIX:?} nor {CORDON_PREFIX:?}"
+                    "it begins with none of {ENTRY_PREFIX:?}, {CORDON_PREFIX:?} and {USAGE_PREFIX:?}"
                 ))
             };
             match parsed {
-                Ok(size) => sizes.insert(key, size),
+                Ok(size) => content.sizes.insert(key, size),
                 Err(detail) => return Err((key, detail)),
             };
         }
-        Ok((Self(sizes), State::new(entries, cordons)))
+        Ok((content, State::new(entries, cordons)))
     }
 
+    /// Returns whether there are neither entries nor cordons.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.sizes.is_empty()
     }
 
     /// Returns the size of all keys and values.
     pub(super) fn bytes(&self) -> usize {
-        self.0.values().map(|size| size.bytes).sum()
+        let sizes: usize = self.sizes.values().map(|size| size.bytes).sum();
+        sizes + self.usage_bytes()
     }
 
-    /// Returns the content after `changes`, and the `data` of a merge patch that makes them.
-    pub(super) fn after(&self, changes: &[Change]) -> (Self, Value) {
-        let mut sizes = self.0.clone();
-        let mut data = serde_json::Map::new();
+    /// Returns the usage records by key.
+    pub(super) const fn usage(&self) -> &BTreeMap<String, String> {
+        &self.usage
+    }
+
+    pub(super) fn usage_bytes(&self) -> usize {
+        self.usage.iter().map(|(key, text)| key.len() + text.len()).sum()
+    }
+
+    /// Returns the content without usage records, and the `data` of a merge patch that removes them.
+    pub(super) fn without_usage(&self) -> (Self, serde_json::Map<String, Value>) {
+        let removed = self.usage.keys().map(|key| (key.clone(), Value::Null));
+        let content = Self {
+            sizes: self.sizes.clone(),
+            usage: BTreeMap::new(),
+        };
+        (content, removed.collect())
+    }
+
+    /// Applies `changes` and adds `usage`. Adds both to the `data` of a merge patch.
+    pub(super) fn apply(
+        &mut self,
+        changes: &[Change],
+        usage: &[UsageRecord],
+        data: &mut serde_json::Map<String, Value>,
+    ) {
+        for record in usage {
+            let (id, ticket, held_since) = record.key();
+            let key = format!("{USAGE_PREFIX}{id}.{ticket}.{}", held_since.as_millis());
+            let text = encode(record);
+            data.insert(key.clone(), text.clone().into());
+            self.usage.insert(key, text);
+        }
         for change in changes {
             let (key, written) = match change {
                 Change::Put(entry) => {
@@ -98,16 +139,15 @@ impl Content {
             };
             match written {
                 Some((text, size)) => {
-                    sizes.insert(key.clone(), size);
+                    self.sizes.insert(key.clone(), size);
                     data.insert(key, text.into());
                 }
                 None => {
-                    sizes.remove(&key);
+                    self.sizes.remove(&key);
                     data.insert(key, Value::Null);
                 }
             }
         }
-        (Self(sizes), data.into())
     }
 
     /// Checks that new work leaves space for the growth of all entries. Everything else is left to the limit
@@ -126,14 +166,14 @@ impl Content {
         let Some(limit) = changes.iter().filter_map(limit_of).min() else {
             return Ok(());
         };
-        let reserved: usize = self.0.values().map(|size| size.reserved).sum();
+        let reserved: usize = self.sizes.values().map(|size| size.reserved).sum();
         if reserved <= limit {
             return Ok(());
         }
         Err(format!(
             "{} entries and cordons take {} of {limit} bytes of the ConfigMap, and their growth until they are \
              released is reserved: new requests and cordons are refused until finished or queued jobs are deleted",
-            before.0.len(),
+            before.sizes.len(),
             before.bytes(),
         ))
     }
@@ -141,7 +181,7 @@ impl Content {
     /// Returns whether the record need not have the entry, because nothing exists yet: a new request, or a
     /// queued one that has grown.
     fn is_new_work(before: &Self, entry: &Entry) -> bool {
-        match (&entry.phase, before.0.get(&entry_key(&entry.id))) {
+        match (&entry.phase, before.sizes.get(&entry_key(&entry.id))) {
             (Phase::Queued | Phase::Creating, None) => true,
             (Phase::Queued, Some(before)) => entry.record_bytes() > before.requested,
             _ => false,
@@ -184,7 +224,7 @@ fn cordon_key(id: &CordonId) -> String {
 
 /// Returns the stored form of a value, which has string keys and finite numbers only: this cannot fail. If it
 /// did, reading would return an error.
-pub(super) fn encode(value: &impl Serialize) -> String {
+fn encode(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 

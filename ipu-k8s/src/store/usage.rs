@@ -1,5 +1,8 @@
 //! Usage records in ConfigMaps next to the record: a ring of pages, one key per hold.
 //!
+//! A commit adds its usage records to the record itself. When they are many, the next commit copies them to a
+//! page first and removes them.
+//!
 //! A write of records adds keys and needs no version: a repeated one changes nothing. Readers take the later
 //! one of two records of a hold. The ring bounds the log, a Role can name its ConfigMaps, and nothing has to
 //! be deleted.
@@ -12,7 +15,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use super::ConfigMapStore;
-use super::content::encode;
+use super::content::USAGE_PREFIX;
 
 /// Number of pages. The Role of the proxy names each of them.
 const PAGES: u64 = 16;
@@ -62,19 +65,11 @@ impl ConfigMapStore {
     }
 
     /// Adds records to the log. After an error, some may be written.
-    pub(super) async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
-        if records.is_empty() {
-            return Ok(());
-        }
-        let mut bytes = 0;
-        let mut data = serde_json::Map::new();
-        for record in records {
-            let (id, ticket, held_since) = record.key();
-            let key = format!("{id}.{ticket}.{}", held_since.as_millis());
-            let text = encode(record);
-            bytes += key.len() + text.len();
-            data.insert(key, text.into());
-        }
+    pub(super) async fn append_usage(&self, records: &BTreeMap<String, String>) -> Result<(), StoreError> {
+        let bytes = records
+            .iter()
+            .map(|(key, text)| key.len() + text.len())
+            .sum::<usize>();
         let mut open = self.usage.lock().await;
         let mut page = match open.take() {
             Some(page) => page,
@@ -89,7 +84,7 @@ impl ConfigMapStore {
         }
         page.bytes += bytes;
         self.budget.spend(page.bytes).await;
-        self.add_to_page(page.number, &data.into()).await?;
+        self.add_to_page(page.number, &json!(records)).await?;
         *open = Some(page);
         Ok(())
     }
@@ -139,13 +134,17 @@ impl ConfigMapStore {
         limit: usize,
     ) -> Result<Vec<UsageRecord>, StoreError> {
         let mut by_key: BTreeMap<(PartitionId, u64, Timestamp), UsageRecord> = BTreeMap::new();
-        for slot in 0..PAGES {
-            let name = self.page_name(slot);
-            let Some(page) = self.find(&name).await? else {
+        // The record comes first: its usage records are on a page before they leave it.
+        let names = (0..PAGES).map(|slot| self.page_name(slot));
+        for name in std::iter::once(self.options.name.clone()).chain(names) {
+            let Some(map) = self.find(&name).await? else {
                 continue;
             };
-            self.page_number(&name, &page)?;
-            for (key, text) in page.data.unwrap_or_default() {
+            if name != self.options.name {
+                self.page_number(&name, &map)?;
+            }
+            let data = map.data.unwrap_or_default().into_iter();
+            for (key, text) in data.filter(|(key, _)| key.starts_with(USAGE_PREFIX)) {
                 let record: UsageRecord = serde_json::from_str(&text)
                     .map_err(|error| self.corrupt(&name, format!("key {key}: {error}")))?;
                 let known = by_key.entry(record.key()).or_insert_with(|| record.clone());

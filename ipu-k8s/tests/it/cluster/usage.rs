@@ -100,12 +100,16 @@ async fn a_foreign_page_stops_the_commit_and_is_not_modified() {
     let Some(cluster) = shared("a_foreign_page_stops_the_commit_and_is_not_modified") else {
         return;
     };
-    let (store, revision) = open(cluster, options("usage-foreign")).await;
+    let mut options = options("usage-foreign");
+    // Every commit moves the usage records of the one before to a page.
+    options.usage_page_bytes = 16;
+    let (store, revision) = open(cluster, options).await;
+    let revision = store.commit(&revision, &[], &[record(1)]).await.unwrap();
     let map = "usage-foreign-usage-00";
     cluster
         .kubectl(&["create", "configmap", map, "--from-literal=a=b"])
         .unwrap();
-    let error = store.commit(&revision, &[], &[record(1)]).await.unwrap_err();
+    let error = store.commit(&revision, &[], &[record(2)]).await.unwrap_err();
     assert!(
         matches!(&error, StoreError::Corrupt { what, .. } if what.contains(map)),
         "{error}"
@@ -116,5 +120,6 @@ async fn a_foreign_page_stops_the_commit_and_is_not_modified() {
     assert_eq!(data, r#"{"a":"b"}"#);
     // Nothing was written.
     cluster.kubectl(&["delete", "configmap", map]).unwrap();
-    store.commit(&revision, &[], &[record(1)]).await.unwrap();
+    store.commit(&revision, &[], &[record(2)]).await.unwrap();
+    assert_eq!(tickets(&store, 0).await, [1, 2]);
 }

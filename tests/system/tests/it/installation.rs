@@ -92,6 +92,17 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         }
     }
 
+    /// Returns the entries and cordons of the ledger.
+    pub(crate) fn ledger(&self) -> String {
+        let tracker = ["get", "configmap", "ipu-partitions-tracker", "-o", "json"];
+        let tracker: Value =
+            serde_json::from_str(&self.kubectl(&[&["-n", SYSTEM], &tracker[..]].concat())).unwrap();
+        let data = tracker["data"].as_object().into_iter().flatten();
+        data.filter(|(key, _)| !key.starts_with("usage."))
+            .map(|(key, entry)| format!("{key}: {entry}\n"))
+            .collect()
+    }
+
     /// Returns whether the image of the examples is loaded on the node; CI requires it.
     #[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
     pub(crate) fn has_mpi(&self, test: &str) -> bool {

@@ -7,7 +7,7 @@ use std::process::Command;
 use ipu_test_cluster::{Cluster, ClusterProfile, Tool, client, find_tools, private_with, product_images};
 use serde_json::{Value, json};
 
-use crate::installation::{Product, SYSTEM, programs, repository, wait_until};
+use crate::installation::{Product, programs, repository, wait_until};
 
 /// Address of the simulated controller, which listens in the network of the IPUs only.
 const CONTROLLER: &str = "10.247.208.2:8090";
@@ -333,10 +333,7 @@ fn absent_network(product: &Product<impl Deref<Target = Cluster>>) {
 /// The deletion of a watched namespace takes the rights of the operator before its job has ended. The command
 /// of doctor lets the job end, and its partition is released.
 fn delete_watched_namespace(product: &Product<impl Deref<Target = Cluster>>) {
-    let ledger = || {
-        let configmap = ["get", "configmap", "ipu-partitions-tracker", "-o"];
-        product.kubectl(&[&["-n", SYSTEM], &configmap[..], &["jsonpath={.data}"]].concat())
-    };
+    let ledger = || product.ledger();
     assert!(ledger().contains("elsewhere"), "{}", ledger());
     product.kubectl(&["delete", "namespace", "elsewhere", "--wait=false"]);
     let fix = || {

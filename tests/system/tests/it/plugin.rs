@@ -192,16 +192,7 @@ fn only_an_administrator_cordons_repairs_and_releases_by_the_plugin() {
     bind(product, SYSTEM, "ipu-administrator", namespace, "grace");
     let ada = User::new(product, name, namespace, "ada");
     let grace = User::new(product, name, namespace, "grace");
-    let ledger = || {
-        let configmap = [
-            "get",
-            "configmap",
-            "ipu-partitions-tracker",
-            "-o",
-            "jsonpath={.data}",
-        ];
-        product.kubectl(&[&["-n", SYSTEM], &configmap[..]].concat())
-    };
+    let ledger = || product.ledger();
     let (_folder, file) = job("while true; do sleep 30000; done");
     ada.succeed(&["submit", &file]);
     let status = product.wait_for_phase(namespace, "inference", "Running");

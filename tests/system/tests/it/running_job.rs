@@ -44,10 +44,9 @@ impl RunningJob {
         self.in_jobs(&["get", "pods", "-l", selector, "-o", path])
     }
 
-    /// Returns the whole ledger.
+    /// Returns the entries and cordons of the ledger.
     pub(crate) fn ledger(&self) -> String {
-        let configmap = ["get", "configmap", "ipu-partitions-tracker"];
-        self.in_system(&[&configmap[..], &["-o", "jsonpath={.data}"]].concat())
+        self.product.ledger()
     }
 
     /// Returns the partitions of the controller.

@@ -131,6 +131,18 @@ impl<'a> Installation<'a> {
         serde_json::from_str(&self.kubectl(&["get", "configmap", TRACKER, "-o", "json"])).unwrap()
     }
 
+    /// Returns the keys of entries in the ConfigMap of the ledger.
+    pub(super) fn held(&self) -> Vec<String> {
+        let tracker = self.tracker();
+        let keys = tracker["data"]
+            .as_object()
+            .into_iter()
+            .flat_map(|data| data.keys());
+        keys.filter(|key| key.starts_with("partition."))
+            .cloned()
+            .collect()
+    }
+
     /// Starts a proxy and waits until it serves. Its log is in the directory of the API server logs.
     pub(super) async fn proxy(&self, more: &[&str]) -> Proxy {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
