@@ -20,7 +20,7 @@ use crate::query;
 use crate::router::{self, Access, Operation};
 use crate::routes;
 use crate::settings::ReadAccess;
-use crate::shares::{Client, Shares, SlotGuard};
+use crate::shares::{Client, Shares, SlotGuard, Turns};
 use crate::site;
 
 /// Maximum size of a request body in bytes: twenty times the largest sensible one.
@@ -78,6 +78,8 @@ pub struct Gateway {
     waits: Arc<Shares>,
     /// Bytes of unsent responses.
     unsent: Arc<Shares>,
+    /// Turns for costly reads.
+    turns: Turns,
     app: Arc<App>,
 }
 
@@ -96,6 +98,7 @@ impl Gateway {
             streams: Shares::new(MAX_EVENT_STREAMS, policy.split),
             waits: Shares::new(policy.max_requests.div_ceil(2), policy.split),
             unsent: Shares::new(policy.max_unsent, policy.split),
+            turns: Turns::default(),
             policy,
             app: Arc::clone(app),
         }
@@ -168,7 +171,13 @@ impl Gateway {
             tokio::time::sleep(DISCONNECT_CHECK_INTERVAL).await;
         }
         let slots = (slot, wait_slot);
+        let turn = if operation.is_costly() {
+            self.turns.take(&client).await
+        } else {
+            None
+        };
         let response = self.dispatch(request).await;
+        drop(turn);
         if operation.access == Access::Write {
             let (client, status) = (identity.name(), response.status().as_u16());
             tracing::info!(client, method = operation.method, path, status, "write request");

@@ -31,6 +31,11 @@ impl Operation {
     pub(crate) fn is_plain(&self) -> bool {
         self.access == Access::Open || matches!(self.path, "/stats" | "/query" | "/metrics")
     }
+
+    /// Returns whether the time of the processor that it takes grows with the number of partitions.
+    pub(crate) fn is_costly(&self) -> bool {
+        self.access == Access::Read && !self.is_stream && !self.path.contains('{')
+    }
 }
 
 const fn operation(method: &'static str, path: &'static str, access: Access) -> Operation {

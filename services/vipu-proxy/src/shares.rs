@@ -7,11 +7,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipu_serve::Peer;
+use tokio::sync::OwnedMutexGuard;
 
 use crate::auth::Identity;
 
 /// Kind of a client, which determines its share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Client {
     /// Anonymous client with its network, if the request came over a connection.
     Anonymous(Option<IpAddr>),
@@ -156,6 +157,26 @@ fn change_one<K: Clone + Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K, cha
     change(count);
     if *count == 0 {
         counts.remove(key);
+    }
+}
+
+/// Turns of clients: each does one thing at a time, so that it keeps at most one thread from all others.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(Mutex<HashMap<Client, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    /// Waits for the next turn of `client`, which ends when the guard is dropped. Administrators never wait.
+    pub(crate) async fn take(&self, client: &Client) -> Option<OwnedMutexGuard<()>> {
+        if *client == Client::Administrator {
+            return None;
+        }
+        let turn = {
+            // No code panics while it holds the lock.
+            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            Arc::clone(turns.entry(client.clone()).or_default())
+        };
+        Some(turn.lock_owned().await)
     }
 }
 
