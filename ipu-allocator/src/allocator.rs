@@ -21,7 +21,7 @@ use crate::lease::Lease;
 use crate::listings::{Listings, unavailable};
 use crate::options::Options;
 use crate::runner::Controller;
-use crate::shared::{EntryChange, Shared};
+use crate::shared::{EndedRequest, EntryChange, Shared};
 use crate::store::{Store, StoreError};
 use crate::usage::UsagePosition;
 use crate::view::View;
@@ -296,7 +296,7 @@ impl Allocator {
             self.verify(&id).await;
             return match self.inner.shared.get(&id) {
                 Some(current) if is_same_request(&current, &entry) => Ok(Ensured::Entry(current)),
-                _ => Err(gone(&id, &changed)),
+                _ => Err(gone(&id, &owner, &changed)),
             };
         }
         // The previous partition of this id is being removed: the request is not recorded yet.
@@ -319,7 +319,7 @@ impl Allocator {
                     }
                     rejected @ Ensured::Rejected(_) => return Ok(rejected),
                 },
-                _ => return Err(gone(&id, &changed)),
+                _ => return Err(gone(&id, &owner, &changed)),
             };
         }
         Ok(Ensured::Entry(entry))
@@ -329,7 +329,7 @@ impl Allocator {
     async fn request(
         &self,
         request: &Request,
-        changed: &watch::Receiver<Option<Ended>>,
+        changed: &watch::Receiver<EndedRequest>,
     ) -> Result<Ensured, AllocatorError> {
         let mut done = self.command(Event::Ensure(request.clone())).await;
         if let Err(AllocatorError::Refused(ipu_core::RequestError::Foreign { .. })) = done {
@@ -340,7 +340,7 @@ impl Allocator {
         match (done.outcome, done.entry) {
             (Outcome::Rejected(status), _) => Ok(Ensured::Rejected(status)),
             (_, Some(entry)) => Ok(Ensured::Entry(entry)),
-            (_, None) => Err(gone(&request.id, changed)),
+            (_, None) => Err(gone(&request.id, &request.owner, changed)),
         }
     }
 
@@ -378,7 +378,7 @@ impl Allocator {
             not_after,
         };
         let entry = self.command(event).await?.entry;
-        entry.ok_or_else(|| gone(id, &self.inner.shared.watch(id)))
+        entry.ok_or_else(|| gone(id, owner, &self.inner.shared.watch(id)))
     }
 
     /// Releases a partition, or removes the request from the queue, and waits until it is gone, at most until
@@ -712,9 +712,11 @@ impl Allocator {
     }
 }
 
-/// Returns the error of a request whose entry is gone.
-fn gone(id: &PartitionId, changed: &watch::Receiver<Option<Ended>>) -> AllocatorError {
-    match changed.borrow().clone() {
+/// Returns the error of a request of `owner` whose entry is gone.
+fn gone(id: &PartitionId, owner: &Owner, changed: &watch::Receiver<EndedRequest>) -> AllocatorError {
+    let last = changed.borrow().clone();
+    let own = last.filter(|(of, _)| of.as_ref() == Some(owner));
+    match own.map(|(_, ended)| ended) {
         Some(Ended::Refused(refusal)) => AllocatorError::ControllerRefused {
             id: id.clone(),
             refusal,

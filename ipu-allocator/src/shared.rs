@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use ipu_core::{
-    BootTime, Change, ControllerName, Ended, Entry, Hardware, PartitionId, Policy, Reason, State, Timestamp,
+    BootTime, Change, ControllerName, Ended, Entry, Hardware, Owner, PartitionId, Policy, Reason, State,
+    Timestamp,
 };
 use ipu_vipu_client::boot_time;
 use tokio::sync::{broadcast, oneshot, watch};
@@ -47,14 +48,17 @@ pub(crate) type CommitObserver = Box<dyn Fn(usize, Duration) + Send + Sync>;
 /// Called after each comparison.
 pub(crate) type ComparisonObserver = Box<dyn Fn(&Comparison) + Send + Sync>;
 
+/// Owner of the last request of an id that ended without a partition, and why it ended.
+pub(crate) type EndedRequest = Option<(Option<Owner>, Ended)>;
+
 pub(crate) struct Shared {
     store: Arc<dyn Store>,
     clock: Clock,
     published: RwLock<Published>,
     view: Mutex<Option<Arc<View>>>,
     changes: broadcast::Sender<EntryChange>,
-    /// Waiters for a change of one partition, and the end of its last request.
-    waiters: Mutex<HashMap<PartitionId, watch::Sender<Option<Ended>>>>,
+    /// Waiters for a change of one partition, with the last request of its id that ended.
+    waiters: Mutex<HashMap<PartitionId, watch::Sender<EndedRequest>>>,
     finished: Mutex<Vec<oneshot::Sender<()>>>,
     leading: watch::Sender<bool>,
     compared: watch::Sender<bool>,
@@ -263,15 +267,20 @@ impl Shared {
     /// Wakes the waiters for the partitions of `undo`. Those of `ended` learn why their request has ended.
     pub(crate) fn wake(&self, undo: &Undo, mut ended: BTreeMap<PartitionId, Ended>) {
         let waiters = locked(&self.waiters);
-        for id in undo.keys() {
+        for (id, before) in undo {
             if let Some(waiter) = waiters.get(id) {
-                waiter.send_replace(ended.remove(id));
+                let owner = before.as_ref().and_then(|entry| entry.owner.clone());
+                waiter.send_modify(|last| {
+                    if let Some(ended) = ended.remove(id) {
+                        *last = Some((owner, ended));
+                    }
+                });
             }
         }
     }
 
     /// Subscribes to changes of one partition.
-    pub(crate) fn watch(&self, id: &PartitionId) -> watch::Receiver<Option<Ended>> {
+    pub(crate) fn watch(&self, id: &PartitionId) -> watch::Receiver<EndedRequest> {
         let mut waiters = locked(&self.waiters);
         waiters.retain(|_, waiter| waiter.receiver_count() > 0);
         waiters

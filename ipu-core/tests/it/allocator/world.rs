@@ -635,7 +635,8 @@ impl World {
                     .iter()
                     .any(|message| message.id == id && message.is_executed)
                     || self.may_exist.contains(&id);
-                if matches!(recorded, None | Some(Phase::Queued | Phase::Creating)) && !may_exist {
+                // A release removes one that was made after the request began to be created: a documented limit.
+                if matches!(recorded, None | Some(Phase::Queued)) && !may_exist {
                     self.controllers[number].make_by_hand(&id, size, true);
                 }
             }
