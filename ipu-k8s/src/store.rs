@@ -1,7 +1,8 @@
 //! The allocator's record in a ConfigMap, for one process of a cluster at a time.
 //!
-//! One key per entry, per cordon and per recent usage record, so that `kubectl get configmap ipu-partitions-tracker -o yaml` shows
-//! the holds. An annotation has the revision: a number that grows with every commit, and its writer.
+//! One key per entry, per cordon and per recent usage record, so that `kubectl get configmap
+//! ipu-partitions-tracker -o yaml` shows the holds. An annotation has the revision: a number that grows with
+//! every commit, and its writer.
 //!
 //! # Consistency
 //!

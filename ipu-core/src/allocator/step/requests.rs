@@ -127,7 +127,7 @@ fn start_or_reject(
 
 /// Returns the entry after its owner has requested it again.
 fn repeated_request(recorded: &Entry, hardware: &Hardware, now: Timestamp, request: &Request) -> Entry {
-    let mut entry = heard(recorded, hardware, now, &request.owner);
+    let mut entry = confirmed_by(&request.owner, recorded, hardware, now);
     // An old copy does not show the attempt that uses the partition now.
     let is_known = !recorded.unconfirmed || !matches!(entry.phase, Phase::Active);
     let is_newer = request.attempt > recorded.attempt && is_known && !entry.unconfirmed;
@@ -154,7 +154,7 @@ fn repeated_request(recorded: &Entry, hardware: &Hardware, now: Timestamp, reque
 }
 
 /// Returns the entry after `owner` was heard. The copy may be of a time at which it had none.
-fn heard(recorded: &Entry, hardware: &Hardware, now: Timestamp, owner: &Owner) -> Entry {
+fn confirmed_by(owner: &Owner, recorded: &Entry, hardware: &Hardware, now: Timestamp) -> Entry {
     let mut entry = confirmed(recorded, hardware, now);
     if recorded.unconfirmed && matches!(entry.phase, Phase::Active | Phase::Failed { .. }) {
         entry.owner = Some(owner.clone());
@@ -228,7 +228,7 @@ pub(super) fn reset(
     let recorded = expect(state, id, "reset")?;
     check_owner(recorded, owner, recorded.instance)?;
     check_attempt(recorded, attempt)?;
-    let mut entry = heard(recorded, hardware, now, owner);
+    let mut entry = confirmed_by(owner, recorded, hardware, now);
     entry.unconfirmed = false;
     match (&entry.phase, entry.controller.clone()) {
         (Phase::Creating | Phase::Resetting, _) => {}
@@ -323,7 +323,7 @@ pub(super) fn renew(
 ) -> Result<Step, RequestError> {
     let recorded = expect(state, id, "renewed")?;
     check_owner(recorded, owner, recorded.instance)?;
-    let mut entry = heard(recorded, hardware, now, owner);
+    let mut entry = confirmed_by(owner, recorded, hardware, now);
     if matches!(entry.phase, Phase::Releasing { .. } | Phase::Quarantined) {
         return Err(moved(recorded, "renewed"));
     }

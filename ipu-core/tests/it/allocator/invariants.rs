@@ -54,8 +54,8 @@ pub(super) fn begin_use(
     })
 }
 
-/// Checks that every used partition exists as it was granted, and that no IPU is in two of them. `is_recorded`
-/// returns whether the present record, perhaps an old copy, has a partition.
+/// Checks that every used partition exists as it was granted, and that no IPU is in two of them.
+/// `is_recorded` returns whether the present record, perhaps an old copy, has a partition.
 pub(super) fn check_uses<'a>(
     controllers: &[Controller],
     is_recorded: impl Fn(&PartitionId) -> bool,

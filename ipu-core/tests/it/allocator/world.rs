@@ -635,7 +635,7 @@ impl World {
                     .iter()
                     .any(|message| message.id == id && message.is_executed)
                     || self.may_exist.contains(&id);
-                // A release removes one that was made after the request began to be created: a documented limit.
+                // A release removes one that was made while the request was created: a documented limit.
                 if matches!(recorded, None | Some(Phase::Queued)) && !may_exist {
                     self.controllers[number].make_by_hand(&id, size, true);
                 }
