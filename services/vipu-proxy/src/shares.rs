@@ -197,6 +197,8 @@ impl Drop for SlotGuard {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn network(last: u8) -> Client {
@@ -244,6 +246,20 @@ mod tests {
             of("team-d"),
         ];
         assert_eq!(taken.each_ref().map(Vec::len), [4, 0, 4, 4, 0]);
+    }
+
+    #[test]
+    fn a_client_has_one_turn_at_a_time_and_others_do_not_wait_for_it() {
+        let turns = Turns::default();
+        let take = |client: &Client| turns.take(client).now_or_never();
+        let (one, other) = (tenant("team-a"), network(1));
+        let first = take(&one);
+        assert!(matches!(first, Some(Some(_))));
+        assert!(take(&one).is_none());
+        assert!(matches!(take(&other), Some(Some(_))));
+        assert!(matches!(take(&Client::Administrator), Some(None)));
+        drop(first);
+        assert!(matches!(take(&one), Some(Some(_))));
     }
 
     #[test]
