@@ -127,7 +127,7 @@ fn start_or_reject(
 
 /// Returns the entry after its owner has requested it again.
 fn repeated_request(recorded: &Entry, hardware: &Hardware, now: Timestamp, request: &Request) -> Entry {
-    let mut entry = confirmed_by(&request.owner, recorded, hardware, now);
+    let mut entry = confirmed(recorded, hardware, now);
     // An old copy does not show the attempt that uses the partition now.
     let is_known = !recorded.unconfirmed || !matches!(entry.phase, Phase::Active);
     let is_newer = request.attempt > recorded.attempt && is_known && !entry.unconfirmed;
@@ -139,25 +139,17 @@ fn repeated_request(recorded: &Entry, hardware: &Hardware, now: Timestamp, reque
         Phase::Active | Phase::Failed { .. } | Phase::Quarantined => {
             if let Some(controller) = recorded.controller.clone() {
                 entry = entry.started(Phase::Resetting, &controller, now);
-                entry.owner = Some(request.owner.clone());
-                entry.instance = request.instance;
             }
         }
     }
+    // It may be quarantined, or an old copy of a time at which it had no owner.
+    entry.owner = Some(request.owner.clone());
+    entry.instance = request.instance;
     entry.attempt = request.attempt;
     // A request without a holder keeps the recorded one: it does not revoke the evidence that the owner is
     // alive.
     if !request.holder.is_empty() {
         entry.holder.clone_from(&request.holder);
-    }
-    entry
-}
-
-/// Returns the entry after `owner` was heard. The copy may be of a time at which it had none.
-fn confirmed_by(owner: &Owner, recorded: &Entry, hardware: &Hardware, now: Timestamp) -> Entry {
-    let mut entry = confirmed(recorded, hardware, now);
-    if recorded.unconfirmed && matches!(entry.phase, Phase::Active | Phase::Failed { .. }) {
-        entry.owner = Some(owner.clone());
     }
     entry
 }
@@ -227,8 +219,12 @@ pub(super) fn reset(
 ) -> Result<Step, RequestError> {
     let recorded = expect(state, id, "reset")?;
     check_owner(recorded, owner, recorded.instance)?;
+    if recorded.owner.is_none() {
+        // Its owner requests it first, which shows the instance.
+        return Err(moved(recorded, "reset"));
+    }
     check_attempt(recorded, attempt)?;
-    let mut entry = confirmed_by(owner, recorded, hardware, now);
+    let mut entry = confirmed(recorded, hardware, now);
     entry.unconfirmed = false;
     match (&entry.phase, entry.controller.clone()) {
         (Phase::Creating | Phase::Resetting, _) => {}
@@ -323,7 +319,7 @@ pub(super) fn renew(
 ) -> Result<Step, RequestError> {
     let recorded = expect(state, id, "renewed")?;
     check_owner(recorded, owner, recorded.instance)?;
-    let mut entry = confirmed_by(owner, recorded, hardware, now);
+    let mut entry = confirmed(recorded, hardware, now);
     if matches!(entry.phase, Phase::Releasing { .. } | Phase::Quarantined) {
         return Err(moved(recorded, "renewed"));
     }
