@@ -171,13 +171,7 @@ impl Gateway {
             tokio::time::sleep(DISCONNECT_CHECK_INTERVAL).await;
         }
         let slots = (slot, wait_slot);
-        let turn = if operation.is_costly() {
-            self.turns.take(&client).await
-        } else {
-            None
-        };
-        let response = self.dispatch(request).await;
-        drop(turn);
+        let response = self.dispatch(operation, &client, request).await;
         if operation.access == Access::Write {
             let (client, status) = (identity.name(), response.status().as_u16());
             tracing::info!(client, method = operation.method, path, status, "write request");
@@ -296,8 +290,20 @@ impl Gateway {
         }
     }
 
-    async fn dispatch(&self, request: Request<Full<Bytes>>) -> warp::reply::Response {
-        let response = warp::service(self.routes.clone()).oneshot(request);
+    async fn dispatch(
+        &self,
+        operation: &Operation,
+        client: &Client,
+        request: Request<Full<Bytes>>,
+    ) -> warp::reply::Response {
+        let response = async {
+            let _turn = if operation.is_costly() {
+                self.turns.take(client).await
+            } else {
+                None
+            };
+            warp::service(self.routes.clone()).oneshot(request).await
+        };
         match tokio::time::timeout(self.timeouts.write, response).await {
             Ok(response) => response.unwrap_or_else(|never| match never {}),
             Err(_) => routes::problem_response(
