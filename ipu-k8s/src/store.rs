@@ -57,8 +57,8 @@ const DEFAULT_NAME: &str = "ipu-partitions-tracker";
 /// controllers and for partitions that are found.
 const DEFAULT_MAX_BYTES: usize = (1 << 20) / 8 * 7;
 
-/// Usage records move from the record to a page when they reach this part of its size: every commit writes
-/// them again until then.
+/// Usage records move from the record to a page when they reach this part of the size of a page: every commit
+/// writes them again until then.
 const USAGE_SHARE: usize = 16;
 
 /// Number of namespaces that can fill the record with their queued requests.
