@@ -5,6 +5,5 @@ mod cluster;
 mod documented_examples;
 mod host;
 mod manifests;
-mod operator;
 mod status;
 mod webhook;
