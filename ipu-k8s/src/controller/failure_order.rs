@@ -260,7 +260,7 @@ mod tests {
         let spec: Value = serde_json::from_str(spec).expect("valid JSON");
         let job = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": spec});
         let (job, _) = crate::crd::IpuJob::from_value(job);
-        let parsed = job.to_raw().parse(&ipu_core::Limits::default());
+        let parsed = job.parse(&ipu_core::Limits::default());
         parsed.expect("a valid job").spec
     }
 

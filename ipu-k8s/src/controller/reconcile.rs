@@ -176,13 +176,11 @@ impl Reconciler {
             Err(error) => return self.skip_unreadable(&object, &error).await,
         };
         let generation = object["metadata"]["generation"].clone();
-        let (job, mut crd_violations) = IpuJob::from_value(object.clone());
-        crd_violations.extend(job.launcher_accounts());
-        let spec = match job.to_raw().parse(&self.limits) {
-            Ok(parsed) if crd_violations.is_empty() => parsed.spec,
-            Ok(_) => return self.reject_invalid(key, &object, status, &crd_violations).await,
-            Err(mut violations) => {
-                violations.extend(crd_violations);
+        let (job, faults) = IpuJob::from_value(object.clone());
+        let spec = match job.parse(&self.limits) {
+            Ok(parsed) if faults.is_empty() => parsed.spec,
+            parsed => {
+                let violations = [parsed.err().unwrap_or_default(), faults].concat();
                 return self.reject_invalid(key, &object, status, &violations).await;
             }
         };

@@ -18,7 +18,7 @@ fn pods(network: Network, change: impl FnOnce(&mut Value)) -> (Value, Value) {
     });
     let (job, violations) = IpuJob::from_value(object);
     assert!(violations.is_empty(), "{violations:?}");
-    let spec = job.to_raw().parse(&Limits::default()).unwrap().spec;
+    let spec = job.parse(&Limits::default()).unwrap().spec;
     let installation = InstallationDefaults {
         network,
         ..InstallationDefaults::default()
