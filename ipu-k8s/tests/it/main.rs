@@ -3,6 +3,7 @@
 
 mod cluster;
 mod documented_examples;
+mod fields;
 mod host;
 mod manifests;
 mod status;
