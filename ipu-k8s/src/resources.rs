@@ -1,24 +1,8 @@
-//! The Kubernetes objects of a job: pure functions from the parsed job and its partitions to manifests.
+//! The Kubernetes objects of a job: pure functions from the parsed job and its partitions to objects.
 //!
 //! The objects are those of seed 000 §6.8.1: workers; and, for a job with a launcher, a ConfigMap (the script
 //! of remote execution and the hostfiles), a ServiceAccount, a Role and a RoleBinding for each instance, and
-//! the launcher.
-//!
-//! | of `spec.workers.template` | workers | launcher |
-//! |---|---|---|
-//! | labels and annotations | copied | copied |
-//! | all containers and init containers | copied | the image, environment, mounts, working directory and security context of the first container |
-//! | `resources` | copied | never: a launcher computes nothing, and `rdma/*` is the workers' |
-//! | `volumes` | copied | copied |
-//! | `imagePullSecrets`, `nodeSelector`, `tolerations`, `affinity`, `securityContext`, `priorityClassName`, `priority`, `schedulerName`, `runtimeClassName`, `hostAliases`, `dnsConfig`, `enableServiceLinks`, `terminationGracePeriodSeconds` | copied | copied |
-//! | everything else | copied | not |
-//! | `hostNetwork` | as the installation and `spec.workers.hostNetwork` set it, whatever the template has |
-//! the same |
-//! | `restartPolicy` | always Never: the operator restarts | the same |
-//! | `terminationMessagePolicy` | FallbackToLogsOnError unless the template sets it | the same |
-//! | `serviceAccountName` | copied | the job's own |
-//!
-//! Init containers, including sidecars, get the same settings as containers, but no privileges.
+//! the launcher. The page "How the operator works" lists the fields that each takes from the template.
 
 mod labels;
 mod launcher;
