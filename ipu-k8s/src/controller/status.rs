@@ -20,8 +20,8 @@ use crate::crd::{
 };
 use crate::resources::selector;
 
-/// Minimum interval between status writes that change only messages: with a thousand queued jobs, each start
-/// changes the messages of all others.
+/// Minimum interval between status writes of a pending job that change only messages: with a thousand queued
+/// jobs, each start changes the messages of all others.
 const MESSAGE_WRITE_INTERVAL: Duration = Duration::from_secs(15);
 /// Age below which the status of a starting job, or of a deletion, is not written: a job that finishes the
 /// transition within it needs a single write.
@@ -439,8 +439,8 @@ fn is_starting(plan: &Plan) -> bool {
 }
 
 impl Context {
-    /// Writes a status on top of the version of `job`, unless it is unchanged, or only messages changed
-    /// shortly after the last write.
+    /// Writes a status on top of the version of `job`, unless it is unchanged, or the job is pending and only
+    /// messages changed shortly after the last write.
     pub(super) async fn write_status(
         &self,
         job: &IpuJob,
@@ -457,6 +457,7 @@ impl Context {
         let last = before.last_reconcile_time.filter(|last| last.0 <= now);
         let elapsed = last.map(|last| now.since(last.0));
         if let Some(elapsed) = elapsed.filter(|elapsed| *elapsed < MESSAGE_WRITE_INTERVAL)
+            && after.phase == Some(JobPhase::Pending)
             && without_messages(&after) == without_messages(before)
         {
             return Ok(StatusWrite::Deferred(MESSAGE_WRITE_INTERVAL - elapsed));

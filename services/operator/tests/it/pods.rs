@@ -414,6 +414,11 @@ async fn the_states_of_instances_and_the_texts_of_the_status_say_what_happens() 
     })
     .await;
 
+    fixture
+        .cluster
+        .kubectl(&["delete", "ipujob", "huge", "--timeout=60s"])
+        .unwrap();
+
     apply(&fixture.cluster, &sized("whole", "32"));
     fixture.wait_for_phase("whole", "Running").await;
     apply(&fixture.cluster, &sized("next", "32"));
