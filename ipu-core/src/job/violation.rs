@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// any client may send it.
 const MAX_SHOWN: usize = 80;
 
+/// Maximum number of characters of a rule or a fix, which may repeat a part of the value.
+const MAX_TEXT: usize = 600;
+
 /// Maximum number of characters of the path of a field: a Pod template has no longer one.
 const MAX_FIELD: usize = 200;
 
@@ -37,8 +40,8 @@ impl Violation {
         Self {
             field: one_line(field, MAX_FIELD),
             value: value.map(|value| one_line(value, MAX_SHOWN)),
-            rule: rule.into(),
-            fix: fix.into(),
+            rule: one_line(&rule.into(), MAX_TEXT),
+            fix: one_line(&fix.into(), MAX_TEXT),
         }
     }
 }

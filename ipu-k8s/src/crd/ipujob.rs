@@ -212,13 +212,16 @@ impl IpuJob {
 pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let mut schema = json!(IpuJob::crd())["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take();
     tidy(&mut schema);
+    // Rules name it as the field that breaks them.
+    schema["properties"]["metadata"] = json!({"type": "object"});
     // One program writes the whole status. Field ownership would take as much space as the fields.
     schema["properties"]["status"]["x-kubernetes-map-type"] = "atomic".into();
     schema
 });
 
 /// Adapts what the derivation writes to Kubernetes: the API server drops a null of a field that is not
-/// nullable, an absent number is absent and not 0, and descriptions have no line breaks of the source.
+/// nullable, an absent number is absent and not 0, bounds are whole, and descriptions have no line breaks of
+/// the source.
 fn tidy(schema: &mut Value) {
     let Value::Object(keywords) = schema else {
         return;
@@ -229,6 +232,11 @@ fn tidy(schema: &mut Value) {
         && format.starts_with("uint")
     {
         *format = "int32".to_owned();
+    }
+    for bound in ["minimum", "maximum"] {
+        if let Some(number) = keywords.get(bound).and_then(Value::as_f64) {
+            keywords.insert(bound.to_owned(), (number as i64).into());
+        }
     }
     if let Some(Value::String(text)) = keywords.get_mut("description") {
         *text = text.replace('\n', " ");

@@ -73,41 +73,58 @@ pub(super) fn launcher_command() -> Rule {
     )
 }
 
-/// The partitions and processes of a job depend on these fields, so that they are immutable while it may hold
-/// IPUs. One rule names the changed fields, because each rule of the object costs time with every write of a
-/// status.
-pub(super) fn fixed_while_held() -> Rule {
-    let text_of = |field: &'static str| {
-        move |spec: &str| format!("(has({spec}.{field}) ? string({spec}.{field}) : '')")
-    };
-    let exists = |field: &'static str| move |spec: &str| format!("has({spec}.{field})");
-    let fields: [(&str, &dyn Fn(&str) -> String); 8] = [
+/// The partitions of a job depend on these fields, so that they are immutable while it may hold IPUs.
+pub(super) fn fixed_partition() -> Rule {
+    fixed_while_held(&[
         ("ipusPerJobInstance", &ipus_of),
+        ("modelReplicas", &|spec| {
+            number_or(&format!("{spec}.modelReplicas"), 0)
+        }),
+    ])
+}
+
+/// The same for its processes. It is another rule, because the API server limits the estimated cost of each.
+pub(super) fn fixed_processes() -> Rule {
+    fixed_while_held(&[
         ("workersPerJobInstance", &workers_of),
-        ("modelReplicasPerWorker", &text_of("modelReplicasPerWorker")),
-        ("modelReplicas", &text_of("modelReplicas")),
+        ("modelReplicasPerWorker", &|spec| {
+            number_or(&format!("{spec}.modelReplicasPerWorker"), 1)
+        }),
         ("reconfigurable", &|spec| {
             format!("{spec}.?reconfigurable.orValue(false)")
         }),
-        ("allocation", &text_of("allocation")),
-        ("launcher", &exists("launcher")),
-        ("interactive", &exists("interactive")),
-    ];
-    let (mut equal, mut changed) = (Vec::new(), Vec::new());
+        ("allocation", &|spec| {
+            format!("(has({spec}.allocation) ? {spec}.allocation : '')")
+        }),
+        ("launcher", &|spec| format!("has({spec}.launcher)")),
+        ("interactive", &|spec| format!("has({spec}.interactive)")),
+    ])
+}
+
+/// Returns an expression for a value of the specification at a path.
+type SpecExpression<'a> = &'a dyn Fn(&str) -> String;
+
+/// Returns the rule that these fields are immutable while a job holds IPUs. Its message names the changed
+/// ones.
+fn fixed_while_held(fields: &[(&str, SpecExpression<'_>)]) -> Rule {
+    let (mut equal, mut changed) = (Vec::new(), String::new());
     for (field, value_of) in fields {
         let condition = format!("{} == {}", value_of("self.spec"), value_of("oldSelf.spec"));
-        changed.push(format!("({condition} ? [] : ['spec.{field}'])"));
+        changed.push_str(&format!("({condition} ? '' : 'spec.{field} ') + "));
         equal.push(condition);
     }
     on_change(&format!("{HOLDS_NOTHING} || {}", equal.join(" && "))).message(Message::Expression(format!(
-        "({}).join(', ') + ' cannot change while the job holds IPUs, which were chosen for it; suspend the job, change it when its phase is Suspended and go on, or make a new job'",
-        changed.join(" + ")
+        "{changed}'cannot change while the job holds IPUs, which were chosen for it; suspend the job, change it when its phase is Suspended and go on, or make a new job'"
     )))
 }
 
 pub(super) fn fixed_manager() -> Rule {
-    on_change("self.spec.?managedBy == oldSelf.spec.?managedBy")
-        .message("spec.managedBy cannot change: two controllers would manage the job; create a new job")
+    // The cost estimate of optional access to a possible string is infinite.
+    on_change(
+        "has(self.spec.managedBy) == has(oldSelf.spec.managedBy) && \
+         (!has(self.spec.managedBy) || self.spec.managedBy == oldSelf.spec.managedBy)",
+    )
+    .message("spec.managedBy cannot change: two controllers would manage the job; create a new job")
 }
 
 pub(super) fn name_is_label() -> Rule {
@@ -116,24 +133,37 @@ pub(super) fn name_is_label() -> Rule {
     )
 }
 
-/// All names derived from a job's are valid labels, or no more of them are too long than before. Short names
-/// always are, which skips the rest.
-pub(super) fn names_fit() -> Rule {
+/// All names derived from the name of a new job are valid labels.
+pub(super) fn new_names_fit() -> Rule {
+    name_rule(&format!("oldSelf.hasValue() || {}", names_fit())).optional_old_self(true)
+}
+
+/// After a change of the number of processes, they still are, or no more of them are too long than before.
+pub(super) fn more_names_fit() -> Rule {
+    let [instances, old_instances] = ["self.spec", "oldSelf.spec"].map(instances_of);
+    let [processes, old_processes] = ["self.spec", "oldSelf.spec"].map(processes_of);
+    name_rule(&format!(
+        "{} || {instances} <= {old_instances} && {processes} <= {old_processes}",
+        names_fit()
+    ))
+}
+
+fn name_rule(rule: &str) -> Rule {
+    Rule::new(rule).field_path(".metadata").message(
+        "metadata.name: the name of the last process, <job>-worker-<n> or <job>-launcher-<n>, must fit in 63 characters; use a shorter name, or fewer instances or workers",
+    )
+}
+
+/// Returns the condition that all derived names are valid labels. Short names always are, which skips the
+/// rest.
+fn names_fit() -> String {
     let (name, instances) = ("size(self.metadata.name)", instances_of("self.spec"));
-    let processes = |spec: &str| format!("{} * {}", instances_of(spec), workers_of(spec));
     let shortest = MAX_LABEL_LEN - "-launcher-65535".len();
     let launcher = format!("({instances} <= 1 ? 9 : 10 + size(string({instances} - 1)))");
     let worker = "(all <= 10 ? 9 : 8 + size(string(all - 1)))";
-    let (new, old) = (processes("self.spec"), processes("o.spec"));
-    let is_not_more = format!(
-        "oldSelf.optMap(o, {instances} <= {} && {new} <= {old}).orValue(false)",
-        instances_of("o.spec")
-    );
-    let rule = format!(
-        "{name} <= {shortest} || {name} + {launcher} <= {MAX_LABEL_LEN} && [{new}].all(all, {name} + {worker} <= {MAX_LABEL_LEN}) || {is_not_more}"
-    );
-    Rule::new(rule).optional_old_self(true).field_path(".metadata").message(
-        "metadata.name: the name of the last process, <job>-worker-<n> or <job>-launcher-<n>, must fit in 63 characters; use a shorter name, or fewer instances or workers",
+    format!(
+        "{name} <= {shortest} || {name} + {launcher} <= {MAX_LABEL_LEN} && [{}].all(all, {name} + {worker} <= {MAX_LABEL_LEN})",
+        processes_of("self.spec")
     )
 }
 
@@ -150,6 +180,10 @@ const HOLDS_NOTHING: &str = "has(self.status) && has(self.status.phase) && (self
 
 fn instances_of(spec: &str) -> String {
     format!("{spec}.?jobInstances.orValue(1)")
+}
+
+fn processes_of(spec: &str) -> String {
+    format!("{} * {}", instances_of(spec), workers_of(spec))
 }
 
 /// Returns the IPUs of one instance of `spec`, from either form; 0 if they are unknown.
@@ -177,6 +211,11 @@ fn workers_of(spec: &str) -> String {
         )
     });
     format!("({current} : {misspelt} : {replicas})")
+}
+
+/// Returns the number of the field at `path`, or `default` if it is absent.
+fn number_or(path: &str, default: u32) -> String {
+    format!("(has({path}) ? {} : {default})", number(path))
 }
 
 /// Returns the number in `value`, as a number or a string, far from overflow; 0 if there is none.

@@ -38,10 +38,12 @@ use super::status::IpuJobStatus;
     printcolumn(name = "desired", type_ = "integer", json_path = ".status.desiredReplicas"),
     printcolumn(name = "LastMessage", type_ = "string", json_path = ".status.lastMessage"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    validation = rules::fixed_while_held(),
+    validation = rules::fixed_partition(),
+    validation = rules::fixed_processes(),
     validation = rules::fixed_manager(),
     validation = rules::name_is_label(),
-    validation = rules::names_fit()
+    validation = rules::new_names_fit(),
+    validation = rules::more_names_fit()
 )]
 #[x_kube(
     validation = rules::has_size(),
@@ -303,7 +305,7 @@ fn integer<const MIN: i32, const MAX: i32>(_: &mut SchemaGenerator) -> Schema {
 
 /// Returns the schema of a number that may be quoted, as in the custom resource 1.2.0.
 fn number_or_text(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})
+    json_schema!({"x-kubernetes-int-or-string": true})
 }
 
 /// Returns the schema of an object that Kubernetes defines.

@@ -121,7 +121,7 @@ impl WorkersStatus {
     }
 }
 
-/// A current or past phase of the job (seed 000 §6.6).
+/// A current or past phase of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]

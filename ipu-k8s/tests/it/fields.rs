@@ -29,7 +29,9 @@ fn the_guide_documents_every_field_of_a_spec_and_no_other() {
     assert!(all.len() > 30, "{all:?}");
     for path in &all {
         // The guide explains only the fields of a group.
-        let is_documented = ["`", "."].iter().any(|end| GUIDE.contains(&format!("`{path}{end}")));
+        let is_documented = ["`", "."]
+            .iter()
+            .any(|end| GUIDE.contains(&format!("`{path}{end}")));
         assert!(is_documented, "not in docs/ipujob.md: {path}");
     }
     let quoted = GUIDE.split('`').skip(1).step_by(2);

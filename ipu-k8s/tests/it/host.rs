@@ -95,7 +95,9 @@ spec:
     assert_eq!(
         unsupported,
         [
-            format!("spec.workers.template.spec.containers[0].env[0] = NODE: {rule} (fieldRef); give it a value"),
+            format!(
+                "spec.workers.template.spec.containers[0].env[0] = NODE: {rule} (fieldRef); give it a value"
+            ),
             format!("spec.launcher.env[0] = TOKEN: {rule} (secretKeyRef); give it a value"),
         ]
     );

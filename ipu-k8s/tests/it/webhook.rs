@@ -62,7 +62,10 @@ fn mutated(operation: &str, new: &Value, old: &Value) -> AdmissionResponse {
 
 /// Returns the finalizers of `object` after the patch of `response`, which has no other change.
 pub(crate) fn finalizers(object: &Value, response: &AdmissionResponse) -> Vec<Value> {
-    let mut all = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let mut all = object["metadata"]["finalizers"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let patch = response.patch.as_deref().unwrap_or(b"[]");
     let operations: Vec<Value> = serde_json::from_slice(patch).unwrap();
     for operation in operations {
@@ -117,9 +120,17 @@ fn a_foreign_finalizer_is_kept_and_a_job_of_another_manager_gets_no_finalizer() 
     other["metadata"]["finalizers"] = json!(["kueue.x-k8s.io/managed"]);
     let reply = mutated("CREATE", &other, &Value::Null);
     assert_eq!(finalizers(&other, &reply), ["kueue.x-k8s.io/managed", FINALIZER]);
-    for (manager, is_ours) in [("kueue.x-k8s.io/multikueue", false), ("graphcore.ai/ipu-operator", true), ("", true)] {
+    for (manager, is_ours) in [
+        ("kueue.x-k8s.io/multikueue", false),
+        ("graphcore.ai/ipu-operator", true),
+        ("", true),
+    ] {
         let managed = job_with(&json!({"managedBy": manager}));
-        assert_eq!(mutated("CREATE", &managed, &Value::Null).patch.is_some(), is_ours, "{manager}");
+        assert_eq!(
+            mutated("CREATE", &managed, &Value::Null).patch.is_some(),
+            is_ours,
+            "{manager}"
+        );
     }
 }
 
@@ -137,7 +148,11 @@ fn all_errors_are_in_one_response_with_their_fields() {
         "spec.jobInstance = 2: is not a field of an IPUJob; did you mean jobInstances?",
         "spec.interactive.ttl = \"soon\": ",
     ] {
-        assert!(reply.result.message.contains(part), "{part}: {}", reply.result.message);
+        assert!(
+            reply.result.message.contains(part),
+            "{part}: {}",
+            reply.result.message
+        );
     }
     assert_eq!(reply.result.code, 422);
     assert_eq!(reply.result.details.unwrap().causes.len(), 4);
@@ -248,12 +263,18 @@ fn an_update_is_rejected_only_for_violations_that_the_stored_object_does_not_hav
         assert_allowed(&reply);
         assert_eq!(warnings(&reply).len(), warned, "{:?}", reply.warnings);
         changed["spec"]["cleanPodPolicy"] = json!("Other");
-        assert_refused(&check("UPDATE", &changed, &stored), "breaks a rule:\n- spec.cleanPodPolicy = Other");
+        assert_refused(
+            &check("UPDATE", &changed, &stored),
+            "breaks a rule:\n- spec.cleanPodPolicy = Other",
+        );
         let mut labelled = stored.clone();
         labelled["metadata"]["labels"] = json!({"a": "b"});
         assert_allowed(&check("UPDATE", &labelled, &stored));
     }
-    let (large, larger) = (job_with(&json!({"ipusPerJobInstance": 128})), job_with(&json!({"ipusPerJobInstance": 256})));
+    let (large, larger) = (
+        job_with(&json!({"ipusPerJobInstance": 128})),
+        job_with(&json!({"ipusPerJobInstance": 256})),
+    );
     assert_refused(&check("UPDATE", &larger, &large), "use at most 64");
 }
 
@@ -270,7 +291,10 @@ fn a_job_without_containers_is_rejected_with_field_value_rule_and_fix() {
         let idle = job_with(&json!({"workers": workers}));
         let field = "spec.workers.template.spec.containers";
         let value = if *workers == empty { " = []" } else { " is absent" };
-        assert_refused(&created(&idle), &format!("breaks a rule:\n- {field}{value}: {rule}"));
+        assert_refused(
+            &created(&idle),
+            &format!("breaks a rule:\n- {field}{value}: {rule}"),
+        );
         // Removing the containers is rejected too, and further errors are reported.
         assert!(!check("UPDATE", &idle, &job()).allowed);
         let worse = job_with(&json!({"workers": workers, "ipusPerJobInstance": "3"}));
@@ -279,7 +303,10 @@ fn a_job_without_containers_is_rejected_with_field_value_rule_and_fix() {
         let suspended = job_with(&json!({"workers": workers, "suspend": true}));
         assert_allowed(&check("UPDATE", &suspended, &idle));
     }
-    assert_refused(&created(&job_with(&json!({"workers": {"template": 7}}))), "breaks a rule:");
+    assert_refused(
+        &created(&job_with(&json!({"workers": {"template": 7}}))),
+        "breaks a rule:",
+    );
 }
 
 #[test]
@@ -292,7 +319,10 @@ fn a_template_with_the_account_of_a_launcher_is_rejected() {
     for field in ["serviceAccountName", "serviceAccount"] {
         let job = with(field, "db-launcher");
         let rule = "names that end in -launcher are reserved";
-        assert_refused(&created(&job), &format!("spec.workers.template.spec.{field} = db-launcher: {rule}"));
+        assert_refused(
+            &created(&job),
+            &format!("spec.workers.template.spec.{field} = db-launcher: {rule}"),
+        );
     }
     for fine in ["trainer", "launcher", "db-launcher-1", ""] {
         assert_allowed(&created(&with("serviceAccountName", fine)));
@@ -305,9 +335,13 @@ fn the_limits_of_the_installation_are_enforced_for_scaling_too() {
         limits: Limits::default().with_max_ipus("16".parse::<IpuCount>().unwrap()),
         max_instances: 8,
     };
-    let create = |spec: &Value| validate(&review("CREATE", "", &job_with(spec), &Value::Null), &rules).unwrap();
+    let create =
+        |spec: &Value| validate(&review("CREATE", "", &job_with(spec), &Value::Null), &rules).unwrap();
     assert_refused(&create(&json!({"ipusPerJobInstance": 32})), "use at most 16");
-    assert_refused(&create(&json!({"jobInstances": 9})), "spec.jobInstances = 9: at most 8");
+    assert_refused(
+        &create(&json!({"jobInstances": 9})),
+        "spec.jobInstances = 9: at most 8",
+    );
     let scale = |new: i64, old: i64| {
         let [new, old] = [new, old].map(|replicas| {
             let metadata = json!({"name": "job", "namespace": "default"});
@@ -321,7 +355,9 @@ fn the_limits_of_the_installation_are_enforced_for_scaling_too() {
         assert_allowed(&scale(new, old));
     }
     for (new, old) in [(9, 1), (10, 9)] {
-        let message = format!("the Scale breaks a rule:\n- spec.replicas = {new}: at most 8 instances of a job are allowed here");
+        let message = format!(
+            "the Scale breaks a rule:\n- spec.replicas = {new}: at most 8 instances of a job are allowed here"
+        );
         assert_refused(&scale(new, old), &message);
     }
 }
@@ -342,7 +378,15 @@ fn an_invalid_review_is_an_error() {
     let rules = AdmissionRules::default();
     let valid = String::from_utf8(review("CREATE", "", &job(), &Value::Null)).unwrap();
     let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
-    for text in ["", "{}", "[]", "null", "{\"request\":", &deep, &valid.replace("io/v1", "io/v1beta1")] {
+    for text in [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "{\"request\":",
+        &deep,
+        &valid.replace("io/v1", "io/v1beta1"),
+    ] {
         let error = validate(text.as_bytes(), &rules).unwrap_err();
         assert!(matches!(error, ReviewError::Malformed { .. }), "{text}: {error}");
         assert!(mutate(text.as_bytes()).is_err());

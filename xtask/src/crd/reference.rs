@@ -150,7 +150,7 @@ fn rules(text: &mut String, schema: &Value) -> Result<(), Box<dyn Error>> {
          and autoscalers. The [webhook](../ipujob.md) reports all other errors, as `ipuctl plan` does.\n\n",
     );
     let spec = &schema["properties"]["spec"];
-    for (path, rules) in [("FIELDS", schema), ("spec", spec)] {
+    for (path, rules) in [("spec.FIELD", schema), ("spec", spec)] {
         write_rules(text, path, rules)?;
     }
     for (name, field) in spec["properties"].as_object().into_iter().flatten() {
@@ -171,7 +171,8 @@ fn write_rules(text: &mut String, path: &str, schema: &Value) -> Result<(), Box<
             None => {
                 let expression = text_of(&rule["messageExpression"])?.trim_end_matches('\'');
                 let (_, message) = expression.rsplit_once("+ '").ok_or("a message without text")?;
-                format!("{path}{message}")
+                let gap = if message.starts_with(':') { "" } else { " " };
+                format!("{path}{gap}{message}")
             }
         };
         writeln!(text, "- {}", escape_html(&message))?;

@@ -395,13 +395,16 @@ fn partition_fields_are_immutable_until_the_partitions_are_released() {
         }
     }
     let two = json!({"spec": {"launcher": {"command": ["mpirun"]}, "managedBy": "us.example.com/two"}});
-    for message in ["spec.launcher cannot change while", "spec.managedBy cannot change"] {
+    for message in [
+        "spec.launcher cannot change while",
+        "spec.managedBy cannot change",
+    ] {
         assert_rejected(fixture.patch("", &two), message);
     }
     let both = json!({"spec": {"reconfigurable": true, "allocation": "cl1"}});
     assert_rejected(
         fixture.patch("", &both),
-        "spec.reconfigurable, spec.allocation cannot change while",
+        "spec.reconfigurable spec.allocation cannot change while",
     );
     // An equivalent notation is no change.
     let equivalent =
@@ -448,9 +451,18 @@ fn partition_fields_are_immutable_in_the_alpha_form_too() {
     let running = json!({"status": {"phase": "Running", "ipusHeld": 4}});
     fixture.patch("status", &running).unwrap();
     for (change, fields) in [
-        (json!({"modelReplicas": 2, "ipusPerModelReplica": 2}), "spec.modelReplicas"),
-        (json!({"modelReplicas": 4, "ipusPerModelReplica": 2}), "spec.ipusPerJobInstance"),
-        (json!({"modelReplicas": 8}), "spec.ipusPerJobInstance, spec.modelReplicas"),
+        (
+            json!({"modelReplicas": 2, "ipusPerModelReplica": 2}),
+            "spec.modelReplicas",
+        ),
+        (
+            json!({"modelReplicas": 4, "ipusPerModelReplica": 2}),
+            "spec.ipusPerJobInstance",
+        ),
+        (
+            json!({"modelReplicas": 8}),
+            "spec.ipusPerJobInstance spec.modelReplicas",
+        ),
     ] {
         let message = format!("{fields} cannot change while the job holds IPUs");
         assert_rejected(fixture.patch("", &json!({"spec": change})), &message);
@@ -462,7 +474,10 @@ fn partition_fields_are_immutable_in_the_alpha_form_too() {
     let finished = json!({"status": {"phase": "Completed", "ipusHeld": 0}});
     fixture.patch("status", &finished).unwrap();
     fixture
-        .patch("", &json!({"spec": {"modelReplicas": 2, "ipusPerJobInstance": 8}}))
+        .patch(
+            "",
+            &json!({"spec": {"modelReplicas": 2, "ipusPerJobInstance": 8}}),
+        )
         .unwrap();
 }
 

@@ -64,7 +64,11 @@ fn almost_a_job() -> impl Strategy<Value = Value> {
 /// Generates an object as the API server sends it: its metadata are checked, the rest may be anything.
 fn any_object() -> impl Strategy<Value = Value> {
     prop_oneof![any_json(), almost_a_job()].prop_map(|part| {
-        let mut object = if part.is_object() { part } else { json!({"spec": part}) };
+        let mut object = if part.is_object() {
+            part
+        } else {
+            json!({"spec": part})
+        };
         object["metadata"] = json!({"name": "job"});
         object["apiVersion"] = json!("graphcore.ai/v1alpha1");
         object
