@@ -124,33 +124,26 @@ impl Context {
     }
 }
 
-/// Returns the instances with running processes of the recorded attempt whose partition the proxy does not
-/// know or cannot assign, each with its recorded controller.
+/// Returns the instances with processes of the open attempt whose partition the proxy does not know or cannot
+/// assign, each with its recorded controller.
 fn unknown_partitions(
     before: &IpuJobStatus,
     pods: &[JobPod],
     partitions: &BTreeMap<u32, PartitionDocument>,
 ) -> BTreeMap<u32, Option<ControllerName>> {
-    let is_in_use = |index: u32, attempt: u32| {
-        let mut own = pods
-            .iter()
-            .filter(|pod| (pod.instance, pod.attempt) == (index, attempt));
-        own.any(|pod| !pod.has_ended())
+    let recorded = |index: u32| before.instances.iter().find(|report| report.index == index);
+    let is_open = |pod: &&JobPod| {
+        !pod.has_ended() && recorded(pod.instance).is_none_or(|report| report.attempt == pod.attempt)
     };
     let is_known = |index: u32| {
         let document = partitions.get(&index);
         document.is_some_and(|document| !matches!(document.state, HoldState::Gone | HoldState::Quarantined))
     };
-    let unknown = before.instances.iter();
-    let unknown = unknown.filter(|report| !is_known(report.index) && is_in_use(report.index, report.attempt));
-    unknown
-        .map(|report| {
-            let controller = report.controller.as_deref();
-            (
-                report.index,
-                controller.and_then(|name| ControllerName::new(name).ok()),
-            )
-        })
+    let controller = |index: u32| ControllerName::new(recorded(index)?.controller.as_deref()?).ok();
+    let in_use = pods.iter().filter(is_open).map(|pod| pod.instance);
+    in_use
+        .filter(|index| !is_known(*index))
+        .map(|index| (index, controller(index)))
         .collect()
 }
 

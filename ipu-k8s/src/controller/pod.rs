@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipu_core::{Exit, JobKey, ProcessFacts, ProcessPhase, Timestamp};
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubeTime;
 use kube::ResourceExt as _;
@@ -203,20 +203,21 @@ pub(super) fn has_ended(pod: &Pod, now: Timestamp) -> bool {
 pub(super) fn compact(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     pod.metadata.annotations = None;
-    if let Some(spec) = pod.spec.take() {
-        let mut kept = k8s_openapi::api::core::v1::PodSpec::default();
-        kept.node_name = spec.node_name;
-        kept.init_containers = spec.init_containers.map(|all| {
-            let kept =
-                |container: k8s_openapi::api::core::v1::Container| k8s_openapi::api::core::v1::Container {
-                    name: container.name,
-                    restart_policy: container.restart_policy,
-                    ..Default::default()
-                };
-            all.into_iter().map(kept).collect()
+    let spec = pod.spec.take().unwrap_or_default();
+    let init_containers = spec
+        .init_containers
+        .into_iter()
+        .flatten()
+        .map(|container| Container {
+            name: container.name,
+            restart_policy: container.restart_policy,
+            ..Container::default()
         });
-        pod.spec = Some(kept);
-    }
+    pod.spec = Some(PodSpec {
+        node_name: spec.node_name,
+        init_containers: Some(init_containers.collect()),
+        ..PodSpec::default()
+    });
 }
 
 /// Converts a time of Kubernetes; a time before 1970 is 1970.

@@ -92,7 +92,7 @@ pub(super) fn retry(_: Arc<IpuJob>, error: &ReconcileError, _: Arc<Context>) -> 
 pub(super) fn recorded_status(job: &IpuJob) -> IpuJobStatus {
     let mut status = job.status.clone().unwrap_or_default();
     // Version 1.2.0 of Graphcore's operator writes no phase: a job that has finished is not run again.
-    status.phase = status.phase.or_else(|| match status.launcher_status.as_deref() {
+    status.phase = status.phase.or(match status.launcher_status.as_deref() {
         Some("Completed") => Some(JobPhase::Completed),
         Some("Failed") => Some(JobPhase::Failed),
         _ => None,

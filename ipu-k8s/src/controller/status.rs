@@ -291,22 +291,18 @@ fn report_failure(
         .iter()
         .find(is_failed)
         .and_then(|pod| pod.node.clone());
-    let attempt = attempt_of(failure);
+    let attempt = AttemptReport {
+        instance: failure.instance,
+        attempt: failure.attempt,
+        name: failure.name.clone(),
+        reason: failure.reason.clone(),
+        time: failure.time,
+    };
     if before.attempts.last() != Some(&attempt) {
         after.attempts.push(attempt);
     }
     let surplus = after.attempts.len().saturating_sub(IpuJobStatus::MAX_ATTEMPTS);
     after.attempts.drain(..surplus);
-}
-
-fn attempt_of(failure: &FailureReport) -> AttemptReport {
-    let mut attempt = AttemptReport::default();
-    attempt.instance = failure.instance;
-    attempt.attempt = failure.attempt;
-    attempt.name.clone_from(&failure.name);
-    attempt.reason.clone_from(&failure.reason);
-    attempt.time = failure.time;
-    attempt
 }
 
 /// Sets one condition for each phase that was reached; that of the current phase is true (seed 000 §6.6).
@@ -336,10 +332,11 @@ fn report_condition(after: &mut IpuJobStatus, spec: &JobSpec, phase: JobPhase, p
         }
     }
     if !after.conditions.iter().any(|condition| condition.kind == kind) {
-        let mut condition = Condition::default();
-        condition.reason = format!("IPUJob{kind}");
-        condition.kind.clone_from(&kind);
-        after.conditions.push(condition);
+        after.conditions.push(Condition {
+            reason: format!("IPUJob{kind}"),
+            kind: kind.clone(),
+            ..Condition::default()
+        });
     }
     let current = after
         .conditions
