@@ -1,5 +1,5 @@
-//! The operator's work on IPUJobs, on `kube::runtime::Controller`: observe → parse → plan → apply → one status
-//! write.
+//! The operator's work on IPUJobs, on `kube::runtime::Controller`: observe → parse → plan → apply → one
+//! status write.
 //!
 //! `reconcile` reconciles one IPUJob. It reads jobs and Pods from reflector stores and partitions from the
 //! event stream of the proxy. [`ipu_core::plan`] makes every decision.
@@ -7,8 +7,9 @@
 //! *Safety*: every partition belongs, by its id, to one job and its uid. The ledger gives it to no other
 //! owner before it is released. A status write succeeds only on top of the `resourceVersion` that was read. A
 //! Pod has a deterministic name, so it is created once, and it is deleted by uid. A finalizer keeps each Pod
-//! until its outcome is recorded. Before a partition is reset or released, the Pods of its instance are listed
-//! from the API server itself. Leader election makes two active operators rare; two of them are harmless.
+//! until its outcome is recorded. Before a partition is reset or released, the Pods of its instance are
+//! listed from the API server itself. Leader election makes two active operators rare; two of them are
+//! harmless.
 
 mod apply;
 mod context;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::channel::mpsc::unbounded;
+use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use ipu_core::{Limits, Timestamp};
 use ipu_proxy_client::ProxyClient;
@@ -219,12 +221,11 @@ pub async fn run(
     Ok(())
 }
 
-/// Returns the reconciler with its callbacks. A panic fails one reconciliation, like a crash that the next one
-/// handles.
+/// Returns the reconciler with its callbacks. A panic fails one reconciliation, like a crash that the next
+/// one handles.
 fn observed_reconcile(
     observer: Arc<dyn Observer>,
-) -> impl FnMut(Arc<IpuJob>, Arc<Context>) -> futures::future::BoxFuture<'static, Result<Action, ReconcileError>>
-{
+) -> impl FnMut(Arc<IpuJob>, Arc<Context>) -> BoxFuture<'static, Result<Action, ReconcileError>> {
     move |job, context| {
         let observer = Arc::clone(&observer);
         let name = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());

@@ -300,8 +300,8 @@ impl<'a> Effects<'a> {
         Ok(())
     }
 
-    /// Removes the finalizer of Pods that have ended and whose outcome is recorded: planning with them changes
-    /// nothing about their instance.
+    /// Removes the finalizer of Pods that have ended and whose outcome is recorded: planning with them
+    /// changes nothing about their instance.
     async fn untrack_recorded(&mut self, plan: &Plan) -> Result<(), ReconcileError> {
         let observed = self.observed;
         let recorded = recorded_status(self.job).to_job_status();
@@ -353,7 +353,8 @@ impl<'a> Effects<'a> {
 }
 
 impl Context {
-    /// Removes the operator's finalizer from a deleted job, once the API server itself shows none of its Pods.
+    /// Removes the operator's finalizer from a deleted job, once the API server itself shows none of its
+    /// Pods.
     pub(super) async fn finalize(&self, job: &IpuJob, key: &JobKey) -> Result<(), ReconcileError> {
         self.confirm_no_pods(key).await?;
         let others = job

@@ -1,7 +1,7 @@
 //! Rights of launchers: to read the workers of their instance and to exec into them.
 //!
-//! RBAC identifies Pods by name alone, and any Pod of the namespace may take a free name. The finalizer of the
-//! operator keeps a worker, and so its name. A launcher gets its rights while all workers of its instance
+//! RBAC identifies Pods by name alone, and any Pod of the namespace may take a free name. The finalizer of
+//! the operator keeps a worker, and so its name. A launcher gets its rights while all workers of its instance
 //! exist with that finalizer, and loses them before the finalizer of the first one is removed. So no Pod of
 //! another owner is ever within its rights.
 

@@ -1,5 +1,5 @@
-//! One stream of watch events for several namespaces. A reflector store takes one stream, in which the list of
-//! one namespace must not replace the objects of the others.
+//! One stream of watch events for several namespaces. A reflector store takes one stream, in which the list
+//! of one namespace must not replace the objects of the others.
 
 use std::collections::HashSet;
 use std::fmt::Debug;

@@ -204,7 +204,8 @@ impl Operator {
         failure.unwrap_or_else(|| OperatorError::Controller { detail: detail() })
     }
 
-    /// Shuts down: lets the running reconciliations end, stops the controller, releases the Lease, then finishes open requests.
+    /// Shuts down: lets the running reconciliations end, stops the controller, releases the Lease, then
+    /// finishes open requests.
     pub async fn shutdown(mut self) {
         self.drain.send_replace(true);
         if tokio::time::timeout(CONTROLLER_DRAIN, &mut self.work)

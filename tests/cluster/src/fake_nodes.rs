@@ -264,7 +264,8 @@ async fn run_kubelets(client: Client, options: FakeOptions, silent: SilentNodes)
             "spec": pod.data["spec"],
         });
         if is_deleted {
-            // A kubelet reports the end before it deletes the Pod. Nothing reads it unless a finalizer keeps it.
+            // A kubelet reports the end before it deletes the Pod. Nothing reads it unless a finalizer keeps
+            // it.
             let end = (is_kept && !is_terminal).then(|| stopped_status(&data));
             if is_kept && is_terminal {
                 continue;
