@@ -15,8 +15,8 @@ use super::objects::post_params;
 use super::observe::ObservedJob;
 use super::pod::{JobPod, PodOutcome};
 use crate::crd::{
-    AttemptReport, Condition, FailureReport, InstanceReport, IpuJob, IpuJobSpec, IpuJobStatus, PhaseSeconds,
-    Time, WorkersStatus,
+    AttemptReport, Condition, InstanceReport, IpuJob, IpuJobSpec, IpuJobStatus, PhaseSeconds, Time,
+    WorkersStatus,
 };
 use crate::resources::selector;
 
