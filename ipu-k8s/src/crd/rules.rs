@@ -2,8 +2,8 @@
 //! resource sees `kubectl scale`.
 //!
 //! A violation that a stored job already has is not reported again, so that no rule prevents its deletion.
-//! Below `spec` the API server itself ensures that: it skips rules on unchanged values (ratcheting). The whole
-//! object always changes, so its rules compare it with the old object.
+//! Below `spec` the API server itself ensures that: it skips rules on unchanged values (ratcheting). The
+//! whole object always changes, so its rules compare it with the old object.
 
 use kube::core::{Message, Rule};
 

@@ -1,6 +1,6 @@
 //! The status of an IPUJob: for its users (seed 000 §6.6), and the state that the operator keeps between two
-//! reconciles. [`IpuJobStatus::to_job_status`] returns exactly the recorded state. The fields up to `conditions`
-//! are those of the custom resource 1.2.0.
+//! reconciles. [`IpuJobStatus::to_job_status`] returns exactly the recorded state. The fields up to
+//! `conditions` are those of the custom resource 1.2.0.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -140,7 +140,10 @@ fn describe_type(field: &Value) -> String {
 }
 
 fn plural(kind: &str) -> String {
-    format!("{kind}s")
+    match kind.split_once(' ') {
+        Some((noun, rest)) => format!("{noun}s {rest}"),
+        None => format!("{kind}s"),
+    }
 }
 
 /// Writes the messages of all rules: of several fields, and of one.
