@@ -17,7 +17,12 @@
 //! All features but `crd` and `webhook` access an API server through the client of `kube`. The program chooses
 //! the version of `k8s-openapi`.
 
-#[cfg(any(feature = "auth", feature = "controllers", feature = "liveness", feature = "store"))]
+#[cfg(any(
+    feature = "auth",
+    feature = "controllers",
+    feature = "liveness",
+    feature = "store"
+))]
 mod api_call;
 #[cfg(feature = "operator")]
 pub mod controller;
