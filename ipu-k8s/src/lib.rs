@@ -9,13 +9,13 @@
 //! - `store`: `store::ConfigMapStore`, the record of the allocator in a ConfigMap.
 //! - `auth`: `token_review::TokenReviewer`, the authentication of bearer tokens.
 //! - `controllers`: `controller_list::watch`, the list of V-IPU controllers in a ConfigMap.
-//! - `operator`: `controller::run`, which runs IPUJobs on partitions of a proxy, and `resources`, the settings
-//!   of the objects that it creates for them.
+//! - `operator`: `controller::run`, which runs IPUJobs on partitions of a proxy, and `resources`, the
+//!   settings of the objects that it creates for them.
 //! - `liveness`: `ipujob_liveness::IpuJobLiveness`, which checks whether the IPUJobs that own partitions
 //!   exist.
 //!
-//! All features but `crd` and `webhook` access an API server through the client of `kube`. The program chooses
-//! the version of `k8s-openapi`.
+//! All features but `crd` and `webhook` access an API server through the client of `kube`. The program
+//! chooses the version of `k8s-openapi`.
 
 #[cfg(any(
     feature = "auth",

@@ -1,4 +1,4 @@
-//! What all reconciliations share.
+//! The clients, stores and settings that all reconciliations share.
 
 use std::sync::Arc;
 
