@@ -14,8 +14,8 @@
 //! - `liveness`: `ipujob_liveness::IpuJobLiveness`, which checks whether the IPUJobs that own partitions
 //!   exist.
 //!
-//! All features but `crd` and `webhook` access an API server through the client of `kube`. The program chooses
-//! the version of `k8s-openapi`.
+//! All features but `crd` and `webhook` access an API server through the client of `kube`. The program
+//! chooses the version of `k8s-openapi`.
 
 #[cfg(any(
     feature = "auth",
