@@ -468,8 +468,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Checks that every name derived from `name` is a DNS-1123 label: `<job>-worker-<n>` and `<job>-launcher`
-    /// (seed 000 §6.6).
+    /// Checks that every name derived from `name` is a DNS-1123 label: `<job>-worker-<n>` and
+    /// `<job>-launcher` (seed 000 §6.6).
     fn label(&mut self, name: &str, instances: u32, workers: u32) {
         let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(is_valid) {

@@ -83,7 +83,8 @@ pub(super) fn fixed_partition() -> Rule {
     ])
 }
 
-/// The same for its processes. It is another rule, because the API server limits the estimated cost of each.
+/// The processes of a job depend on these fields. They have a rule of their own, because the API server
+/// limits the estimated cost of each.
 pub(super) fn fixed_processes() -> Rule {
     fixed_while_held(&[
         ("workersPerJobInstance", &workers_of),
