@@ -91,11 +91,11 @@ pub use inventory::{
     ListingConflict, UnknownAllocation,
 };
 pub use ipuof::{GcdConfig, IpuofConfig, IpuofDevice, IpuofEnv, MpiEnv, hostfile};
-pub use job::limits::{JobOrigin, Limits};
+pub use job::limits::Limits;
 pub use job::parse::ParsedJob;
 pub use job::raw::{
-    EnvVar, IntOrString, RawInteractive, RawJob, RawLauncher, RawMetadata, RawRestartPolicy,
-    RawRollingUpdate, RawSpec, RawStrategy, RawWorkers,
+    EnvVar, IntOrString, RawInteractive, RawJob, RawLauncher, RawMetadata, RawRestartPolicy, RawSpec,
+    RawWorkers,
 };
 pub use job::violation::{Violation, Warning};
 pub use job::{CleanPodPolicy, JobKind, JobSpec, RestartPolicy};

@@ -6,10 +6,6 @@ use std::time::Duration;
 
 use kube::{Client, Config};
 
-/// Media type of a response with metadata only.
-#[cfg(feature = "operator")]
-pub(crate) const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-
 /// Creates a client that never repeats a request: only the caller knows whether that is safe, and how long it
 /// may take.
 pub(crate) fn connect(mut config: Config) -> Result<Client, kube::Error> {
@@ -48,23 +44,6 @@ impl Failure {
         };
         let texts = ["may not exceed", "may not be more than", "request is too large"];
         status.code == 413 || texts.iter().any(|text| status.message.contains(text))
-    }
-}
-
-#[cfg(feature = "operator")]
-impl Failure {
-    /// Returns whether the connection was refused, so that no request was sent.
-    pub(crate) fn was_not_sent(&self) -> bool {
-        let Self::Call(error) = self else { return false };
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
-        while let Some(error) = cause {
-            let io = error.downcast_ref::<std::io::Error>();
-            if io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused) {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
     }
 }
 

@@ -1,40 +1,306 @@
-//! The operator's work on IPUJobs: observe → parse → plan → check → apply → record.
+//! The operator's work on IPUJobs, on `kube::runtime::Controller`: observe → parse → plan → apply → one
+//! status write.
 //!
-//! [`Reconciler::reconcile`] reconciles one IPUJob. It reaches the API server and the proxy through two
-//! traits, [`ApiServer`] and [`Partitions`], and reads watched objects from a [`Cache`]. [`ipu_core::plan`]
-//! makes every decision.
+//! `reconcile` reconciles one IPUJob. It reads jobs and Pods from reflector stores and partitions from the
+//! event stream of the proxy. [`ipu_core::plan`] makes every decision.
 //!
 //! *Safety*: every partition belongs, by its id, to one job and its uid. The ledger gives it to no other
 //! owner before it is released. A status write succeeds only on top of the `resourceVersion` that was read. A
-//! pod has a deterministic name, so it is created once, and it is deleted by uid. Leader election makes two
-//! active operators rare; two of them are harmless.
+//! Pod has a deterministic name, so it is created once, and it is deleted by uid. A finalizer keeps each Pod
+//! until its outcome is recorded. Before a partition is reset or released, the Pods of its instance are
+//! listed from the API server itself. Leader election makes two active operators rare; two of them are
+//! harmless.
 
 mod apply;
-mod blocker;
-mod event_queue;
-mod event_series;
+mod context;
+mod error;
+mod events;
 mod failure_order;
-mod informer;
-mod job_access;
-mod job_informer;
-mod kube_api;
-mod launcher_role;
-mod messages;
+mod launcher_rights;
 mod mpirun_output;
-mod observation;
+mod namespaces;
+mod objects;
 mod observe;
-mod pod_state;
-mod ports;
+mod orphans;
+mod partitions;
+mod pod;
 mod queue_reason;
 mod reconcile;
-mod runtime;
 mod status;
-mod status_report;
-mod work_queue;
 
-pub use self::informer::Cache;
-pub use self::kube_api::KubeApi;
-pub use self::pod_state::{KubePod, PodOutcome};
-pub use self::ports::{ApiServer, JobEvent, Partitions, PortError, Severity};
-pub use self::reconcile::{Reconciler, Requeue};
-pub use self::runtime::{Observer, RunOptions, run};
+use std::any::Any;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures::channel::mpsc::unbounded;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
+use ipu_core::{Limits, Timestamp};
+use ipu_proxy_client::ProxyClient;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::controller::{self, Action, Controller};
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, ResourceExt as _};
+
+use self::context::Context;
+pub use self::error::ReconcileError;
+use self::partitions::Partitions;
+use crate::crd::IpuJob;
+use crate::resources::{FIELD_MANAGER, InstallationDefaults, JOB_NAME, ROLE};
+
+/// Maximum number of concurrent reconciliations: enough to hide the latency of API server and proxy, few
+/// enough for both.
+const MAX_CONCURRENT_RECONCILES: u16 = 48;
+/// Time for which a reconciliation waits for further events of its job: several Pods usually change together.
+const DEBOUNCE: Duration = Duration::from_millis(20);
+/// Timeout of one read of a response of the API server.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Callbacks of the controller, for probes and metrics.
+pub trait Observer: Send + Sync {
+    /// Called when the first lists of jobs and Pods are complete and reconciling starts.
+    fn ready(&self);
+    /// Called when a reconciliation of a job starts.
+    fn reconcile_started(&self, job: &str);
+    /// Called when a reconciliation of a job ends.
+    fn reconcile_finished(&self, job: &str, outcome: Result<(), &ReconcileError>);
+    /// Called for every job that a list or a watch delivers.
+    fn job_applied(&self, job: &IpuJob);
+    /// Called when a job was deleted.
+    fn job_deleted(&self, job: &IpuJob);
+    /// Called when the watch of these objects in a namespace, or in all, delivers an event.
+    fn watch_connected(&self, objects: &'static str, namespace: Option<&str>);
+    /// Called when a watch breaks or cannot be established. It is retried within a minute.
+    fn watch_failed(&self, objects: &'static str, namespace: Option<&str>);
+    /// Called instead of [`watch_failed`](Self::watch_failed) when the API server forbids a list or watch of
+    /// these objects, as it does after the deletion of a watched namespace with its RoleBinding.
+    fn watch_forbidden(&self, objects: &'static str, namespace: Option<&str>);
+}
+
+/// Options of [`run`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RunOptions {
+    /// Namespaces to watch; all if empty.
+    pub namespaces: Vec<String>,
+    /// Settings of the installation for all jobs.
+    pub installation: InstallationDefaults,
+    /// Reporter that Events name: the Pod of this operator.
+    pub reporter: String,
+    /// Observer of reconciliations and watches.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl RunOptions {
+    /// Creates options for all namespaces.
+    #[must_use]
+    pub fn new(reporter: &str, observer: Arc<dyn Observer>) -> Self {
+        Self {
+            namespaces: Vec::new(),
+            installation: InstallationDefaults::default(),
+            reporter: reporter.to_owned(),
+            observer,
+        }
+    }
+}
+
+impl std::fmt::Debug for RunOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunOptions")
+            .field("namespaces", &self.namespaces)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reconciles jobs until `stop` resolves, then waits for the running reconciliations and returns.
+///
+/// Watches IPUJobs, their Pods, and the events of the proxy. The caller uses leader election to keep
+/// concurrent operators rare.
+///
+/// # Errors
+///
+/// If `config` is not valid for a client.
+pub async fn run(
+    mut config: kube::Config,
+    proxy: ProxyClient,
+    options: RunOptions,
+    stop: impl Future<Output = ()> + Send + Sync + 'static,
+) -> Result<(), kube::Error> {
+    // The next reconciliation repeats a failed request.
+    config.default_retry = false;
+    let watch_client = Client::try_from(config.clone())?;
+    config.read_timeout = Some(READ_TIMEOUT);
+    let client = Client::try_from(config)?;
+    let RunOptions {
+        namespaces,
+        installation,
+        reporter,
+        observer,
+    } = options;
+
+    let (jobs, jobs_writer) = reflector::store::<IpuJob>();
+    let (pods, pods_writer) = reflector::store::<Pod>();
+    let partitions = Arc::new(Partitions::new(proxy));
+    let reporter = Reporter {
+        controller: FIELD_MANAGER.to_owned(),
+        instance: Some(reporter.chars().take(128).collect()),
+    };
+    let context = Arc::new(Context {
+        recorder: Recorder::new(client.clone(), reporter),
+        client,
+        jobs: jobs.clone(),
+        pods: pods.clone(),
+        partitions: Arc::clone(&partitions),
+        limits: Limits::default()
+            .for_stored()
+            .with_max_requested(installation.max_requested),
+        installation,
+        now,
+    });
+
+    let all = watcher::Config::default();
+    let observe_jobs = observed("IPUJobs", &observer);
+    let job_events = namespaces::watch(&watch_client, &namespaces, &all, jobs.clone(), observe_jobs);
+    let job_observer = Arc::clone(&observer);
+    let changed_jobs = job_events
+        .modify(compact)
+        .inspect(move |event| match event {
+            Ok(Event::Apply(job) | Event::InitApply(job)) => job_observer.job_applied(job),
+            Ok(Event::Delete(job)) => job_observer.job_deleted(job),
+            _ => {}
+        })
+        .reflect(jobs_writer)
+        .applied_objects()
+        // The watches are retried on their own.
+        .filter(|event| std::future::ready(event.is_ok()));
+    let of_jobs = watcher::Config::default().labels(ROLE);
+    let observe_pods = observed("Kubernetes Pods", &observer);
+    let changed_pods = namespaces::watch(&watch_client, &namespaces, &of_jobs, pods.clone(), observe_pods)
+        .modify(pod::compact)
+        .reflect(pods_writer)
+        .touched_objects()
+        .filter(|event| std::future::ready(event.is_ok()));
+    let (changed, changed_partitions) = unbounded();
+    let known_jobs = jobs.clone();
+    let changed_partitions =
+        changed_partitions.filter(move |job| std::future::ready(known_jobs.get(job).is_some()));
+
+    let work = Controller::for_stream(changed_jobs, jobs.clone())
+        .watches_stream(changed_pods, |pod| job_of(&pod))
+        .reconcile_on(changed_partitions)
+        .with_config(
+            controller::Config::default()
+                .concurrency(MAX_CONCURRENT_RECONCILES)
+                .debounce(DEBOUNCE),
+        )
+        .graceful_shutdown_on(stop)
+        .run(
+            observed_reconcile(Arc::clone(&observer)),
+            reconcile::retry,
+            Arc::clone(&context),
+        )
+        // Failures are logged where they occur. A Pod or a partition may outlive its job.
+        .for_each(|_| std::future::ready(()));
+    let ready = async {
+        if jobs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {
+            observer.ready();
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = work => {}
+        () = partitions.watch(changed) => {}
+        () = orphans::release(&context) => {}
+        () = ready => {}
+    }
+    Ok(())
+}
+
+/// Returns the reconciler with its callbacks. A panic fails one reconciliation, like a crash that the next
+/// one handles.
+fn observed_reconcile(
+    observer: Arc<dyn Observer>,
+) -> impl FnMut(Arc<IpuJob>, Arc<Context>) -> BoxFuture<'static, Result<Action, ReconcileError>> {
+    move |job, context| {
+        let observer = Arc::clone(&observer);
+        let name = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
+        async move {
+            observer.reconcile_started(&name);
+            let work = AssertUnwindSafe(reconcile::reconcile(job, context)).catch_unwind();
+            let outcome = work.await.unwrap_or_else(|panic| {
+                let message = panic_message(&*panic);
+                tracing::error!(
+                    job = name,
+                    panic = message,
+                    "a reconciliation panicked: this is a bug in the operator"
+                );
+                Err(ReconcileError::Unavailable(format!(
+                    "the operator panicked: {message}"
+                )))
+            });
+            match &outcome {
+                Ok(_) => {}
+                Err(error @ ReconcileError::Changed(_)) => {
+                    tracing::debug!(job = name, %error, "reconciling again")
+                }
+                Err(error) => tracing::warn!(job = name, %error, "the reconciliation failed"),
+            }
+            observer.reconcile_finished(&name, outcome.as_ref().map(|_| ()));
+            outcome
+        }
+        .boxed()
+    }
+}
+
+/// Returns the message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+/// Returns a callback that reports the progress of a watch.
+fn observed<K>(
+    objects: &'static str,
+    observer: &Arc<dyn Observer>,
+) -> impl Fn(Option<&str>, &watcher::Result<Event<K>>) + Clone + Send + 'static {
+    let observer = Arc::clone(observer);
+    move |namespace, event| match event {
+        // The watcher emits `Init` before it sends its first request.
+        Ok(Event::Init) => {}
+        Ok(_) => observer.watch_connected(objects, namespace),
+        Err(error) => {
+            tracing::warn!(%error, namespace, "the watch of {objects} failed");
+            if matches!(error, watcher::Error::WatchFailed(_)) {
+                // The watch was established, and an idle watch has no other sign of that.
+                observer.watch_connected(objects, namespace);
+            }
+            if namespaces::is_forbidden(error) {
+                observer.watch_forbidden(objects, namespace);
+            } else {
+                observer.watch_failed(objects, namespace);
+            }
+        }
+    }
+}
+
+/// Drops the parts of a job that no decision needs, to save memory.
+fn compact(job: &mut IpuJob) {
+    job.metadata.managed_fields = None;
+    job.metadata.annotations = None;
+}
+
+/// Returns the job that a Pod belongs to by its labels.
+fn job_of(pod: &Pod) -> Option<ObjectRef<IpuJob>> {
+    Some(ObjectRef::new(pod.labels().get(JOB_NAME)?).within(pod.metadata.namespace.as_deref()?))
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

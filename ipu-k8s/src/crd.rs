@@ -23,25 +23,24 @@
 //! # Ok::<(), ipu_k8s::crd::ManifestError>(())
 //! ```
 
-mod account;
-mod definition;
-mod host_support;
+mod check;
+mod edit;
+mod host;
 mod ipujob;
 mod manifest;
-mod raw;
-mod schema;
-mod set_field;
+mod rules;
+mod spec;
 mod status;
 
-pub use self::host_support::{HostContainer, HostView, IgnoredField, UnsupportedEnv};
-pub use self::ipujob::{
-    Interactive, IpuJob, IpuJobSpec, Launcher, LauncherEnv, ObjectMeta, PodTemplate, RestartPolicy,
-    RollingUpdate, Strategy, Workers,
-};
+pub use self::edit::{EditError, FieldEdit};
+pub use self::host::{HostContainer, HostView};
 pub use self::manifest::{
     Document, MAX_MANIFEST_BYTES, Manifest, ManifestError, SkippedDocument, read_manifests,
 };
-pub use self::set_field::{EditError, FieldEdit};
+pub use self::spec::{
+    Interactive, IpuJob, IpuJobSpec, Launcher, LauncherEnv, PodTemplate, RestartPolicy, RollingUpdate,
+    Strategy, Workers,
+};
 pub use self::status::{
     AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, PreemptionReport,
     Time, TimeError, WorkersStatus,

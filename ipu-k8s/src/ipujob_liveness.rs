@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::api_call::{Failure, bounded, connect};
-use crate::crd::{Document, IpuJob, read_manifests};
+use crate::crd::IpuJob;
 
 /// Kind of owner that this checks.
 const KIND: &str = "IPUJob";
@@ -212,11 +212,10 @@ fn granted(job: DynamicObject) -> Vec<Claim> {
     let mut object = serde_json::to_value(&job).unwrap_or_default();
     object["apiVersion"] = IpuJob::API_VERSION.into();
     object["kind"] = KIND.into();
-    let read = read_manifests(&object.to_string(), &[]).unwrap_or_default();
-    let Some(Document::IpuJob(manifest)) = read.into_iter().next() else {
-        return Vec::new();
-    };
-    let spec = match manifest.job.to_raw().parse(&Limits::default().for_stored()) {
+    let spec = match IpuJob::from_value(object)
+        .0
+        .parse(&Limits::default().for_stored())
+    {
         Ok(parsed) => parsed.spec,
         Err(violations) => {
             let name = job.metadata.name.unwrap_or_default();

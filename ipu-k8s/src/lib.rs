@@ -2,26 +2,25 @@
 //!
 //! # Features
 //!
-//! - `crd` (default): the `IPUJob` custom resource, reading it from manifests, and its conversion to a job of
-//!   [`ipu_core`]. No Kubernetes client.
+//! - `crd` (default): the `IPUJob` custom resource and its CRD, reading it from manifests, and its conversion
+//!   to a job of [`ipu_core`]. No Kubernetes client.
 //! - `webhook`: `webhook::{mutate, validate}`, the responses of the mutating and validating admission
 //!   webhooks for IPUJobs. No Kubernetes client.
 //! - `store`: `store::ConfigMapStore`, the record of the allocator in a ConfigMap.
 //! - `auth`: `token_review::TokenReviewer`, the authentication of bearer tokens.
 //! - `controllers`: `controller_list::watch`, the list of V-IPU controllers in a ConfigMap.
-//! - `operator`: `controller::Reconciler`, which runs IPUJobs on partitions of a proxy, and `resources`, the
-//!   objects that it creates for them.
+//! - `operator`: `controller::run`, which runs IPUJobs on partitions of a proxy, and `resources`, the
+//!   settings of the objects that it creates for them.
 //! - `liveness`: `ipujob_liveness::IpuJobLiveness`, which checks whether the IPUJobs that own partitions
 //!   exist.
 //!
-//! All features but `crd` and `webhook` access an API server through `kube`. The program chooses the version
-//! of `k8s-openapi`.
+//! All features but `crd` and `webhook` access an API server through the client of `kube`. The program
+//! chooses the version of `k8s-openapi`.
 
 #[cfg(any(
     feature = "auth",
     feature = "controllers",
     feature = "liveness",
-    feature = "operator",
     feature = "store"
 ))]
 mod api_call;
@@ -42,13 +41,7 @@ pub mod token_review;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 
-#[cfg(any(
-    feature = "auth",
-    feature = "controllers",
-    feature = "liveness",
-    feature = "operator",
-    feature = "store"
-))]
+#[cfg(any(feature = "auth", feature = "controllers", feature = "crd", feature = "store"))]
 pub use kube;
 
 /// Compiles and runs the examples of the README.

@@ -1,6 +1,6 @@
 //! Generates `deploy/crd/ipujobs.graphcore.ai.yaml`, the CRD of the IPUJob, and
-//! `docs/reference/ipujob-crd.md`, its reference page. Both come from the table of fields in
-//! `ipu-k8s/src/crd/schema`.
+//! `docs/reference/ipujob-crd.md`, its reference page. Both are derived from the type in
+//! `ipu-k8s/src/crd/spec.rs`.
 
 mod pod;
 mod reference;
@@ -13,7 +13,7 @@ use serde_saphyr::SerializerOptions;
 
 use crate::Generated;
 
-const HEADER: &str = "# Written by `cargo xtask crd` from ipu-k8s/src/crd/schema: edit that.\n";
+const HEADER: &str = "# Written by `cargo xtask gen` from ipu-k8s/src/crd/spec.rs: edit that.\n";
 
 /// Generates both files; reads no file.
 pub(crate) fn generate(_root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {

@@ -1,4 +1,4 @@
-//! Limits of an installation, and the origin of a parsed job.
+//! Limits of an installation.
 
 use crate::units::IpuCount;
 
@@ -15,18 +15,7 @@ use crate::units::IpuCount;
 pub struct Limits {
     max_ipus: IpuCount,
     max_requested: u32,
-    origin: JobOrigin,
-}
-
-/// The origin of a parsed job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum JobOrigin {
-    /// Being submitted: a violation of a policy limit is an error.
-    #[default]
-    New,
-    /// Accepted before, perhaps under other limits: a violation of a policy limit is a warning, so that a new
-    /// limit never affects an existing job. Only a job that cannot run is rejected.
-    Stored,
+    is_stored: bool,
 }
 
 impl Default for Limits {
@@ -36,7 +25,7 @@ impl Default for Limits {
         Self {
             max_ipus: IpuCount::LINK_DOMAIN,
             max_requested: Self::MAX_REQUESTED,
-            origin: JobOrigin::New,
+            is_stored: false,
         }
     }
 }
@@ -69,10 +58,12 @@ impl Limits {
         self
     }
 
-    /// Returns the limits for a job that was accepted before.
+    /// Returns the limits for a job that was accepted before, perhaps under other limits: a violation of a
+    /// limit is a warning, so that a new limit never affects an existing job. Only a job that cannot run is
+    /// rejected.
     #[must_use]
     pub const fn for_stored(mut self) -> Self {
-        self.origin = JobOrigin::Stored;
+        self.is_stored = true;
         self
     }
 
@@ -82,9 +73,9 @@ impl Limits {
         self.max_ipus
     }
 
-    /// Returns the origin of the job.
+    /// Returns whether the limits are [for a job that was accepted before](Self::for_stored).
     #[must_use]
-    pub const fn origin(&self) -> JobOrigin {
-        self.origin
+    pub const fn is_stored(&self) -> bool {
+        self.is_stored
     }
 }

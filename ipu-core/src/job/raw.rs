@@ -6,8 +6,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
 
-use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 /// A job as submitted. [`RawJob::parse`] converts it to a `JobSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,16 +23,12 @@ pub struct RawJob {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawMetadata {
     /// Namespace of the job; `default` if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Prefix of a name that the program which runs the job completes: see [`RawMetadata::assign`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub generate_name: Option<String>,
     /// Unique id of the job among jobs of the same name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
@@ -53,67 +48,46 @@ impl RawMetadata {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawSpec {
     /// Number of instances, one partition each.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub job_instances: Option<IntOrString>,
     /// IPUs of one instance.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ipus_per_job_instance: Option<IntOrString>,
     /// Workers of one instance, one GCD each.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workers_per_job_instance: Option<IntOrString>,
     /// `workersPerJobInstance`, as the sample of seed 000 §6.6 misspells it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_per_job_instance: Option<IntOrString>,
     /// Model replicas in each worker.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub model_replicas_per_worker: Option<IntOrString>,
     /// Alpha form (seed 001 §6.5): model replicas of the job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub model_replicas: Option<IntOrString>,
     /// Alpha form (seed 001 §6.5): IPUs of one model replica.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ipus_per_model_replica: Option<IntOrString>,
     /// Cleanup policy of a finished job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub clean_pod_policy: Option<String>,
     /// An interactive session instead of a command.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub interactive: Option<RawInteractive>,
     /// The process that starts the work on the workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub launcher: Option<RawLauncher>,
     /// Restart policy.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RawRestartPolicy>,
     /// The workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<RawWorkers>,
     /// Set to suspend the job, so that it holds nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// Time in seconds for which a finished job keeps the resources that its cleanup policy leaves.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<IntOrString>,
     /// Maximum run time in seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub active_deadline_seconds: Option<IntOrString>,
     /// Time in seconds for which a partition waits for its workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_deadline_seconds: Option<IntOrString>,
     /// Queue priority; higher starts first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<IntOrString>,
     /// The account that is charged.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     /// Set if a job of higher priority may preempt the job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
     /// Set if Poplar may use devices of any aligned size inside the partition.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reconfigurable: Option<bool>,
     /// The V-IPU allocation to draw from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<String>,
 }
 
@@ -122,7 +96,6 @@ pub struct RawSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawInteractive {
     /// Time to live in seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<IntOrString>,
 }
 
@@ -131,13 +104,10 @@ pub struct RawInteractive {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawLauncher {
     /// The command and its arguments.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// Variables of the launcher's environment.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<EnvVar>,
     /// The network interface for MPI between the workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_interface: Option<String>,
 }
 
@@ -157,16 +127,13 @@ pub struct EnvVar {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawRestartPolicy {
     /// `Always`, `OnFailure`, `Never` or `ExitCode`.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     pub kind: Option<String>,
     /// Maximum number of restarts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub back_off_limit: Option<IntOrString>,
     /// The retryable exit codes: `128-255,42`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<IntOrString>,
     /// Delay in seconds before the first restart; it doubles with each further one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub back_off_seconds: Option<IntOrString>,
 }
 
@@ -175,47 +142,16 @@ pub struct RawRestartPolicy {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawWorkers {
     /// Workers of one instance, unless `workersPerJobInstance` is set.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<IntOrString>,
-    /// Update strategy of the workers: accepted and ignored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<RawStrategy>,
-}
-
-/// Update strategy of the workers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct RawStrategy {
-    /// `Recreate` or `RollingUpdate`.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Parameters of a rolling update.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rolling_update: Option<RawRollingUpdate>,
-}
-
-/// Parameters of a rolling update.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct RawRollingUpdate {
-    /// A count or a percentage.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_surge: Option<IntOrString>,
-    /// A count or a percentage.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_unavailable: Option<IntOrString>,
 }
 
 /// A value given as a number or as text: the CRD 1.2.0 defines some numbers as strings.
-///
-/// Any other scalar (a fraction, a boolean) is kept as text, so that the rule of the field rejects it by
-/// name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a whole number, or one in quotes")]
 pub enum IntOrString {
     /// A whole number.
     Int(i64),
-    /// Any other scalar, as text.
+    /// A text, which the rule of the field parses.
     String(String),
 }
 
@@ -248,41 +184,5 @@ impl fmt::Display for IntOrString {
             Self::Int(value) => value.fmt(f),
             Self::String(text) => write!(f, "{text:?}"),
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for IntOrString {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(IntOrStringVisitor)
-    }
-}
-
-struct IntOrStringVisitor;
-
-impl Visitor<'_> for IntOrStringVisitor {
-    type Value = IntOrString;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number or a text")
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<IntOrString, E> {
-        Ok(IntOrString::Int(value))
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<IntOrString, E> {
-        Ok(i64::try_from(value).map_or_else(|_| IntOrString::String(value.to_string()), IntOrString::Int))
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<IntOrString, E> {
-        Ok(IntOrString::String(value.to_string()))
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<IntOrString, E> {
-        Ok(IntOrString::String(value.to_string()))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<IntOrString, E> {
-        Ok(IntOrString::String(text.into()))
     }
 }

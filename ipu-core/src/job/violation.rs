@@ -9,6 +9,12 @@ use serde::{Deserialize, Serialize};
 /// any client may send it.
 const MAX_SHOWN: usize = 80;
 
+/// Maximum number of characters of a rule or a fix, which may repeat a part of the value.
+const MAX_TEXT: usize = 600;
+
+/// Maximum number of characters of the path of a field: a Pod template has no longer one.
+const MAX_FIELD: usize = 200;
+
 /// A rule that a job breaks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -24,92 +30,45 @@ pub struct Violation {
     pub fix: String,
 }
 
-/// A valid value that may not have the effect that its author expects.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Warning {
-    /// The path of the field, such as `spec.modelReplicas`.
-    pub field: String,
-    /// The given value, shortened; none if the field is absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// Handling of the field.
-    pub rule: String,
-    /// The fix.
-    pub fix: String,
-}
+/// A valid value that may not have the effect that its author expects: `rule` says how it is handled.
+pub type Warning = Violation;
 
 impl Violation {
     /// Creates the violation of `rule` by `field`, which is `value` or absent.
     #[must_use]
     pub fn new(field: &str, value: Option<&str>, rule: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
-            field: field.into(),
-            value: value.map(shorten),
-            rule: rule.into(),
-            fix: fix.into(),
-        }
-    }
-}
-
-impl Warning {
-    /// Creates the warning that `rule` applies to `field`, which is `value` or absent.
-    #[must_use]
-    pub fn new(field: &str, value: Option<&str>, rule: impl Into<String>, fix: impl Into<String>) -> Self {
-        Violation::new(field, value, rule, fix).into()
-    }
-}
-
-impl From<Violation> for Warning {
-    fn from(violation: Violation) -> Self {
-        let Violation {
-            field,
-            value,
-            rule,
-            fix,
-        } = violation;
-        Self {
-            field,
-            value,
-            rule,
-            fix,
+            field: one_line(field, MAX_FIELD),
+            value: value.map(|value| one_line(value, MAX_SHOWN)),
+            rule: one_line(&rule.into(), MAX_TEXT),
+            fix: one_line(&fix.into(), MAX_TEXT),
         }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_sentence(f, &self.field, self.value.as_deref(), &self.rule, &self.fix)
+        let Self {
+            field,
+            value,
+            rule,
+            fix,
+        } = self;
+        match value {
+            Some(value) => write!(f, "{field} = {value}: {rule}; {fix}"),
+            None => write!(f, "{field} is absent: {rule}; {fix}"),
+        }
     }
 }
 
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_sentence(f, &self.field, self.value.as_deref(), &self.rule, &self.fix)
-    }
-}
-
-fn write_sentence(
-    f: &mut fmt::Formatter<'_>,
-    field: &str,
-    value: Option<&str>,
-    rule: &str,
-    fix: &str,
-) -> fmt::Result {
-    match value {
-        Some(value) => write!(f, "{field} = {value}: {rule}; {fix}"),
-        None => write!(f, "{field} is absent: {rule}; {fix}"),
-    }
-}
-
-/// Returns `value` on one line and limited to [`MAX_SHOWN`] characters.
-fn shorten(value: &str) -> String {
+/// Returns `text` on one line and limited to `max` characters.
+fn one_line(text: &str, max: usize) -> String {
     let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    let mut text: String = value.chars().take(MAX_SHOWN).map(plain).collect();
-    if value.chars().nth(MAX_SHOWN).is_some() {
-        text.push('…');
+    let mut line: String = text.chars().take(max).map(plain).collect();
+    if text.chars().nth(max).is_some() {
+        line.push('…');
     }
-    text
+    line
 }
 
 #[cfg(test)]

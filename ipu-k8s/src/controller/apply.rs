@@ -1,82 +1,115 @@
-//! Effects of a plan. Each carries every decision; this module decides nothing.
+//! Effects of a plan. Each carries every decision; this module decides nothing, and checks against the API
+//! server and the proxy what the stores may show too late.
 
-use ipu_core::{Effect, JobKey, MissingProcess, PartitionId, PartitionSpec};
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipu_core::{Effect, JobKey, JobKind, JobSpec, PartitionId, PartitionSpec, Plan};
 use ipu_proxy_client::{
     DeletePartition, HoldState, OwnerDocument, PartitionDocument, PutPartition, ResetPartition,
 };
-use serde_json::{Value, json};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, Patch};
+use serde_json::json;
 
-use super::observation::ObservedJob;
-use super::pod_state::KubePod;
-use super::ports::PortError;
-use super::reconcile::Reconciler;
+use super::context::Context;
+use super::error::{ReconcileError, is_status};
+use super::launcher_rights;
+use super::objects::{create_or_update, patch_params, post_params, remove, untrack};
+use super::observe::ObservedJob;
+use super::pod::JobPod;
+use super::reconcile::recorded_status;
 use crate::crd::IpuJob;
-use crate::resources::{PartitionEndpoint, ResourceBuilder};
+use crate::resources::{INSTANCE, JOB_UID, PartitionEndpoint, ResourceBuilder};
 
-/// Outcome of an effect: whether the job must be observed again.
+/// Maximum number of effects of one reconciliation: the next one continues. A job may have a thousand
+/// instances.
+const MAX_EFFECTS: usize = 64;
+
+/// Progress of the effects of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Applied {
-    Changed,
-    Unchanged,
-    /// The finalizer was removed from the job.
+pub(super) enum Progress {
+    /// All effects are applied.
+    Complete,
+    /// Further effects are left for the next reconciliation.
+    Partial,
+    /// The finalizer is removed from the job.
     Finalized,
 }
 
-impl Reconciler {
-    pub(super) async fn apply(
-        &self,
-        effect: &Effect,
-        builder: &ResourceBuilder<'_>,
-        object: &Value,
-        observed: &mut ObservedJob,
-    ) -> Result<Applied, PortError> {
-        let spec = builder.spec;
-        let key = spec.key();
+/// Applies the effects of one plan.
+pub(super) struct Effects<'a> {
+    context: &'a Context,
+    job: &'a IpuJob,
+    spec: &'a JobSpec,
+    observed: &'a ObservedJob,
+    pods: Api<Pod>,
+    builder: Option<ResourceBuilder<'a>>,
+    has_shared_objects: bool,
+    /// Access to the partitions that processes start on, by instance.
+    endpoints: BTreeMap<u32, PartitionEndpoint>,
+    /// Instances whose launcher has no rights any longer.
+    revoked: BTreeSet<u32>,
+    /// Instances without a running process, as the API server confirms.
+    ended: BTreeSet<u32>,
+}
+
+impl<'a> Effects<'a> {
+    pub(super) fn new(
+        context: &'a Context,
+        job: &'a IpuJob,
+        spec: &'a JobSpec,
+        observed: &'a ObservedJob,
+    ) -> Self {
+        Self {
+            context,
+            job,
+            spec,
+            observed,
+            pods: Api::namespaced(context.client.clone(), spec.key().namespace.as_str()),
+            builder: None,
+            has_shared_objects: false,
+            endpoints: BTreeMap::new(),
+            revoked: BTreeSet::new(),
+            ended: BTreeSet::new(),
+        }
+    }
+
+    /// Applies the effects of `plan` in order, until the first that fails, and then releases the Pods whose
+    /// outcome is recorded.
+    pub(super) async fn apply(&mut self, plan: &Plan) -> Result<Progress, ReconcileError> {
+        for effect in plan.effects.iter().take(MAX_EFFECTS) {
+            tracing::debug!(job = %self.spec.key(), ?effect, "applying effect");
+            self.apply_one(effect).await?;
+            if *effect == Effect::Finalize {
+                return Ok(Progress::Finalized);
+            }
+        }
+        if plan.effects.len() > MAX_EFFECTS {
+            return Ok(Progress::Partial);
+        }
+        self.untrack_recorded(plan).await?;
+        Ok(Progress::Complete)
+    }
+
+    async fn apply_one(&mut self, effect: &Effect) -> Result<(), ReconcileError> {
         match effect {
             Effect::EnsurePartition {
                 instance,
                 attempt,
                 partition,
-                spec: partition_spec,
-            } => {
-                let wanted = partition_request(builder, *instance, *attempt, partition_spec);
-                // The request keeps its place in the queue; repeating it changes nothing.
-                if observed
-                    .partitions
-                    .get(instance)
-                    .is_some_and(|current| is_same_request(current, &wanted))
-                {
-                    return Ok(Applied::Unchanged);
-                }
-                let request_guard = self.cache.begin_request(key, *instance);
-                let document = self.partitions.ensure(partition, &wanted).await?;
-                self.cache.record_response(key, *instance, Some(&document));
-                drop(request_guard);
-                let previous = observed.partitions.insert(*instance, document.clone());
-                let is_unchanged = previous.is_some_and(|current| {
-                    current.state == document.state && current.attempt == document.attempt
-                });
-                // A new request is recorded in the status; events report the progress of a partition that is
-                // being created.
-                Ok(if is_unchanged {
-                    Applied::Unchanged
-                } else {
-                    Applied::Changed
-                })
-            }
+                spec,
+            } => self.ensure(*instance, *attempt, partition, spec).await,
             Effect::ResetPartition {
                 instance,
                 attempt,
                 partition,
             } => {
+                self.confirm_ended(*instance).await?;
                 let mut request = ResetPartition::default();
                 request.attempt = Some(*attempt);
-                request.uid = Some(key.uid.to_string());
-                let document = self.partitions.reset(partition, &request).await?;
-                self.cache.record_response(key, *instance, Some(&document));
-                observed.partitions.insert(*instance, document);
-                Ok(Applied::Changed)
+                request.uid = Some(self.spec.key().uid.to_string());
+                self.context.partitions.reset(partition, &request).await.map(drop)
             }
             Effect::StartWorker {
                 instance,
@@ -84,238 +117,287 @@ impl Reconciler {
                 attempt,
                 partition,
             } => {
-                let endpoint = endpoint(observed, *instance, partition)?;
-                self.ensure_shared_objects(builder, *attempt).await?;
-                let pod = builder.worker(*instance, *worker, *attempt, &endpoint);
-                let process = MissingProcess {
-                    worker: Some(*worker),
-                    attempt: *attempt,
-                };
-                self.start(builder, &pod, (*instance, process)).await
+                let endpoint = self.endpoint(*instance, *attempt, partition).await?;
+                self.create_shared_objects().await?;
+                let pod = self.builder()?.worker(*instance, *worker, *attempt, &endpoint);
+                self.start(pod).await
             }
             Effect::StartLauncher {
                 instance,
                 attempt,
                 partition,
             } => {
-                let endpoint = endpoint(observed, *instance, partition)?;
-                self.ensure_shared_objects(builder, *attempt).await?;
-                self.grant(builder, *instance).await?;
-                let pod = builder.launcher(*instance, *attempt, &endpoint);
-                let process = MissingProcess {
-                    worker: None,
-                    attempt: *attempt,
+                let endpoint = self.endpoint(*instance, *attempt, partition).await?;
+                let (client, pods) = (self.context.client.clone(), &self.observed.pods);
+                let is_worker = |pod: &&JobPod| {
+                    pod.worker.is_some() && (pod.instance, pod.attempt) == (*instance, *attempt)
                 };
-                self.start(builder, &pod, (*instance, process)).await
+                let workers = pods.iter().filter(is_worker);
+                let builder = self.builder()?;
+                launcher_rights::grant(&client, builder, *instance, workers).await?;
+                let pod = builder.launcher(*instance, *attempt, &endpoint);
+                self.start(pod).await
             }
             Effect::StopWorker {
                 instance,
                 worker,
                 attempt,
-            } => {
-                self.stop(observed, |pod| {
-                    (pod.instance, pod.worker, pod.attempt) == (*instance, Some(*worker), *attempt)
-                })
-                .await
-            }
-            Effect::StopLauncher { instance, attempt } => {
-                self.stop(observed, |pod| {
-                    (pod.instance, pod.worker, pod.attempt) == (*instance, None, *attempt)
-                })
-                .await
-            }
+            } => self.stop(*instance, Some(*worker), *attempt).await,
+            Effect::StopLauncher { instance, attempt } => self.stop(*instance, None, *attempt).await,
             Effect::ReleasePartition {
                 instance,
                 attempt,
                 partition,
             } => {
-                self.release(builder, *attempt, partition).await?;
-                self.cache.invalidate_applied(key);
-                if let Some(document) = self.get_partition(spec, *instance).await? {
-                    observed.partitions.insert(*instance, document);
-                } else {
-                    observed.partitions.remove(instance);
-                }
-                Ok(Applied::Changed)
+                self.confirm_ended(*instance).await?;
+                let mut request = DeletePartition::default();
+                request.uid = Some(self.spec.key().uid.to_string());
+                request.attempt = Some(*attempt);
+                self.context.partitions.release(partition, &request).await
             }
-            Effect::Finalize => {
-                self.remove_finalizer(key, object).await?;
-                Ok(Applied::Finalized)
-            }
+            Effect::Finalize => self.context.finalize(self.job, self.spec.key()).await,
         }
     }
 
-    async fn release(
-        &self,
-        builder: &ResourceBuilder<'_>,
+    /// Requests the partition of an instance, unless the same request is queued.
+    async fn ensure(
+        &mut self,
+        instance: u32,
         attempt: u32,
         partition: &PartitionId,
-    ) -> Result<(), PortError> {
-        let mut request = DeletePartition::default();
-        request.uid = Some(builder.spec.key().uid.to_string());
-        request.attempt = Some(attempt);
-        self.partitions.release(partition, &request).await
+        spec: &PartitionSpec,
+    ) -> Result<(), ReconcileError> {
+        let wanted = self.partition_request(instance, attempt, spec);
+        let current = self.observed.partitions.get(&instance);
+        if current.is_some_and(|current| is_same_request(current, &wanted)) {
+            return Ok(());
+        }
+        // The request may reset a partition that an earlier attempt used.
+        if attempt > 0 || current.is_some_and(|current| current.state.holds()) {
+            self.confirm_ended(instance).await?;
+        }
+        self.context.partitions.ensure(partition, &wanted).await.map(drop)
     }
 
-    /// Applies the objects that workers and launchers depend on. They are applied once per attempt, because
-    /// they may have been deleted since.
-    async fn ensure_shared_objects(
-        &self,
-        builder: &ResourceBuilder<'_>,
+    /// Returns the request for a partition of an instance.
+    fn partition_request(&self, instance: u32, attempt: u32, partition: &PartitionSpec) -> PutPartition {
+        let key = self.spec.key();
+        let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
+        let owner = OwnerDocument::new(IpuJob::KIND, namespace, name, key.uid.as_str());
+        let mut wanted = PutPartition::new(owner, partition.size.get());
+        wanted.instance = instance;
+        wanted.attempt = attempt;
+        wanted.gcds = Some(partition.gcds);
+        wanted.replicas = Some(partition.replicas);
+        wanted.reconfigurable = partition.reconfigurable;
+        wanted.allocation = partition.allocation.as_ref().map(ToString::to_string);
+        wanted.priority = self.spec.priority();
+        wanted.max_runtime_seconds = self.spec.max_runtime().map(|runtime| runtime.as_secs());
+        wanted.account = self.spec.account().map(str::to_owned);
+        wanted.preemptible = self.spec.preemptible();
+        wanted
+    }
+
+    /// Returns the endpoint of the partition that the processes of an instance use, if the proxy confirms
+    /// that it is active for this attempt.
+    async fn endpoint(
+        &mut self,
+        instance: u32,
         attempt: u32,
-    ) -> Result<(), PortError> {
-        let objects = builder.shared();
-        if objects.is_empty() {
-            return Ok(());
+        partition: &PartitionId,
+    ) -> Result<PartitionEndpoint, ReconcileError> {
+        if let Some(endpoint) = self.endpoints.get(&instance) {
+            return Ok(endpoint.clone());
         }
-        let key = builder.spec.key();
-        let mut hasher = DefaultHasher::new();
-        attempt.hash(&mut hasher);
-        for object in &objects {
-            object.to_string().hash(&mut hasher);
+        let document = self.context.partitions.fetch(partition).await?;
+        let document = document.filter(|document| {
+            (document.state, document.attempt) == (HoldState::Active, attempt) && !document.env.is_empty()
+        });
+        // For a controller that is not in the proxy's list, the host is missing, and so are the nodes that
+        // reach it.
+        let found = document.as_ref().and_then(|document| {
+            let controller = document.controller.as_ref()?;
+            controller.host.as_ref()?;
+            Some((document, controller))
+        });
+        let (document, controller) = found.ok_or_else(|| {
+            ReconcileError::Unavailable(format!(
+                "the proxy does not report the endpoint of partition {partition} yet"
+            ))
+        })?;
+        let label = controller
+            .node_label
+            .as_deref()
+            .and_then(|label| label.split_once('='));
+        let endpoint = PartitionEndpoint {
+            partition: partition.clone(),
+            env: document.env.clone(),
+            node_label: label.map(|(name, value)| (name.to_owned(), value.to_owned())),
+        };
+        self.endpoints.insert(instance, endpoint.clone());
+        Ok(endpoint)
+    }
+
+    /// Returns the builder of the job's objects.
+    fn builder(&mut self) -> Result<&ResourceBuilder<'a>, ReconcileError> {
+        let builder = match self.builder.take() {
+            Some(builder) => builder,
+            None => ResourceBuilder::new(self.job, self.spec, &self.context.installation)
+                .map_err(|message| ReconcileError::refused("InvalidTemplate", message))?,
+        };
+        Ok(self.builder.insert(builder))
+    }
+
+    /// Creates the objects that the Pods of a job with a launcher depend on, once before the first worker.
+    async fn create_shared_objects(&mut self) -> Result<(), ReconcileError> {
+        if self.has_launcher() && !self.has_shared_objects {
+            let client = self.context.client.clone();
+            let builder = self.builder()?;
+            create_or_update(&client, builder.config_map()).await?;
+            create_or_update(&client, builder.service_account()).await?;
+            self.has_shared_objects = true;
         }
-        let fingerprint = hasher.finish();
-        if self.cache.is_applied(key, fingerprint) {
-            return Ok(());
-        }
-        for object in &objects {
-            self.api.apply(object).await?;
-        }
-        self.cache.mark_applied(key, fingerprint);
         Ok(())
     }
 
-    /// Creates the pod of a process of an instance.
-    async fn start(
-        &self,
-        builder: &ResourceBuilder<'_>,
-        pod: &Value,
-        process: (u32, MissingProcess),
-    ) -> Result<Applied, PortError> {
-        let lists = self.cache.relist_count();
-        match self.api.create_pod(pod).await {
-            Ok(created) => {
-                self.cache.observe_response(&created, lists);
-                Ok(Applied::Changed)
-            }
-            Err(PortError::Conflict(_)) => {
-                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                let key = builder.spec.key();
-                let Some(existing) = self.api.pod(key.namespace.as_str(), name).await? else {
-                    return Ok(Applied::Changed);
-                };
-                if !KubePod::read(&existing).is_some_and(|pod| pod.owned && pod.job == *key) {
-                    return Err(PortError::Refused {
-                        code: "NameTaken".to_owned(),
-                        message: format!("pod {name} exists and is not owned by this job: delete it"),
-                    });
-                }
-                // If the watch has not delivered the pod yet, its event will not count as a change. Otherwise
-                // it has been reported, and another observation would only repeat the request.
-                Ok(if self.cache.observe_response(&existing, lists) {
-                    Applied::Changed
-                } else {
-                    Applied::Unchanged
-                })
-            }
-            // A shared object that the pod needs may have been deleted.
-            Err(error @ PortError::Refused { .. }) => {
-                self.cache.invalidate_applied(builder.spec.key());
-                Err(error)
-            }
-            // The pod may exist all the same.
-            Err(error @ PortError::Unavailable(_)) => {
-                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                self.cache.mark_unconfirmed(builder.spec.key(), name, process);
-                Err(error)
-            }
-            Err(error) => Err(error),
+    fn has_launcher(&self) -> bool {
+        !matches!(self.spec.shape(), JobKind::Workers)
+    }
+
+    /// Creates the Pod of a process. A Pod of the job that the store does not show yet is left as it is.
+    async fn start(&self, pod: Pod) -> Result<(), ReconcileError> {
+        match self.pods.create(&post_params(), &pod).await {
+            Ok(_) => return Ok(()),
+            Err(error) if is_status(&error, 409) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let name = pod.name_any();
+        let Some(existing) = self.pods.get_opt(&name).await? else {
+            return Err(ReconcileError::Changed(format!("Pod {name} was deleted")));
+        };
+        match JobPod::read(&existing, self.spec.key(), self.observed.now) {
+            Some(_) => Ok(()),
+            None => Err(ReconcileError::refused(
+                "NameTaken",
+                format!("pod {name} exists and is not owned by this job: delete it"),
+            )),
         }
     }
 
-    async fn stop(
-        &self,
-        observed: &ObservedJob,
-        which: impl Fn(&KubePod) -> bool,
-    ) -> Result<Applied, PortError> {
-        let mut applied = Applied::Unchanged;
-        for pod in observed.pods.iter().filter(|pod| which(pod)) {
-            if pod.deleted {
-                self.cache.mark_missing(&pod.job, &pod.name, &pod.uid);
-                applied = Applied::Changed;
+    /// Stops a process and removes its Pod. The rights of its launcher end before the name of a worker is
+    /// free.
+    async fn stop(&mut self, instance: u32, worker: Option<u32>, attempt: u32) -> Result<(), ReconcileError> {
+        let observed = self.observed;
+        let place = (instance, worker, attempt);
+        for pod in observed
+            .pods
+            .iter()
+            .filter(|pod| (pod.instance, pod.worker, pod.attempt) == place)
+        {
+            self.revoke(pod).await?;
+            remove(&self.pods, pod).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the finalizer of Pods that have ended and whose outcome is recorded: planning with them
+    /// changes nothing about their instance.
+    async fn untrack_recorded(&mut self, plan: &Plan) -> Result<(), ReconcileError> {
+        let observed = self.observed;
+        let recorded = recorded_status(self.job).to_job_status();
+        let is_recorded = |pod: &&JobPod| {
+            let judged = pod.tracked && pod.has_ended() && !observed.evidence.early.contains(&pod.name);
+            judged && plan.status.instance(pod.instance) == recorded.instance(pod.instance)
+        };
+        for pod in observed.pods.iter().filter(is_recorded) {
+            self.revoke(pod).await?;
+            untrack(&self.pods, &pod.name, &pod.uid).await?;
+        }
+        Ok(())
+    }
+
+    /// Revokes the rights of a launcher over `pod`, if it is a worker.
+    async fn revoke(&mut self, pod: &JobPod) -> Result<(), ReconcileError> {
+        if pod.worker.is_some() && self.has_launcher() && self.revoked.insert(pod.instance) {
+            let revoked = launcher_rights::revoke(&self.context.client, self.spec.key(), pod.instance).await;
+            revoked.inspect_err(|_| {
+                self.revoked.remove(&pod.instance);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Fails unless the API server itself shows that no process of an instance can run: before its partition
+    /// is reset or released, however late the store is.
+    async fn confirm_ended(&mut self, instance: u32) -> Result<(), ReconcileError> {
+        if self.ended.contains(&instance) {
+            return Ok(());
+        }
+        let key = self.spec.key();
+        let selector = format!("{JOB_UID}={},{INSTANCE}={instance}", key.uid);
+        for pod in self.pods.list(&ListParams::default().labels(&selector)).await? {
+            let Some(live) = JobPod::read(&pod, key, self.observed.now) else {
                 continue;
-            }
-            if pod.terminating {
-                continue;
-            }
-            self.cache.mark_stop_requested(&pod.job, &pod.name, &pod.uid);
-            match self.delete(pod).await {
-                Ok(()) => self.cache.mark_terminating(&pod.job, &pod.name, &pod.uid),
-                Err(PortError::NotFound(_) | PortError::Conflict(_)) => {
-                    self.cache.mark_missing(&pod.job, &pod.name, &pod.uid);
-                    applied = Applied::Changed;
-                }
-                Err(error) => return Err(error),
+            };
+            let is_observed = self.observed.pods.iter().any(|pod| pod.uid == live.uid);
+            if !live.has_ended() || !is_observed {
+                return Err(ReconcileError::Changed(format!(
+                    "Pod {} exists and the store does not show it as ended",
+                    live.name
+                )));
             }
         }
-        Ok(applied)
-    }
-
-    /// Deletes a pod by its uid.
-    pub(super) async fn delete(&self, pod: &KubePod) -> Result<(), PortError> {
-        let namespace = pod.job.namespace.as_str();
-        self.api.delete_pod(namespace, &pod.name, &pod.uid).await
-    }
-
-    /// Removes the operator's finalizer from a job.
-    pub(super) async fn remove_finalizer(&self, key: &JobKey, object: &Value) -> Result<(), PortError> {
-        let metadata = &object["metadata"];
-        let others = metadata["finalizers"].as_array().into_iter().flatten();
-        let others: Vec<&Value> = others
-            .filter(|finalizer| **finalizer != IpuJob::FINALIZER)
-            .collect();
-        let patch = json!({"metadata": {
-            "resourceVersion": metadata["resourceVersion"],
-            "finalizers": others,
-        }});
-        let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
-        match self.api.patch_job(namespace, name, &patch).await {
-            Ok(_) | Err(PortError::NotFound(_)) => {
-                self.cache.mark_finalized(key);
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+        self.ended.insert(instance);
+        Ok(())
     }
 }
 
-/// Returns the request for a partition of an instance.
-fn partition_request(
-    builder: &ResourceBuilder<'_>,
-    instance: u32,
-    attempt: u32,
-    partition_spec: &PartitionSpec,
-) -> PutPartition {
-    let spec = builder.spec;
-    let key = spec.key();
-    let owner = OwnerDocument::new(
-        IpuJob::KIND,
-        key.namespace.as_str(),
-        key.name.as_str(),
-        key.uid.as_str(),
-    );
-    let mut wanted = PutPartition::new(owner, partition_spec.size.get());
-    wanted.instance = instance;
-    wanted.attempt = attempt;
-    wanted.gcds = Some(partition_spec.gcds);
-    wanted.replicas = Some(partition_spec.replicas);
-    wanted.reconfigurable = partition_spec.reconfigurable;
-    wanted.allocation = partition_spec.allocation.as_ref().map(ToString::to_string);
-    wanted.priority = spec.priority();
-    wanted.max_runtime_seconds = spec.max_runtime().map(|runtime| runtime.as_secs());
-    wanted.account = spec.account().map(str::to_owned);
-    wanted.preemptible = spec.preemptible();
-    wanted
+impl Context {
+    /// Removes the operator's finalizer from a deleted job, once the API server itself shows none of its
+    /// Pods.
+    pub(super) async fn finalize(&self, job: &IpuJob, key: &JobKey) -> Result<(), ReconcileError> {
+        self.confirm_no_pods(key).await?;
+        let others = job
+            .finalizers()
+            .iter()
+            .filter(|finalizer| *finalizer != IpuJob::FINALIZER);
+        self.set_finalizers(job, others.collect()).await
+    }
+
+    /// Fails if the API server itself shows a Pod of the job.
+    pub(super) async fn confirm_no_pods(&self, key: &JobKey) -> Result<(), ReconcileError> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), key.namespace.as_str());
+        let labels = ListParams::default().labels(&format!("{JOB_UID}={}", key.uid));
+        let now = (self.now)();
+        let left = pods.list(&labels).await?;
+        if let Some(pod) = left.iter().find_map(|pod| JobPod::read(pod, key, now)) {
+            return Err(ReconcileError::Changed(format!("Pod {} exists", pod.name)));
+        }
+        Ok(())
+    }
+
+    /// Adds the operator's finalizer to a job: no partition is requested for a job that could vanish.
+    pub(super) async fn add_finalizer(&self, job: &IpuJob) -> Result<(), ReconcileError> {
+        let own = IpuJob::FINALIZER.to_owned();
+        let all = job.finalizers().iter().chain([&own]);
+        self.set_finalizers(job, all.collect()).await
+    }
+
+    async fn set_finalizers(&self, job: &IpuJob, finalizers: Vec<&String>) -> Result<(), ReconcileError> {
+        let jobs: Api<IpuJob> = Api::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
+        let patch = json!({"metadata": {
+            "resourceVersion": job.metadata.resource_version,
+            "finalizers": finalizers,
+        }});
+        match jobs
+            .patch_metadata(&job.name_any(), &patch_params(), &Patch::Merge(&patch))
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) if is_status(&error, 404) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 /// Returns whether an equal request is queued already.
@@ -330,41 +412,4 @@ fn is_same_request(current: &PartitionDocument, wanted: &PutPartition) -> bool {
         && (current.reconfigurable, current.preemptible) == (wanted.reconfigurable, wanted.preemptible)
         && (current.priority, current.max_runtime_seconds) == (wanted.priority, wanted.max_runtime_seconds)
         && (&current.allocation, &current.account) == (&wanted.allocation, &wanted.account)
-}
-
-/// Returns the endpoint of the partition that the processes of an instance use.
-fn endpoint(
-    observed: &ObservedJob,
-    instance: u32,
-    partition: &PartitionId,
-) -> Result<PartitionEndpoint, PortError> {
-    let document = observed
-        .partitions
-        .get(&instance)
-        .filter(|document| document.id == *partition);
-    // For a controller that is not in the proxy's list, the host is missing, and so are the nodes that reach
-    // it.
-    let is_listed = |document: &&PartitionDocument| {
-        let controller = document.controller.as_ref();
-        controller.is_some_and(|controller| controller.host.is_some())
-    };
-    let document = document
-        .filter(|document| !document.env.is_empty())
-        .filter(is_listed)
-        .ok_or_else(|| {
-            PortError::Unavailable(format!(
-                "the proxy does not report the endpoint of partition {partition} yet"
-            ))
-        })?;
-    let label = document
-        .controller
-        .as_ref()
-        .and_then(|controller| controller.node_label.as_deref());
-    Ok(PartitionEndpoint {
-        partition: partition.clone(),
-        env: document.env.clone(),
-        node_label: label
-            .and_then(|label| label.split_once('='))
-            .map(|(name, value)| (name.to_owned(), value.to_owned())),
-    })
 }

@@ -5,7 +5,7 @@
 //! rank runs on the worker of its number.
 
 use ipu_core::{Exit, JobKind, JobSpec};
-use serde_json::Value;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 use crate::crd::IpuJob;
 
@@ -189,17 +189,22 @@ fn are_in_order(command: &[String], workers: u32) -> bool {
 
 /// Returns whether the environment of the launcher cannot change the mapping of ranks.
 fn environment_keeps_order(job: &IpuJob) -> bool {
-    let template = job
-        .spec
-        .workers
-        .as_ref()
-        .and_then(|workers| workers.template.as_ref());
-    let first = template.map_or(&Value::Null, |template| &template.0["spec"]["containers"][0]);
-    let template_variables = first["env"].as_array().into_iter().flatten();
-    let template_variables = template_variables.map(|variable| variable["name"].as_str().unwrap_or_default());
+    let workers = job.spec.workers.as_ref();
+    let template = workers.and_then(|workers| workers.template.as_ref());
+    let template =
+        template.and_then(|template| serde_json::from_value::<PodTemplateSpec>(template.0.clone()).ok());
+    let first = template
+        .and_then(|template| template.spec?.containers.into_iter().next())
+        .unwrap_or_default();
     let own = job.spec.launcher.iter().flat_map(|launcher| &launcher.env);
-    let mut all = template_variables.chain(own.map(|variable| variable.name.as_str()));
-    let has_env_from = first["envFrom"].as_array().is_some_and(|from| !from.is_empty());
+    let own = own.map(|variable| variable.name.as_str());
+    let mut all = first
+        .env
+        .iter()
+        .flatten()
+        .map(|variable| variable.name.as_str())
+        .chain(own);
+    let has_env_from = first.env_from.as_ref().is_some_and(|from| !from.is_empty());
     !has_env_from
         && all.all(|name| match name.strip_prefix("OMPI_MCA_") {
             Some(parameter) => has_no_effect_on_mapping(parameter),

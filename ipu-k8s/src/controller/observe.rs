@@ -1,241 +1,275 @@
-//! The observation of a job: cached watch state, and requests for everything that the caches do not confirm.
+//! The observation of a job: its Pods from the store, its partitions, and the evidence about failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{InstanceStatus, JobKind, JobSpec, JobStatus, MissingProcess};
-use ipu_proxy_client::{HoldState, PartitionDocument};
-use serde_json::Value;
+use ipu_core::{
+    ControllerName, InstanceFacts, JobKey, JobSpec, JobStatus, MissingProcess, Observation, PartitionFacts,
+    PartitionId, Reason, Timestamp,
+};
+use ipu_proxy_client::{BlockerDocument, HoldState, PartitionDocument};
+use kube::ResourceExt as _;
+use kube::runtime::reflector::ObjectRef;
 
-use super::failure_order::FailureEvidence;
-use super::observation::{Deleted, ObservedJob, instances, unlisted_pods};
-use super::pod_state::{KubePod, parse_time};
-use super::ports::PortError;
-use super::reconcile::Reconciler;
-use crate::crd::IpuJobStatus;
-use crate::resources::ResourceBuilder;
+use super::context::Context;
+use super::error::ReconcileError;
+use super::failure_order::{FailureEvidence, TIMESTAMP_RESOLUTION};
+use super::partitions::is_owner;
+use super::pod::{JobPod, millis};
+use super::queue_reason::queue_reason;
+use crate::crd::{IpuJob, IpuJobStatus};
+use crate::resources::JOB_UID;
 
-/// Returns the processes of an instance that its status does not record, that are not among `pods`, and that
-/// may have been started: workers, or the launcher (`None`). A launcher starts when all workers run, so it
-/// never started if a worker has not run yet. A worker that ran and was deleted has no successor in the same
-/// attempt.
-fn unaccounted_processes(spec: &JobSpec, memory: &InstanceStatus, pods: &[KubePod]) -> Vec<Option<u32>> {
-    let current_pods = pods
-        .iter()
-        .filter(|pod| (pod.instance, pod.attempt) == (memory.index, memory.attempt));
-    let existing: BTreeSet<Option<u32>> = current_pods.clone().map(|pod| pod.worker).collect();
-    let all_ran = memory.running_since.is_some()
-        || !current_pods
-            .into_iter()
-            .any(|pod| pod.worker.is_some() && pod.has_not_run());
-    let has_launcher = !matches!(spec.shape(), JobKind::Workers);
-    let launcher = (has_launcher && all_ran && memory.launched.is_none()).then_some(None);
-    let workers = (0..spec.workers_per_instance()).filter(|_| memory.running_since.is_none());
-    let all = workers.map(Some).chain(launcher);
-    all.filter(|process| !existing.contains(process)).collect()
+/// Observed state of a job for one reconciliation.
+#[derive(Debug)]
+pub(super) struct ObservedJob {
+    /// Pods of the job, in order of their names.
+    pub(super) pods: Vec<JobPod>,
+    /// Partitions and requests at the proxy by instance.
+    pub(super) partitions: BTreeMap<u32, PartitionDocument>,
+    /// Instances that run on a partition that the proxy does not know, or whose owner it does not know, with
+    /// the recorded controller. The proxy may have lost its record: the partition counts as what it was.
+    pub(super) unknown: BTreeMap<u32, Option<ControllerName>>,
+    /// Partitions of finished jobs that block requests of this job.
+    finished_blockers: BTreeSet<PartitionId>,
+    pub(super) submitted: Timestamp,
+    /// Time of the request to delete the job.
+    pub(super) deleted: Option<Timestamp>,
+    /// True if the event stream of the proxy is connected.
+    partition_watch_connected: bool,
+    pub(super) now: Timestamp,
+    pub(super) evidence: FailureEvidence,
 }
 
-/// Maximum number of rounds in which one observation resolves unconfirmed pods.
-const MAX_CONFIRMATIONS: u32 = 3;
-
-/// Returns whether a pod with the name of one of the job's counts as the job's: if the job is its controller.
-/// During the deletion of the job, orphaned pods count too (`--cascade=orphan` removes their owner).
-const fn is_owned(pod: &KubePod, is_deleting: bool) -> bool {
-    pod.owned || is_deleting
-}
-
-impl Reconciler {
-    /// Gathers the state of the job. Partitions that the proxy returned earlier in this reconcile are not
-    /// requested again while they are active: events report later changes.
+impl Context {
+    /// Gathers the state of a job whose recorded status is `before`.
     pub(super) async fn observe(
         &self,
-        builder: &ResourceBuilder<'_>,
-        object: &Value,
-        status: &IpuJobStatus,
-        mut cached_partitions: BTreeMap<u32, PartitionDocument>,
-    ) -> Result<ObservedJob, PortError> {
-        let spec = builder.spec;
-        let key = spec.key();
-        let remembered: JobStatus = status.to_job_status();
-        let mut observed = ObservedJob {
-            pods: self.cache.pods(key),
-            evicted: Vec::new(),
-            partitions: BTreeMap::new(),
-            finished_blockers: BTreeSet::new(),
-            submitted: parse_time(&object["metadata"]["creationTimestamp"]).unwrap_or_default(),
-            deleted: if object["metadata"]["deletionTimestamp"].is_null() {
-                Deleted::No
-            } else {
-                Deleted::Yes
-            },
-            partition_watch_connected: self.cache.is_connected(),
-            now: self.now(),
-            failure_evidence: FailureEvidence::default(),
+        job: &IpuJob,
+        spec: &JobSpec,
+        before: &IpuJobStatus,
+    ) -> Result<ObservedJob, ReconcileError> {
+        let (key, now) = (spec.key(), (self.now)());
+        let status = before.to_job_status();
+        let pods = self.pods_of(key, now);
+        let deleted = job.metadata.deletion_timestamp.as_ref().map(millis);
+        let listed = self.partitions.instances_of(key);
+        let partition_watch_connected = self.partitions.is_connected();
+        // A job without a recorded phase has requested nothing that the event stream does not list.
+        let is_new = before.phase.is_none() && deleted.is_none() && partition_watch_connected;
+        let mut partitions = BTreeMap::new();
+        if !(is_new && pods.is_empty() && listed.is_empty()) {
+            let recorded = status.instances.iter().map(|instance| instance.index);
+            let running = pods.iter().map(|pod| pod.instance);
+            let all = (0..spec.instances()).chain(recorded).chain(running).chain(listed);
+            for instance in all.collect::<BTreeSet<u32>>() {
+                let document = self.partitions.get(&spec.partition_id(instance)).await?;
+                partitions.extend(document.map(|document| (instance, document)));
+            }
+        }
+        let evidence = match deleted {
+            Some(_) => FailureEvidence::default(),
+            None => FailureEvidence::gather(&self.client, spec, &status, &pods, now).await,
         };
-        let is_deleting = observed.deleted == Deleted::Yes;
-        observed.pods.retain(|pod| is_owned(pod, is_deleting));
-        let unlisted = unlisted_pods(spec, &remembered, &observed.pods);
-        self.fetch_pods(spec, unlisted, &mut observed).await?;
-        // A relist that completes meanwhile makes a response inconclusive.
-        for _ in 0..MAX_CONFIRMATIONS {
-            let pending = self.cache.pending_checks(key);
-            if pending.is_empty() {
-                break;
-            }
-            self.fetch_pods(spec, pending.keys().cloned().collect(), &mut observed)
-                .await?;
-            let existing = observed.pods.iter().map(|pod| pod.name.as_str()).collect();
-            self.cache.confirm(key, &pending, &existing);
-        }
-        // A job without a recorded phase has requested nothing. If its status was lost, the proxy's events
-        // list the holds, or the proxy is queried.
-        let held = self.cache.held(key);
-        let is_new =
-            status.phase.is_none() && observed.deleted == Deleted::No && observed.partition_watch_connected;
-        let mut released = BTreeSet::new();
-        if !(is_new && observed.pods.is_empty() && held.is_empty()) {
-            cached_partitions.retain(|_, document| document.state == HoldState::Active);
-            for instance in instances(spec, &remembered, &observed.pods, held) {
-                let document = match cached_partitions.remove(&instance) {
-                    Some(document) => Some(document),
-                    None => self.get_partition(spec, instance).await?,
-                };
-                match document {
-                    Some(document) => {
-                        observed.partitions.insert(instance, document);
-                    }
-                    None => {
-                        released.insert(instance);
-                    }
-                }
-            }
-        }
-        observed.finished_blockers = self.cache.finished_blockers(observed.partitions.values());
-        self.detect_unseen_processes(spec, &remembered, &mut observed)
-            .await?;
-        observed.evicted = self.cache.evicted(key, spec.instances(), &remembered, &released);
-        observed.failure_evidence = self.collect_failure_evidence(spec, &remembered, &observed).await;
-        Ok(observed)
+        Ok(ObservedJob {
+            unknown: unknown_partitions(before, &pods, &partitions),
+            finished_blockers: self.finished_blockers(&partitions),
+            pods,
+            partitions,
+            submitted: job
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map(millis)
+                .unwrap_or_default(),
+            deleted,
+            partition_watch_connected,
+            now,
+            evidence,
+        })
     }
 
-    /// Reads the pods of these names from the API server, and replaces their cached state.
-    async fn fetch_pods(
-        &self,
-        spec: &JobSpec,
-        names: Vec<String>,
-        observed: &mut ObservedJob,
-    ) -> Result<(), PortError> {
-        let key = spec.key();
-        let (pods, is_deleting) = (&mut observed.pods, observed.deleted == Deleted::Yes);
-        for name in names {
-            let lists = self.cache.relist_count();
-            let found = self.api.pod(key.namespace.as_str(), &name).await?;
-            let existing = found.as_ref().map(|pod| &pod["metadata"]["uid"]);
-            // A cached pod of this name with another uid was deleted. Its outcome may still be known.
-            pods.retain_mut(|pod| {
-                if pod.name != name || existing.is_some_and(|uid| *uid == pod.uid) {
-                    return true;
-                }
-                existing.is_none()
-                    && (pod.deleted || self.cache.mark_missing(key, &name, &pod.uid) && pod.mark_deleted())
+    /// Returns the Pods of a job in the store.
+    pub(super) fn pods_of(&self, key: &JobKey, now: Timestamp) -> Vec<JobPod> {
+        let is_labelled = |labels: &BTreeMap<String, String>| {
+            labels.get(JOB_UID).is_some_and(|uid| *uid == *key.uid.as_str())
+        };
+        let labelled = self.pods.state_filter(|pod| is_labelled(pod.labels()));
+        let own = labelled.iter().filter_map(|pod| JobPod::read(pod, key, now));
+        let mut pods: Vec<JobPod> = own.collect();
+        pods.sort_by(|one, other| one.name.cmp(&other.name));
+        pods
+    }
+
+    /// Returns the blockers of queued requests that finished jobs hold.
+    fn finished_blockers(&self, partitions: &BTreeMap<u32, PartitionDocument>) -> BTreeSet<PartitionId> {
+        let is_finished = |blocker: &&BlockerDocument| {
+            let owner = blocker.owner.as_ref().filter(|owner| owner.kind == IpuJob::KIND);
+            let job = owner.and_then(|owner| {
+                let job = self
+                    .jobs
+                    .get(&ObjectRef::new(&owner.name).within(&owner.namespace))?;
+                Some(job).filter(|job| job.metadata.uid.as_deref() == Some(&*owner.uid))
             });
-            let Some(pod) = found else { continue };
-            self.cache.observe_response(&pod, lists);
-            let Some(mut found) = KubePod::read(&pod).filter(|pod| pod.job == *key) else {
-                continue;
-            };
-            match pods.iter_mut().find(|current| current.name == found.name) {
-                // The watch event of this version will not count as a change.
-                Some(current) if current.version < found.version => {
-                    found.merge_previous(current);
-                    *current = found;
-                }
-                Some(_) => {}
-                None if is_owned(&found, is_deleting) => pods.push(found),
-                None => {}
-            }
-        }
-        Ok(())
+            let phase = job.and_then(|job| job.status.as_ref()?.phase);
+            phase.is_some_and(ipu_core::JobPhase::is_finished)
+        };
+        let waiting = partitions
+            .values()
+            .filter_map(|document| document.waiting.as_ref());
+        let blockers = waiting.flat_map(|waiting| &waiting.blockers);
+        blockers
+            .filter(is_finished)
+            .map(|blocker| blocker.id.clone())
+            .collect()
     }
+}
 
-    /// Detects processes that may have run before this operator observed the job. An active partition implies
-    /// that processes may have been started, if its attempt lacks workers, or its workers run without a
-    /// launcher. Unless this operator started them, another one may have, and they may have been deleted
-    /// before the status recorded them.
-    async fn detect_unseen_processes(
-        &self,
-        spec: &JobSpec,
-        status: &JobStatus,
-        observed: &mut ObservedJob,
-    ) -> Result<(), PortError> {
-        let key = spec.key();
-        for index in 0..spec.instances() {
-            let memory = status.instance(index);
-            let attempt = memory.map_or(0, |memory| memory.attempt);
-            if self.cache.is_witnessed(key, index, attempt) {
-                continue;
-            }
-            match observed
+/// Returns the instances with processes of the open attempt whose partition the proxy does not know or cannot
+/// assign, each with its recorded controller.
+fn unknown_partitions(
+    before: &IpuJobStatus,
+    pods: &[JobPod],
+    partitions: &BTreeMap<u32, PartitionDocument>,
+) -> BTreeMap<u32, Option<ControllerName>> {
+    let recorded = |index: u32| before.instances.iter().find(|report| report.index == index);
+    let is_open = |pod: &&JobPod| {
+        !pod.has_ended() && recorded(pod.instance).is_none_or(|report| report.attempt == pod.attempt)
+    };
+    let is_known = |index: u32| {
+        let document = partitions.get(&index);
+        document.is_some_and(|document| !matches!(document.state, HoldState::Gone | HoldState::Quarantined))
+    };
+    let controller = |index: u32| ControllerName::new(recorded(index)?.controller.as_deref()?).ok();
+    let in_use = pods.iter().filter(is_open).map(|pod| pod.instance);
+    in_use
+        .filter(|index| !is_known(*index))
+        .map(|index| (index, controller(index)))
+        .collect()
+}
+
+impl ObservedJob {
+    /// Returns the observation that the core plans with.
+    pub(super) fn observation(&self, spec: &JobSpec, status: JobStatus) -> Observation {
+        let mut facts: BTreeMap<u32, InstanceFacts> = BTreeMap::new();
+        let indices = self.partitions.keys().chain(self.unknown.keys()).copied();
+        for index in indices.collect::<BTreeSet<u32>>() {
+            let mut instance = InstanceFacts::empty(index);
+            instance.partition = self.partition_facts(spec, &status, index);
+            let is_held = matches!(
+                instance.partition,
+                PartitionFacts::Active { .. } | PartitionFacts::Failed { .. }
+            );
+            let preemption = self
                 .partitions
                 .get(&index)
-                .map(|document| (document.state, document.attempt))
-            {
-                // No process has run there yet.
-                None
-                | Some((
-                    HoldState::Waiting | HoldState::Creating | HoldState::Resetting | HoldState::Gone,
-                    _,
-                )) => {}
-                Some((_, made_for)) if made_for < attempt => {}
-                Some((HoldState::Active, _)) => {
-                    let nothing = InstanceStatus::new(index);
-                    let memory = memory.unwrap_or(&nothing);
-                    if memory.outcome.is_none() && observed.deleted == Deleted::No {
-                        self.record_unaccounted(spec, memory, observed).await?;
-                    }
-                }
-                Some(_) => continue,
+                .and_then(|document| document.preemption.as_ref());
+            instance.preempted = preemption
+                .filter(|_| is_held)
+                .map(|preemption| preemption.reason.clone());
+            facts.insert(index, instance);
+        }
+        let mut duplicates: Vec<InstanceFacts> = Vec::new();
+        for pod in &self.pods {
+            let entry = facts.entry(pod.instance);
+            let instance = entry.or_insert_with(|| InstanceFacts::empty(pod.instance));
+            if self.is_missing(pod, &status) {
+                instance.missing.push(MissingProcess {
+                    worker: pod.worker,
+                    attempt: pod.attempt,
+                });
+                continue;
             }
-            self.cache.mark_accounted(key, index, attempt);
+            let mut process = pod.facts();
+            process.phase = self.evidence.refine(pod);
+            if pod.worker.is_some() {
+                instance.workers.push(process);
+            } else if instance.launcher.is_none() {
+                instance.launcher = Some(process);
+            } else {
+                let mut other = InstanceFacts::empty(pod.instance);
+                other.launcher = Some(process);
+                duplicates.push(other);
+            }
         }
-        Ok(())
+        for instance in facts.values_mut() {
+            instance.workers.sort_by_key(|worker| worker.index);
+        }
+        let mut observation = Observation::for_new_job(self.now);
+        observation.submitted = self.submitted;
+        observation.partition_watch_connected = self.partition_watch_connected;
+        observation.timestamp_resolution = TIMESTAMP_RESOLUTION;
+        observation.deleted = self.deleted.is_some();
+        observation.status = status;
+        observation.instances = facts.into_values().chain(duplicates).collect();
+        observation
     }
 
-    async fn record_unaccounted(
-        &self,
-        spec: &JobSpec,
-        memory: &InstanceStatus,
-        observed: &mut ObservedJob,
-    ) -> Result<(), PortError> {
-        let instance = memory.index;
-        let name = |process: Option<u32>| match process {
-            Some(worker) => spec.worker_name(instance, worker),
-            None => spec.launcher_name(instance),
+    /// Returns whether a Pod of an open attempt was deleted while its process ran, by another client: the
+    /// operator deletes none of those. The processes of an attempt whose launcher has run form one unit, and
+    /// the loss of one is a failure instead.
+    fn is_missing(&self, pod: &JobPod, status: &JobStatus) -> bool {
+        let is_open = status.instance(pod.instance).is_none_or(|memory| {
+            memory.outcome.is_none() && memory.attempt <= pod.attempt && memory.launched.is_none()
+        });
+        pod.removed && is_open && self.deleted.is_none()
+    }
+
+    fn partition_facts(&self, spec: &JobSpec, status: &JobStatus, index: u32) -> PartitionFacts {
+        if let Some(controller) = self.unknown.get(&index) {
+            let memory = status.instance(index).cloned().unwrap_or_default();
+            return match controller {
+                Some(controller) => PartitionFacts::Active {
+                    attempt: memory.attempt,
+                    since: memory.running_since.unwrap_or(self.now),
+                    controller: controller.clone(),
+                },
+                None => PartitionFacts::Pending {
+                    attempt: memory.attempt,
+                },
+            };
+        }
+        let Some(document) = self.partitions.get(&index) else {
+            return PartitionFacts::Absent;
         };
-        let names = unaccounted_processes(spec, memory, &observed.pods)
-            .into_iter()
-            .map(name)
-            .collect();
-        self.fetch_pods(spec, names, observed).await?;
-        for worker in unaccounted_processes(spec, memory, &observed.pods) {
-            let attempt = memory.attempt;
-            self.cache
-                .record_eviction(spec.key(), instance, MissingProcess { worker, attempt });
+        let attempt = document.attempt;
+        match document.state {
+            HoldState::Gone => PartitionFacts::Absent,
+            // The job must not release it: a person decides.
+            HoldState::Quarantined if self.deleted.is_some() => PartitionFacts::Absent,
+            HoldState::Quarantined => PartitionFacts::Waiting {
+                reason: document.reason.clone().unwrap_or_else(|| {
+                    Reason::new(
+                        "Quarantined",
+                        "the ledger does not know the owner of the partition; it is reset for the next valid request",
+                    )
+                }),
+                attempt,
+            },
+            _ if !is_owner(document, spec.key()) => PartitionFacts::Waiting {
+                reason: Reason::new("NotTheOwner", "another job owns the partition of this id"),
+                attempt,
+            },
+            HoldState::Waiting => PartitionFacts::Waiting {
+                reason: queue_reason(document, &self.finished_blockers),
+                attempt,
+            },
+            // The ledger has durably taken over the release and continues it alone: the job need not exist
+            // for that.
+            HoldState::Releasing if self.deleted.is_some() => PartitionFacts::Absent,
+            HoldState::Releasing => PartitionFacts::Releasing,
+            HoldState::Active => match &document.controller {
+                Some(controller) => PartitionFacts::Active {
+                    attempt,
+                    since: document.since,
+                    controller: controller.name.clone(),
+                },
+                None => PartitionFacts::Pending { attempt },
+            },
+            HoldState::Failed => PartitionFacts::Failed {
+                attempt,
+                errors: document.errors.clone(),
+            },
+            _ => PartitionFacts::Pending { attempt },
         }
-        Ok(())
-    }
-
-    /// Requests the partition of an instance from the proxy.
-    pub(super) async fn get_partition(
-        &self,
-        spec: &JobSpec,
-        instance: u32,
-    ) -> Result<Option<PartitionDocument>, PortError> {
-        let document = self
-            .partitions
-            .get_partition(&spec.partition_id(instance))
-            .await?;
-        self.cache
-            .record_response(spec.key(), instance, document.as_ref());
-        Ok(document)
     }
 }

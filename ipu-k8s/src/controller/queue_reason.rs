@@ -5,6 +5,10 @@ use std::collections::BTreeSet;
 use ipu_core::{PartitionId, Reason};
 use ipu_proxy_client::{BlockerDocument, PartitionDocument};
 
+/// Code of a request that is larger than the hardware.
+pub(super) const TOO_LARGE: &str = "TooLarge";
+/// Code of a request that is larger than its quota.
+pub(super) const QUOTA_TOO_SMALL: &str = "QuotaTooSmall";
 /// Number of blockers that a message names.
 const MAX_NAMES: usize = 3;
 
@@ -16,6 +20,18 @@ pub(super) fn queue_reason(document: &PartitionDocument, finished: &BTreeSet<Par
         return document.reason.clone().unwrap_or_else(next);
     };
     let mut reason = waiting.reason.clone();
+    if let Some(code) = never_code(&reason) {
+        let message = format!(
+            "{}; the request can never start: request fewer IPUs",
+            reason.message
+        );
+        return Reason {
+            code: code.to_owned(),
+            message,
+            ..reason
+        };
+    }
+    reason.message = format!("{}; position {} in the queue", reason.message, waiting.position);
     // This message names the request ahead.
     if waiting.blockers.is_empty() || reason.code == "HeldBackForEarlier" {
         return reason;
@@ -36,6 +52,16 @@ pub(super) fn queue_reason(document: &PartitionDocument, finished: &BTreeSet<Par
         );
     }
     reason
+}
+
+/// Returns the code of a reason that no other job's end removes: the hardware or the quota is too small.
+fn never_code(reason: &Reason) -> Option<&'static str> {
+    let number = |name: &str| reason.numbers.get(name);
+    match reason.code.as_str() {
+        TOO_LARGE => Some(TOO_LARGE),
+        "QuotaExceeded" if number("size") > number("limit") => Some(QUOTA_TOO_SMALL),
+        _ => None,
+    }
 }
 
 fn name(blocker: &BlockerDocument, state: &str) -> String {
@@ -76,10 +102,10 @@ mod tests {
 
     #[test]
     fn a_queued_request_names_its_blockers_and_finished_jobs_first() {
-        assert_eq!(message(&[], &[]), "0 IPUs are free");
+        assert_eq!(message(&[], &[]), "0 IPUs are free; position 1 in the queue");
         assert_eq!(
             message(&[("a", 1)], &[]),
-            "0 IPUs are free; blocked by team/a (1 IPU)"
+            "0 IPUs are free; position 1 in the queue; blocked by team/a (1 IPU)"
         );
         let four = message(&[("a", 4), ("b", 4), ("c", 4), ("d", 4)], &["c"]);
         assert!(

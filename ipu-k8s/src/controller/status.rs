@@ -1,199 +1,426 @@
-//! Recording of a reconcile: at most one status write, and then its Events.
+//! The status of a job after a reconciliation: counts, instances, conditions, the first failure, and what
+//! blocks it. One write, unless it can wait.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ipu_core::{JobKey, JobPhase, Plan, Timestamp};
-use serde_json::{Map, Value, json};
+use ipu_core::{CleanPodPolicy, Effect, JobKey, JobPhase, JobSpec, Plan, Reason, Timestamp};
+use ipu_proxy_client::{HoldState, PartitionDocument};
+use kube::ResourceExt as _;
+use kube::api::Api;
 
-use super::blocker::Blocker;
-use super::event_queue::PendingEvent;
-use super::failure_order::FailureEvidence;
-use super::messages::events;
-use super::observation::{Deleted, ObservedJob};
-use super::pod_state::version;
-use super::ports::{JobEvent, PortError};
-use super::reconcile::Reconciler;
-use super::status_report::{report, start_blocker};
-use crate::crd::{IpuJobStatus, Time};
-use crate::resources::ResourceBuilder;
+use super::context::Context;
+use super::error::ReconcileError;
+use super::objects::post_params;
+use super::observe::ObservedJob;
+use super::pod::{JobPod, PodOutcome};
+use crate::crd::{
+    AttemptReport, Condition, InstanceReport, IpuJob, IpuJobSpec, IpuJobStatus, PhaseSeconds, Time,
+    WorkersStatus,
+};
+use crate::resources::selector;
 
-/// Minimum interval between status writes that change only messages: with a thousand queued jobs, each start
-/// changes the messages of all others.
+/// Minimum interval between status writes of a pending job that change only messages: with a thousand queued
+/// jobs, each start changes the messages of all others.
 const MESSAGE_WRITE_INTERVAL: Duration = Duration::from_secs(15);
-/// Time for which the status of a starting or terminating job is not written: a job that finishes the
+/// Age below which the status of a starting job, or of a deletion, is not written: a job that finishes the
 /// transition within it needs a single write.
 const TRANSIENT_TIME: Duration = Duration::from_secs(2);
 /// Maximum length of a message, in characters.
 const MAX_MESSAGE_CHARS: usize = 1024;
 
-/// Outcome of a status write.
-#[derive(Debug)]
+/// Result of a status write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatusWrite {
-    /// The status was written. Contains the stored object.
-    Written(Value),
+    Written,
     /// The stored status is up to date.
     Unchanged,
-    /// Only messages changed shortly after the last write, or the job is in a transition: the status must be
-    /// written after this duration.
+    /// The write can wait for this long.
     Deferred(Duration),
 }
 
-/// State of a job after a status write: up to date until another change, or not.
+/// State of an instance that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UpToDate {
-    Yes,
-    /// A reconcile may be needed.
-    No,
+enum InstanceState {
+    /// Its request is queued, refused, or not sent yet.
+    Waiting,
+    /// V-IPU creates or resets its partition.
+    Preparing,
+    /// Its processes start.
+    Starting,
+    Running,
+    /// Its processes end.
+    Stopping,
+    /// Its partition is being released.
+    Releasing,
+    /// It waits for its next attempt.
+    BackingOff,
+    /// It holds nothing, as the user requests.
+    Suspended,
 }
 
-impl Reconciler {
-    /// Records the result of a reconcile.
-    pub(super) async fn record(
-        &self,
-        builder: &ResourceBuilder<'_>,
-        object: &Value,
-        before: &IpuJobStatus,
-        plan: &Plan,
-        observed: &ObservedJob,
-        blocker: Option<&Blocker>,
-    ) -> Result<StatusWrite, PortError> {
-        let key = builder.spec.key();
-        let started = if before.phase.is_none() || is_ending(before, plan) {
-            self.cache.started_at(key, observed.now)
-        } else {
-            observed.now
-        };
-        let is_starting_now = is_starting(plan) && observed.deleted == Deleted::No;
-        self.cache.set_starting(key, is_starting_now.then_some(started));
-        let mut after = report(builder, object, before, plan, observed, started);
-        if let Some(blocker) = blocker.filter(|blocker| blocker.is_reported_in(plan.status.phase)) {
-            after.last_message = format!("{}; {blocker}", after.last_message);
+impl InstanceState {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "Waiting",
+            Self::Preparing => "Preparing",
+            Self::Starting => "Starting",
+            Self::Running => "Running",
+            Self::Stopping => "Stopping",
+            Self::Releasing => "Releasing",
+            Self::BackingOff => "BackingOff",
+            Self::Suspended => "Suspended",
         }
-        let remaining = TRANSIENT_TIME.saturating_sub(observed.now.since(started));
-        if !remaining.is_zero() && blocker.is_none() && is_transient(before, plan, observed) {
-            return Ok(StatusWrite::Deferred(remaining));
-        }
-        let up_to_date =
-            if after != *before && blocker.is_none() && is_settled(builder, object, &after, plan, observed) {
-                UpToDate::Yes
-            } else {
-                UpToDate::No
-            };
-        let written = self
-            .write_status(key, object, before, after.clone(), observed.now, up_to_date)
-            .await?;
-        if matches!(written, StatusWrite::Written(_)) {
-            let refusal = blocker.and_then(|blocker| blocker.event(before, observed.now));
-            let start_blocked = start_blocker(plan.status.phase, observed);
-            let events = events(before, &after, plan, start_blocked.as_deref(), observed.now);
-            for event in events.into_iter().chain(refusal) {
-                self.enqueue_event(object, event).await;
-            }
-        }
-        Ok(written)
-    }
-
-    /// Queues an Event about a job.
-    pub(super) async fn enqueue_event(&self, object: &Value, event: JobEvent) {
-        let text = |name: &str| object["metadata"][name].clone();
-        let string = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-        let job = format!("{}/{}", string("namespace"), string("name"));
-        tracing::info!(job, reason = event.reason, "{}", event.note);
-        let about = json!({"metadata": {
-            "namespace": text("namespace"), "name": text("name"), "uid": text("uid"),
-        }});
-        if let Some(pending) = self.event_queue.put(PendingEvent { job: about, event }) {
-            self.publish(&pending).await;
-        }
-    }
-
-    /// Publishes an Event. A failure is only logged: the status contains the same information.
-    pub(super) async fn publish(&self, pending: &PendingEvent) {
-        if let Err(error) = self.api.publish(&pending.job, &pending.event).await {
-            tracing::debug!(%error, "an event could not be written");
-        }
-    }
-
-    /// Writes a status, unless it is unchanged, or only messages changed shortly after the last write.
-    pub(super) async fn write_status(
-        &self,
-        key: &JobKey,
-        object: &Value,
-        before: &IpuJobStatus,
-        mut after: IpuJobStatus,
-        now: Timestamp,
-        up_to_date: UpToDate,
-    ) -> Result<StatusWrite, PortError> {
-        if after.last_message.chars().count() > MAX_MESSAGE_CHARS {
-            after.last_message = after
-                .last_message
-                .chars()
-                .take(MAX_MESSAGE_CHARS - 1)
-                .chain(['…'])
-                .collect();
-        }
-        after.last_reconcile_time = before.last_reconcile_time;
-        if after == *before {
-            return Ok(StatusWrite::Unchanged);
-        }
-        // A time in the future comes from a clock that was set back since.
-        let last = before.last_reconcile_time.filter(|last| last.0 <= now);
-        let elapsed = last.map(|last| now.since(last.0));
-        if let Some(elapsed) = elapsed.filter(|elapsed| *elapsed < MESSAGE_WRITE_INTERVAL)
-            && without_messages(&after) == without_messages(before)
-        {
-            return Ok(StatusWrite::Deferred(MESSAGE_WRITE_INTERVAL - elapsed));
-        }
-        after.last_reconcile_time = Some(Time(now));
-        let old = serde_json::to_value(before).unwrap_or_default();
-        let new = serde_json::to_value(&after).unwrap_or_default();
-        // The stored status may have fields that this version does not know: they are kept.
-        let status = merge_status(&object["status"], &old, &new);
-        let written = self.api.write_status(object, &status).await?;
-        self.cache.record_write(key, version(&written));
-        if up_to_date == UpToDate::Yes {
-            self.cache.mark_up_to_date(key, version(&written));
-        }
-        Ok(StatusWrite::Written(written))
     }
 }
 
-/// Returns whether a status needs no further reconcile: planning with it yields no effect and the same
-/// report. Applies only to running jobs: outcomes are judged by further evidence.
-fn is_settled(
-    builder: &ResourceBuilder<'_>,
-    object: &Value,
-    after: &IpuJobStatus,
+/// Returns the status after a reconciliation, based on the status `before`.
+pub(super) fn report(
+    job: &IpuJob,
+    spec: &JobSpec,
+    before: &IpuJobStatus,
     plan: &Plan,
     observed: &ObservedJob,
-) -> bool {
-    if plan.status.phase != JobPhase::Running || observed.failure_evidence != FailureEvidence::default() {
-        return false;
+    blocker: Option<&ReconcileError>,
+) -> IpuJobStatus {
+    let mut after = before.clone();
+    after.record(&plan.status);
+    let transient = u64::try_from(TRANSIENT_TIME.as_millis()).unwrap_or_default();
+    let earliest = Timestamp::from_millis(observed.now.as_millis().saturating_sub(transient));
+    let started = observed.submitted.max(earliest);
+    after.start_time.get_or_insert(Time(started));
+    after.observed_generation = job.metadata.generation;
+    after.selector = Some(selector(spec.key().name.as_str()));
+    after.workers_status = count(&observed.pods);
+    report_instances(&mut after, spec, plan, observed, blocker);
+    after.ipu_partition_created = all_granted(&after, before, spec, observed);
+    report_failure(&mut after, before, job, spec, observed);
+    if before.phase.is_none() && plan.status.phase == JobPhase::Running {
+        // It was pending until now, which no status has recorded.
+        report_condition(&mut after, spec, JobPhase::Pending, plan, started);
     }
-    let next_plan = ipu_core::plan(
-        builder.spec,
-        &observed.observation(builder.spec, after.to_job_status()),
-    );
-    next_plan.effects.is_empty()
-        && next_plan.requeue_after == plan.requeue_after
-        && report(builder, object, after, &next_plan, observed, observed.now) == *after
+    report_condition(&mut after, spec, plan.status.phase, plan, observed.now);
+    if plan.status.phase == JobPhase::Running && after.phase_seconds.is_none() {
+        after.phase_seconds = Some(phase_seconds(observed));
+    }
+    if let Some(problem) = pod_problem(plan.status.phase, observed) {
+        after.last_message = joined(&after.last_message, &problem);
+    }
+    if let Some(blocker) = blocker.filter(|blocker| blocker.is_reported_in(plan.status.phase)) {
+        after.last_message = joined(&after.last_message, &blocker.to_string());
+    }
+    after
 }
 
-/// Returns whether a job is in a short transition: a new job that starts without waiting, or a job whose
-/// deletion has begun.
-fn is_transient(before: &IpuJobStatus, plan: &Plan, observed: &ObservedJob) -> bool {
-    let verdict = plan.requeue_after == Some(Duration::ZERO);
-    let start_blocked = observed.pods.iter().any(|pod| pod.start_blocker.is_some());
-    let is_starting_now = match observed.deleted {
-        Deleted::No => before.phase.is_none() && is_starting(plan),
-        Deleted::Yes => is_ending(before, plan),
+/// Appends a detail to a message. The documented messages end with an exclamation mark.
+pub(super) fn joined(message: &str, detail: &str) -> String {
+    let separator = if message.ends_with('!') { "" } else { ";" };
+    format!("{message}{separator} {detail}")
+}
+
+fn count(pods: &[JobPod]) -> WorkersStatus {
+    let of = |outcome: PodOutcome| {
+        let counted = pods
+            .iter()
+            .filter(|pod| pod.worker.is_some() && pod.outcome() == outcome)
+            .count();
+        u32::try_from(counted).unwrap_or(u32::MAX)
     };
-    is_starting_now && !(verdict || start_blocked)
+    WorkersStatus::new(
+        of(PodOutcome::Active),
+        of(PodOutcome::Succeeded),
+        of(PodOutcome::Failed),
+    )
 }
 
-/// Returns whether the deletion of a job has begun and is not recorded yet.
-fn is_ending(before: &IpuJobStatus, plan: &Plan) -> bool {
-    plan.status.phase == JobPhase::Terminating && before.phase != Some(JobPhase::Terminating)
+fn report_instances(
+    after: &mut IpuJobStatus,
+    spec: &JobSpec,
+    plan: &Plan,
+    observed: &ObservedJob,
+    blocker: Option<&ReconcileError>,
+) {
+    let not_requested = plan.reasons.iter().find(|reason| reason.code == "NotRequested");
+    let requested = requested(plan);
+    for report in &mut after.instances {
+        let index = report.index;
+        let document = observed.partitions.get(&index);
+        if !observed.unknown.contains_key(&index) {
+            let held = document.filter(|document| document.state.holds());
+            report.partition = held.map(|document| spec.partition_id(document.instance).to_string());
+            let controller = document.and_then(|document| document.controller.as_ref());
+            report.controller = controller.map(|controller| controller.name.to_string());
+            report.node_label = controller.and_then(|controller| controller.node_label.clone());
+        }
+        let workers = observed
+            .pods
+            .iter()
+            .filter(|pod| pod.instance == index && pod.worker.is_some());
+        report.workers = workers.map(|pod| pod.name.clone()).collect();
+        if report.has_ended() {
+            report.reason = None;
+            continue;
+        }
+        let is_about = |reason: &&Reason| reason.numbers.get("instance") == Some(&u64::from(index));
+        let reason = plan.reasons.iter().find(is_about).map(ToString::to_string);
+        let is_unrequested = document.is_none() && !requested.contains(&index);
+        let deferral = not_requested.filter(|_| is_unrequested).map(deferral_reason);
+        // The request for its partition is refused: nothing is being prepared.
+        let refusal = blocker.filter(|blocker| {
+            matches!(blocker, ReconcileError::Refused { .. })
+                && document.is_none()
+                && requested.contains(&index)
+        });
+        report.reason = refusal.map(ToString::to_string).or(reason).or(deferral);
+        let state = match refusal.is_some() || not_requested.is_some() && is_unrequested {
+            true => InstanceState::Waiting,
+            false => instance_state(report, document, plan, observed),
+        };
+        state.as_str().clone_into(&mut report.state);
+    }
+}
+
+/// Returns the instances whose partition the plan requests.
+fn requested(plan: &Plan) -> BTreeSet<u32> {
+    let instance = |effect: &Effect| match effect {
+        Effect::EnsurePartition { instance, .. } => Some(*instance),
+        _ => None,
+    };
+    plan.effects.iter().filter_map(instance).collect()
+}
+
+/// Returns the reason of an instance whose partition is not requested yet. It does not change while the
+/// instance waits.
+fn deferral_reason(reason: &Reason) -> String {
+    let limit = reason.numbers.get("limit").copied().unwrap_or_default();
+    format!(
+        "{}: {limit} instances of the job are queued or have their partition made ready, which is the limit",
+        reason.code
+    )
+}
+
+fn instance_state(
+    report: &InstanceReport,
+    document: Option<&PartitionDocument>,
+    plan: &Plan,
+    observed: &ObservedJob,
+) -> InstanceState {
+    let mut alive = observed
+        .pods
+        .iter()
+        .filter(|pod| pod.instance == report.index && !pod.has_ended());
+    let is_ending = |pod: &JobPod| pod.terminating || pod.attempt < report.attempt;
+    if alive.any(is_ending) || plan.status.phase == JobPhase::Terminating && alive.next().is_some() {
+        return InstanceState::Stopping;
+    }
+    let backs_off = report.retry_time.is_some_and(|retry| retry.0 > observed.now);
+    match document.map(|document| document.state) {
+        _ if observed.unknown.contains_key(&report.index) => InstanceState::Running,
+        Some(HoldState::Releasing) => InstanceState::Releasing,
+        _ if backs_off => InstanceState::BackingOff,
+        Some(HoldState::Active) if report.running_time.is_some() => InstanceState::Running,
+        Some(HoldState::Active) => InstanceState::Starting,
+        Some(HoldState::Waiting | HoldState::Quarantined) => InstanceState::Waiting,
+        None | Some(HoldState::Gone) if plan.status.phase == JobPhase::Suspended => InstanceState::Suspended,
+        None | Some(HoldState::Gone) if plan.status.phase == JobPhase::Terminating => {
+            InstanceState::Releasing
+        }
+        _ => InstanceState::Preparing,
+    }
+}
+
+/// Returns whether every instance has its partition for its current attempt. The proxy rebuilds a lost ledger
+/// from this.
+fn all_granted(after: &IpuJobStatus, before: &IpuJobStatus, spec: &JobSpec, observed: &ObservedJob) -> bool {
+    let wanted = spec.instances();
+    let granted = |index: u32| {
+        let report = after.instances.iter().find(|report| report.index == index);
+        let document = observed.partitions.get(&index);
+        let is_active = report.zip(document).is_some_and(|(report, document)| {
+            document.attempt == report.attempt && document.state == HoldState::Active
+        });
+        let known = before.instances.iter().find(|known| known.index == index);
+        let is_same_attempt = report
+            .zip(known)
+            .is_some_and(|(report, known)| report.attempt == known.attempt);
+        is_active || observed.unknown.contains_key(&index) && before.ipu_partition_created && is_same_attempt
+    };
+    wanted > 0 && (0..wanted).all(granted)
+}
+
+/// Adds the process and node to a new failure while they are known.
+fn report_failure(
+    after: &mut IpuJobStatus,
+    before: &IpuJobStatus,
+    job: &IpuJob,
+    spec: &JobSpec,
+    observed: &ObservedJob,
+) {
+    let Some(failure) = after
+        .first_failure
+        .as_mut()
+        .filter(|failure| failure.name.is_empty())
+    else {
+        return;
+    };
+    let is_launcher = |pod: &&JobPod| {
+        pod.worker.is_none() && (pod.instance, pod.attempt) == (failure.instance, failure.attempt)
+    };
+    let launcher = observed
+        .pods
+        .iter()
+        .find(is_launcher)
+        .filter(|_| failure.kind == "Launcher");
+    let rank = launcher.and_then(|launcher| observed.evidence.reported_rank(launcher));
+    if let Some((rank, worker)) = rank.and_then(|rank| {
+        let worker = rank.worker(job, spec, failure.instance)?;
+        Some((rank, worker))
+    }) {
+        failure.worker = Some(worker);
+        "Worker".clone_into(&mut failure.kind);
+        failure.reason = format!("{} of rank {}, as the launcher reports", rank.exit, rank.rank);
+    }
+    failure.name = match (failure.worker, failure.kind.as_str()) {
+        (Some(worker), _) => spec.worker_name(failure.instance, worker),
+        (None, "Launcher") => spec.launcher_name(failure.instance),
+        (None, _) => spec.partition_id(failure.instance).to_string(),
+    };
+    let is_failed = |pod: &&JobPod| pod.name == failure.name && pod.attempt == failure.attempt;
+    failure.node = observed
+        .pods
+        .iter()
+        .find(is_failed)
+        .and_then(|pod| pod.node.clone());
+    let attempt = AttemptReport {
+        instance: failure.instance,
+        attempt: failure.attempt,
+        name: failure.name.clone(),
+        reason: failure.reason.clone(),
+        time: failure.time,
+    };
+    if before.attempts.last() != Some(&attempt) {
+        after.attempts.push(attempt);
+    }
+    let surplus = after.attempts.len().saturating_sub(IpuJobStatus::MAX_ATTEMPTS);
+    after.attempts.drain(..surplus);
+}
+
+/// Sets one condition for each phase that was reached; that of the current phase is true (seed 000 §6.6).
+fn report_condition(after: &mut IpuJobStatus, spec: &JobSpec, phase: JobPhase, plan: &Plan, now: Timestamp) {
+    let kind = format!("{phase:?}");
+    let key = spec.key();
+    let conclusion = plan.status.conclusion.as_ref();
+    let description = match phase {
+        JobPhase::Pending => "is waiting for resources to be ready.".to_owned(),
+        JobPhase::Running => "is running.".to_owned(),
+        JobPhase::Restarting => "is restarting.".to_owned(),
+        JobPhase::Suspended => "is suspended.".to_owned(),
+        JobPhase::Completed => "has completed.".to_owned(),
+        JobPhase::Failed => conclusion.map_or_else(
+            || "has failed.".to_owned(),
+            |conclusion| format!("has failed: {}.", conclusion.message),
+        ),
+        JobPhase::Terminating => "is being deleted.".to_owned(),
+    };
+    let held = held_ipus(spec, plan).map_or_else(String::new, |held| format!(" It {held}."));
+    let message = format!("IPUJob {}/{} {description}{held}", key.namespace, key.name);
+    let now = Some(Time(now));
+    for condition in &mut after.conditions {
+        if condition.kind != kind && condition.status != "False" {
+            condition.status = "False".to_owned();
+            condition.last_transition_time = now;
+        }
+    }
+    if !after.conditions.iter().any(|condition| condition.kind == kind) {
+        after.conditions.push(Condition {
+            reason: format!("IPUJob{kind}"),
+            kind: kind.clone(),
+            ..Condition::default()
+        });
+    }
+    let current = after
+        .conditions
+        .iter_mut()
+        .find(|condition| condition.kind == kind);
+    if let Some(condition) = current {
+        if condition.status != "True" {
+            condition.status = "True".to_owned();
+            condition.last_transition_time = now;
+        }
+        if condition.message != message {
+            condition.message = message;
+            condition.last_update_time = now;
+        }
+    }
+}
+
+/// Returns a text about the IPUs that a finished job keeps.
+pub(super) fn held_ipus(spec: &JobSpec, plan: &Plan) -> Option<String> {
+    let held = plan.status.ipus_held;
+    let keeps = plan.status.phase.is_finished() && spec.clean_pod_policy() != CleanPodPolicy::All;
+    let unit = if held == 1 { "IPU" } else { "IPUs" };
+    let until = match spec.ttl_after_finished() {
+        Some(ttl) => format!(
+            "until it is deleted, at the latest {} s after its end",
+            ttl.as_secs()
+        ),
+        None => "until it is deleted".to_owned(),
+    };
+    (keeps && held > 0).then(|| format!("holds {held} {unit} {until}"))
+}
+
+/// Returns the duration of each part of the start; each begins where the previous one ended.
+fn phase_seconds(observed: &ObservedJob) -> PhaseSeconds {
+    let documents = || observed.partitions.values();
+    let granted = documents().filter_map(|document| document.held_since).max();
+    let active = documents().map(|document| document.since).max();
+    let workers = observed.pods.iter().filter(|pod| pod.worker.is_some());
+    let scheduled = workers.filter_map(|pod| pod.scheduled).max();
+    let mut from = observed.submitted;
+    let mut until = |end: Option<Timestamp>| {
+        let end = end.unwrap_or(from).max(from).min(observed.now.max(from));
+        let millis = u32::try_from(end.since(from).as_millis()).unwrap_or(u32::MAX);
+        from = end;
+        f64::from(millis) / 1000.0
+    };
+    PhaseSeconds::new(
+        until(granted),
+        until(active),
+        until(scheduled),
+        until(Some(observed.now)),
+    )
+}
+
+/// Returns a message about the first process of the job that does not terminate, does not start, or is not
+/// ready.
+pub(super) fn pod_problem(phase: JobPhase, observed: &ObservedJob) -> Option<String> {
+    let (starts, runs) = match phase {
+        phase if phase.is_finished() => return None,
+        JobPhase::Pending | JobPhase::Restarting => (true, false),
+        JobPhase::Running => (true, true),
+        _ => (false, false),
+    };
+    let first_message = |message_of: &dyn Fn(&JobPod) -> Option<String>| {
+        let mut pods = observed.pods.iter();
+        pods.find_map(|pod| Some(format!("{}: {}", pod.name, message_of(pod)?)))
+    };
+    first_message(&|pod| pod.overdue(observed.now))
+        .or_else(|| first_message(&|pod| pod.start_blocker.clone().filter(|_| starts)))
+        .or_else(|| first_message(&|pod| pod.not_ready(observed.now).filter(|_| runs)))
+}
+
+/// Returns the time for which the status of a job in a short transition is not written: a new job that starts
+/// without waiting, or the beginning of a deletion.
+pub(super) fn transient(before: &IpuJobStatus, plan: &Plan, observed: &ObservedJob) -> Option<Duration> {
+    let since = match observed.deleted {
+        Some(requested) if before.phase != Some(JobPhase::Terminating) => requested,
+        None if before.phase.is_none() && is_starting(plan) => observed.submitted,
+        _ => return None,
+    };
+    let is_verdict = plan.requeue_after == Some(Duration::ZERO);
+    let is_blocked = observed.pods.iter().any(|pod| pod.start_blocker.is_some());
+    let left = TRANSIENT_TIME.saturating_sub(observed.now.since(since));
+    (!left.is_zero() && !is_verdict && !is_blocked).then_some(left)
 }
 
 /// Returns whether a job starts without waiting for a partition.
@@ -208,6 +435,49 @@ fn is_starting(plan: &Plan) -> bool {
     plan.status.phase == JobPhase::Pending && plan.reasons.iter().all(|reason| steps.contains(&&*reason.code))
 }
 
+impl Context {
+    /// Writes a status on top of the version of `job`, unless it is unchanged, or the job is pending and only
+    /// messages changed shortly after the last write.
+    pub(super) async fn write_status(
+        &self,
+        job: &IpuJob,
+        before: &IpuJobStatus,
+        mut after: IpuJobStatus,
+    ) -> Result<StatusWrite, ReconcileError> {
+        let now = (self.now)();
+        after.last_message = shortened(after.last_message);
+        after.last_reconcile_time = before.last_reconcile_time;
+        if after == *before {
+            return Ok(StatusWrite::Unchanged);
+        }
+        // A time in the future comes from a clock that was set back since.
+        let last = before.last_reconcile_time.filter(|last| last.0 <= now);
+        let elapsed = last.map(|last| now.since(last.0));
+        if let Some(elapsed) = elapsed.filter(|elapsed| *elapsed < MESSAGE_WRITE_INTERVAL)
+            && after.phase == Some(JobPhase::Pending)
+            && without_messages(&after) == without_messages(before)
+        {
+            return Ok(StatusWrite::Deferred(MESSAGE_WRITE_INTERVAL - elapsed));
+        }
+        after.last_reconcile_time = Some(Time(now));
+        // The API server ignores everything but the status and the version.
+        let mut object = IpuJob::new(&job.name_any(), IpuJobSpec::default());
+        object.metadata.resource_version = job.resource_version();
+        object.status = Some(after);
+        let jobs: Api<IpuJob> = Api::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
+        jobs.replace_status(&job.name_any(), &post_params(), &object)
+            .await?;
+        Ok(StatusWrite::Written)
+    }
+}
+
+fn shortened(message: String) -> String {
+    if message.chars().count() <= MAX_MESSAGE_CHARS {
+        return message;
+    }
+    message.chars().take(MAX_MESSAGE_CHARS - 1).chain(['…']).collect()
+}
+
 /// Returns the status without the messages about waiting.
 fn without_messages(status: &IpuJobStatus) -> IpuJobStatus {
     let mut status = status.clone();
@@ -218,38 +488,9 @@ fn without_messages(status: &IpuJobStatus) -> IpuJobStatus {
     status
 }
 
-/// Returns the stored status, with the differences between `old`, which was read from it, and `new`.
-fn merge_status(stored: &Value, old: &Value, new: &Value) -> Value {
-    let (Value::Object(stored), Value::Object(old), Value::Object(new)) = (stored, old, new) else {
-        return new.clone();
-    };
-    let mut merged = stored.clone();
-    for (name, value) in new.iter().filter(|(name, value)| old.get(*name) != Some(value)) {
-        let field = |of: &Map<String, Value>| of.get(name).cloned().unwrap_or_default();
-        merged.insert(
-            name.clone(),
-            self::merge_status(&field(stored), &field(old), value),
-        );
-    }
-    for name in old.keys().filter(|name| !new.contains_key(*name)) {
-        merged.remove(name);
-    }
-    Value::Object(merged)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unknown_fields_of_a_stored_status_are_kept() {
-        let old = json!({"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]});
-        let new = json!({"a": 1, "b": {"c": 4}, "e": [1], "f": true});
-        let stored = json!({"a": 1, "b": {"c": 2, "d": 3, "theirs": 5}, "e": [1, 2], "newer": {"x": 6}});
-        assert_eq!(
-            merge_status(&stored, &old, &new),
-            json!({"a": 1, "b": {"c": 4, "theirs": 5}, "e": [1], "f": true, "newer": {"x": 6}})
-        );
-        assert_eq!(merge_status(&Value::Null, &old, &new), new);
-    }
+/// Returns the key of a job, or `None` if the API server has not assigned a uid.
+pub(super) fn key_of(job: &IpuJob) -> Option<JobKey> {
+    let metadata = &job.metadata;
+    let (namespace, name) = (metadata.namespace.as_deref()?, metadata.name.as_deref()?);
+    JobKey::new(namespace, name, metadata.uid.as_deref()?).ok()
 }

@@ -1,29 +1,21 @@
-//! The wire form of an IPUJob: the stored fields. The rules are in the core.
+//! The IPUJob: its constants, its CRD, and its conversion to a job of the core.
 
-use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use ipu_core::IntOrString;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use ipu_core::{Limits, ParsedJob, RawJob, RawMetadata, Violation, Warning};
+use kube::CustomResourceExt as _;
+use serde_json::{Value, json};
 
-/// An IPUJob (custom resource 1.2.0, the alpha form of seed 001 §6.5, and optional fields of this project).
-///
-/// Field meanings, rules and defaults: `docs/ipujob.md`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct IpuJob {
-    /// [`IpuJob::API_VERSION`].
-    pub api_version: String,
-    /// [`IpuJob::KIND`].
-    pub kind: String,
-    /// Metadata of the object.
-    pub metadata: ObjectMeta,
-    /// Specification of the job.
-    pub spec: IpuJobSpec,
-    /// Observed status of the job.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<Value>,
-}
+use super::host::no_containers;
+use super::spec::IpuJob;
+
+/// Suffix of the names of the accounts that the operator creates for launchers. The whole suffix is reserved:
+/// admission does not know the existing accounts, and the account of a later job may get the name.
+const LAUNCHER_ACCOUNT_SUFFIX: &str = "-launcher";
+
+/// Path of the source of a variable in the schema of a Pod template.
+const ENV_VAR_SOURCE: &str =
+    "/properties/spec/properties/containers/items/properties/env/items/properties/valueFrom";
 
 impl IpuJob {
     /// The group and version of the resource.
@@ -32,7 +24,7 @@ impl IpuJob {
     pub const KIND: &'static str = "IPUJob";
     /// Finalizer that keeps a job until its resources are released (seed 000 §6.6).
     pub const FINALIZER: &'static str = "ipu.finalizers.graphcore.ai";
-    /// Label of a job's pods whose value is the uid of the job.
+    /// Label of a job's Pods whose value is the uid of the job.
     pub const UID_LABEL: &'static str = "graphcore.ai/ipujob-uid";
     /// Value of `spec.managedBy` for this project's operator, equivalent to its absence.
     pub const OPERATOR: &'static str = "graphcore.ai/ipu-operator";
@@ -44,10 +36,7 @@ impl IpuJob {
     /// use ipu_k8s::crd::IpuJob;
     ///
     /// let mut job = IpuJob::default();
-    /// assert_eq!(job.other_manager(), None);
     /// job.spec.managed_by = Some(IpuJob::OPERATOR.into());
-    /// assert_eq!(job.other_manager(), None);
-    /// job.spec.managed_by = Some(String::new());
     /// assert_eq!(job.other_manager(), None);
     /// job.spec.managed_by = Some("kueue.x-k8s.io/multikueue".into());
     /// assert_eq!(job.other_manager(), Some("kueue.x-k8s.io/multikueue"));
@@ -69,207 +58,207 @@ impl IpuJob {
         let workers = self.spec.workers.as_ref();
         workers.is_some_and(|workers| workers.host_network == Some(false))
     }
+
+    /// Parses the job with the rules of the core, and with those about the Pod template. The metadata must
+    /// have a name and a uid.
+    ///
+    /// # Errors
+    ///
+    /// All violations of the rules.
+    pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
+        let parsed = self.to_raw().and_then(|raw| raw.parse(limits));
+        let mut warnings = self.ignored_strategy();
+        let mut violations = self.launcher_accounts();
+        // A job that was stored without containers can still be changed and deleted.
+        let idle = if limits.is_stored() {
+            &mut warnings
+        } else {
+            &mut violations
+        };
+        idle.extend(self.without_containers());
+        match parsed {
+            Ok(mut parsed) if violations.is_empty() => {
+                parsed.warnings.extend(warnings);
+                Ok(parsed)
+            }
+            parsed => Err([parsed.err().unwrap_or_default(), violations].concat()),
+        }
+    }
+
+    fn ignored_strategy(&self) -> Vec<Warning> {
+        let strategy = self
+            .spec
+            .workers
+            .as_ref()
+            .and_then(|workers| workers.strategy.as_ref());
+        let warning = strategy.map(|strategy| {
+            Warning::new(
+                "spec.workers.strategy",
+                Some(strategy.kind.as_deref().unwrap_or("{…}")),
+                "is ignored: the workers of an attempt are replaced together, on a partition that was reset",
+                "remove it",
+            )
+        });
+        Vec::from_iter(warning)
+    }
+
+    /// Returns the job in the form of the core, without the fields that only Kubernetes uses. A field that
+    /// the core lacks is an error, which the tests of this crate would show.
+    fn to_raw(&self) -> Result<RawJob, Vec<Violation>> {
+        let mut spec = self.spec.clone();
+        spec.managed_by = None;
+        if let Some(workers) = &mut spec.workers {
+            (workers.host_network, workers.strategy, workers.template) = (None, None, None);
+        }
+        if let Some(launcher) = &mut spec.launcher {
+            launcher.env.retain(|variable| variable.value_from.is_none());
+        }
+        let raw = serde_json::to_value(&spec).and_then(serde_json::from_value);
+        let metadata = &self.metadata;
+        Ok(RawJob {
+            spec: raw.map_err(|error| {
+                vec![Violation::new(
+                    "spec",
+                    None,
+                    error.to_string(),
+                    "report this as a bug",
+                )]
+            })?,
+            metadata: RawMetadata {
+                namespace: metadata.namespace.clone(),
+                name: metadata.name.clone(),
+                generate_name: metadata.generate_name.clone(),
+                uid: metadata.uid.clone(),
+            },
+        })
+    }
+
+    /// Returns the `spec` of the Pod template.
+    pub(super) fn pod_spec(&self) -> Option<&Value> {
+        let template = self.spec.workers.as_ref()?.template.as_ref()?;
+        template.0.get("spec")
+    }
+
+    /// Returns the violation of a job whose workers have nothing to run: it would hold IPUs and never use
+    /// them.
+    fn without_containers(&self) -> Option<Violation> {
+        match self.pod_spec().and_then(|spec| spec.get("containers")) {
+            None | Some(Value::Null) => Some(no_containers(None)),
+            Some(Value::Array(items)) if items.is_empty() => Some(no_containers(Some("[]"))),
+            // The schema of a Pod refuses values that are not lists.
+            Some(_) => None,
+        }
+    }
+
+    /// Returns a violation for each field of the Pod template that names the account of a launcher: with its
+    /// token a worker could exec into the workers of another job.
+    fn launcher_accounts(&self) -> Vec<Violation> {
+        // Kubernetes reads the older field if the newer one is empty.
+        let fields = ["serviceAccountName", "serviceAccount"].into_iter();
+        let named = fields.filter_map(|field| Some((field, self.pod_spec()?.get(field)?.as_str()?)));
+        named
+            .filter(|(_, name)| name.ends_with(LAUNCHER_ACCOUNT_SUFFIX))
+            .map(|(field, name)| {
+                Violation::new(
+                    &format!("spec.workers.template.spec.{field}"),
+                    Some(name),
+                    "names that end in -launcher are reserved for launchers, whose ServiceAccount may run commands in the workers of their job",
+                    "use a ServiceAccount of another name",
+                )
+            })
+            .collect()
+    }
+
+    /// Returns the CustomResourceDefinition `ipujobs.graphcore.ai` with this schema of a Pod template, which
+    /// has to be structural: without references, and with a type at every level. The caller so chooses the
+    /// version of Kubernetes. The version of this repository is `deploy/crd/ipujobs.graphcore.ai.yaml`.
+    ///
+    /// ```
+    /// use ipu_k8s::crd::IpuJob;
+    /// use serde_json::json;
+    ///
+    /// let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    /// let definition = IpuJob::definition(&anything);
+    /// assert_eq!(definition["metadata"]["name"], "ipujobs.graphcore.ai");
+    /// ```
+    #[must_use]
+    pub fn definition(pod_template: &Value) -> Value {
+        let mut definition = json!(Self::crd());
+        definition["metadata"]["labels"] = json!({"app.kubernetes.io/name": "ipu-operator"});
+        // An operator replaces the CRD of an older version only.
+        definition["metadata"]["annotations"] =
+            json!({"graphcore.ai/crd-version": env!("CARGO_PKG_VERSION")});
+        let mut schema = SCHEMA.clone();
+        for (path, kubernetes) in [
+            ("workers/properties/template", Some(pod_template)),
+            (
+                "launcher/properties/env/items/properties/valueFrom",
+                pod_template.pointer(ENV_VAR_SOURCE),
+            ),
+        ] {
+            let field = schema.pointer_mut(&format!("/properties/spec/properties/{path}"));
+            if let (Some(field), Some(kubernetes)) = (field, kubernetes) {
+                let description = field["description"].take();
+                *field = kubernetes.clone();
+                field["description"] = description;
+            }
+        }
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+        definition
+    }
 }
 
-/// Fields of Kubernetes' ObjectMeta that a job needs; the others are preserved.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ObjectMeta {
-    /// Name of the object.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Prefix of a generated name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub generate_name: Option<String>,
-    /// Namespace of the object.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Uid, which distinguishes it from an earlier object of the same name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-    /// Labels.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
-    /// Annotations.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
-    /// All other fields.
-    #[serde(flatten)]
-    pub other: Map<String, Value>,
+/// The schema of an IPUJob in the form that the API server stores.
+pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    let mut schema = json!(IpuJob::crd())["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take();
+    tidy(&mut schema);
+    // Rules name it as the field that breaks them.
+    schema["properties"]["metadata"] = json!({"type": "object"});
+    // One program writes the whole status. Field ownership would take as much space as the fields.
+    schema["properties"]["status"]["x-kubernetes-map-type"] = "atomic".into();
+    schema
+});
+
+/// Adapts what the derivation writes to Kubernetes: the API server drops a null of a field that is not
+/// nullable, an absent number is absent and not 0, bounds are whole, and descriptions have no line breaks of
+/// the source.
+fn tidy(schema: &mut Value) {
+    let Value::Object(keywords) = schema else {
+        return;
+    };
+    keywords.remove("nullable");
+    keywords.retain(|keyword, value| keyword != "default" || !is_zero(value));
+    if let Some(Value::String(format)) = keywords.get_mut("format")
+        && format.starts_with("uint")
+    {
+        *format = "int32".to_owned();
+    }
+    for bound in ["minimum", "maximum"] {
+        if let Some(number) = keywords.get(bound).and_then(Value::as_f64) {
+            keywords.insert(bound.to_owned(), (number as i64).into());
+        }
+    }
+    if let Some(Value::String(text)) = keywords.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
+    for inner in ["items", "additionalProperties"] {
+        keywords.get_mut(inner).into_iter().for_each(tidy);
+    }
+    let properties = keywords.get_mut("properties").and_then(Value::as_object_mut);
+    properties
+        .into_iter()
+        .flatten()
+        .for_each(|(_, property)| tidy(property));
 }
 
-/// Specification of an IPUJob.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct IpuJobSpec {
-    /// Number of instances, with one partition each.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub job_instances: Option<IntOrString>,
-    /// IPUs of one instance.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ipus_per_job_instance: Option<IntOrString>,
-    /// Workers of one instance.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workers_per_job_instance: Option<IntOrString>,
-    /// Deprecated: `workersPerJobInstance`, as the sample of seed 000 §6.6 misspells it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub worker_per_job_instance: Option<IntOrString>,
-    /// Model replicas in each worker.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model_replicas_per_worker: Option<IntOrString>,
-    /// Deprecated: model replicas of the job (seed 001 §6.5).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model_replicas: Option<IntOrString>,
-    /// Deprecated: IPUs of one model replica (seed 001 §6.5).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ipus_per_model_replica: Option<IntOrString>,
-    /// Resources deleted when the job has finished.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clean_pod_policy: Option<String>,
-    /// Interactive session instead of a command.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub interactive: Option<Interactive>,
-    /// Process that starts processes on the workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub launcher: Option<Launcher>,
-    /// When the job is restarted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restart_policy: Option<RestartPolicy>,
-    /// The workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workers: Option<Workers>,
-    /// True if the job is suspended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub suspend: Option<bool>,
-    /// Controller that manages the job: [`IpuJob::other_manager`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub managed_by: Option<String>,
-    /// Seconds for which a finished job is kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttl_seconds_after_finished: Option<IntOrString>,
-    /// Maximum running time of the job in seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub active_deadline_seconds: Option<IntOrString>,
-    /// Seconds within which the workers of a partition must be ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub start_deadline_seconds: Option<IntOrString>,
-    /// Priority in the queue; larger values are served earlier.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<IntOrString>,
-    /// Account that is charged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub account: Option<String>,
-    /// True if a job of higher priority may preempt the job. A preemptible job never preempts others.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub preemptible: Option<bool>,
-    /// True if Poplar may pick devices of any aligned size inside the partition.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reconfigurable: Option<bool>,
-    /// V-IPU allocation that provides the IPUs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub allocation: Option<String>,
+/// Returns whether a default of a Rust type says nothing.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_zero),
+    }
 }
-
-/// Interactive session.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Interactive {
-    /// Duration in seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttl: Option<IntOrString>,
-}
-
-/// Process that starts processes on the workers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Launcher {
-    /// Command and its arguments.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<Vec<String>>,
-    /// Environment variables of the launcher.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub env: Vec<LauncherEnv>,
-    /// Network interface for MPI between the workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tcp_interface: Option<String>,
-}
-
-/// Environment variable of the launcher.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LauncherEnv {
-    /// Name of the variable.
-    pub name: String,
-    /// Value; empty if absent, unless [`LauncherEnv::value_from`] is set.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// Source from which Kubernetes gets the value.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value_from: Option<Value>,
-}
-
-/// When the job is restarted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RestartPolicy {
-    /// `Always`, `OnFailure`, `Never` or `ExitCode`.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Maximum number of restarts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub back_off_limit: Option<IntOrString>,
-    /// Exit codes after which the job is restarted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exit_codes: Option<IntOrString>,
-    /// Back-off in seconds before the first restart.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub back_off_seconds: Option<IntOrString>,
-}
-
-/// The workers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Workers {
-    /// Workers of one instance, unless `workersPerJobInstance` is set.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<IntOrString>,
-    /// True if the processes use the host network: [`IpuJob::declines_host_network`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host_network: Option<bool>,
-    /// Accepted and ignored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<Strategy>,
-    /// Pod template of the workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub template: Option<PodTemplate>,
-}
-
-/// Update strategy of the workers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Strategy {
-    /// `Recreate` or `RollingUpdate`.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Parameters of a rolling update.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rolling_update: Option<RollingUpdate>,
-}
-
-/// Parameters of a rolling update.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RollingUpdate {
-    /// A count or a percentage.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_surge: Option<IntOrString>,
-    /// A count or a percentage.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_unavailable: Option<IntOrString>,
-}
-
-/// A pod template, preserved as a whole: its fields change with every release of Kubernetes, and none may be
-/// lost. [`IpuJob::host_view`] reads the few fields that matter outside of Kubernetes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PodTemplate(pub Value);

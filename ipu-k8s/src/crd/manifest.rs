@@ -1,16 +1,19 @@
 //! Reader of manifest files: YAML or JSON documents, some of which are IPUJobs.
 
-use ipu_core::{JobOrigin, Limits, ParsedJob, Violation, Warning};
+use ipu_core::{Limits, ParsedJob, Violation};
 use serde_json::Value;
 use serde_saphyr::{Spanned, UserMessageFormatter};
 
-use super::ipujob::IpuJob;
-use super::schema::{IPU_JOB, prune};
-use super::set_field::{EditError, FieldEdit};
+use super::edit::{EditError, FieldEdit};
+use super::spec::IpuJob;
 
 /// Maximum size of a manifest file in bytes. A Kubernetes object has at most 1.5 MiB; a file contains a few
 /// of them.
 pub const MAX_MANIFEST_BYTES: usize = 4 << 20;
+
+/// Maximum number of violations that are reported for one job: more than a user reads, and few enough to be
+/// compared with one another.
+const MAX_VIOLATIONS: usize = 100;
 
 /// One document of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,104 +97,43 @@ fn others(found: &[SkippedDocument]) -> String {
 
 impl Manifest {
     /// Reads an IPUJob from `value`, whatever its kind is.
-    #[cfg(feature = "webhook")]
-    pub(crate) fn from_value(value: Value) -> Self {
+    pub(crate) fn from_value(line: u64, value: Value) -> Self {
         let (job, faults) = IpuJob::from_value(value);
-        Self { job, line: 1, faults }
+        Self { job, line, faults }
     }
 
-    /// Parses the job with the rules of the core. Fill in `job.metadata` (uid, name) before.
+    /// Parses the job as [`IpuJob::parse`] does. Fill in `job.metadata` (uid, name) before.
     ///
     /// # Errors
     ///
     /// Returns all violations: unknown fields, values of a wrong kind, and broken rules.
     pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
-        let (parsed, mut violations) = match self.job.to_raw().parse(limits) {
-            Ok(parsed) => (Some(parsed), Vec::new()),
-            Err(violations) => (None, violations),
+        let violations = match self.job.parse(limits) {
+            Ok(parsed) if self.faults.is_empty() => return Ok(parsed),
+            parsed => parsed.err().unwrap_or_default(),
         };
-        let missing_containers = self.job.without_containers();
-        let (refused, tolerated) = match limits.origin() {
-            JobOrigin::Stored => (None, missing_containers),
-            _ => (missing_containers, None),
+        // A field that could not be read is not reported as absent too.
+        let covers = |fault: &Violation, field: &str| {
+            let fault = &fault.field;
+            fault == field
+                || fault.starts_with(&format!("{field}["))
+                || field.starts_with(&format!("{fault}."))
         };
-        violations.extend(refused);
-        violations.extend(self.job.launcher_accounts());
-        match parsed {
-            Some(mut parsed) if self.faults.is_empty() && violations.is_empty() => {
-                parsed.warnings.extend(tolerated.map(Warning::from));
-                Ok(parsed)
-            }
-            _ => {
-                let mut all = self.faults.clone();
-                // A field that could not be read is not reported as absent too.
-                let is_covered = |violation: &Violation| {
-                    self.faults
-                        .iter()
-                        .any(|fault| covers(&fault.field, &violation.field))
-                };
-                all.extend(violations.into_iter().filter(|violation| !is_covered(violation)));
-                Err(all)
-            }
-        }
+        let is_new = |violation: &Violation| !self.faults.iter().any(|fault| covers(fault, &violation.field));
+        let rest = violations.into_iter().filter(is_new);
+        Err(self
+            .faults
+            .iter()
+            .cloned()
+            .chain(rest)
+            .take(MAX_VIOLATIONS)
+            .collect())
     }
 
     /// Returns the unknown fields, and the values of a wrong kind.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.faults
-    }
-}
-
-/// Returns whether a violation at `invalid` may be the reason why `field` seems absent.
-fn covers(fault: &str, field: &str) -> bool {
-    fault == field || fault.starts_with(&format!("{field}[")) || field.starts_with(&format!("{fault}."))
-}
-
-impl IpuJob {
-    /// Reads a job from `value`. Returns the readable part, and the violations: unknown fields, and values of
-    /// a wrong kind.
-    #[must_use]
-    pub fn from_value(value: Value) -> (Self, Vec<Violation>) {
-        let mut faults = Vec::new();
-        let Value::Object(mut object) = value else {
-            let fault = Violation::new(
-                "",
-                Some(&value.to_string()),
-                "must be an object",
-                "write its fields",
-            );
-            return (Self::default(), [fault].into());
-        };
-        prune(&mut object, "", IPU_JOB, &mut faults);
-        let job: Self = match serde_json::from_value(Value::Object(object)) {
-            Ok(job) => job,
-            Err(error) => {
-                // The table and the types disagree: a bug is reported rather than hidden.
-                faults.push(Violation::new(
-                    "",
-                    None,
-                    error.to_string(),
-                    "report this as a bug",
-                ));
-                Self::default()
-            }
-        };
-        for (field, value, expected) in [
-            ("apiVersion", &job.api_version, Self::API_VERSION),
-            ("kind", &job.kind, Self::KIND),
-        ] {
-            if value != expected && !faults.iter().any(|fault| fault.field == field) {
-                let value = (!value.is_empty()).then_some(value.as_str());
-                faults.push(Violation::new(
-                    field,
-                    value,
-                    format!("must be {expected}"),
-                    format!("write {expected}"),
-                ));
-            }
-        }
-        (job, faults)
     }
 }
 
@@ -288,7 +230,6 @@ fn classify(
         edit.apply(&mut value)
             .map_err(|source| ManifestError::Edit { line, source })?;
     }
-    let (job, faults) = IpuJob::from_value(value);
-    to.push(Document::IpuJob(Box::new(Manifest { job, line, faults })));
+    to.push(Document::IpuJob(Box::new(Manifest::from_value(line, value))));
     Ok(())
 }

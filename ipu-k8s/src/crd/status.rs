@@ -1,6 +1,8 @@
 //! The status of an IPUJob: for its users (seed 000 §6.6), and the state that the operator keeps between two
-//! reconciles. [`IpuJobStatus::to_job_status`] returns exactly the recorded state.
+//! reconciles. [`IpuJobStatus::to_job_status`] returns exactly the recorded state. The fields up to
+//! `conditions` are those of the custom resource 1.2.0.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -8,24 +10,26 @@ use ipu_core::{
     Exit, FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Preempted,
     Reason, Timestamp,
 };
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Status of an IPUJob. The fields up to `conditions` are those of the custom resource 1.2.0.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Observed status of the job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct IpuJobStatus {
-    /// Phase of the job: `Pending`, `Running`, `Restarting`, `Suspended`, `Completed`, `Failed`,
-    /// `Terminating`. The column STATUS, also of jobs without a launcher.
+    /// Phase of the job, even if it has no launcher: Pending, Running, Restarting, Suspended, Completed,
+    /// Failed or Terminating.
+    #[schemars(extend("default" = "Pending"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launcher_status: Option<String>,
-    /// Instances whose partition is active and whose workers exist. The column CURRENT.
+    /// Instances whose partition is active and whose workers exist.
     pub current_replicas: u32,
-    /// Requested instances. The column DESIRED.
+    /// Requested instances.
     pub desired_replicas: u32,
-    /// A documented text, and the exact reason after it. The column LASTMESSAGE.
+    /// The state of the job as a sentence, and the exact reason if it waits.
     pub last_message: String,
-    /// True if every instance has its partition for the attempt `restartCount`.
+    /// True if every instance has its partition for the attempt restartCount.
     #[serde(rename = "iPUPartitionCreated")]
     pub ipu_partition_created: bool,
     /// Restarts so far, after success and after failure.
@@ -44,10 +48,12 @@ pub struct IpuJobStatus {
     /// Current and past phases: one entry for each phase that the job has reached.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The `metadata.generation` that this status is based on.
+    /// The metadata.generation that this status is based on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Phase of the job for programs.
+    /// Phase of the job for programs: equal to launcherStatus, and absent until the operator has reconciled
+    /// the job.
+    #[schemars(schema_with = "text")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<JobPhase>,
     /// The label selector of the job's workers, for the scale subresource.
@@ -56,18 +62,18 @@ pub struct IpuJobStatus {
     /// The instances, in order of their index.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<InstanceReport>,
-    /// First failure of the last failed attempt.
+    /// First failure of the last failed attempt; it is kept after the clean-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FailureReport>,
-    /// The last failed attempts, the newest last; at most [`IpuJobStatus::MAX_ATTEMPTS`].
+    /// The last failed attempts, the newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptReport>,
-    /// Seconds that the job spent in each part of its start.
+    /// Seconds that the job spent in each part of its start. They add up to the total start time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase_seconds: Option<PhaseSeconds>,
-    /// Restarts that count against `restartPolicy.backOffLimit`.
+    /// Restarts that count against restartPolicy.backOffLimit.
     pub restarts_after_failure: u32,
-    /// When the first process of the job ran; `activeDeadlineSeconds` counts from here.
+    /// When the first process of the job ran; activeDeadlineSeconds counts from here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_run_time: Option<Time>,
     /// Number of attempts that requests of higher priority preempted.
@@ -77,6 +83,7 @@ pub struct IpuJobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_preemption: Option<PreemptionReport>,
     /// Why the job finished.
+    #[schemars(schema_with = "reason")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<Reason>,
     /// The exit code of the job, once it has finished.
@@ -87,7 +94,7 @@ pub struct IpuJobStatus {
 }
 
 /// Number of worker pods in each state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct WorkersStatus {
@@ -114,51 +121,51 @@ impl WorkersStatus {
     }
 }
 
-/// A current or past phase of the job (seed 000 §6.6).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A current or past phase of the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Condition {
-    /// `Pending`, `Running`, `Restarting`, `Suspended`, `Completed`, `Failed` or `Terminating`.
+    /// Pending, Running, Restarting, Suspended, Completed, Failed or Terminating.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `True` for the current phase, `False` for past phases.
+    /// True for the current phase, False for past phases.
     pub status: String,
-    /// `IPUJob` and the type.
+    /// IPUJob and the type.
     pub reason: String,
     /// One sentence.
     pub message: String,
-    /// When `message` last changed.
+    /// When the message last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Time>,
-    /// When `status` last changed.
+    /// When the status last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
 }
 
 /// Report about one instance.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct InstanceReport {
     /// Index of the instance, from 0.
     pub index: u32,
-    /// State: `Waiting`, `Preparing`, `Starting`, `Running`, `Releasing`, `Succeeded`, `SessionOver`,
-    /// `Failed`.
+    /// State of the instance: Waiting, Preparing, Starting, Running, Releasing, Succeeded, SessionOver or
+    /// Failed.
     pub state: String,
     /// Reason why it does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Id of its partition.
+    /// The id of its partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    /// V-IPU controller of the partition, `host:port`.
+    /// The V-IPU controller of the partition, host:port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
-    /// The node label of that controller, `key=value`.
+    /// The node label of that controller, key=value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_label: Option<String>,
-    /// Names of its existing workers.
+    /// The names of its workers that exist.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<String>,
     /// Current or next attempt, from 0.
@@ -175,19 +182,20 @@ pub struct InstanceReport {
     /// Time since which the launcher of this attempt was observed running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_time: Option<Time>,
-    /// Workers of this attempt that exited with code 0, by their index within the instance.
+    /// The workers of this attempt that exited with code 0, by their index within the instance.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<u32>,
     /// Number of consecutive releases of its partition because its processes could not start.
     #[serde(rename = "givenBack", skip_serializing_if = "is_zero")]
     pub unused_releases: u32,
-    /// Reason of the last such release, while `givenBack` is not 0.
+    /// Reason of the last such release, while givenBack is not 0.
+    #[schemars(schema_with = "reason")]
     #[serde(rename = "givenBackBecause", skip_serializing_if = "Option::is_none")]
     pub unused_release_reason: Option<Reason>,
 }
 
 /// First failure of an attempt, without the failures that it caused. It is kept after the clean-up.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct FailureReport {
@@ -195,14 +203,14 @@ pub struct FailureReport {
     pub instance: u32,
     /// Number of the attempt.
     pub attempt: u32,
-    /// Index of the worker within the instance; `None` if the launcher or the partition failed.
+    /// Index of the worker within the instance; absent if the launcher or the partition failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
     /// Name of the failed pod or partition.
     pub name: String,
-    /// `Worker`, `Launcher` or `Partition`.
+    /// Worker, Launcher or Partition.
     pub kind: String,
-    /// Node of the pod.
+    /// The node of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Its exit code.
@@ -222,7 +230,7 @@ pub struct FailureReport {
 }
 
 /// A failed attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct AttemptReport {
@@ -240,17 +248,18 @@ pub struct AttemptReport {
 }
 
 /// A preempted attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct PreemptionReport {
     /// Index of the instance.
     pub instance: u32,
-    /// Number of the attempt.
+    /// Number of the preempted attempt.
     pub attempt: u32,
     /// When the attempt was stopped.
     pub time: Option<Time>,
     /// The reason, which names the preempting request.
+    #[schemars(schema_with = "reason")]
     pub reason: Option<Reason>,
 }
 
@@ -279,7 +288,7 @@ impl From<&Preempted> for PreemptionReport {
 
 /// Seconds that the job spent in each part of its start. They add up to the time from the job's creation to
 /// its running phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct PhaseSeconds {
@@ -352,6 +361,38 @@ impl<'de> Deserialize<'de> for Time {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
     }
+}
+
+impl JsonSchema for Time {
+    fn schema_name() -> Cow<'static, str> {
+        "Time".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": "date-time"})
+    }
+}
+
+/// Returns the schema of a type of the core that is written as a string.
+fn text(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string"})
+}
+
+/// Returns the schema of a [`Reason`].
+fn reason(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "properties": {
+        "code": {"type": "string", "description": "A stable code, such as NotEnoughFree."},
+        "numbers": {
+            "type": "object",
+            "additionalProperties": {"type": "integer", "format": "int64"},
+            "description": "The numbers in the sentence, by name.",
+        },
+        "message": {"type": "string", "description": "One sentence."},
+    }})
 }
 
 impl IpuJobStatus {

@@ -1,21 +1,21 @@
 //! Labels of the operator's objects.
 
 /// Name of the job.
-pub const JOB_NAME: &str = "graphcore.ai/ipujob-name";
+pub(crate) const JOB_NAME: &str = "graphcore.ai/ipujob-name";
 /// Uid of the job.
-pub const JOB_UID: &str = crate::crd::IpuJob::UID_LABEL;
+pub(crate) const JOB_UID: &str = crate::crd::IpuJob::UID_LABEL;
 /// Role of the pod: `worker` or `launcher`.
-pub const ROLE: &str = "graphcore.ai/role";
+pub(crate) const ROLE: &str = "graphcore.ai/role";
 /// Index of the instance, from 0.
-pub const INSTANCE: &str = "graphcore.ai/instance";
+pub(crate) const INSTANCE: &str = "graphcore.ai/instance";
 /// Index of the worker within its instance, from 0.
-pub const WORKER: &str = "graphcore.ai/worker";
+pub(crate) const WORKER: &str = "graphcore.ai/worker";
 /// Attempt of the instance, from 0.
-pub const ATTEMPT: &str = "graphcore.ai/attempt";
+pub(crate) const ATTEMPT: &str = "graphcore.ai/attempt";
 
 /// Role of a pod in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodRole {
+pub(crate) enum PodRole {
     /// Runs on the partition.
     Worker,
     /// Starts processes on the workers.
@@ -24,8 +24,7 @@ pub enum PodRole {
 
 impl PodRole {
     /// Returns the value of the label.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Worker => "worker",
             Self::Launcher => "launcher",
@@ -34,7 +33,6 @@ impl PodRole {
 }
 
 /// Returns the label selector of a job's workers.
-#[must_use]
-pub fn selector(job: &str) -> String {
+pub(crate) fn selector(job: &str) -> String {
     format!("{JOB_NAME}={job},{ROLE}={}", PodRole::Worker.label())
 }

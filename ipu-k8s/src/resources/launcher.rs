@@ -3,139 +3,127 @@
 use std::collections::BTreeMap;
 
 use ipu_core::{JobKind, MpiEnv};
-use serde_json::{Map, Value, json};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, EmptyDirVolumeSource, EnvVar, Pod, PodSpec, SecurityContext, Volume, VolumeMount,
+};
 
-use super::launcher_objects::{AGENT, CONFIG_MOUNT, CONFIG_VOLUME, HOSTFILE, TOOLS_MOUNT, TOOLS_VOLUME};
-use super::{JOB_UID, PartitionEndpoint, PodRole, ResourceBuilder, set_env};
-
-/// Fields of the template's spec that a launcher copies. Not `serviceAccountName`, and no field about
-/// devices.
-const COPIED_POD_FIELDS: [&str; 13] = [
-    "affinity",
-    "dnsConfig",
-    "enableServiceLinks",
-    "hostAliases",
-    "imagePullSecrets",
-    "nodeSelector",
-    "priority",
-    "priorityClassName",
-    "runtimeClassName",
-    "schedulerName",
-    "securityContext",
-    // The grace period of ranks ends with that of their launcher.
-    "terminationGracePeriodSeconds",
-    "tolerations",
-];
-
-/// Fields of the first container that a launcher copies. Not its resources.
-const COPIED_CONTAINER_FIELDS: [&str; 8] = [
-    "env",
-    "envFrom",
-    "image",
-    "imagePullPolicy",
-    "securityContext",
-    "terminationMessagePolicy",
-    "volumeMounts",
-    "workingDir",
-];
-
-/// Fields of the first container's security context that the wait container copies: with these a template
-/// sets on its containers, instead of on the pod, what the `restricted` Pod Security Standard requires. The
-/// user is the same so that both can read the token of the service account.
-const COPIED_SECURITY_FIELDS: [&str; 4] = ["runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"];
+use super::launcher_objects::{AGENT, HOSTFILE, TOOLS_MOUNT, TOOLS_VOLUME, config_mount};
+use super::{JOB_UID, PartitionEndpoint, PodRole, ProcessPlace, ResourceBuilder, set_env, variable};
 
 /// Command of an interactive launcher.
 const INTERACTIVE_COMMAND: &str = "trap 'exit 0' TERM INT; sleep 365d & wait";
 
 impl ResourceBuilder<'_> {
-    /// Returns the pod of the launcher of instance `instance`, for attempt `attempt`.
-    #[must_use]
-    pub fn launcher(&self, instance: u32, attempt: u32, endpoint: &PartitionEndpoint) -> Value {
-        let template = &self.template()["spec"];
-        let first = &template["containers"][0];
-        let copied = COPIED_POD_FIELDS.iter().filter_map(|field| {
-            let value = template.get(*field)?;
-            Some(((*field).to_owned(), value.clone()))
-        });
-        let mut spec: Map<String, Value> = copied.collect();
-        let mut volumes = template["volumes"].as_array().cloned().unwrap_or_default();
+    /// Returns the Pod of the launcher of instance `instance`, for attempt `attempt`.
+    pub(crate) fn launcher(&self, instance: u32, attempt: u32, endpoint: &PartitionEndpoint) -> Pod {
+        let template = self.template.spec.clone().unwrap_or_default();
+        let first = template.containers.into_iter().next().unwrap_or_default();
+        let mut volumes = template.volumes.unwrap_or_default();
         volumes.push(self.config_volume(instance));
-        volumes.push(json!({"name": TOOLS_VOLUME, "emptyDir": {}}));
-        spec.insert("volumes".to_owned(), Value::Array(volumes));
-        spec.insert("serviceAccountName".to_owned(), self.launcher_account().into());
-        spec.insert("initContainers".to_owned(), json!([self.wait_container(first)]));
-        spec.insert(
-            "containers".to_owned(),
-            json!([self.launcher_container(first, endpoint)]),
-        );
+        volumes.push(Volume {
+            name: TOOLS_VOLUME.to_owned(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        });
+        // Not `serviceAccountName`, and no field about devices.
+        let mut spec = PodSpec {
+            affinity: template.affinity,
+            dns_config: template.dns_config,
+            enable_service_links: template.enable_service_links,
+            host_aliases: template.host_aliases,
+            image_pull_secrets: template.image_pull_secrets,
+            node_selector: template.node_selector,
+            priority: template.priority,
+            priority_class_name: template.priority_class_name,
+            runtime_class_name: template.runtime_class_name,
+            scheduler_name: template.scheduler_name,
+            security_context: template.security_context,
+            // The grace period of ranks ends with that of their launcher.
+            termination_grace_period_seconds: template.termination_grace_period_seconds,
+            tolerations: template.tolerations,
+            volumes: Some(volumes),
+            service_account_name: Some(self.launcher_account()),
+            init_containers: Some(vec![self.wait_container(first.security_context.as_ref())]),
+            containers: vec![self.launcher_container(first, endpoint)],
+            ..PodSpec::default()
+        };
         self.apply_pod_defaults(&mut spec, endpoint);
-        let name = self.spec.launcher_name(instance);
-        json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": self.pod_metadata(&name, PodRole::Launcher, instance, None, attempt),
-            "spec": spec,
-        })
+        let place = ProcessPlace {
+            instance,
+            worker: None,
+            attempt,
+        };
+        self.pod(self.spec.launcher_name(instance), PodRole::Launcher, place, spec)
     }
 
     /// Returns the init container that waits until all workers are ready, and installs the program of remote
     /// execution.
-    fn wait_container(&self, first: &Value) -> Value {
-        // It satisfies the `restricted` Pod Security Standard if the template does.
-        let mut security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
-        for field in COPIED_SECURITY_FIELDS {
-            if let Some(value) = first["securityContext"].get(field) {
-                security[field] = value.clone();
-            }
+    fn wait_container(&self, first: Option<&SecurityContext>) -> Container {
+        let first = first.cloned().unwrap_or_default();
+        let selector = format!("{JOB_UID}={}", self.spec.key().uid);
+        Container {
+            name: "wait-for-workers".to_owned(),
+            image: Some(self.installation.launcher_image.clone()),
+            image_pull_policy: Some(self.installation.launcher_image_pull_policy.clone()),
+            command: Some(
+                ["ipu-launcher", "wait", "--install", TOOLS_MOUNT]
+                    .map(str::to_owned)
+                    .into(),
+            ),
+            // A Pod of another owner that took the name of a worker does not match.
+            env: Some(vec![variable("IPU_LAUNCHER_SELECTOR", &selector)]),
+            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+            // With the copied fields a template sets on its containers, instead of on the Pod, what the
+            // `restricted` Pod Security Standard requires. The user is the same so that both containers can
+            // read the token of the service account.
+            security_context: Some(SecurityContext {
+                allow_privilege_escalation: Some(false),
+                capabilities: Some(Capabilities {
+                    add: None,
+                    drop: Some(vec!["ALL".to_owned()]),
+                }),
+                run_as_group: first.run_as_group,
+                run_as_non_root: first.run_as_non_root,
+                run_as_user: first.run_as_user,
+                seccomp_profile: first.seccomp_profile,
+                ..SecurityContext::default()
+            }),
+            volume_mounts: Some(vec![config_mount(), tools_mount(None)]),
+            ..Container::default()
         }
-        json!({
-            "name": "wait-for-workers",
-            "image": self.installation.launcher_image,
-            "imagePullPolicy": self.installation.launcher_image_pull_policy,
-            "command": ["ipu-launcher", "wait", "--install", TOOLS_MOUNT],
-            // A pod of another owner that took the name of a worker does not match.
-            "env": [{"name": "IPU_LAUNCHER_SELECTOR", "value": format!("{JOB_UID}={}", self.spec.key().uid)}],
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-            "securityContext": security,
-            "volumeMounts": [
-                {"name": CONFIG_VOLUME, "mountPath": CONFIG_MOUNT, "readOnly": true},
-                {"name": TOOLS_VOLUME, "mountPath": TOOLS_MOUNT},
-            ],
-        })
     }
 
-    fn launcher_container(&self, first: &Value, endpoint: &PartitionEndpoint) -> Value {
-        let copied = COPIED_CONTAINER_FIELDS.iter().filter_map(|field| {
-            let value = first.get(*field)?;
-            Some(((*field).to_owned(), value.clone()))
-        });
-        let mut container: Map<String, Value> = copied.collect();
-        container.insert("name".to_owned(), "launcher".into());
-        let mut mounts = container
-            .get("volumeMounts")
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default();
-        mounts.push(json!({"name": CONFIG_VOLUME, "mountPath": CONFIG_MOUNT, "readOnly": true}));
-        mounts.push(json!({"name": TOOLS_VOLUME, "mountPath": TOOLS_MOUNT, "readOnly": true}));
-        container.insert("volumeMounts".to_owned(), Value::Array(mounts));
-        let command = match self.spec.shape() {
-            JobKind::Launcher { command } => json!(command),
-            _ => json!(["/bin/sh", "-c", INTERACTIVE_COMMAND]),
+    fn launcher_container(&self, first: Container, endpoint: &PartitionEndpoint) -> Container {
+        let mut mounts = first.volume_mounts.unwrap_or_default();
+        mounts.push(config_mount());
+        mounts.push(tools_mount(Some(true)));
+        let interactive = || ["/bin/sh", "-c", INTERACTIVE_COMMAND].map(str::to_owned).into();
+        // Not its resources: a launcher computes nothing.
+        let mut container = Container {
+            name: "launcher".to_owned(),
+            command: Some(match self.spec.shape() {
+                JobKind::Launcher { command } => command.clone(),
+                _ => interactive(),
+            }),
+            env: first.env,
+            env_from: first.env_from,
+            image: first.image,
+            image_pull_policy: first.image_pull_policy,
+            security_context: first.security_context,
+            termination_message_policy: first.termination_message_policy,
+            volume_mounts: Some(mounts),
+            working_dir: first.working_dir,
+            ..Container::default()
         };
-        container.insert("command".to_owned(), command);
         let own = self.job.spec.launcher.iter().flat_map(|launcher| &launcher.env);
-        let own: Vec<Value> = own.filter_map(|var| serde_json::to_value(var).ok()).collect();
-        if !own.is_empty() {
-            let env = container.entry("env").or_insert_with(|| json!([]));
-            if let Value::Array(env) = env {
-                env.retain(|inherited| own.iter().all(|own| own["name"] != inherited["name"]));
-                env.extend(own);
-            }
-        }
+        let own = own.filter_map(|var| serde_json::from_value(serde_json::to_value(var).ok()?).ok());
+        let mut own: Vec<EnvVar> = own.collect();
+        let inherited = container.env.get_or_insert_default();
+        inherited.retain(|inherited| own.iter().all(|own| own.name != inherited.name));
+        inherited.append(&mut own);
         // Regardless of their origin, variables with the address of the partition are the operator's.
         set_env(&mut container, &self.launcher_variables(endpoint));
-        Value::Object(container)
+        container
     }
 
     /// Returns the variables of a launcher. It serves all GCDs; only if there is one it has a GCD itself, for
@@ -152,11 +140,8 @@ impl ResourceBuilder<'_> {
             hostfile: HOSTFILE,
             tcp_interface: self.spec.tcp_interface(),
         };
-        variables.extend(
-            mpi.vars()
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value)),
-        );
+        let mpi = mpi.vars().into_iter();
+        variables.extend(mpi.map(|(name, value)| (name.to_owned(), value)));
         // Workers cannot start processes on other workers: the launcher starts all of them.
         variables.insert("OMPI_MCA_plm_rsh_no_tree_spawn".to_owned(), "1".to_owned());
         variables
@@ -165,5 +150,14 @@ impl ResourceBuilder<'_> {
     /// Returns the name of the launchers' service account.
     pub(super) fn launcher_account(&self) -> String {
         format!("{}-launcher", self.spec.key().name)
+    }
+}
+
+fn tools_mount(read_only: Option<bool>) -> VolumeMount {
+    VolumeMount {
+        name: TOOLS_VOLUME.to_owned(),
+        mount_path: TOOLS_MOUNT.to_owned(),
+        read_only,
+        ..VolumeMount::default()
     }
 }

@@ -1,20 +1,25 @@
 //! Further objects of a job with a launcher: the ConfigMap of MPI, and the launcher's rights (seed 000
 //! §6.8.1).
 
+use std::collections::BTreeMap;
+
 use ipu_core::hostfile;
-use serde_json::{Map, Value, json};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ConfigMapVolumeSource, KeyToPath, ServiceAccount, Volume, VolumeMount,
+};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 
 use super::ResourceBuilder;
 
 /// Mount path of the script and the hostfile in workers and launchers.
-pub(super) const CONFIG_MOUNT: &str = "/etc/mpi";
+const CONFIG_MOUNT: &str = "/etc/mpi";
 /// Program of remote execution.
 pub(super) const AGENT: &str = "/etc/mpi/kubexec.sh";
 /// Hostfile of the instance.
 pub(super) const HOSTFILE: &str = "/etc/mpi/hostfile";
 /// Mount path of `ipu-launcher`, which the init container installs.
 pub(super) const TOOLS_MOUNT: &str = "/opt/ipu";
-pub(super) const CONFIG_VOLUME: &str = "ipu-mpi-config";
+const CONFIG_VOLUME: &str = "ipu-mpi-config";
 pub(super) const TOOLS_VOLUME: &str = "ipu-tools";
 
 /// Script that `mpirun` runs with a host, which is the name of a worker, and a command.
@@ -29,57 +34,80 @@ pub(crate) fn launcher_role(job: &str, instance: u32) -> String {
     }
 }
 
+/// Returns the mount of the script and the hostfile.
+pub(super) fn config_mount() -> VolumeMount {
+    VolumeMount {
+        name: CONFIG_VOLUME.to_owned(),
+        mount_path: CONFIG_MOUNT.to_owned(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    }
+}
+
 impl ResourceBuilder<'_> {
-    pub(super) fn shared_objects(&self) -> Vec<Value> {
-        let account = json!({
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": self.metadata(&self.launcher_account(), self.labels()),
-        });
-        vec![self.config_map(), account]
+    /// Returns the service account of the launchers of the job.
+    pub(crate) fn service_account(&self) -> ServiceAccount {
+        ServiceAccount {
+            metadata: self.metadata(self.launcher_account()),
+            ..ServiceAccount::default()
+        }
     }
 
-    /// Returns the Role that lets a launcher read the workers of instance `instance` and exec into them, and
-    /// its binding, to be applied in this order.
+    /// Returns the Role that lets a launcher read the workers of instance `instance` and exec into them.
     ///
-    /// RBAC identifies pods by name alone. Apply these objects only while every worker of the instance exists
-    /// and the job is its controller: otherwise they grant rights over pods of other owners.
-    #[must_use]
-    pub fn launcher_rights(&self, instance: u32) -> [Value; 2] {
+    /// RBAC identifies Pods by name alone. The Role may exist only while every worker of the instance exists
+    /// and belongs to the job: otherwise it grants rights over Pods of other owners.
+    pub(crate) fn role(&self, instance: u32) -> Role {
+        let workers =
+            (0..self.spec.workers_per_instance()).map(|worker| self.spec.worker_name(instance, worker));
+        let workers: Vec<String> = workers.collect();
+        let rule = |resource: &str, verbs: &[&str]| PolicyRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec![resource.to_owned()]),
+            resource_names: Some(workers.clone()),
+            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            non_resource_urls: None,
+        };
+        Role {
+            metadata: self.metadata(launcher_role(self.spec.key().name.as_str(), instance)),
+            rules: Some(vec![
+                rule("pods", &["get", "list", "watch"]),
+                rule("pods/exec", &["create", "get"]),
+            ]),
+        }
+    }
+
+    /// Returns the binding of that Role to the account of the launcher.
+    pub(crate) fn role_binding(&self, instance: u32) -> RoleBinding {
         let name = launcher_role(self.spec.key().name.as_str(), instance);
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "Role",
-            "metadata": self.metadata(&name, self.labels()),
-            "rules": self.launcher_rules(instance),
-        });
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": self.metadata(&name, self.labels()),
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-            "subjects": [{
-                "kind": "ServiceAccount",
-                "name": self.launcher_account(),
-                "namespace": self.spec.key().namespace.as_str(),
-            }],
-        });
-        [role, binding]
+        RoleBinding {
+            metadata: self.metadata(name.clone()),
+            role_ref: RoleRef {
+                api_group: Some("rbac.authorization.k8s.io".to_owned()),
+                kind: "Role".to_owned(),
+                name,
+            },
+            subjects: Some(vec![Subject {
+                kind: "ServiceAccount".to_owned(),
+                name: self.launcher_account(),
+                namespace: Some(self.spec.key().namespace.to_string()),
+                api_group: None,
+            }]),
+        }
     }
 
     /// Returns the ConfigMap with the script and the hostfiles: `hostfile` of the first instance,
     /// `hostfile-<instance>` of the others.
-    fn config_map(&self) -> Value {
-        let mut data: Map<String, Value> = (0..self.spec.instances())
-            .map(|instance| (hostfile_key(instance), hostfile(self.spec, instance).into()))
-            .collect();
-        data.insert("kubexec.sh".to_owned(), SCRIPT.into());
-        json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": self.metadata(&self.config_name(), self.labels()),
-            "data": data,
-        })
+    pub(crate) fn config_map(&self) -> ConfigMap {
+        let hostfiles = (0..self.spec.instances())
+            .map(|instance| (hostfile_key(instance), hostfile(self.spec, instance)));
+        let mut data: BTreeMap<String, String> = hostfiles.collect();
+        data.insert("kubexec.sh".to_owned(), SCRIPT.to_owned());
+        ConfigMap {
+            metadata: self.metadata(self.config_name()),
+            data: Some(data),
+            ..ConfigMap::default()
+        }
     }
 
     fn config_name(&self) -> String {
@@ -87,28 +115,24 @@ impl ResourceBuilder<'_> {
     }
 
     /// Returns the volume with the script and the hostfile of instance `instance`.
-    pub(super) fn config_volume(&self, instance: u32) -> Value {
-        json!({
-            "name": CONFIG_VOLUME,
-            "configMap": {
-                "name": self.config_name(),
-                "items": [
-                    {"key": "kubexec.sh", "path": "kubexec.sh", "mode": 0o555},
-                    {"key": hostfile_key(instance), "path": "hostfile", "mode": 0o444},
-                ],
-            },
-        })
-    }
-
-    /// Returns rules to read the workers of one instance and to exec into them.
-    fn launcher_rules(&self, instance: u32) -> Value {
-        let workers: Vec<String> = (0..self.spec.workers_per_instance())
-            .map(|worker| self.spec.worker_name(instance, worker))
-            .collect();
-        json!([
-            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"], "resourceNames": workers},
-            {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"], "resourceNames": workers},
-        ])
+    pub(super) fn config_volume(&self, instance: u32) -> Volume {
+        let file = |key: String, path: &str, mode| KeyToPath {
+            key,
+            path: path.to_owned(),
+            mode: Some(mode),
+        };
+        Volume {
+            name: CONFIG_VOLUME.to_owned(),
+            config_map: Some(ConfigMapVolumeSource {
+                name: self.config_name(),
+                items: Some(vec![
+                    file("kubexec.sh".to_owned(), "kubexec.sh", 0o555),
+                    file(hostfile_key(instance), "hostfile", 0o444),
+                ]),
+                ..ConfigMapVolumeSource::default()
+            }),
+            ..Volume::default()
+        }
     }
 }
 

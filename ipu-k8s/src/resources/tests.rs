@@ -1,6 +1,7 @@
 //! Tests of the pods of jobs with unusual templates.
 
 use ipu_core::Limits;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -12,22 +13,15 @@ fn pods(network: Network, change: impl FnOnce(&mut Value)) -> (Value, Value) {
         "workers": {"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}},
     });
     change(&mut spec);
-    let object = json!({
-        "apiVersion": IpuJob::API_VERSION, "kind": IpuJob::KIND,
-        "metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": spec,
-    });
-    let (job, violations) = IpuJob::from_value(object);
-    assert!(violations.is_empty(), "{violations:?}");
-    let spec = job.to_raw().parse(&Limits::default()).unwrap().spec;
+    let mut job = IpuJob::new("a", serde_json::from_value(spec).unwrap());
+    job.metadata.namespace = Some("n".to_owned());
+    job.metadata.uid = Some("u".to_owned());
+    let spec = job.parse(&Limits::default()).unwrap().spec;
     let installation = InstallationDefaults {
         network,
         ..InstallationDefaults::default()
     };
-    let builder = ResourceBuilder {
-        job: &job,
-        spec: &spec,
-        installation: &installation,
-    };
+    let builder = ResourceBuilder::new(&job, &spec, &installation).unwrap();
     let env = [("HOST", "proxy"), ("PORT", "8090"), ("PARTITION_ID", "ours")];
     let env = env.map(|(name, value)| (format!("IPUOF_VIPU_API_{name}"), value.to_owned()));
     let endpoint = PartitionEndpoint {
@@ -35,9 +29,10 @@ fn pods(network: Network, change: impl FnOnce(&mut Value)) -> (Value, Value) {
         env: env.into(),
         node_label: None,
     };
+    let as_json = |pod: Pod| serde_json::to_value(pod).unwrap();
     (
-        builder.worker(0, 0, 0, &endpoint),
-        builder.launcher(0, 0, &endpoint),
+        as_json(builder.worker(0, 0, 0, &endpoint)),
+        as_json(builder.launcher(0, 0, &endpoint)),
     )
 }
 

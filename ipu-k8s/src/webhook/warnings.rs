@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use crate::crd::is_partition_variable;
 
-/// Returns the warnings about fields of `job` without effect.
-pub(super) fn ignored_fields(job: &Value) -> Vec<Warning> {
+/// Returns the warnings about fields of a job's `spec` without effect.
+pub(super) fn ignored_fields(spec: &Value) -> Vec<Warning> {
     let mut all = Vec::new();
-    if job.pointer("/spec/workers/hostNetwork") == Some(&Value::Bool(true)) {
+    if spec["workers"]["hostNetwork"] == true {
         all.push(Warning::new(
             "spec.workers.hostNetwork",
             Some("true"),
@@ -16,9 +16,9 @@ pub(super) fn ignored_fields(job: &Value) -> Vec<Warning> {
             "leave it out",
         ));
     }
-    let template = "/spec/workers/template/spec";
-    let policy = job.pointer(&format!("{template}/restartPolicy"));
-    if let Some(policy) = policy.and_then(Value::as_str).filter(|policy| *policy != "Never") {
+    let template = &spec["workers"]["template"]["spec"];
+    let policy = template["restartPolicy"].as_str();
+    if let Some(policy) = policy.filter(|policy| *policy != "Never") {
         all.push(Warning::new(
             "spec.workers.template.spec.restartPolicy",
             Some(policy),
@@ -26,21 +26,20 @@ pub(super) fn ignored_fields(job: &Value) -> Vec<Warning> {
             "use spec.restartPolicy",
         ));
     }
-    replaced_variables(job.pointer("/spec/launcher/env"), "spec.launcher.env", &mut all);
+    replaced_variables(&spec["launcher"]["env"], "spec.launcher.env", &mut all);
     for list in ["initContainers", "containers"] {
-        let containers = job.pointer(&format!("{template}/{list}"));
-        let containers = containers.and_then(Value::as_array).into_iter().flatten();
+        let containers = template[list].as_array().into_iter().flatten();
         for (number, container) in containers.enumerate() {
             let field = format!("spec.workers.template.spec.{list}[{number}].env");
-            replaced_variables(container.get("env"), &field, &mut all);
+            replaced_variables(&container["env"], &field, &mut all);
         }
     }
     all
 }
 
 /// Adds warnings about variables of a list that are replaced.
-fn replaced_variables(list: Option<&Value>, field: &str, all: &mut Vec<Warning>) {
-    let names = list.and_then(Value::as_array).into_iter().flatten();
+fn replaced_variables(list: &Value, field: &str, all: &mut Vec<Warning>) {
+    let names = list.as_array().into_iter().flatten();
     let names = names.filter_map(|variable| variable["name"].as_str());
     for name in names.filter(|name| is_partition_variable(name)) {
         all.push(Warning::new(

@@ -6,7 +6,6 @@ mod definition;
 mod fault_injection;
 mod fixtures;
 mod installation;
-mod launcher_objects;
 mod liveness;
 mod lossy_proxy;
 mod size_limit;

@@ -14,13 +14,7 @@ fn job(text: &str) -> IpuJob {
 fn fields(view: &HostView) -> Vec<String> {
     view.ignored
         .iter()
-        .map(|ignored| {
-            format!(
-                "{}: {}",
-                ignored.field.replace("spec.workers.template", "…"),
-                ignored.what
-            )
-        })
+        .map(|ignored| ignored.replace("spec.workers.template", "…"))
         .collect()
 }
 
@@ -44,12 +38,12 @@ fn the_job_of_listing_8_7_runs_its_command_and_ignored_fields_are_named() {
     assert_eq!(
         fields(&view),
         [
-            "….metadata.annotations: k8s.v1.cni.cncf.io/networks",
-            "….spec.restartPolicy: Never",
-            "….spec.securityContext: runAsUser",
-            "….spec.containers[0].image: graphcore/pytorch-tutorials:latest",
-            "….spec.containers[0].resources: limits, requests",
-            "….spec.containers[0].securityContext: capabilities",
+            "….metadata.annotations (k8s.v1.cni.cncf.io/networks)",
+            "….spec.restartPolicy (Never)",
+            "….spec.securityContext (runAsUser)",
+            "….spec.containers[0].image (graphcore/pytorch-tutorials:latest)",
+            "….spec.containers[0].resources (limits, requests)",
+            "….spec.containers[0].securityContext (capabilities)",
         ]
     );
 }
@@ -62,9 +56,9 @@ fn ignored_volumes_are_named_with_their_kind() {
     assert_eq!(
         fields(&view),
         [
-            "….spec.volumes[0]: mypvc (persistentVolumeClaim)",
-            "….spec.containers[0].image: resnet:latest",
-            "….spec.containers[0].volumeMounts: mypvc (mountPath)",
+            "….spec.volumes[0] (mypvc (persistentVolumeClaim))",
+            "….spec.containers[0].image (resnet:latest)",
+            "….spec.containers[0].volumeMounts (mypvc (mountPath))",
         ]
     );
     assert_eq!(view.container.program(), None);
@@ -96,20 +90,19 @@ spec:
 ")
     .host_view()
     .unwrap();
-    let unsupported: Vec<_> = view
-        .unsupported_env
-        .iter()
-        .map(|var| format!("{} {} {}", var.field, var.name, var.source))
-        .collect();
+    let unsupported: Vec<_> = view.unsupported_env.iter().map(ToString::to_string).collect();
+    let rule = "is not set, because its value comes from Kubernetes";
     assert_eq!(
         unsupported,
         [
-            "spec.workers.template.spec.containers[0].env[0] NODE fieldRef",
-            "spec.launcher.env[0] TOKEN secretKeyRef",
+            format!(
+                "spec.workers.template.spec.containers[0].env[0] = NODE: {rule} (fieldRef); give it a value"
+            ),
+            format!("spec.launcher.env[0] = TOKEN: {rule} (secretKeyRef); give it a value"),
         ]
     );
     assert_eq!(view.container.env.len(), 1);
-    assert_eq!(fields(&view), ["….spec.containers[1]: sidecar (image)"]);
+    assert_eq!(fields(&view), ["….spec.containers[1] (sidecar (image))"]);
 }
 
 #[test]
@@ -124,17 +117,17 @@ fn an_invalid_template_is_rejected_with_all_its_errors() {
         (
             "{template: {spec: {containers: [{name: a, command: run, args: [1], env: [{value: x}]}]}}}",
             vec![
-                "spec.workers.template.spec.containers[0].args[0] = 1: must be a string; write it as in a Kubernetes manifest, numbers in a string in quotes",
-                "spec.workers.template.spec.containers[0].command = \"run\": must be a list; write it as in a Kubernetes manifest, numbers in a string in quotes",
-                "spec.workers.template.spec.containers[0].env[0].name is absent: a variable must have a name, which is a string; write it as in a Kubernetes manifest, numbers in a string in quotes",
+                "spec.workers.template.spec.containers[0].args[0] = 1: must be a string; put it in quotes",
+                "spec.workers.template.spec.containers[0].command = \"run\": must be a list of strings; write one list item for each, in quotes if it is a number",
+                "spec.workers.template.spec.containers[0].env[0] = \"\": a variable's name is not empty and holds no '=', and neither name nor value holds NUL; correct it",
             ],
         ),
         (
             "{template: {spec: {containers: [{name: a, command: [\"a\\0b\"], env: [{name: ''}, {name: A=B}]}]}}}",
             vec![
-                "spec.workers.template.spec.containers[0].command[0] = \"a\\u0000b\": must not contain a NUL character; write it as in a Kubernetes manifest, numbers in a string in quotes",
-                "spec.workers.template.spec.containers[0].env[0].name = \"\": the name of a variable must not be empty or contain = or NUL; write it as in a Kubernetes manifest, numbers in a string in quotes",
-                "spec.workers.template.spec.containers[0].env[1].name = \"A=B\": the name of a variable must not be empty or contain = or NUL; write it as in a Kubernetes manifest, numbers in a string in quotes",
+                "spec.workers.template.spec.containers[0].env[0] = \"\": a variable's name is not empty and holds no '=', and neither name nor value holds NUL; correct it",
+                "spec.workers.template.spec.containers[0].env[1] = \"A=B\": a variable's name is not empty and holds no '=', and neither name nor value holds NUL; correct it",
+                "spec.workers.template.spec.containers[0].command[0] = a\u{fffd}b: must not contain a NUL character; remove it",
             ],
         ),
     ] {

@@ -3,8 +3,8 @@
 
 mod cluster;
 mod documented_examples;
+mod fields;
 mod host;
 mod manifests;
-mod operator;
 mod status;
 mod webhook;

@@ -209,27 +209,17 @@ pub(crate) fn refuse(name: &str, violations: &[Violation]) -> Failure {
 /// Reports the fields of the pod template that a host ignores, in one line.
 pub(crate) fn report_ignored_fields(host: &HostView, output: &Output) {
     if !host.ignored.is_empty() {
-        let listed: Vec<String> = host
-            .ignored
-            .iter()
-            .map(|ignored| {
-                let field = ignored
-                    .field
-                    .strip_prefix("spec.workers.template.")
-                    .unwrap_or(&ignored.field);
-                format!("{field} ({})", ignored.what)
-            })
+        let fields = host.ignored.iter();
+        let listed: Vec<&str> = fields
+            .map(|field| field.strip_prefix("spec.workers.template.").unwrap_or(field))
             .collect();
         output.say(&format!(
             "Ignored fields of spec.workers.template: {}",
             listed.join(", ")
         ));
     }
-    for variable in &host.unsupported_env {
-        output.warn(&format!(
-            "{}: {} is not set, because its value comes from Kubernetes ({})",
-            variable.field, variable.name, variable.source
-        ));
+    for warning in &host.unsupported_env {
+        output.warn(&warning.to_string());
     }
 }
 

@@ -1,19 +1,17 @@
 //! Metrics of IPUJobs: counts by phase and reason, start times and outcomes.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicI64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ipu_core::JobPhase;
-use ipu_k8s::crd::{IpuJobStatus, PhaseSeconds};
+use ipu_k8s::crd::{IpuJob, IpuJobStatus, PhaseSeconds};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct JobLabels {
@@ -46,7 +44,6 @@ pub(crate) struct JobMetrics {
     restarts: Counter,
     seconds: DurationFamily<PhaseLabels>,
     reconciliations: DurationFamily<OutcomeLabels>,
-    queued: Gauge<i64, AtomicI64>,
     interruptions: Family<WatchLabels, Counter>,
     /// Last observed state of each job, by uid.
     cached: Mutex<HashMap<String, CachedJob>>,
@@ -75,7 +72,6 @@ impl JobMetrics {
             reconciliations: DurationFamily::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.001, 2.0, 16))
             }),
-            queued: Gauge::default(),
             interruptions: Family::default(),
             cached: Mutex::default(),
         };
@@ -101,11 +97,6 @@ impl JobMetrics {
             metrics.reconciliations.clone(),
         );
         registry.register(
-            "ipu_operator_waiting_jobs",
-            "IPUJobs queued for reconciliation",
-            metrics.queued.clone(),
-        );
-        registry.register(
             "ipu_operator_watch_interruptions",
             "Watch interruptions, by watched resource",
             metrics.interruptions.clone(),
@@ -124,15 +115,16 @@ impl JobMetrics {
 
     /// Updates the metrics with the current state of a job. Events before this process first observed the
     /// job were counted by an earlier process.
-    pub(crate) fn observe_job(&self, job: &Value) {
-        let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
-        let status: IpuJobStatus = serde_json::from_value(job["status"].clone()).unwrap_or_default();
+    pub(crate) fn observe_job(&self, job: &IpuJob) {
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        let nothing = IpuJobStatus::default();
+        let status = job.status.as_ref().unwrap_or(&nothing);
         let now = CachedJob {
             state: JobLabels {
                 phase: status
                     .phase
                     .map_or_else(|| "New".to_owned(), |phase| format!("{phase:?}")),
-                reason: reason_of(&status),
+                reason: reason_of(status),
             },
             finished: status.phase.is_some_and(JobPhase::is_finished),
             timed: status.phase_seconds.is_some(),
@@ -140,7 +132,7 @@ impl JobMetrics {
         };
         self.jobs.get_or_create(&now.state).inc();
         let mut cached = self.cached();
-        if let Some(before) = cached.get(uid) {
+        if let Some(before) = cached.get(&uid) {
             self.jobs.get_or_create(&before.state).dec();
             if now.finished && !before.finished {
                 self.finished.get_or_create(&now.state).inc();
@@ -151,12 +143,12 @@ impl JobMetrics {
                 self.observe(seconds);
             }
         }
-        cached.insert(uid.to_owned(), now);
+        cached.insert(uid, now);
     }
 
     /// Removes a deleted job.
-    pub(crate) fn remove_job(&self, job: &Value) {
-        let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
+    pub(crate) fn remove_job(&self, job: &IpuJob) {
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
         if let Some(removed) = self.cached().remove(uid) {
             self.jobs.get_or_create(&removed.state).dec();
         }
@@ -166,7 +158,6 @@ impl JobMetrics {
     pub(crate) fn clear(&self) {
         self.cached().clear();
         self.jobs.clear();
-        self.queued.set(0);
     }
 
     /// Records the duration of a reconciliation.
@@ -175,12 +166,6 @@ impl JobMetrics {
         self.reconciliations
             .get_or_create(&outcome)
             .observe(took.as_secs_f64());
-    }
-
-    /// Updates the gauge of queued jobs by the change in one controller.
-    pub(crate) fn update_queued(&self, before: usize, now: usize) {
-        let number = |jobs| i64::try_from(jobs).unwrap_or(i64::MAX);
-        self.queued.inc_by(number(now) - number(before));
     }
 
     fn observe(&self, seconds: PhaseSeconds) {
@@ -216,8 +201,9 @@ fn reason_of(status: &IpuJobStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ipu_k8s::crd::IpuJobSpec;
     use prometheus_client::encoding::text::encode;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -225,7 +211,12 @@ mod tests {
     fn jobs_are_counted_by_phase_and_their_durations_once() {
         let mut registry = Registry::default();
         let metrics = JobMetrics::new(&mut registry);
-        let job = |status: Value| json!({"metadata": {"uid": "u"}, "status": status});
+        let job = |status: Value| -> IpuJob {
+            let mut job = IpuJob::new("a", IpuJobSpec::default());
+            job.metadata.uid = Some("u".to_owned());
+            job.status = serde_json::from_value(status).expect("a status");
+            job
+        };
         let waiting = json!({"phase": "Pending", "instances": [{"reason": "NotEnoughFree: 4 of 8"}]});
         let runs = json!({"phase": "Running", "phaseSeconds": {"queue": 1.5, "partition": 2.0, "schedule": 0.1, "start": 1.0}});
         for status in [waiting, runs.clone(), runs.clone()] {
@@ -263,20 +254,6 @@ mod tests {
             text.contains("ipujobs{phase=\"Failed\",reason=\"BackoffLimitExceeded\"} 0"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn queued_jobs_of_several_controllers_are_summed() {
-        let mut registry = Registry::default();
-        let metrics = JobMetrics::new(&mut registry);
-        metrics.update_queued(0, 5);
-        metrics.update_queued(0, 2);
-        metrics.update_queued(5, 4);
-        let text = rendered(&registry);
-        assert!(text.contains("ipu_operator_waiting_jobs 6"), "{text}");
-        metrics.clear();
-        let text = rendered(&registry);
-        assert!(text.contains("ipu_operator_waiting_jobs 0"), "{text}");
     }
 
     fn rendered(registry: &Registry) -> String {

@@ -159,6 +159,7 @@ fn reject(rejection: &AuthRejection) -> warp::reply::Response {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use ipu_k8s::crd::{IpuJob, IpuJobSpec};
     use serde_json::json;
 
     use super::*;
@@ -231,7 +232,9 @@ mod tests {
         jobs.record_interruption("IPUJobs");
         let times = json!({"queue": 0.0, "partition": 0.0, "schedule": 0.0, "start": 0.0});
         for status in [json!({}), json!({"phase": "Completed", "phaseSeconds": times})] {
-            jobs.observe_job(&json!({"metadata": {"uid": "u"}, "status": status}));
+            let mut job = IpuJob::new("a", IpuJobSpec::default());
+            job.status = serde_json::from_value(status).unwrap();
+            jobs.observe_job(&job);
         }
         let text = metrics.render();
         assert_eq!(documented(), rendered(&text), "{text}");

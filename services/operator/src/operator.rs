@@ -36,6 +36,8 @@ const METRICS_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time in which clients close their connections before the operator stops.
 const DRAIN: Duration = Duration::from_secs(3);
+/// Time in which running reconciliations end before the operator stops.
+const CONTROLLER_DRAIN: Duration = Duration::from_secs(5);
 /// Maximum body size of requests that need no body, in bytes.
 const MAX_EMPTY_BODY: usize = 1024;
 
@@ -52,6 +54,8 @@ pub struct Operator {
     /// Certificate rotation loops, and the update of the CRD.
     rotators: Vec<JoinHandle<()>>,
     work: JoinHandle<()>,
+    /// Lets the running reconciliations end, and starts no others.
+    drain: watch::Sender<bool>,
     failure: mpsc::Receiver<OperatorError>,
 }
 
@@ -136,7 +140,16 @@ impl Operator {
         };
         let (failure_sender, failure) = mpsc::channel(1);
         let leads = leadership.is_leader();
-        let work = run_while_leader(leads, prerequisites, kube, config, recorded, health.clone());
+        let (drain, drained) = watch::channel(false);
+        let work = run_while_leader(
+            leads,
+            drained,
+            prerequisites,
+            kube,
+            config,
+            recorded,
+            health.clone(),
+        );
         let work = tokio::spawn(report_exit(work, failure_sender));
         Ok(Self {
             webhooks,
@@ -148,6 +161,7 @@ impl Operator {
             servers,
             rotators,
             work,
+            drain,
             failure,
         })
     }
@@ -190,11 +204,18 @@ impl Operator {
         failure.unwrap_or_else(|| OperatorError::Controller { detail: detail() })
     }
 
-    /// Shuts down: stops the controller, releases the Lease, then finishes open requests.
+    /// Shuts down: lets the running reconciliations end, stops the controller, releases the Lease, then
+    /// finishes open requests.
     pub async fn shutdown(mut self) {
-        self.work.abort();
-        // The task has ended, with or without an error.
-        let _ = (&mut self.work).await;
+        self.drain.send_replace(true);
+        if tokio::time::timeout(CONTROLLER_DRAIN, &mut self.work)
+            .await
+            .is_err()
+        {
+            self.work.abort();
+            // The task has ended, with or without an error.
+            let _ = (&mut self.work).await;
+        }
         self.leadership.release().await;
         self.stop.send_replace(());
         while self.servers.join_next().await.is_some() {}
@@ -224,6 +245,7 @@ type Prerequisite = (watch::Receiver<bool>, &'static str);
 /// Runs the controller whenever this operator leads, until a fatal error.
 async fn run_while_leader(
     mut leads: watch::Receiver<bool>,
+    mut drained: watch::Receiver<bool>,
     mut prerequisites: Vec<Prerequisite>,
     kube: kube::Config,
     config: Arc<Config>,
@@ -233,9 +255,22 @@ async fn run_while_leader(
     let stopped_because = |detail: &str| OperatorError::Controller {
         detail: detail.to_owned(),
     };
-    while leads.wait_for(|leads| *leads).await.is_ok() {
+    loop {
+        tokio::select! {
+            leads = leads.wait_for(|leads| *leads) => if leads.is_err() { break },
+            _ = drained.wait_for(|drained| *drained) => break,
+        }
         metrics.set_leader(true);
-        let controller = run_controller(kube.clone(), Arc::clone(&config), metrics.clone(), health.clone());
+        let mut stop = drained.clone();
+        // A dropped sender stops the controller as well.
+        let stop = async move { drop(stop.wait_for(|drained| *drained).await) };
+        let controller = run_controller(
+            kube.clone(),
+            Arc::clone(&config),
+            metrics.clone(),
+            health.clone(),
+            stop,
+        );
         let work = async {
             for (met, error) in &mut prerequisites {
                 met.wait_for(|met| *met)
@@ -448,10 +483,12 @@ mod tests {
     async fn the_controller_stops_with_an_error_once_the_election_task_ends() {
         for won in [false, true] {
             let (sender, leads) = watch::channel(won);
+            let (_drain, drained) = watch::channel(false);
             let kube = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
             let config = Settings::default().check("n").unwrap();
             let work = run_while_leader(
                 leads,
+                drained,
                 Vec::new(),
                 kube,
                 Arc::new(config),

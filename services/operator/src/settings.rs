@@ -368,8 +368,11 @@ impl Settings {
             })?;
             limits = limits.with_max_ipus(count);
         }
-        let maximum = self.max_instances.unwrap_or(MAX_INSTANCES);
-        Ok(AdmissionRules::new(limits).with_max_instances(maximum))
+        let max_instances = self.max_instances.unwrap_or(MAX_INSTANCES);
+        Ok(AdmissionRules {
+            limits,
+            max_instances,
+        })
     }
 
     /// The range of the flag does not apply to the file.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use ipu_k8s::webhook::{AdmissionRules, ReviewError, ReviewResponse, mutate, validate};
+use ipu_k8s::webhook::{AdmissionRules, ReviewError, mutate, validate};
+use kube::core::admission::AdmissionResponse;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -34,7 +35,7 @@ fn route(
     webhook: &'static str,
     metrics: Metrics,
     permits: &Arc<Semaphore>,
-    review_fn: impl Fn(&[u8]) -> Result<ReviewResponse, ReviewError> + Clone + Send + Sync + 'static,
+    review_fn: impl Fn(&[u8]) -> Result<AdmissionResponse, ReviewError> + Clone + Send + Sync + 'static,
 ) -> Routes {
     let permits = Arc::clone(permits);
     warp::path(path)
@@ -56,12 +57,12 @@ fn respond(
     webhook: &'static str,
     review: &[u8],
     metrics: &Metrics,
-    review_fn: impl Fn(&[u8]) -> Result<ReviewResponse, ReviewError>,
+    review_fn: impl Fn(&[u8]) -> Result<AdmissionResponse, ReviewError>,
 ) -> warp::reply::Response {
     let started = Instant::now();
     let response = review_fn(review);
     let outcome = match &response {
-        Ok(response) if response.allowed() => "allowed",
+        Ok(response) if response.allowed => "allowed",
         Ok(_) => "refused",
         Err(_) => "malformed",
     };
@@ -69,7 +70,7 @@ fn respond(
     match response {
         Ok(response) => {
             log_outcome(webhook, &response);
-            warp::reply::json(&response.to_review()).into_response()
+            warp::reply::json(&response.into_review()).into_response()
         }
         Err(error) => {
             warn!(webhook, %error, "malformed review");
@@ -78,15 +79,10 @@ fn respond(
     }
 }
 
-fn log_outcome(webhook: &'static str, response: &ReviewResponse) {
-    if response.allowed() {
-        debug!(
-            webhook,
-            changes = response.patch().len(),
-            warnings = response.warnings().len(),
-            "admitted"
-        );
+fn log_outcome(webhook: &'static str, response: &AdmissionResponse) {
+    if response.allowed {
+        debug!(webhook, warnings = ?response.warnings, "admitted");
     } else {
-        info!(webhook, message = response.message(), "refused");
+        info!(webhook, message = response.result.message, "refused");
     }
 }

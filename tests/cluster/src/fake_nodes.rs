@@ -252,14 +252,27 @@ async fn run_kubelets(client: Client, options: FakeOptions, silent: SilentNodes)
             name,
             uid,
         };
-        if pod.metadata.deletion_timestamp.is_some() {
-            tokio::spawn(kubelet.remove());
-            continue;
-        }
+        let is_terminal = matches!(pod.data["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let is_kept = pod
+            .metadata
+            .finalizers
+            .as_ref()
+            .is_some_and(|finalizers| !finalizers.is_empty());
+        let is_deleted = pod.metadata.deletion_timestamp.is_some();
         let data = json!({
             "metadata": {"labels": pod.metadata.labels, "annotations": pod.metadata.annotations},
             "spec": pod.data["spec"],
         });
+        if is_deleted {
+            // A kubelet reports the end before it deletes the Pod. Nothing reads it unless a finalizer keeps
+            // it.
+            let end = (is_kept && !is_terminal).then(|| stopped_status(&data));
+            if is_kept && is_terminal {
+                continue;
+            }
+            tokio::spawn(kubelet.remove(end));
+            continue;
+        }
         if pod.data["status"]["phase"] == "Pending" && started.insert(kubelet.uid.clone()) {
             let container_end = (options.container_end)(&data);
             tokio::spawn(kubelet.run(data, options.start, container_end));
@@ -302,7 +315,10 @@ impl Kubelet {
         }
     }
 
-    async fn remove(self) {
+    async fn remove(self, end: Option<Value>) {
+        if let Some(end) = end {
+            self.call_with_retries(&KubeletCall::UpdateStatus(end)).await;
+        }
         self.call_with_retries(&KubeletCall::DeletePod).await;
     }
 
@@ -396,6 +412,11 @@ fn running_status(pod: &Value, started_at: &str) -> Value {
         .map(|spec| container_status(spec, &state, true))
         .collect();
     pod_status(pod, "Running", started_at, &containers, true)
+}
+
+/// Returns the status of a Pod whose containers the kubelet has stopped by SIGTERM.
+fn stopped_status(pod: &Value) -> Value {
+    ended_status(pod, &now(), 143)
 }
 
 fn ended_status(pod: &Value, started_at: &str, exit_code: u8) -> Value {

@@ -3,15 +3,14 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
-use ipu_k8s::crd::IpuJob;
 use serde_json::{Map, Value};
 
 const INTRODUCTION: &str = "\
-<!-- Written by `cargo xtask gen` from ipu-k8s/src/crd/schema: edit that. -->
+<!-- Written by `cargo xtask gen` from ipu-k8s/src/crd/spec.rs: edit that. -->
 
 # The custom resource IPUJob
 
-This page describes the CRD `deploy/crd/ipujobs.graphcore.ai.yaml`, which is generated from the same table.
+This page describes the CRD `deploy/crd/ipujobs.graphcore.ai.yaml`, which is derived from the same type.
 [Jobs](../ipujob.md) explains the fields with examples and rules. `kubectl explain ipujob.spec` shows the same
 descriptions.
 
@@ -141,7 +140,10 @@ fn describe_type(field: &Value) -> String {
 }
 
 fn plural(kind: &str) -> String {
-    format!("{kind}s")
+    match kind.split_once(' ') {
+        Some((noun, rest)) => format!("{noun}s {rest}"),
+        None => format!("{kind}s"),
+    }
 }
 
 /// Writes the messages of all rules: of several fields, and of one.
@@ -150,14 +152,33 @@ fn rules(text: &mut String, schema: &Value) -> Result<(), Box<dyn Error>> {
         "\n## Rules\n\nThe API server refuses an invalid job or change with the applicable messages below, also from `kubectl scale` \
          and autoscalers. The [webhook](../ipujob.md) reports all other errors, as `ipuctl plan` does.\n\n",
     );
-    for message in IpuJob::rules() {
-        writeln!(text, "- {}", escape_html(&message))?;
+    let spec = &schema["properties"]["spec"];
+    for (path, rules) in [("spec.FIELD", schema), ("spec", spec)] {
+        write_rules(text, path, rules)?;
     }
-    let fields = schema["properties"]["spec"]["properties"].as_object();
-    for field in fields.into_iter().flatten().map(|(_, field)| field) {
-        for rule in field["x-kubernetes-validations"].as_array().into_iter().flatten() {
-            writeln!(text, "- {}", escape_html(text_of(&rule["message"])?))?;
-        }
+    for (name, field) in spec["properties"].as_object().into_iter().flatten() {
+        write_rules(text, &format!("spec.{name}"), field)?;
+    }
+    Ok(())
+}
+
+/// Writes the messages of the rules at `path`. An expression ends with the message, after the field.
+fn write_rules(text: &mut String, path: &str, schema: &Value) -> Result<(), Box<dyn Error>> {
+    for rule in schema["x-kubernetes-validations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let message = match rule["message"].as_str() {
+            Some(message) => message.to_owned(),
+            None => {
+                let expression = text_of(&rule["messageExpression"])?.trim_end_matches('\'');
+                let (_, message) = expression.rsplit_once("+ '").ok_or("a message without text")?;
+                let gap = if message.starts_with(':') { "" } else { " " };
+                format!("{path}{gap}{message}")
+            }
+        };
+        writeln!(text, "- {}", escape_html(&message))?;
     }
     Ok(())
 }

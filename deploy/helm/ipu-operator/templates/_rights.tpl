@@ -12,8 +12,8 @@
 - {apiGroups: [graphcore.ai], resources: [ipujobs], verbs: [list, watch, patch, delete]}
 - {apiGroups: [graphcore.ai], resources: [ipujobs/status], verbs: [update]}
 - {apiGroups: [graphcore.ai], resources: [ipujobs/finalizers], verbs: [update]}
-# Workers and launchers, and the end of the log of a failed one.
-- {apiGroups: [""], resources: [pods], verbs: [get, list, watch, create, delete]}
+# Workers and launchers, their finalizer, and the end of the log of a failed one.
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [""], resources: [pods/log], verbs: [get]}
 - {apiGroups: [""], resources: [pods/exec], verbs: [create, get]}
 # Further objects of a job with a launcher.

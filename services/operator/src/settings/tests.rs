@@ -14,7 +14,7 @@ fn the_defaults_are_those_of_the_original_chart() {
     assert_eq!(config.webhooks[1], "0.0.0.0:9443".parse().unwrap());
     assert_eq!(config.metrics[1], "0.0.0.0:8443".parse().unwrap());
     assert_eq!(config.probes[1], "0.0.0.0:8081".parse().unwrap());
-    assert_eq!(config.rules, AdmissionRules::default().with_max_instances(1024));
+    assert_eq!(config.rules.max_instances, 1024);
     assert_eq!(config.max_requested_instances, 64);
     let Certificates::Managed(managed) = config.certificates else {
         panic!("certificates are managed by default");
@@ -168,7 +168,7 @@ fn the_file_gives_way_to_what_is_set_and_knows_no_other_keys() {
         ..Settings::default()
     };
     let config = checked(flags.or(Settings::from_file(&file).unwrap()));
-    assert_eq!(config.rules.limits().max_ipus().get(), 32);
+    assert_eq!(config.rules.limits.max_ipus().get(), 32);
     assert!(!config.host_network);
     assert_eq!(config.launcher_image_pull_policy, PullPolicy::Never);
     std::fs::write(&file, "max-ipus: 16\n").unwrap();

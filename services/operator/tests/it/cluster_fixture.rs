@@ -117,6 +117,15 @@ impl ClusterFixture {
         apply(self.cluster, &object)
     }
 
+    /// Creates an object; returns whether the API server accepted it.
+    pub(crate) fn create(&self, object: &Value) -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("object.json");
+        std::fs::write(&file, object.to_string()).unwrap();
+        let arguments = ["-n", self.namespace, "create", "-f", file.to_str().unwrap()];
+        self.cluster.kubectl(&arguments).is_ok()
+    }
+
     /// Reads an object from the API server; returns `None` if it does not exist.
     pub(crate) async fn find(&self, group: &str, version: &str, kind: &str, name: &str) -> Option<Value> {
         let api = self.api(group, version, kind);

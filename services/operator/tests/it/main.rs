@@ -13,6 +13,7 @@ mod guide;
 mod jobs;
 mod lost_node;
 mod metrics;
+mod pods;
 mod probes;
 mod rights;
 mod support;

@@ -64,7 +64,9 @@ async fn a_launcher_may_run_commands_in_its_own_workers_and_never_in_a_pod_of_an
     assert!(!can_exec(&fixture, "postgres-0"));
     assert!(!can_i(&fixture, &["get", "pods/postgres-0"]) && !can_i(&fixture, &["list", "pods"]));
 
-    // The worker is removed by force, and another client may take its name before the operator can.
+    // The worker is removed by force, and another client may take its name before the operator can. The name
+    // is free only after the permission is revoked.
+    let uid = fixture.pod(worker).await["metadata"]["uid"].clone();
     fixture.kubectl(&[
         "delete",
         "pod",
@@ -73,10 +75,14 @@ async fn a_launcher_may_run_commands_in_its_own_workers_and_never_in_a_pod_of_an
         "--force",
         "--wait=false",
     ]);
-    fixture.apply(&foreign_pod(worker));
-    wait_until("the permission is revoked", async || !can_exec(&fixture, worker)).await;
+    wait_until("another Pod has the name", async || {
+        let now = fixture.pod(worker).await["metadata"]["uid"].clone();
+        fixture.create(&foreign_pod(worker)) || now.is_string() && now != uid
+    })
+    .await;
     let is_foreign = fixture.pod(worker).await["metadata"]["ownerReferences"].is_null();
     if is_foreign {
+        assert!(!can_exec(&fixture, worker));
         fixture
             .wait_for_status("db", "the job waits for the name again", waits)
             .await;

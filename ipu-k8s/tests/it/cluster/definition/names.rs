@@ -36,7 +36,7 @@ fn a_name_too_long_for_a_process_and_a_job_without_spec_are_rejected_without_a_w
         "because host names are derived from it; leave out the dots",
     );
     let nothing = r#"{"apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": "job"}}"#;
-    let absent = "spec is absent: every job says what it asks for; add ipusPerJobInstance and workers to it";
+    let absent = "spec: Required value";
     assert_rejected(fixture.try_apply(nothing), absent);
     fixture.try_job(&json!({"ipusPerJobInstance": 4})).unwrap();
     assert_rejected(fixture.patch("", &json!({"spec": null})), absent);

@@ -20,7 +20,7 @@ const OPERATOR: &[Needed] = &[
     ("graphcore.ai", "ipujobs", &["list", "watch", "patch", "delete"]),
     ("graphcore.ai", "ipujobs/status", &["update"]),
     ("graphcore.ai", "ipujobs/finalizers", &["update"]),
-    ("", "pods", &["get", "list", "watch", "create", "delete"]),
+    ("", "pods", &["get", "list", "watch", "create", "patch", "delete"]),
     ("", "pods/log", &["get"]),
     ("", "pods/exec", &["create", "get"]),
     ("", "configmaps", &["get", "create", "patch"]),

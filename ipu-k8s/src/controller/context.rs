@@ -1,0 +1,27 @@
+//! The clients, stores and settings that all reconciliations share.
+
+use std::sync::Arc;
+
+use ipu_core::{Limits, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::Store;
+
+use super::partitions::Partitions;
+use crate::crd::IpuJob;
+use crate::resources::InstallationDefaults;
+
+/// Clients, stores and settings of the controller.
+pub(super) struct Context {
+    pub(super) client: Client,
+    /// IPUJobs of the watched namespaces.
+    pub(super) jobs: Store<IpuJob>,
+    /// Workers and launchers of the watched namespaces.
+    pub(super) pods: Store<Pod>,
+    pub(super) partitions: Arc<Partitions>,
+    pub(super) recorder: Recorder,
+    pub(super) installation: InstallationDefaults,
+    pub(super) limits: Limits,
+    pub(super) now: fn() -> Timestamp,
+}

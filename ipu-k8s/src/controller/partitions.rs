@@ -1,0 +1,191 @@
+//! The partitions of IPUJobs at the proxy: a store that follows the event stream, and requests.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::channel::mpsc::UnboundedSender;
+use ipu_core::{JobKey, PartitionId};
+use ipu_proxy_client::{
+    ClientError, DeletePartition, EventKind, OnNoCapacity, PartitionDocument, ProxyClient, PutPartition,
+    ResetPartition,
+};
+use kube::runtime::reflector::ObjectRef;
+
+use super::error::ReconcileError;
+use crate::crd::IpuJob;
+
+/// Delay before the event stream is opened again.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Partitions of IPUJobs, as the event stream of the proxy lists them.
+pub(super) struct Partitions {
+    proxy: ProxyClient,
+    /// None while the event stream is disconnected.
+    listed: RwLock<Option<HashMap<PartitionId, PartitionDocument>>>,
+}
+
+impl Partitions {
+    pub(super) fn new(proxy: ProxyClient) -> Self {
+        Self {
+            proxy,
+            listed: RwLock::default(),
+        }
+    }
+
+    /// Returns whether the event stream is connected.
+    pub(super) fn is_connected(&self) -> bool {
+        self.listed
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
+    }
+
+    /// Returns the listed instances of a job. The status of the job may lack some of them.
+    pub(super) fn instances_of(&self, job: &JobKey) -> BTreeSet<u32> {
+        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+        let all = listed.iter().flat_map(HashMap::values);
+        let own = all.filter(|document| is_owner(document, job));
+        own.map(|document| document.instance).collect()
+    }
+
+    /// Returns a partition as it is listed while it holds IPUs. Everything else comes from the proxy: the
+    /// place in the queue, and the certainty that the proxy has no such partition.
+    pub(super) async fn get(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, ReconcileError> {
+        let known = {
+            let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+            listed.as_ref().and_then(|listed| listed.get(id)).cloned()
+        };
+        match known.filter(|document| document.state.holds()) {
+            Some(document) => Ok(Some(document)),
+            None => self.fetch(id).await,
+        }
+    }
+
+    /// Returns a partition from the proxy, or `None` if the ledger does not have it.
+    pub(super) async fn fetch(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, ReconcileError> {
+        match self.proxy.partition(id).await {
+            Ok(document) => Ok(Some(document)),
+            Err(error) if error.code() == Some("NotFound") => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Requests a partition: creates it, resets it for a newer attempt, or queues the request.
+    pub(super) async fn ensure(
+        &self,
+        id: &PartitionId,
+        wanted: &PutPartition,
+    ) -> Result<PartitionDocument, ReconcileError> {
+        let at_once = OnNoCapacity::Queue(Duration::ZERO);
+        let document = self.proxy.put(id, wanted, at_once).await?;
+        self.record(document.clone());
+        Ok(document)
+    }
+
+    /// Resets a partition.
+    pub(super) async fn reset(
+        &self,
+        id: &PartitionId,
+        request: &ResetPartition,
+    ) -> Result<PartitionDocument, ReconcileError> {
+        let document = self.proxy.reset(id, request).await?;
+        self.record(document.clone());
+        Ok(document)
+    }
+
+    /// Releases a partition durably. Does nothing if it does not exist or has another owner.
+    pub(super) async fn release(
+        &self,
+        id: &PartitionId,
+        request: &DeletePartition,
+    ) -> Result<(), ReconcileError> {
+        match self.proxy.delete(id, request).await {
+            Ok(_) => {}
+            Err(error) if matches!(error.code(), Some("NotFound" | "NotTheOwner")) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // The release goes on at the proxy. Until its event arrives, the state is read from there.
+        if let Some(listed) = &mut *self.listed.write().unwrap_or_else(PoisonError::into_inner) {
+            listed.remove(id);
+        }
+        Ok(())
+    }
+
+    /// Lists a response, until the event of the same change or a later one arrives.
+    fn record(&self, document: PartitionDocument) {
+        if let Some(listed) = &mut *self.listed.write().unwrap_or_else(PoisonError::into_inner) {
+            listed.insert(document.id.clone(), document);
+        }
+    }
+
+    /// Follows the event stream, and sends the jobs whose partitions change.
+    pub(super) async fn watch(&self, changed: UnboundedSender<ObjectRef<IpuJob>>) {
+        let send = |document: &PartitionDocument| {
+            if let Some(job) = job_of(document) {
+                // The receiver is gone when the controller stops.
+                let _ = changed.unbounded_send(job);
+            }
+        };
+        loop {
+            // Without the id of an earlier event, the stream begins with a snapshot.
+            let mut events = self.proxy.events(None);
+            let error = loop {
+                match events.next().await {
+                    Ok(event) => self.apply(event.kind).iter().for_each(send),
+                    Err(error) => break error,
+                }
+            };
+            self.disconnect(&error);
+            tokio::time::sleep(REOPEN_INTERVAL).await;
+        }
+    }
+
+    /// Applies an event, and returns the changed partitions.
+    fn apply(&self, event: EventKind) -> Vec<PartitionDocument> {
+        let mut listed = self.listed.write().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            EventKind::Snapshot(list) => {
+                let owned = list.partitions.into_iter();
+                let owned = owned.filter(|document| job_of(document).is_some());
+                let all: HashMap<_, _> = owned.map(|document| (document.id.clone(), document)).collect();
+                let before = listed.replace(all.clone()).unwrap_or_default();
+                let removed = before.into_iter().filter(|(id, _)| !all.contains_key(id));
+                let removed: Vec<_> = removed.map(|(_, document)| document).collect();
+                all.into_values().chain(removed).collect()
+            }
+            EventKind::Change(change) => {
+                let Some(listed) = listed.as_mut() else {
+                    return Vec::new();
+                };
+                match change.partition.filter(|document| job_of(document).is_some()) {
+                    Some(document) => {
+                        listed.insert(change.id, document.clone());
+                        vec![document]
+                    }
+                    None => listed.remove(&change.id).into_iter().collect(),
+                }
+            }
+        }
+    }
+
+    fn disconnect(&self, error: &ClientError) {
+        tracing::warn!(%error, "the event stream of the proxy failed");
+        *self.listed.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Returns whether a job owns a partition.
+pub(super) fn is_owner(document: &PartitionDocument, job: &JobKey) -> bool {
+    let owner = document.owner.as_ref();
+    owner.is_some_and(|owner| owner.kind == IpuJob::KIND && owner.uid == job.uid.as_str())
+}
+
+/// Returns the IPUJob that owns a partition.
+fn job_of(document: &PartitionDocument) -> Option<ObjectRef<IpuJob>> {
+    let owner = document
+        .owner
+        .as_ref()
+        .filter(|owner| owner.kind == IpuJob::KIND)?;
+    Some(ObjectRef::new(&owner.name).within(&owner.namespace))
+}

@@ -1,0 +1,517 @@
+//! One Pod of a job: its place in the job, and its process as decisions need it.
+
+use std::time::Duration;
+
+use ipu_core::{Exit, JobKey, ProcessFacts, ProcessPhase, Timestamp};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubeTime;
+use kube::ResourceExt as _;
+
+use crate::crd::Time;
+use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, PodRole, ROLE, TRACKING_FINALIZER, WORKER};
+
+/// Maximum size of a stored log excerpt, in bytes.
+const MAX_LOG_BYTES: usize = 2048;
+/// Time after which an overdue deletion or missing readiness is reported. The kubelet rounds times, and
+/// reports the exit of a container a moment after the lost readiness.
+const REPORT_DELAY: Duration = Duration::from_secs(5);
+/// Time within which the kubelet of a reachable node reports the end of a Pod that was deleted without grace
+/// period. After it, the deletion itself counts as the statement that the process is gone.
+const FORCED_END_DELAY: Duration = Duration::from_secs(20);
+/// Maximum length of a stored Kubernetes message, in characters.
+const MAX_MESSAGE_CHARS: usize = 300;
+
+/// One Pod of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct JobPod {
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// Index of its instance.
+    pub(super) instance: u32,
+    /// Index of the worker within the instance; `None` for a launcher.
+    pub(super) worker: Option<u32>,
+    /// Attempt that it was created for.
+    pub(super) attempt: u32,
+    /// Node that it is scheduled to.
+    pub(super) node: Option<String>,
+    /// Time at which it was scheduled.
+    pub(super) scheduled: Option<Timestamp>,
+    /// True if its deletion was requested.
+    pub(super) terminating: bool,
+    /// True if the operator's finalizer keeps it.
+    pub(super) tracked: bool,
+    /// True if its process ended because the Pod was deleted. Its exit then shows nothing about its work.
+    pub(super) removed: bool,
+    /// Reason why it does not run yet, as Kubernetes reports it.
+    pub(super) start_blocker: Option<String>,
+    /// Name of its first container that failed.
+    pub(super) failed_container: Option<String>,
+    /// Phase of its process.
+    pub(super) phase: ProcessPhase,
+    /// Start time of its first container, init containers aside.
+    started: Option<Timestamp>,
+    /// Deadline of its deletion, if one was requested.
+    deletion_deadline: Option<Timestamp>,
+    /// Time since which it is running but not ready.
+    unready_since: Option<Timestamp>,
+}
+
+/// Category that a Pod counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PodOutcome {
+    /// Pending or running.
+    Active,
+    /// Ended with code 0.
+    Succeeded,
+    /// Ended otherwise.
+    Failed,
+}
+
+impl JobPod {
+    /// Reads a Pod of `job` as observed at `now`. Returns `None` for a Pod that only has the labels: the job
+    /// neither controls nor tracks it.
+    pub(super) fn read(pod: &Pod, job: &JobKey, now: Timestamp) -> Option<Self> {
+        let labels = pod.metadata.labels.as_ref()?;
+        let number = |name: &str| labels.get(name)?.parse::<u32>().ok();
+        if labels.get(JOB_UID)? != job.uid.as_str() {
+            return None;
+        }
+        let worker = match labels.get(ROLE)?.as_str() {
+            role if role == PodRole::Worker.label() => Some(number(WORKER)?),
+            role if role == PodRole::Launcher.label() => None,
+            _ => return None,
+        };
+        let tracked = is_tracked(pod);
+        let mut owners = pod.owner_references().iter();
+        let is_controlled =
+            owners.any(|owner| owner.controller == Some(true) && owner.uid == job.uid.as_str());
+        if !is_controlled && !tracked {
+            return None;
+        }
+        let placed = condition(pod, "PodScheduled").filter(|placed| placed.status == "True");
+        let removed_at = removal_end(pod, now);
+        let cause = || disruption(pod).unwrap_or("deleted while it ran").to_owned();
+        Some(Self {
+            name: pod.name_any(),
+            uid: pod.uid()?,
+            instance: number(INSTANCE)?,
+            worker,
+            attempt: number(ATTEMPT)?,
+            node: node_of(pod).map(str::to_owned),
+            scheduled: placed
+                .and_then(|placed| placed.last_transition_time.as_ref())
+                .map(millis),
+            terminating: pod.metadata.deletion_timestamp.is_some(),
+            tracked,
+            removed: removed_at.is_some(),
+            start_blocker: start_blocker(pod),
+            failed_container: failed_container(pod).map(|(name, _)| name.to_owned()),
+            phase: match removed_at {
+                Some(at) => ProcessPhase::Lost { at, cause: cause() },
+                None => phase(pod, now),
+            },
+            started: started(pod),
+            deletion_deadline: pod.metadata.deletion_timestamp.as_ref().map(millis),
+            unready_since: unready_since(pod),
+        })
+    }
+
+    /// Returns the process of the Pod.
+    pub(super) fn facts(&self) -> ProcessFacts {
+        ProcessFacts {
+            index: self.worker.unwrap_or(0),
+            attempt: self.attempt,
+            phase: self.phase.clone(),
+        }
+    }
+
+    /// Returns whether its process has ended.
+    pub(super) const fn has_ended(&self) -> bool {
+        !self.phase.is_alive()
+    }
+
+    /// Returns the phase of its process just before it ended.
+    pub(super) fn phase_before_exit(&self) -> ProcessPhase {
+        match self.started {
+            Some(since) => ProcessPhase::Running { since },
+            // It was starting, and will not run.
+            None => ProcessPhase::Stopping,
+        }
+    }
+
+    /// Returns whether it counts as active, succeeded or failed.
+    pub(super) fn outcome(&self) -> PodOutcome {
+        match &self.phase {
+            ProcessPhase::Exited { exit, .. } if exit.is_success() => PodOutcome::Succeeded,
+            ProcessPhase::Exited { .. } | ProcessPhase::Lost { .. } => PodOutcome::Failed,
+            _ => PodOutcome::Active,
+        }
+    }
+
+    /// Returns a message if its deletion is overdue at `now`.
+    pub(super) fn overdue(&self, now: Timestamp) -> Option<String> {
+        let due = self
+            .deletion_deadline
+            .filter(|due| !self.has_ended() && is_past(*due, now))?;
+        Some(format!(
+            "DeletionOverdue: its deletion was due by {}, and its exit is not reported{}: if the node is lost for good, delete the \
+             Pod by force",
+            Time(due),
+            self.node_suffix()
+        ))
+    }
+
+    /// Returns a message if the Pod runs and has not been ready for a while at `now`.
+    pub(super) fn not_ready(&self, now: Timestamp) -> Option<String> {
+        let since = self.unready_since.filter(|since| is_past(*since, now))?;
+        Some(format!("NotReady: since {}{}", Time(since), self.node_suffix()))
+    }
+
+    /// Returns the time until it is observed differently without a change of the Pod.
+    pub(super) fn next_report_in(&self, now: Timestamp) -> Option<Duration> {
+        let due = self.deletion_deadline.filter(|_| !self.has_ended());
+        let forced = due.map(|due| due.plus(FORCED_END_DELAY));
+        let reports = due
+            .into_iter()
+            .chain(self.unready_since)
+            .map(|time| time.plus(REPORT_DELAY));
+        let delays = reports.chain(forced).map(|time| time.since(now));
+        delays.filter(|delay| !delay.is_zero()).min()
+    }
+
+    fn node_suffix(&self) -> String {
+        let node = self.node.as_ref();
+        node.map_or_else(String::new, |node| format!(" on node {node}"))
+    }
+}
+
+/// Returns whether the operator's finalizer keeps a Pod.
+pub(super) fn is_tracked(pod: &Pod) -> bool {
+    pod.finalizers()
+        .iter()
+        .any(|finalizer| finalizer == TRACKING_FINALIZER)
+}
+
+/// Returns whether no process of a Pod can run any longer at `now`.
+pub(super) fn has_ended(pod: &Pod, now: Timestamp) -> bool {
+    is_terminal(pod) || removal_end(pod, now).is_some()
+}
+
+/// Drops the parts of a Pod that no decision needs, to save memory.
+pub(super) fn compact(pod: &mut Pod) {
+    pod.metadata.managed_fields = None;
+    pod.metadata.annotations = None;
+    let spec = pod.spec.take().unwrap_or_default();
+    let init_containers = spec
+        .init_containers
+        .into_iter()
+        .flatten()
+        .map(|container| Container {
+            name: container.name,
+            restart_policy: container.restart_policy,
+            ..Container::default()
+        });
+    pod.spec = Some(PodSpec {
+        node_name: spec.node_name,
+        init_containers: Some(init_containers.collect()),
+        ..PodSpec::default()
+    });
+}
+
+/// Converts a time of Kubernetes; a time before 1970 is 1970.
+pub(super) fn millis(time: &KubeTime) -> Timestamp {
+    Timestamp::from_millis(u64::try_from(time.0.as_millisecond()).unwrap_or(0))
+}
+
+/// Returns the end of a text.
+pub(super) fn tail(text: &str) -> String {
+    let from = text.len().saturating_sub(MAX_LOG_BYTES);
+    let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
+    text.get(from.unwrap_or(text.len())..)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn is_past(time: Timestamp, now: Timestamp) -> bool {
+    time.plus(REPORT_DELAY) <= now
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    let node = pod.spec.as_ref()?.node_name.as_deref()?;
+    (!node.is_empty()).then_some(node)
+}
+
+fn phase_text(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+fn is_terminal(pod: &Pod) -> bool {
+    matches!(phase_text(pod), "Succeeded" | "Failed")
+}
+
+fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Returns the reason of a disruption, such as an eviction.
+fn disruption(pod: &Pod) -> Option<&str> {
+    let target = condition(pod, "DisruptionTarget").filter(|target| target.status == "True")?;
+    target.reason.as_deref()
+}
+
+fn created(pod: &Pod) -> Timestamp {
+    pod.metadata
+        .creation_timestamp
+        .as_ref()
+        .map(millis)
+        .unwrap_or_default()
+}
+
+fn containers(pod: &Pod) -> &[ContainerStatus] {
+    let status = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.container_statuses.as_deref());
+    status.unwrap_or_default()
+}
+
+fn init_containers(pod: &Pod) -> &[ContainerStatus] {
+    let status = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.init_container_statuses.as_deref());
+    status.unwrap_or_default()
+}
+
+fn states(statuses: &[ContainerStatus]) -> impl Iterator<Item = &ContainerState> {
+    statuses.iter().filter_map(|status| status.state.as_ref())
+}
+
+/// Returns the terminated states of its containers.
+fn terminated(pod: &Pod) -> impl Iterator<Item = &ContainerStateTerminated> {
+    states(containers(pod)).filter_map(|state| state.terminated.as_ref())
+}
+
+/// Returns the time at which the process of a deleted Pod ended, if the deletion ended it: it had not exited
+/// before, it never ran, or a client deleted the Pod by force and the node does not report its end.
+fn removal_end(pod: &Pod, now: Timestamp) -> Option<Timestamp> {
+    // Kubernetes stores the deadline of the deletion, not the time of the request.
+    let deadline = pod.metadata.deletion_timestamp.as_ref().map(millis)?;
+    let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+    let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
+    let requested = Timestamp::from_millis(deadline.as_millis().saturating_sub(millis_of(grace)));
+    if is_terminal(pod) {
+        let end = terminated(pod)
+            .filter_map(|end| end.finished_at.as_ref())
+            .map(millis)
+            .max();
+        return Some(end.unwrap_or(requested)).filter(|end| *end >= requested);
+    }
+    let never_ran = node_of(pod).is_none();
+    let is_forced = grace.is_zero() && deadline.plus(FORCED_END_DELAY) <= now;
+    (never_ran || is_forced).then_some(requested)
+}
+
+fn millis_of(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns the phase of a process whose end, if it has one, was its own.
+fn phase(pod: &Pod, now: Timestamp) -> ProcessPhase {
+    let running = |since| ProcessPhase::Running { since };
+    let ready = condition(pod, "Ready").filter(|ready| ready.status == "True");
+    match phase_text(pod) {
+        "Succeeded" => ProcessPhase::Exited {
+            exit: Exit::Code(0),
+            at: finished(pod),
+            last_lines: String::new(),
+            cause: String::new(),
+        },
+        "Failed" => failed(pod),
+        _ if pod.metadata.deletion_timestamp.is_some() => ProcessPhase::Stopping,
+        // A node that does not report may run the Pod all the same.
+        "Unknown" => running(created(pod)),
+        "Running" if ready.is_some() => {
+            let since = ready
+                .and_then(|ready| ready.last_transition_time.as_ref())
+                .map(millis);
+            running(since.unwrap_or_else(|| created(pod)))
+        }
+        // It has run, and is not ready because a container has exited: the others continue or are about to
+        // exit.
+        "Running" if terminated(pod).next().is_some() => {
+            let starts = terminated(pod)
+                .filter_map(|end| end.started_at.as_ref())
+                .map(millis);
+            running(starts.min().unwrap_or_else(|| created(pod)))
+        }
+        _ => ProcessPhase::Starting {
+            since: if is_pulling(pod) { now } else { last_progress(pod) },
+            cause: start_blocker(pod).unwrap_or_default(),
+        },
+    }
+}
+
+/// Returns the time of the last progress of a starting Pod: its creation, the start of a container, or the
+/// exit of an init container. Image pulls precede that time.
+fn last_progress(pod: &Pod) -> Timestamp {
+    let all = states(init_containers(pod)).chain(states(containers(pod)));
+    let times = all.flat_map(|state| {
+        let started = state
+            .running
+            .as_ref()
+            .and_then(|running| running.started_at.as_ref());
+        let finished = state.terminated.as_ref().and_then(|end| end.finished_at.as_ref());
+        [started, finished]
+    });
+    times.flatten().map(millis).fold(created(pod), Ord::max)
+}
+
+/// Returns whether its sandbox exists and its containers are being created without an error. That time is
+/// spent on image pulls, unless an init container runs, which all others wait for.
+fn is_pulling(pod: &Pod) -> bool {
+    let first = || {
+        pod.spec
+            .iter()
+            .flat_map(|spec| spec.init_containers.iter().flatten())
+    };
+    // Sidecars run next to the other containers and do not delay them.
+    let is_sidecar =
+        |name: &str| first().any(|of| of.name == name && of.restart_policy.as_deref() == Some("Always"));
+    let is_running =
+        |status: &&ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
+    let mut running = init_containers(pod).iter().filter(is_running);
+    let has_sandbox = condition(pod, "PodReadyToStartContainers").is_some_and(|ready| ready.status == "True");
+    let mut waiting = states(containers(pod)).filter_map(|state| state.waiting.as_ref());
+    running.all(|status| is_sidecar(&status.name))
+        && has_sandbox
+        && waiting.any(|waiting| waiting.reason.as_deref().is_some_and(is_routine))
+}
+
+/// Returns whether a reason to wait is part of every start.
+fn is_routine(reason: &str) -> bool {
+    matches!(reason, "ContainerCreating" | "PodInitializing")
+}
+
+/// Returns the time since which a Pod is not ready although one of its containers runs.
+fn unready_since(pod: &Pod) -> Option<Timestamp> {
+    let is_running =
+        phase_text(pod) == "Running" && states(containers(pod)).any(|state| state.running.is_some());
+    let ready = condition(pod, "Ready").filter(|ready| is_running && ready.status != "True")?;
+    ready.last_transition_time.as_ref().map(millis)
+}
+
+fn start_blocker(pod: &Pod) -> Option<String> {
+    let unplaced = condition(pod, "PodScheduled").filter(|placed| placed.status == "False");
+    let unplaced = unplaced.map(|placed| (placed.reason.as_deref(), placed.message.as_deref()));
+    let mut waiting = states(init_containers(pod))
+        .chain(states(containers(pod)))
+        .filter_map(|state| state.waiting.as_ref())
+        .filter(|waiting| {
+            waiting
+                .reason
+                .as_deref()
+                .is_some_and(|reason| !is_routine(reason))
+        });
+    let waiting = || {
+        waiting
+            .next()
+            .map(|waiting| (waiting.reason.as_deref(), waiting.message.as_deref()))
+    };
+    let (reason, message) = unplaced.or_else(waiting)?;
+    let parts = [reason, message]
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty());
+    let text = parts.collect::<Vec<_>>().join(": ");
+    (!text.is_empty()).then(|| text.chars().take(MAX_MESSAGE_CHARS).collect())
+}
+
+/// Returns the phase of a failed Pod: by the exit codes of its containers, or lost without one.
+fn failed(pod: &Pod) -> ProcessPhase {
+    let reason = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.reason.as_deref())
+        .unwrap_or_default();
+    match failed_container(pod) {
+        Some((_, end)) if reason.is_empty() => exited(pod, end),
+        // The kubelet or a controller ended the Pod: its containers did not exit by themselves.
+        end => ProcessPhase::Lost {
+            at: finished(pod),
+            cause: loss_cause(pod, reason, end.map(|(_, end)| end)),
+        },
+    }
+}
+
+/// Returns the name and the end of the first container that failed.
+fn failed_container(pod: &Pod) -> Option<(&str, &ContainerStateTerminated)> {
+    let all = init_containers(pod).iter().chain(containers(pod));
+    let ends =
+        all.filter_map(|status| Some((status.name.as_str(), status.state.as_ref()?.terminated.as_ref()?)));
+    ends.filter(|(_, end)| end.exit_code != 0)
+        .min_by_key(|(_, end)| end.finished_at.as_ref().map(millis))
+}
+
+fn started(pod: &Pod) -> Option<Timestamp> {
+    let starts = states(containers(pod)).filter_map(|state| {
+        let ended = state.terminated.as_ref().and_then(|end| end.started_at.as_ref());
+        ended.or_else(|| state.running.as_ref()?.started_at.as_ref())
+    });
+    starts.map(millis).min()
+}
+
+/// Returns why a Pod ended that did not exit by itself.
+fn loss_cause(pod: &Pod, reason: &str, end: Option<&ContainerStateTerminated>) -> String {
+    let message = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.message.as_deref())
+        .unwrap_or_default();
+    let reason = match reason {
+        "" => disruption(pod)
+            .or_else(|| end?.reason.as_deref())
+            .unwrap_or("ended without an exit code"),
+        reason => reason,
+    };
+    let text = match message {
+        "" => reason.to_owned(),
+        message => format!("{reason}: {message}"),
+    };
+    text.chars().take(MAX_MESSAGE_CHARS).collect()
+}
+
+fn exited(pod: &Pod, end: &ContainerStateTerminated) -> ProcessPhase {
+    let code = u8::try_from(end.exit_code).unwrap_or(u8::MAX);
+    let signal = end.signal.and_then(|signal| u8::try_from(signal).ok());
+    let exit = match (signal, code) {
+        (Some(signal), _) if signal > 0 => Exit::Signal(signal),
+        // Container runtimes, like shells, add 128 to the number of the signal that ended a container.
+        (_, 129..=192) => Exit::Signal(code - 128),
+        (_, code) => Exit::Code(code),
+    };
+    ProcessPhase::Exited {
+        exit,
+        at: end.finished_at.as_ref().map_or_else(|| finished(pod), millis),
+        last_lines: tail(end.message.as_deref().unwrap_or_default()),
+        cause: end
+            .reason
+            .clone()
+            .filter(|reason| reason != "Error")
+            .unwrap_or_default(),
+    }
+}
+
+/// Returns the time at which the last of its containers exited.
+fn finished(pod: &Pod) -> Timestamp {
+    let ends = terminated(pod)
+        .filter_map(|end| end.finished_at.as_ref())
+        .map(millis);
+    ends.max().unwrap_or_else(|| created(pod))
+}

@@ -1,0 +1,483 @@
+//! Pods that other clients delete, jobs that are deleted in every way, and lost records, on fake nodes: each
+//! outcome is recorded, and no partition is released while a process may use it.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipu_operator::{Operator, Settings};
+use ipu_test_cluster::{Cluster, ClusterProfile, ContainerEnd, FakeNodes, FakeOptions, private_with};
+use kube::Client;
+use serde_json::{Value, json};
+use vipu_proxy::Proxy;
+use vipu_sim::Simulator;
+
+use crate::cluster_fixture::{ControllersFile, install_crd, simulator, worker_job};
+use crate::guide::job_with_launcher;
+use crate::support::{apply, config, http, local_address, settings, start, wait_until};
+
+/// Annotation with the time in milliseconds after which containers exit, and their exit code.
+const LIFE: &str = "test/life";
+
+/// A cluster with two fake nodes, an operator, a proxy, and a simulated controller of 32 IPUs.
+struct Fixture {
+    cluster: Cluster,
+    nodes: FakeNodes,
+    simulator: Simulator,
+    controllers: ControllersFile,
+    proxy: Option<Proxy>,
+    operator: Option<Operator>,
+    address: SocketAddr,
+}
+
+impl Fixture {
+    async fn start(test: &str) -> Option<Self> {
+        let cluster = private_with(test, ClusterProfile::Controllers)?;
+        install_crd(&cluster).await;
+        let mut fake = FakeOptions::default();
+        fake.nodes = 2;
+        fake.labels.insert("pod".into(), "a".into());
+        fake.container_end = Arc::new(container_end);
+        let client = Client::try_from(config(&cluster).await).unwrap();
+        let nodes = FakeNodes::start(client, fake).await.unwrap();
+        let simulator = simulator("1x8").await;
+        let controllers = ControllersFile::new(&[(&simulator, "pod=a")]);
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let proxy = start_proxy(&controllers, any_port).await;
+        let mut fixture = Self {
+            address: proxy.addr(),
+            cluster,
+            nodes,
+            simulator,
+            controllers,
+            proxy: Some(proxy),
+            operator: None,
+        };
+        fixture.start_operator().await;
+        Some(fixture)
+    }
+
+    async fn start_operator(&mut self) {
+        let mut own = Settings::default();
+        own.vipu_proxy_svc = Some(format!("http://{}", local_address(self.address)));
+        self.operator = Some(start(&self.cluster, own.or(settings("pods"))).await);
+    }
+
+    async fn stop_operator(&mut self) {
+        self.operator.take().unwrap().shutdown().await;
+    }
+
+    /// Replaces the proxy, with its ledger in memory, by one with an empty ledger.
+    async fn lose_ledger(&mut self) {
+        self.proxy.take().unwrap().shutdown().await;
+        self.proxy = Some(start_proxy(&self.controllers, self.address).await);
+    }
+
+    fn object(&self, kind: &str, name: &str) -> Value {
+        let text = self
+            .cluster
+            .kubectl(&["get", kind, name, "--output=json", "--ignore-not-found"]);
+        serde_json::from_str(&text.unwrap()).unwrap_or_default()
+    }
+
+    fn status(&self, job: &str) -> Value {
+        self.object("ipujob", job)["status"].clone()
+    }
+
+    async fn wait_for(&self, job: &str, description: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        wait_until(&format!("{job}: {description}"), async || {
+            condition(&self.status(job))
+        })
+        .await;
+        self.status(job)
+    }
+
+    async fn wait_for_phase(&self, job: &str, phase: &str) -> Value {
+        self.wait_for(job, phase, |status| status["phase"] == phase).await
+    }
+
+    async fn wait_until_absent(&self, kind: &str, name: &str) {
+        wait_until(&format!("{kind} {name} is gone"), async || {
+            self.object(kind, name).is_null()
+        })
+        .await;
+    }
+
+    /// Returns the states of all partitions at the proxy.
+    async fn partitions(&self) -> BTreeSet<String> {
+        let url = format!("http://{}/v1/partitions", local_address(self.address));
+        let list: Value = http().get(&url).send().await.unwrap().json().await.unwrap();
+        let all = list["partitions"].as_array().unwrap().iter();
+        all.map(|partition| partition["state"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    async fn wait_until_released(&self) {
+        wait_until("all partitions are released", async || {
+            self.partitions().await.is_empty() && self.simulator.state().unwrap().partitions.is_empty()
+        })
+        .await;
+    }
+
+    async fn shut_down(mut self) {
+        self.stop_operator().await;
+        self.proxy.take().unwrap().shutdown().await;
+        self.simulator.shutdown().await;
+    }
+}
+
+async fn start_proxy(controllers: &ControllersFile, address: SocketAddr) -> Proxy {
+    let mut settings = vipu_proxy::Settings::default();
+    controllers.configure(&mut settings);
+    settings.listen = Some(address.into());
+    Proxy::start(settings.check().unwrap()).await.unwrap()
+}
+
+/// Returns the current time in whole seconds, as Kubernetes prints it.
+fn now() -> String {
+    format!("{:.0}", k8s_openapi::jiff::Timestamp::now())
+}
+
+fn container_end(pod: &Value) -> ContainerEnd {
+    let life = pod["metadata"]["annotations"][LIFE].as_str();
+    match life.and_then(|life| life.split_once(':')) {
+        Some((millis, code)) => ContainerEnd::After {
+            time: Duration::from_millis(millis.parse().unwrap()),
+            exit_code: code.parse().unwrap(),
+        },
+        None => ContainerEnd::Never,
+    }
+}
+
+/// Returns a job of one worker that exits after `life`, or never.
+fn job(name: &str, life: Option<&str>) -> Value {
+    let mut job = worker_job(name, "never executed");
+    if let Some(life) = life {
+        job["spec"]["workers"]["template"]["metadata"]["annotations"] = json!({LIFE: life});
+    }
+    job
+}
+
+const FORCE: [&str; 3] = ["--grace-period=0", "--force", "--wait=false"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_outcome_of_a_pod_that_is_deleted_before_an_operator_observes_it_is_recorded() {
+    let test = "the_outcome_of_a_pod_that_is_deleted_before_an_operator_observes_it_is_recorded";
+    let Some(mut fixture) = Fixture::start(test).await else {
+        return;
+    };
+    for (name, life) in [("failing", "2500:7"), ("succeeding", "2500:0")] {
+        apply(&fixture.cluster, &job(name, Some(life)));
+    }
+    for name in ["forced", "removed"] {
+        apply(&fixture.cluster, &job(name, None));
+    }
+    for name in ["failing", "succeeding", "forced", "removed"] {
+        fixture.wait_for_phase(name, "Running").await;
+    }
+    fixture.stop_operator().await;
+    for (name, phase) in [("failing", "Failed"), ("succeeding", "Succeeded")] {
+        let pod = format!("{name}-worker-0");
+        wait_until("the worker has ended", async || {
+            fixture.object("pod", &pod)["status"]["phase"] == phase
+        })
+        .await;
+    }
+    // An exit and a deletion within one second cannot be ordered.
+    let exited = |name: &str| {
+        fixture.object("pod", name)["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
+            .clone()
+    };
+    let exits = [exited("failing-worker-0"), exited("succeeding-worker-0")];
+    wait_until("the next second has begun", async || {
+        exits.iter().all(|exit| *exit != now())
+    })
+    .await;
+    for (name, options) in [
+        ("failing", &FORCE[..]),
+        ("succeeding", &FORCE[..]),
+        ("forced", &FORCE[..]),
+        ("removed", &FORCE[2..]),
+    ] {
+        let pod = format!("{name}-worker-0");
+        fixture
+            .cluster
+            .kubectl(&[&["delete", "pod", &pod], options].concat())
+            .unwrap();
+    }
+    for name in ["failing", "succeeding", "forced", "removed"] {
+        let pod = fixture.object("pod", &format!("{name}-worker-0"));
+        assert!(!pod.is_null(), "{name}: a Pod without a recorded outcome is kept");
+    }
+    fixture.start_operator().await;
+    let status = fixture.wait_for_phase("failing", "Failed").await;
+    assert_eq!(status["firstFailure"]["exitCode"], 7, "{status}");
+    let status = fixture.wait_for_phase("succeeding", "Completed").await;
+    assert_eq!(status["exitCode"], 0, "{status}");
+    for name in ["forced", "removed"] {
+        let status = fixture
+            .wait_for(name, "it runs again on a reset partition", |status| {
+                status["phase"] == "Running" && status["instances"][0]["attempt"] == 1
+            })
+            .await;
+        assert_eq!(status["restartCount"], 0, "{status}");
+        assert!(status["firstFailure"].is_null(), "{status}");
+    }
+    // Their outcome is recorded: nothing keeps them.
+    for name in ["failing-worker-0", "succeeding-worker-0"] {
+        fixture.wait_until_absent("pod", name).await;
+    }
+    fixture
+        .cluster
+        .kubectl(&["delete", "ipujobs", "--all", "--timeout=120s"])
+        .unwrap();
+    fixture.wait_until_released().await;
+    fixture.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_is_kept_while_a_process_may_run_on_an_unreachable_node() {
+    let test = "a_partition_is_kept_while_a_process_may_run_on_an_unreachable_node";
+    let Some(fixture) = Fixture::start(test).await else {
+        return;
+    };
+    apply(&fixture.cluster, &job("lost", None));
+    fixture.wait_for_phase("lost", "Running").await;
+    let node = fixture.object("pod", "lost-worker-0")["spec"]["nodeName"].clone();
+    fixture.nodes.fall_silent(node.as_str().unwrap());
+    fixture
+        .cluster
+        .kubectl(&["delete", "ipujob", "lost", "--wait=false"])
+        .unwrap();
+    let status = fixture.wait_for_phase("lost", "Terminating").await;
+    assert_eq!(status["instances"][0]["state"], "Stopping", "{status}");
+    wait_until("the deletion of the worker is overdue", async || {
+        let message = fixture.status("lost")["lastMessage"].clone();
+        message
+            .as_str()
+            .is_some_and(|message| message.contains("is being deleted"))
+            && !fixture.object("pod", "lost-worker-0")["metadata"]["deletionTimestamp"].is_null()
+    })
+    .await;
+    assert_eq!(fixture.partitions().await, BTreeSet::from(["active".to_owned()]));
+    // The user states that the process is gone.
+    fixture
+        .cluster
+        .kubectl(&[&["delete", "pod", "lost-worker-0"], &FORCE[..]].concat())
+        .unwrap();
+    fixture.wait_until_absent("ipujob", "lost").await;
+    fixture.wait_until_released().await;
+    fixture.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_deleted_in_any_way_leaves_no_pod_and_no_partition() {
+    let test = "a_job_that_is_deleted_in_any_way_leaves_no_pod_and_no_partition";
+    let Some(mut fixture) = Fixture::start(test).await else {
+        return;
+    };
+    let cascades = ["background", "foreground", "orphan"];
+    for cascade in cascades {
+        apply(&fixture.cluster, &job(cascade, None));
+        fixture.wait_for_phase(cascade, "Running").await;
+        let option = format!("--cascade={cascade}");
+        fixture
+            .cluster
+            .kubectl(&["delete", "ipujob", cascade, &option, "--timeout=60s"])
+            .unwrap();
+        fixture
+            .wait_until_absent("pod", &format!("{cascade}-worker-0"))
+            .await;
+        fixture.wait_until_released().await;
+    }
+
+    // A namespace with a running and a finished job.
+    fixture.cluster.kubectl(&["create", "namespace", "team"]).unwrap();
+    wait_until("the namespace has its service account", async || {
+        fixture
+            .cluster
+            .kubectl(&["-n", "team", "get", "serviceaccount", "default"])
+            .is_ok()
+    })
+    .await;
+    for (name, life) in [("running", None), ("finished", Some("0:0"))] {
+        let mut job = job(name, life);
+        job["metadata"]["namespace"] = "team".into();
+        apply(&fixture.cluster, &job);
+    }
+    wait_until("the jobs run and end", async || {
+        let phases = "--output=jsonpath={.items[*].status.phase}";
+        fixture
+            .cluster
+            .kubectl(&["-n", "team", "get", "ipujobs", phases])
+            .unwrap()
+            == "Completed Running"
+    })
+    .await;
+    fixture
+        .cluster
+        .kubectl(&["delete", "namespace", "team", "--timeout=120s"])
+        .unwrap();
+    fixture.wait_until_released().await;
+
+    // The finalizer of a job is removed by hand while no operator runs.
+    apply(&fixture.cluster, &job("forced", None));
+    fixture.wait_for_phase("forced", "Running").await;
+    fixture.stop_operator().await;
+    let free = r#"{"metadata": {"finalizers": null}}"#;
+    fixture
+        .cluster
+        .kubectl(&["patch", "ipujob", "forced", "--type=merge", "-p", free])
+        .unwrap();
+    fixture
+        .cluster
+        .kubectl(&["delete", "ipujob", "forced", "--timeout=60s"])
+        .unwrap();
+    fixture.start_operator().await;
+    fixture.wait_until_absent("pod", "forced-worker-0").await;
+    fixture.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_runs_on_while_the_proxy_does_not_know_its_partition() {
+    let test = "a_job_runs_on_while_the_proxy_does_not_know_its_partition";
+    let Some(mut fixture) = Fixture::start(test).await else {
+        return;
+    };
+    apply(&fixture.cluster, &job("serving", None));
+    fixture.wait_for_phase("serving", "Running").await;
+    let uid = || fixture.object("pod", "serving-worker-0")["metadata"]["uid"].clone();
+    let before = uid();
+    fixture.lose_ledger().await;
+    wait_until("the ledger has the partition without an owner", async || {
+        fixture.partitions().await == BTreeSet::from(["quarantined".to_owned()])
+    })
+    .await;
+    // The change makes the operator reconcile the job.
+    fixture
+        .cluster
+        .kubectl(&[
+            "patch",
+            "ipujob",
+            "serving",
+            "--type=merge",
+            "-p",
+            r#"{"spec": {"priority": 1}}"#,
+        ])
+        .unwrap();
+    let status = fixture
+        .wait_for("serving", "the change is observed", |status| {
+            status["observedGeneration"] == 2
+        })
+        .await;
+    assert_eq!(status["phase"], "Running", "{status}");
+    assert_eq!(status["iPUPartitionCreated"], true, "{status}");
+    assert_eq!(status["instances"][0]["state"], "Running", "{status}");
+    let after = fixture.object("pod", "serving-worker-0")["metadata"]["uid"].clone();
+    assert_eq!(after, before);
+    fixture
+        .cluster
+        .kubectl(&["delete", "ipujob", "serving", "--timeout=60s"])
+        .unwrap();
+    fixture.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_states_of_instances_and_the_texts_of_the_status_say_what_happens() {
+    let test = "the_states_of_instances_and_the_texts_of_the_status_say_what_happens";
+    let Some(fixture) = Fixture::start(test).await else {
+        return;
+    };
+    let state = |status: &Value| status["instances"][0]["state"].clone();
+    let message = |status: &Value| status["lastMessage"].as_str().unwrap_or_default().to_owned();
+    // 32 IPUs are there.
+    let sized = |name: &str, ipus: &str| {
+        let mut job = job(name, None);
+        job["spec"]["ipusPerJobInstance"] = ipus.into();
+        job
+    };
+    apply(&fixture.cluster, &sized("huge", "64"));
+    let status = fixture
+        .wait_for("huge", "it says that it never starts", |status| {
+            message(status).contains("can never start")
+        })
+        .await;
+    assert_eq!(state(&status), "Waiting", "{status}");
+    let warnings = "--field-selector=regarding.name=huge,type=Warning,reason=TooLarge";
+    wait_until("a Warning says so", async || {
+        !fixture
+            .cluster
+            .kubectl(&["get", "events.events.k8s.io", warnings, "--output=name"])
+            .unwrap()
+            .is_empty()
+    })
+    .await;
+
+    fixture
+        .cluster
+        .kubectl(&["delete", "ipujob", "huge", "--timeout=60s"])
+        .unwrap();
+
+    apply(&fixture.cluster, &sized("whole", "32"));
+    fixture.wait_for_phase("whole", "Running").await;
+    apply(&fixture.cluster, &sized("next", "32"));
+    let status = fixture
+        .wait_for("next", "it says what it waits for", |status| {
+            message(status).contains("blocked by")
+        })
+        .await;
+    assert!(
+        message(&status).contains("position 1 in the queue; blocked by default/whole (32 IPUs)"),
+        "{status}"
+    );
+    fixture
+        .cluster
+        .kubectl(&["delete", "ipujob", "next", "--timeout=60s"])
+        .unwrap();
+
+    let suspend = r#"{"spec": {"suspend": true}}"#;
+    fixture
+        .cluster
+        .kubectl(&["patch", "ipujob", "whole", "--type=merge", "-p", suspend])
+        .unwrap();
+    fixture
+        .wait_for("whole", "it is suspended", |status| state(status) == "Suspended")
+        .await;
+    fixture.wait_until_absent("pod", "whole-worker-0").await;
+
+    apply(&fixture.cluster, &job("done", Some("0:0")));
+    let status = fixture.wait_for_phase("done", "Completed").await;
+    let conditions = status["conditions"].as_array().unwrap();
+    let completed = conditions
+        .iter()
+        .find(|condition| condition["type"] == "Completed")
+        .unwrap();
+    assert_eq!(
+        completed["message"], "IPUJob default/done has completed. It holds 1 IPU until it is deleted.",
+        "{status}"
+    );
+    assert_eq!(message(&status), "All instances done");
+
+    // An object of another owner has the name of one of the job.
+    fixture
+        .cluster
+        .kubectl(&["create", "configmap", "taken-config", "--from-literal=a=theirs"])
+        .unwrap();
+    apply(&fixture.cluster, &job_with_launcher("taken", "true"));
+    fixture
+        .wait_for("taken", "it reports the name", |status| {
+            message(status).contains("NameTaken: ConfigMap taken-config exists and is not owned by this job")
+        })
+        .await;
+    assert_eq!(
+        fixture.object("configmap", "taken-config")["data"],
+        json!({"a": "theirs"})
+    );
+    fixture
+        .cluster
+        .kubectl(&["delete", "ipujobs", "--all", "--timeout=120s"])
+        .unwrap();
+    fixture.wait_until_released().await;
+    fixture.shut_down().await;
+}
