@@ -1,11 +1,13 @@
 //! The report of doctor.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use super::collect;
+use super::collect::collect;
 use super::facts::Facts;
 use super::finding::{CommandKind, Finding, Fix};
-use super::rules;
+use super::rules::RULES;
 use crate::cli::Global;
 use crate::context::Context;
 use crate::exit_code::{Code, Failure};
@@ -66,7 +68,7 @@ pub(super) fn check(facts: &Facts) -> Report {
         not_checked: Vec::new(),
         passed: 0,
     };
-    for rule in rules::all() {
+    for rule in RULES {
         let code = rule.code;
         match (rule.check)(facts) {
             Ok(findings) if findings.is_empty() => report.passed += 1,
@@ -99,16 +101,23 @@ fn text(report: &Report) -> String {
         } = coded;
         lines.extend([
             format!("{code}: {}", finding.object),
-            format!("  actual:   {}", finding.actual),
-            format!("  expected: {}", finding.expected),
+            format!("  finding:  {}", finding.actual),
             format!("  effect:   {}", coded.effect),
             format!("  remedy:   {}", coded.remedy),
         ]);
         lines.extend(fix_lines(&finding.fix));
         lines.extend([format!("  page:     {page}"), String::new()]);
     }
+    // One missing fact may hide several rules.
+    let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
     for Unchecked { code, reason, .. } in &report.not_checked {
-        lines.push(output::printable(&format!("not checked: {code}: {reason}")));
+        reasons.entry(reason).or_default().push(code);
+    }
+    for (reason, codes) in reasons {
+        lines.push(output::printable(&format!(
+            "not checked: {}: {reason}",
+            codes.join(", ")
+        )));
     }
     lines.push(format!(
         "{}, {} not checked, {} passed",
