@@ -47,7 +47,9 @@ impl Context {
             }
             None => Config::from_kubeconfig(&options).await,
         };
-        let config = config.map_err(invalid)?;
+        let mut config = config.map_err(invalid)?;
+        // As kubectl does, it reports an error at once. Watches repeat themselves.
+        config.default_retry = false;
         let namespace = global.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config)

@@ -7,18 +7,16 @@ use std::time::Duration;
 use ipu_k8s::crd::IpuJob;
 use ipu_proxy_client::ControllerStatus;
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration, WebhookClientConfig,
-};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhook;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use kube::core::GroupVersionKind;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::facts::{Fact, Facts, JobFacts, Webhook, WebhookConfiguration, known};
+use super::facts::{Fact, Facts, JobFacts, WebhookConfiguration, known};
 use super::rights;
 use crate::cli::Global;
 use crate::context::{Context, JOB_NAME, job_resource};
@@ -156,57 +154,31 @@ async fn time(client: &Client) -> Fact<Timestamp> {
 
 /// Lists the configurations with webhooks for IPUJobs.
 async fn webhooks(client: &Client) -> Fact<Vec<WebhookConfiguration>> {
-    let (mutating, validating) = tokio::join!(
-        list::<MutatingWebhookConfiguration>(Api::all(client.clone()), ListParams::default()),
-        list::<ValidatingWebhookConfiguration>(Api::all(client.clone()), ListParams::default()),
-    );
-    let mutating = mutating?.into_iter().map(|found| {
-        let webhooks = found.webhooks.into_iter().flatten();
-        let webhooks = webhooks.map(|hook| (hook.name, hook.rules, hook.client_config));
-        configuration("MutatingWebhookConfiguration", found.metadata, webhooks)
-    });
-    let validating = validating?.into_iter().map(|found| {
-        let webhooks = found.webhooks.into_iter().flatten();
-        let webhooks = webhooks.map(|hook| (hook.name, hook.rules, hook.client_config));
-        configuration("ValidatingWebhookConfiguration", found.metadata, webhooks)
-    });
-    let all = mutating.chain(validating);
-    Ok(all
-        .filter(|configuration| !configuration.webhooks.is_empty())
-        .collect())
-}
-
-fn configuration(
-    kind: &'static str,
-    metadata: ObjectMeta,
-    webhooks: impl Iterator<Item = (String, Option<Vec<RuleWithOperations>>, WebhookClientConfig)>,
-) -> WebhookConfiguration {
-    let webhook = |(index, (name, rules, client)): (usize, (String, Option<Vec<RuleWithOperations>>, _))| {
-        let client: WebhookClientConfig = client;
-        let mut groups = rules
-            .into_iter()
-            .flatten()
-            .flat_map(|rule| rule.api_groups.unwrap_or_default());
-        groups.any(|group| group == "graphcore.ai").then(|| Webhook {
-            name,
-            index,
-            service: client.service,
-            ca_bundle: client.ca_bundle.map(|bytes| bytes.0).unwrap_or_default(),
-        })
-    };
-    let all: Vec<Option<Webhook>> = webhooks.enumerate().map(webhook).collect();
-    let (mut labels, mut annotations) = (
-        metadata.labels.unwrap_or_default(),
-        metadata.annotations.unwrap_or_default(),
-    );
-    WebhookConfiguration {
-        kind,
-        name: metadata.name.unwrap_or_default(),
-        instance: labels.remove("app.kubernetes.io/instance"),
-        certificate: annotations.remove("cert-manager.io/inject-ca-from"),
-        has_others: all.iter().any(Option::is_none),
-        webhooks: all.into_iter().flatten().collect(),
+    let mut found = Vec::new();
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let resource = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&resource));
+        let listed = api.list(&ListParams::default()).await;
+        for mut object in listed.map_err(|error| format!("cannot list {kind}s: {}", api_text(&error)))? {
+            let all: Vec<ValidatingWebhook> =
+                serde_json::from_value(object.data["webhooks"].take()).unwrap_or_default();
+            let is_for_jobs = |(_, webhook): &(usize, ValidatingWebhook)| {
+                let rules = webhook.rules.iter().flatten();
+                let mut groups = rules.filter_map(|rule| rule.api_groups.as_ref()).flatten();
+                groups.any(|group| group == "graphcore.ai")
+            };
+            let (webhooks, others): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(is_for_jobs);
+            if !webhooks.is_empty() {
+                found.push(WebhookConfiguration {
+                    kind,
+                    metadata: object.metadata,
+                    webhooks,
+                    has_others: !others.is_empty(),
+                });
+            }
+        }
     }
+    Ok(found)
 }
 
 /// Lets the API server call the webhooks for a job that it does not store.

@@ -3,13 +3,14 @@
 use ipu_k8s::crd::FailureReport;
 use ipu_proxy_client::ControllerStatus;
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::ServiceReference;
+use k8s_openapi::api::admissionregistration::v1::{ServiceReference, ValidatingWebhook};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Event, LimitRange, Namespace, Node, Pod, ResourceQuota, Service,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::rights::MissingRight;
 use crate::installation::Installation;
@@ -22,30 +23,28 @@ pub(super) fn known<T>(fact: &Fact<T>) -> Result<&T, String> {
     fact.as_ref().map_err(Clone::clone)
 }
 
-/// Webhooks for IPUJobs of one configuration.
+/// A configuration with webhooks for IPUJobs.
 #[derive(Clone, Debug)]
 pub(super) struct WebhookConfiguration {
     /// `MutatingWebhookConfiguration` or `ValidatingWebhookConfiguration`.
     pub(super) kind: &'static str,
-    pub(super) name: String,
-    /// Value of the label `app.kubernetes.io/instance`.
-    pub(super) instance: Option<String>,
-    /// Certificate of cert-manager that its bundle comes from, as `namespace/name`.
-    pub(super) certificate: Option<String>,
-    pub(super) webhooks: Vec<Webhook>,
+    pub(super) metadata: ObjectMeta,
+    /// Webhooks for IPUJobs, each with its index among all. Mutating ones have the same fields.
+    pub(super) webhooks: Vec<(usize, ValidatingWebhook)>,
     /// Whether it has webhooks for other objects too.
     pub(super) has_others: bool,
 }
 
-/// One webhook for IPUJobs.
-#[derive(Clone, Debug)]
-pub(super) struct Webhook {
-    pub(super) name: String,
-    /// Index among all webhooks of the configuration.
-    pub(super) index: usize,
-    /// None for a URL.
-    pub(super) service: Option<ServiceReference>,
-    pub(super) ca_bundle: Vec<u8>,
+impl WebhookConfiguration {
+    pub(super) fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the Services that the webhooks lead to.
+    pub(super) fn services(&self) -> impl Iterator<Item = &ServiceReference> {
+        let webhooks = self.webhooks.iter();
+        webhooks.filter_map(|(_, webhook)| webhook.client_config.service.as_ref())
+    }
 }
 
 /// An IPUJob.

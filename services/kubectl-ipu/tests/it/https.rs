@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
@@ -21,31 +21,33 @@ const NAMES: [&str; 3] = [
 /// End of the validity of certificates, since 1970.
 pub(crate) const NEVER: Duration = Duration::from_secs(3_000_000_000);
 
+/// Returns the key of the servers' CA.
 fn key() -> &'static KeyPair {
     static KEY: OnceLock<KeyPair> = OnceLock::new();
     KEY.get_or_init(|| KeyPair::generate().unwrap())
 }
 
-fn certificate(key: &KeyPair, end: Duration) -> rcgen::Certificate {
-    let names = NAMES.map(str::to_owned).to_vec();
-    let mut parameters = CertificateParams::new(names).unwrap();
+/// Returns a CA with this key that ends at this time since 1970.
+fn ca(key: &KeyPair, end: Duration) -> (CertificateParams, rcgen::Certificate) {
+    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
     parameters.distinguished_name = DistinguishedName::new();
     parameters
         .distinguished_name
         .push(rcgen::DnType::CommonName, "test");
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.not_after = rcgen::date_time_ymd(1970, 1, 1) + end;
-    parameters.self_signed(key).unwrap()
+    let certificate = parameters.self_signed(key).unwrap();
+    (parameters, certificate)
 }
 
-/// A CA certificate in PEM that the servers' certificates have, and that ends at this time since 1970.
+/// A CA certificate in PEM of the servers that ends at this time since 1970.
 pub(crate) fn own_ca(end: Duration) -> String {
-    certificate(key(), end).pem()
+    ca(key(), end).1.pem()
 }
 
 /// A CA certificate in PEM of another server.
 pub(crate) fn foreign_ca() -> String {
-    certificate(&KeyPair::generate().unwrap(), NEVER).pem()
+    ca(&KeyPair::generate().unwrap(), NEVER).1.pem()
 }
 
 /// Returns an address of this host that is not the loopback, which endpoints may not have.
@@ -60,13 +62,19 @@ pub(crate) fn host_address() -> IpAddr {
 pub(crate) fn serve(answer: fn(&Request) -> Value) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let private = PrivateKeyDer::try_from(key().serialize_der()).unwrap();
+    let (issuer, _) = ca(key(), NEVER);
+    let own = KeyPair::generate().unwrap();
+    let parameters = CertificateParams::new(NAMES.map(str::to_owned).to_vec()).unwrap();
+    let certificate = parameters
+        .signed_by(&own, &Issuer::from_params(&issuer, key()))
+        .unwrap();
+    let private = PrivateKeyDer::try_from(own.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate(key(), NEVER).der().clone()], private)
+        .with_single_cert(vec![certificate.der().clone()], private)
         .unwrap();
     let config = Arc::new(config);
     std::thread::spawn(move || {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
 /// The documents of a file, as far as they are needed to find a field.
@@ -62,6 +62,14 @@ impl<'de> Deserialize<'de> for Node {
 
 struct NodeVisitor;
 
+macro_rules! scalars {
+    ($($visit:ident: $kind:ty),+) => {
+        $(fn $visit<E>(self, _: $kind) -> Result<Node, E> {
+            Ok(Node::Scalar)
+        })+
+    };
+}
+
 impl<'de> Visitor<'de> for NodeVisitor {
     type Value = Node;
 
@@ -85,39 +93,9 @@ impl<'de> Visitor<'de> for NodeVisitor {
         Ok(Node::List(items))
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
-        Node::deserialize(deserializer)
-    }
-
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
-        IgnoredAny::deserialize(deserializer).map(|_| Node::Scalar)
-    }
-
     fn visit_unit<E>(self) -> Result<Node, E> {
         Ok(Node::Scalar)
     }
 
-    fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
+    scalars! {visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str}
 }

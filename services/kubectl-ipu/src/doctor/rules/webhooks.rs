@@ -1,13 +1,13 @@
 //! Admission webhooks and their certificate.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::admissionregistration::v1::ServiceReference;
+use k8s_openapi::api::admissionregistration::v1::{ServiceReference, ValidatingWebhook};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use x509_parser::pem::Pem;
 
 use super::installation::operator_not_ready;
-use crate::doctor::facts::{Facts, Webhook, WebhookConfiguration, known};
+use crate::doctor::facts::{Facts, WebhookConfiguration, known};
 use crate::doctor::finding::{Checked, Finding, Fix};
 use crate::doctor::fixes;
 use crate::installation::Installation;
@@ -20,44 +20,42 @@ const PORT: i32 = 443;
 const PORT_NAME: &str = "webhooks";
 const KINDS: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
+/// A webhook for IPUJobs with its configuration and its index there.
+type OwnWebhook<'a> = (&'a WebhookConfiguration, usize, &'a ValidatingWebhook);
+
 /// Returns whether a configuration belongs to the installation: by its name, or, if another program makes the
 /// certificate and the operator does not know the name, by its label.
 fn is_own(installation: &Installation, configuration: &WebhookConfiguration) -> bool {
     match installation.webhook_configuration() {
-        Some(name) => name == configuration.name,
+        Some(name) => name == configuration.name(),
         None => {
-            let mut services = configuration
-                .webhooks
-                .iter()
-                .filter_map(|webhook| webhook.service.as_ref());
-            configuration.instance.as_deref() == Some(installation.instance())
+            let labels = configuration.metadata.labels.as_ref();
+            let instance = labels.and_then(|labels| labels.get("app.kubernetes.io/instance"));
+            let mut services = configuration.services();
+            instance.is_some_and(|instance| instance == installation.instance())
                 && services.any(|service| service.namespace == installation.namespace)
         }
     }
 }
 
-/// Webhooks with their configurations.
-type OwnWebhooks<'a> = Vec<(&'a WebhookConfiguration, &'a Webhook)>;
-
 /// Returns the installation and its webhooks.
-fn own(facts: &Facts) -> Result<(&Installation, OwnWebhooks<'_>), String> {
+fn own(facts: &Facts) -> Result<(&Installation, Vec<OwnWebhook<'_>>), String> {
     let installation = known(&facts.installation)?;
-    let own = known(&facts.webhooks)?
-        .iter()
-        .filter(|configuration| is_own(installation, configuration));
+    let all = known(&facts.webhooks)?.iter();
+    let own = all.filter(|configuration| is_own(installation, configuration));
     let webhooks = own.flat_map(|configuration| {
-        configuration
-            .webhooks
-            .iter()
-            .map(move |webhook| (configuration, webhook))
+        let webhooks = configuration.webhooks.iter();
+        webhooks.map(move |(index, webhook)| (configuration, *index, webhook))
     });
     Ok((installation, webhooks.collect()))
 }
 
-fn object(configuration: &WebhookConfiguration, webhook: &Webhook) -> String {
+fn object(configuration: &WebhookConfiguration, webhook: &ValidatingWebhook) -> String {
     format!(
         "{} {}, webhook {}",
-        configuration.kind, configuration.name, webhook.name
+        configuration.kind,
+        configuration.name(),
+        webhook.name
     )
 }
 
@@ -65,7 +63,7 @@ pub(super) fn absent(facts: &Facts) -> Checked {
     let (installation, own) = own(facts)?;
     let absent = KINDS
         .into_iter()
-        .filter(|kind| own.iter().all(|(configuration, _)| configuration.kind != *kind));
+        .filter(|kind| own.iter().all(|(configuration, ..)| configuration.kind != *kind));
     let name = installation
         .webhook_configuration()
         .unwrap_or("of the installation");
@@ -89,7 +87,7 @@ pub(super) fn misdirected(facts: &Facts) -> Checked {
         .and_then(|ports| ports.first())
         .map_or(PORT, |port| port.port);
     let mut findings = Vec::new();
-    for (configuration, webhook) in own {
+    for (configuration, index, webhook) in own {
         let path = if configuration.kind == KINDS[0] {
             "/mutate-graphcore-ai-v1alpha1-ipujob"
         } else {
@@ -111,19 +109,19 @@ pub(super) fn misdirected(facts: &Facts) -> Checked {
             path: Some(path.to_owned()),
             port: Some(port),
         };
-        let (expected, actual) = (text(&right), webhook.service.as_ref().map(text));
+        let (expected, actual) = (text(&right), webhook.client_config.service.as_ref().map(text));
         if actual.as_ref() == Some(&expected) {
             continue;
         }
-        let client = format!("/webhooks/{}/clientConfig", webhook.index);
+        let client = format!("/webhooks/{index}/clientConfig");
         let mut patch = vec![json!({"op": "add", "path": format!("{client}/service"), "value": right})];
-        if webhook.service.is_none() {
+        if webhook.client_config.service.is_none() {
             patch.insert(0, json!({"op": "remove", "path": format!("{client}/url")}));
         }
         let command = format!(
             "kubectl patch {} {} --type=json -p '{}'",
             configuration.kind.to_lowercase(),
-            configuration.name,
+            configuration.name(),
             Value::Array(patch)
         );
         findings.push(Finding::new(
@@ -155,10 +153,10 @@ pub(super) fn unreachable(facts: &Facts) -> Checked {
     }
     let service = known(&facts.webhook_service)?.as_ref();
     let (namespace, operator) = (&installation.namespace, &installation.operator);
-    let port = own
-        .first()
-        .and_then(|(_, webhook)| webhook.service.as_ref()?.port)
-        .unwrap_or(PORT);
+    let mut services = own
+        .iter()
+        .flat_map(|(configuration, ..)| configuration.services());
+    let port = services.next().and_then(|service| service.port).unwrap_or(PORT);
     let (actual, fix) = match fixes::service_fault(installation, service, operator, (port, PORT_NAME)) {
         Some((actual, fix)) => (actual, fix),
         None if ["x509", "certificate"].iter().any(|part| error.contains(part)) => {
@@ -177,14 +175,16 @@ pub(super) fn unreachable(facts: &Facts) -> Checked {
 }
 
 /// Returns whether the error of the API server names one of these webhooks' Services.
-fn error_is_of(error: &str, own: &[(&WebhookConfiguration, &Webhook)]) -> bool {
-    let mut services = own.iter().filter_map(|(_, webhook)| webhook.service.as_ref());
+fn error_is_of(error: &str, own: &[OwnWebhook<'_>]) -> bool {
+    let mut services = own
+        .iter()
+        .flat_map(|(configuration, ..)| configuration.services());
     !error.contains("Post \"https://")
         || services.any(|service| error.contains(&format!("//{}.{}.svc", service.name, service.namespace)))
 }
 
 /// Returns the fix of a bundle without the CA of the webhooks' certificate.
-fn renew_bundle(installation: &Installation, own: &[(&WebhookConfiguration, &Webhook)]) -> Fix {
+fn renew_bundle(installation: &Installation, own: &[OwnWebhook<'_>]) -> Fix {
     let (namespace, operator) = (&installation.namespace, installation.operator.name_any());
     if installation.webhook_secret().is_some() {
         return Fix::run(format!(
@@ -192,12 +192,12 @@ fn renew_bundle(installation: &Installation, own: &[(&WebhookConfiguration, &Web
         ))
         .with_note("The operator writes the bundle at its start.");
     }
-    let certificates = own
-        .iter()
-        .filter_map(|(configuration, _)| configuration.certificate.as_deref());
-    let certificate = certificates
-        .filter_map(|certificate| certificate.split_once('/'))
-        .next();
+    // The annotation by which cert-manager writes the bundle.
+    let mut certificates = own.iter().filter_map(|(configuration, ..)| {
+        let annotations = configuration.metadata.annotations.as_ref()?;
+        annotations.get("cert-manager.io/inject-ca-from")?.split_once('/')
+    });
+    let certificate = certificates.next();
     match certificate {
         Some((namespace, name)) => {
             Fix::inspect(format!("kubectl -n {namespace} describe certificate {name}"))
@@ -216,13 +216,13 @@ pub(super) fn expires(facts: &Facts) -> Checked {
     let (installation, own) = own(facts)?;
     let now = *known(&facts.now)?;
     let mut findings = Vec::new();
-    for (configuration, webhook) in &own {
-        let ends = Pem::iter_from_buffer(&webhook.ca_bundle)
-            .filter_map(Result::ok)
-            .filter_map(|pem| {
-                let end = pem.parse_x509().ok()?.validity().not_after.timestamp();
-                Timestamp::from_second(end).ok()
-            });
+    for (configuration, _, webhook) in &own {
+        let bundle = webhook.client_config.ca_bundle.as_ref();
+        let bundle = bundle.map_or(&[][..], |bundle| &bundle.0);
+        let ends = Pem::iter_from_buffer(bundle).filter_map(|pem| {
+            let end = pem.ok()?.parse_x509().ok()?.validity().not_after.timestamp();
+            Timestamp::from_second(end).ok()
+        });
         let Some(end) = ends.max().filter(|end| end.duration_since(now) < RENEWAL_OVERDUE) else {
             continue;
         };
@@ -251,17 +251,13 @@ pub(super) fn orphaned(facts: &Facts) -> Checked {
             continue;
         }
         let mut gone = None;
-        for service in configuration
-            .webhooks
-            .iter()
-            .filter_map(|webhook| webhook.service.as_ref())
-        {
+        for service in configuration.services() {
             if facts.namespace(&service.namespace)?.is_none() {
                 gone = Some(&service.namespace);
             }
         }
         let Some(namespace) = gone else { continue };
-        let (kind, name) = (configuration.kind, &configuration.name);
+        let (kind, name) = (configuration.kind, configuration.name());
         let fix = if configuration.has_others {
             Fix::inspect(format!("kubectl get {} {name} -o yaml", kind.to_lowercase()))
                 .with_note("It has webhooks for other objects too: remove only those for IPUJobs.")

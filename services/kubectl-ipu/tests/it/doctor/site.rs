@@ -83,6 +83,24 @@ impl Site {
             let deployment = format!("deployment/{}", self.name(suffix));
             set_status(cluster, self.namespace, &deployment, &status);
         }
+        // The API server calls only addresses of Pods.
+        let account = json!({"name": "default", "namespace": self.namespace});
+        apply(
+            cluster,
+            &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}),
+        );
+        let metadata = json!({"name": "answers", "namespace": self.namespace});
+        // The namespace of the manifests enforces the level `restricted`.
+        let context = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        let spec = json!({"containers": [{"name": "main", "image": "a", "securityContext": context}]});
+        apply(
+            cluster,
+            &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
+        );
+        let address = https::host_address();
+        let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
+        set_status(cluster, self.namespace, "pod/answers", &status);
         for service in ["webhook-svc", "vipu-proxy"] {
             self.set_endpoints(cluster, service, true);
         }
@@ -117,8 +135,10 @@ impl Site {
                 "endpoints": endpoints, "ports": [{"name": "https", "port": port}],
             }),
         );
+        let target = json!({"kind": "Pod", "name": "answers", "namespace": self.namespace});
         let subsets = if exist {
-            json!([{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port}]}])
+            let addresses = json!([{"ip": address, "targetRef": target}]);
+            json!([{"addresses": addresses, "ports": [{"name": "https", "port": port}]}])
         } else {
             json!([])
         };
