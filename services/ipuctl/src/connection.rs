@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ipu_core::{PartitionId, PartitionSpec, Reason};
 use ipu_proxy_client::{
-    ClientCertificate, ClientError, ClientOptions, ControllerStatus, CordonDocument, ProxyClient, SetupError,
-    TlsFiles, Token,
+    ClientCertificate, ClientOptions, ControllerStatus, CordonDocument, ProxyClient, SetupError, TlsFiles,
+    Token,
 };
 use ipu_vipu_client::ControllerEndpoint;
 
