@@ -71,13 +71,7 @@ pub(crate) struct Global {
     pub(crate) operator_namespace: Option<String>,
 
     /// ServiceAccount of the operator's namespace whose token the proxy accepts [default: its administrator]
-    #[arg(
-        long,
-        alias = "account",
-        global = true,
-        value_name = "NAME",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
     pub(crate) service_account: Option<String>,
 
     /// File with a token of the audience `vipu-proxy`; requires --operator-namespace or --proxy-ca [default:

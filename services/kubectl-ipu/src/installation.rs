@@ -101,15 +101,9 @@ impl Installation {
         label(&self.operator, INSTANCE)
     }
 
-    /// Returns the label with the version of the operator, or else the tag of its image.
+    /// Returns the version of the operator.
     pub(crate) fn version(&self) -> Option<&str> {
-        let labelled = label(&self.operator, "app.kubernetes.io/version");
-        if !labelled.is_empty() {
-            return Some(labelled);
-        }
-        let image = container(&self.operator)?.image.as_deref()?.split('@').next()?;
-        let (_, tag) = image.rsplit('/').next()?.rsplit_once(':')?;
-        Some(tag)
+        version_of(&self.operator)
     }
 
     /// Returns the ServiceAccount of the operator.
@@ -244,6 +238,17 @@ fn account(deployment: &Deployment) -> &str {
         .and_then(|spec| spec.template.spec.as_ref());
     let account = spec.and_then(|spec| spec.service_account_name.as_deref());
     account.unwrap_or("default")
+}
+
+/// Returns the label with the version of a Deployment, or else the tag of its image.
+pub(crate) fn version_of(deployment: &Deployment) -> Option<&str> {
+    let labelled = label(deployment, "app.kubernetes.io/version");
+    if !labelled.is_empty() {
+        return Some(labelled);
+    }
+    let image = container(deployment)?.image.as_deref()?.split('@').next()?;
+    let (_, tag) = image.rsplit('/').next()?.rsplit_once(':')?;
+    Some(tag)
 }
 
 /// Returns the container of a Deployment of an installation.

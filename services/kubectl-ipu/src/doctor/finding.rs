@@ -9,6 +9,7 @@ use crate::output::printable;
 pub(super) type Checked = Result<Vec<Finding>, String>;
 
 /// A kind of fault: a row of the table, with its texts for the reference page.
+#[derive(Debug, Serialize)]
 pub(super) struct Rule {
     /// Stable code of its findings.
     pub(super) code: &'static str,
@@ -18,6 +19,7 @@ pub(super) struct Rule {
     pub(super) effect: &'static str,
     /// The way to fix it. A command does or begins it.
     pub(super) remedy: &'static str,
+    #[serde(skip)]
     pub(super) check: fn(&Facts) -> Checked,
 }
 

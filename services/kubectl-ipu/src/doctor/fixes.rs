@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::finding::Fix;
-use crate::installation::{Installation, container, release_of};
+use crate::installation::{Installation, container, release_of, version_of};
 
 /// Version of this program, and of the chart that it is delivered with.
 const OWN: &str = env!("CARGO_PKG_VERSION");
@@ -24,43 +24,45 @@ pub(super) fn restore(installation: &Installation) -> Fix {
 
 /// Returns the command that upgrades the release of the installation with this option; none without Helm.
 pub(super) fn set_value(installation: &Installation, option: &str) -> Option<Fix> {
-    let release = release_of(&installation.operator)?;
-    let version = installation.version().unwrap_or("unknown");
-    if version != OWN {
-        return Some(Fix::advice(format!(
-            "Run `helm upgrade {release} CHART --namespace {} --reset-then-reuse-values {option}` with the chart of \
-             version {version}: this program has that of version {OWN}.",
-            installation.namespace
-        )));
-    }
-    Some(upgrade(release, &installation.operator, option))
+    upgrade(&installation.operator, option)
 }
 
-/// Returns the command that applies a release again, as the Helm that applied `deployment` does.
-pub(super) fn upgrade(release: &str, deployment: &Deployment, option: &str) -> Fix {
-    let namespace = deployment.namespace().unwrap_or_default();
+/// Returns the command that upgrades the release of `deployment`, as the Helm that applied it does; none
+/// without Helm.
+pub(super) fn upgrade(deployment: &Deployment, option: &str) -> Option<Fix> {
+    let (release, namespace) = (release_of(deployment)?, deployment.namespace()?);
     let managers = deployment.metadata.managed_fields.iter().flatten();
     // Helm 4 applies on the server, and refuses to take back fields that kubectl has changed.
     let by_server = managers.into_iter().any(|manager| {
         manager.manager.as_deref() == Some("helm") && manager.operation.as_deref() == Some("Apply")
     });
     let force = if by_server { " --force-conflicts" } else { "" };
-    let command = format!(
-        "helm upgrade {release} deploy/helm/ipu-operator --namespace {namespace} --reset-then-reuse-values{force} {option}"
-    );
-    let command = command.trim_end();
+    let command = |chart: &str| {
+        let command = format!(
+            "helm upgrade {release} {chart} --namespace {namespace} --reset-then-reuse-values{force} {option}"
+        );
+        command.trim_end().to_owned()
+    };
+    let version = version_of(deployment).unwrap_or("unknown");
+    if version != OWN {
+        return Some(Fix::advice(format!(
+            "Run `{}` with the chart of version {version}: this program has that of version {OWN}.",
+            command("CHART")
+        )));
+    }
+    let command = command("deploy/helm/ipu-operator");
     let fix = if option.is_empty() {
         Fix::run(command)
     } else {
         Fix::template(command)
     };
-    if by_server {
+    Some(if by_server {
         fix.with_note(
             "It takes back changes that kubectl made to objects of the release: set them as values.",
         )
     } else {
         fix
-    }
+    })
 }
 
 /// Returns the fault of a Service that leads to `port` of a Deployment, and its fix; none if it seems right.

@@ -10,7 +10,7 @@ use semver::Version;
 use crate::doctor::facts::{Facts, known};
 use crate::doctor::finding::{Checked, Finding, Fix};
 use crate::doctor::fixes;
-use crate::installation::{Installation, release_of};
+use crate::installation::Installation;
 
 const CRD: &str = "CustomResourceDefinition ipujobs.graphcore.ai";
 const CRD_VERSION: &str = "graphcore.ai/crd-version";
@@ -65,13 +65,13 @@ pub(super) fn operator_absent(facts: &Facts) -> Checked {
         return Ok(Vec::new());
     }
     let mut proxies = known(&facts.proxies)?.iter();
-    let fix = match proxies.find_map(|proxy| Some((release_of(proxy)?, proxy))) {
-        Some((release, proxy)) => fixes::upgrade(release, proxy, ""),
-        None => Fix::template("helm install gc deploy/helm/ipu-operator --namespace ipu --create-namespace").with_note(
+    let of_release = proxies.find_map(|proxy| fixes::upgrade(proxy, ""));
+    let fix = of_release.unwrap_or_else(|| {
+        Fix::template("helm install gc deploy/helm/ipu-operator --namespace ipu --create-namespace").with_note(
             "Set your registry and controllers, too. If a namespace has the ledger of an earlier installation, use that \
              namespace. Without Helm, apply your manifests again.",
-        ),
-    };
+        )
+    });
     Ok(vec![Finding::new("Deployment of the operator", "absent", fix)])
 }
 

@@ -454,6 +454,24 @@ fn the_printed_commands_fix_faults_of_a_release_of_both_versions_of_helm() {
             &["set", "resources", &deployment, "--requests=memory=100Mi"],
         );
         check_faults(&cluster, &site, Some(home.path()), || ());
+        // No command changes the version of an installation.
+        let operator = format!("deployment/{}", site.name("controller-manager"));
+        let version = "app.kubernetes.io/version=99.1.0";
+        site.kubectl(&cluster, &["label", &operator, version, "--overwrite"]);
+        site.kubectl(&cluster, &["delete", &deployment]);
+        let other = examine(&cluster);
+        assert_eq!(
+            codes(&other, "findings"),
+            ["CrdOlder", "ProxyNotReady"],
+            "{other:#}"
+        );
+        for finding in other["findings"].as_array().unwrap() {
+            let note = finding["note"].as_str().unwrap();
+            assert!(
+                finding["command"].is_null() && note.contains("version 99.1.0"),
+                "{other:#}"
+            );
+        }
         let mut uninstall = tools.helm(helm, home.path());
         uninstall.env("KUBECONFIG", cluster.kubeconfig());
         let output = uninstall
