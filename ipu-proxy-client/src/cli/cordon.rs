@@ -90,9 +90,9 @@ impl CordonSelector {
         }
     }
 
-    /// Cordons the hardware and waits until no partition uses it. As `kubectl drain` does, it accepts hardware
-    /// that is cordoned already, for the reason given then. `on_wait` is called with the partitions that still
-    /// use the hardware, and their owners.
+    /// Cordons the hardware and waits until no partition uses it. As `kubectl drain` does, it accepts
+    /// hardware that is cordoned already, for the reason given then. `on_wait` is called with the partitions
+    /// that still use the hardware, and their owners.
     ///
     /// # Errors
     ///
