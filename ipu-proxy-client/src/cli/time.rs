@@ -16,7 +16,8 @@ pub fn parse(text: &str, now: Timestamp) -> Option<Timestamp> {
             return Some(of_jiff(moment(now).checked_sub(duration).ok()?).unwrap_or_default());
         }
         None => text.parse().ok().or_else(|| {
-            let date: civil::Date = text.parse().ok()?;
+            // The parser of dates would drop a time without a zone.
+            let date = civil::Date::strptime("%Y-%m-%d", text).ok()?;
             let start = date.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
             Some(start.timestamp())
         })?,
