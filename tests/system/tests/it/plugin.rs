@@ -259,7 +259,9 @@ fn only_an_administrator_cordons_repairs_and_releases_by_the_plugin() {
     let by_grace = |command: &[&str]| grace.succeed(&[command, &operator].concat());
     let cordoned = by_grace(&cordon);
     assert!(
-        cordoned.contains("gc-ipu-operator-administrator: a fan is broken (system:serviceaccount:administered:grace)"),
+        cordoned.contains(
+            "gc-ipu-operator-administrator: a fan is broken (system:serviceaccount:administered:grace)"
+        ),
         "{cordoned}"
     );
     assert!(ledger().contains("a fan is broken"), "{}", ledger());
