@@ -9,6 +9,7 @@ mod ipuof;
 mod owner;
 mod partition;
 mod problem;
+mod ready;
 mod repair;
 mod request;
 mod usage;
@@ -17,7 +18,7 @@ pub use allocation::{AllocationPartitions, UnrecordedPartition};
 pub use capacity::{
     CapacityQuery, ControllerReason, DryRunRequest, DryRunResponse, Fit, Planned, Stats, Usage,
 };
-pub use controller::{ControllerDocument, ControllerList, ControllerStatus, FitDocument};
+pub use controller::{ControllerDocument, ControllerList, ControllerStatus, FitDocument, MachineDocument};
 pub use cordon::{CordonDocument, CordonList, CordonRequest, CordonedDocument, Uncordoned};
 pub use event::ChangeDocument;
 pub use ipuof::{IpuofConfigDocument, IpuofFileDocument};
@@ -27,6 +28,7 @@ pub use partition::{
     WaitingDocument, WaitingList,
 };
 pub use problem::ProblemDocument;
+pub use ready::{Readiness, ReadyDocument};
 pub use repair::{RepairAction, RepairDocument, UnavailableController, UnfinishedRepair};
 pub use request::{Heartbeat, LeaseDocument, PutPartition, ResetPartition};
 pub use usage::{RecordDocument, RecordList};

@@ -34,8 +34,8 @@ use self::transport::Transport;
 use crate::api::{
     AllocationPartitions, CapacityQuery, ControllerList, CordonList, CordonRequest, CordonedDocument,
     DeletedDocument, DryRunRequest, DryRunResponse, Fit, Heartbeat, IpuofConfigDocument, LeaseDocument,
-    OwnerDocument, PartitionDocument, PartitionList, PutPartition, RecordList, RepairDocument,
-    ResetPartition, Stats, Uncordoned, WaitingList,
+    OwnerDocument, PartitionDocument, PartitionList, PutPartition, Readiness, ReadyDocument, RecordList,
+    RepairDocument, ResetPartition, Stats, Uncordoned, WaitingList,
 };
 
 /// Maximum wait of one request at the proxy. Longer waits take several requests.
@@ -116,13 +116,14 @@ impl ProxyClient {
         self.post("/query", query, Idempotency::Safe).await
     }
 
-    /// Checks that the proxy is ready.
+    /// Returns whether the proxy leads, or stands by for the one that does.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; the problem has the reason.
-    pub async fn ready(&self) -> Result<(), ClientError> {
-        self.get::<serde_json::Value>("/readyz").await.map(drop)
+    /// [`ClientError`]; the problem has the reason why it is not ready.
+    pub async fn ready(&self) -> Result<Readiness, ClientError> {
+        let ready: ReadyDocument = self.get("/readyz").await?;
+        Ok(ready.status)
     }
 
     /// Returns all partitions and queued requests, ordered by id.

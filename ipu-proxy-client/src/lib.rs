@@ -40,8 +40,11 @@
 //! - `client` (default): `ProxyClient`, on the tokio runtime of the caller. Without it the crate has the
 //!   documents only.
 //! - `tls` (default): `https` and client certificates.
+//! - `cli`: the documents as tables, and the arguments of `ipuctl` and `kubectl ipu`.
 
 mod api;
+#[cfg(feature = "cli")]
+pub mod cli;
 #[cfg(feature = "client")]
 mod client;
 
@@ -49,10 +52,10 @@ pub use api::{
     AllocationPartitions, BlockerDocument, CapacityQuery, ChangeDocument, ControllerDocument, ControllerList,
     ControllerReason, ControllerStatus, CordonDocument, CordonList, CordonRequest, CordonedDocument,
     DeletedDocument, DryRunRequest, DryRunResponse, Fit, FitDocument, Heartbeat, HoldState,
-    IpuofConfigDocument, IpuofFileDocument, LeaseDocument, OwnerDocument, PartitionDocument, PartitionList,
-    Planned, PreemptionDocument, ProblemDocument, PutPartition, RecordDocument, RecordList, RepairAction,
-    RepairDocument, ResetPartition, Stats, UnavailableController, Uncordoned, UnfinishedRepair,
-    UnrecordedPartition, Usage, WaitingDocument, WaitingList,
+    IpuofConfigDocument, IpuofFileDocument, LeaseDocument, MachineDocument, OwnerDocument, PartitionDocument,
+    PartitionList, Planned, PreemptionDocument, ProblemDocument, PutPartition, Readiness, ReadyDocument,
+    RecordDocument, RecordList, RepairAction, RepairDocument, ResetPartition, Stats, UnavailableController,
+    Uncordoned, UnfinishedRepair, UnrecordedPartition, Usage, WaitingDocument, WaitingList,
 };
 #[cfg(feature = "tls")]
 pub use client::{ClientCertificate, TlsFiles};

@@ -1,6 +1,6 @@
 //! Controllers.
 
-use ipu_core::{ControllerName, SizeFit};
+use ipu_core::{AgentId, ControllerName, PartitionId, SizeFit};
 use serde::{Deserialize, Serialize};
 
 /// Name and address of a controller.
@@ -53,6 +53,9 @@ pub struct ControllerStatus {
     /// controller does not answer or does not report its hardware.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fits: Vec<FitDocument>,
+    /// Machines, ordered by name; empty if the controller does not answer or does not report its hardware.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachineDocument>,
     /// Placement of new partitions: the name of the placement policy, or `delegated` for the
     /// controller itself; none if the proxy does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,6 +80,7 @@ impl ControllerStatus {
             free: None,
             largest_block: None,
             fits: Vec::new(),
+            machines: Vec::new(),
             placement: None,
             failures_in_a_row: 0,
             error: None,
@@ -100,6 +104,30 @@ impl From<&SizeFit> for FitDocument {
         Self {
             size: fit.size.get(),
             count: fit.count,
+        }
+    }
+}
+
+/// A machine of a controller, with four IPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct MachineDocument {
+    /// Name of its agent, by which it is cordoned.
+    pub name: AgentId,
+    /// Number of IPUs that the controller reports healthy and unused, including cordoned ones: 0 to 4.
+    pub free: u32,
+    /// Partitions on its IPUs, as the controller lists them.
+    pub partitions: Vec<PartitionId>,
+}
+
+impl MachineDocument {
+    /// Creates the document.
+    #[must_use]
+    pub const fn new(name: AgentId, free: u32, partitions: Vec<PartitionId>) -> Self {
+        Self {
+            name,
+            free,
+            partitions,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipu_core::{AllocationId, IpuCount, PartitionId};
+use ipu_proxy_client::cli::CordonSelector;
 
 pub(crate) use self::connection_args::{ControllerCredentials, PlacementArgs, ProxyArgs};
 pub(crate) use self::render_args::{MacvlanArgs, Render, Runtime};
@@ -439,7 +440,7 @@ Examples:
       All hardware of a controller")]
 pub(crate) struct Cordon {
     /// CONTROLLER, CONTROLLER/MACHINE or CONTROLLER/MACHINE/IPU; a sole controller may be omitted
-    pub(crate) target: String,
+    pub(crate) target: CordonSelector,
     /// Reason, shown to users
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
@@ -452,7 +453,7 @@ pub(crate) struct Cordon {
 #[derive(Debug, Args)]
 pub(crate) struct Uncordon {
     /// Target, as given to `cordon`
-    pub(crate) target: Option<String>,
+    pub(crate) target: Option<CordonSelector>,
     /// Name of the cordon
     #[arg(long, conflicts_with = "target")]
     pub(crate) id: Option<String>,

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use ipu_core::{PartitionId, PartitionSpec, Reason};
 use ipu_proxy_client::{
-    ClientCertificate, ClientError, ClientOptions, ControllerStatus, CordonDocument, ProxyClient, SetupError,
-    TlsFiles, Token,
+    ClientCertificate, ClientOptions, ControllerStatus, CordonDocument, ProxyClient, SetupError, TlsFiles,
+    Token,
 };
 use ipu_vipu_client::ControllerEndpoint;
 
 use crate::cli::{Global, ProxyArgs};
 use crate::display;
-use crate::exit_code::{Code, Failure};
+use crate::exit_code::{Code, Failure, never_fits};
 use crate::local_server::{self, Requirement};
 use crate::output::Output;
 use crate::server_options::ServerOptions;
@@ -137,7 +137,7 @@ impl Connection {
 
     /// Returns the only controller of the proxy.
     pub(crate) async fn controller(&self) -> Result<ControllerStatus, Failure> {
-        let mut list = self.proxy.controllers().await.map_err(failure)?.controllers;
+        let mut list = self.proxy.controllers().await?.controllers;
         match (list.len(), list.pop()) {
             (1, Some(one)) => Ok(one),
             (count, _) => {
@@ -167,33 +167,6 @@ pub(crate) fn controller_failure(status: &ControllerStatus) -> Failure {
     let name = &status.controller.name;
     let error = status.error.as_deref().unwrap_or("it does not answer");
     Failure::new(Code::Unavailable, format!("V-IPU controller {name}: {error}"))
-}
-
-/// Maps an error of the client to an exit code.
-pub(crate) fn failure(error: ClientError) -> Failure {
-    let code = match &error {
-        ClientError::Refused { problem, .. } => match (problem.status, problem.code.as_str()) {
-            (401 | 403, _) | (_, "NotTheOwner" | "Foreign" | "Quarantined" | "OtherCordon") => Code::Denied,
-            (404, _) => Code::NotFound,
-            (_, "DoesNotFit") if error.reason().is_some_and(never_fits) => Code::Impossible,
-            (_, "DoesNotFit" | "QueueFull" | "NamespaceQueueFull") => Code::NoCapacity,
-            (_, "ControllerRefused") => Code::Impossible,
-            (_, "PartitionFailed") => Code::Unavailable,
-            (400..=499, _) => Code::Data,
-            _ => Code::Unavailable,
-        },
-        ClientError::TlsRejected { .. } => Code::Denied,
-        ClientError::Token { .. } => Code::NotFound,
-        ClientError::TimedOut { .. } => Code::NoCapacity,
-        ClientError::Request { .. } => Code::Bug,
-        _ => Code::Unavailable,
-    };
-    Failure::because(code, "proxy", error)
-}
-
-/// Returns whether a request with this reason can never fit.
-pub(crate) fn never_fits(reason: &Reason) -> bool {
-    matches!(&*reason.code, "TooLarge" | "UnknownAllocation")
 }
 
 /// Returns the failure of a request that can never fit, or that does not fit now and must not queue.

@@ -20,12 +20,12 @@ mod serve;
 mod server_options;
 mod state_dir;
 mod table;
-mod time;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
+use ipu_proxy_client::cli::time;
 
 use crate::cli::{Cli, Command, Format, Partition};
 use crate::connection::Connection;

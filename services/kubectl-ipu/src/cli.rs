@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipu_proxy_client::cli::CordonSelector;
 
 /// Submit, explain and follow IPUJobs, and diagnose an installation.
 #[derive(Debug, Parser)]
@@ -70,13 +71,7 @@ pub(crate) struct Global {
     pub(crate) operator_namespace: Option<String>,
 
     /// ServiceAccount of the operator's namespace whose token the proxy accepts [default: its administrator]
-    #[arg(
-        long,
-        alias = "account",
-        global = true,
-        value_name = "NAME",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
     pub(crate) service_account: Option<String>,
 
     /// File with a token of the audience `vipu-proxy`; requires --operator-namespace or --proxy-ca [default:
@@ -134,6 +129,8 @@ pub(crate) enum Command {
     Stats,
     /// List the controllers of the proxy with state and free IPUs
     Controllers,
+    /// List the machines of the controllers with state, partitions and cordons
+    Machines,
     /// List the partitions of the ledger with state, owner and reason
     Partitions,
     /// List queued requests with position, reason and blockers
@@ -151,7 +148,7 @@ pub(crate) enum Command {
     /// Mark hardware schedulable
     Uncordon {
         /// Target, as given to `cordon`
-        target: Option<String>,
+        target: Option<CordonSelector>,
         /// Name of the cordon
         #[arg(long, conflicts_with = "target")]
         id: Option<String>,
@@ -229,6 +226,9 @@ pub(crate) struct Logs {
     /// All workers and launchers, each line with the name of its Pod
     #[arg(long, conflicts_with_all = ["worker", "launcher", "instance"])]
     pub(crate) all: bool,
+    /// Options of `kubectl logs`, such as `--tail=20` or `--previous`
+    #[arg(last = true, value_name = "OPTION")]
+    pub(crate) options: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -255,8 +255,8 @@ pub(crate) struct Exec {
 #[derive(Debug, Args)]
 pub(crate) struct Cordon {
     /// CONTROLLER, CONTROLLER/MACHINE or CONTROLLER/MACHINE/IPU; a sole controller may be omitted
-    pub(crate) target: String,
-    /// Reason, shown to users
+    pub(crate) target: CordonSelector,
+    /// Reason, shown to users with your name
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
     /// Name of the cordon [default: derived from the target]

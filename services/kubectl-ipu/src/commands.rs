@@ -1,7 +1,6 @@
-//! The commands, one a file.
+//! The commands.
 
 mod cordon;
-mod exec;
 mod get;
 mod job_watch;
 mod ledger;
@@ -13,11 +12,10 @@ mod submit;
 mod why;
 
 pub(crate) use self::cordon::{cordon, drain, uncordon};
-pub(crate) use self::exec::exec;
 pub(crate) use self::get::get;
 pub(crate) use self::ledger::{release, repair, stats, usage};
-pub(crate) use self::lists::{controllers, cordons, partitions, waiting};
-pub(crate) use self::logs::logs;
+pub(crate) use self::lists::{controllers, cordons, machines, partitions, waiting};
+pub(crate) use self::logs::{exec, logs};
 pub(crate) use self::scale::scale;
 pub(crate) use self::submit::submit;
 pub(crate) use self::why::why;

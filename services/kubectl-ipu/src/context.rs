@@ -8,7 +8,7 @@ use kube::core::GroupVersionKind;
 use kube::{Client, Config};
 
 use crate::cli::Global;
-use crate::exit_code::{Code, Failure};
+use crate::exit_code::{Code, Failure, api_failure};
 
 /// Label of the Pods of a job with its name.
 pub(crate) const JOB_NAME: &str = "graphcore.ai/ipujob-name";
@@ -47,7 +47,9 @@ impl Context {
             }
             None => Config::from_kubeconfig(&options).await,
         };
-        let config = config.map_err(invalid)?;
+        let mut config = config.map_err(invalid)?;
+        // As kubectl does, it reports an error at once. Watches repeat themselves.
+        config.default_retry = false;
         let namespace = global.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config)
@@ -59,7 +61,7 @@ impl Context {
     pub(crate) async fn probe(&self) -> Result<(), Failure> {
         match self.client.apiserver_version().await {
             Ok(_) | Err(kube::Error::Api(_)) => Ok(()),
-            Err(error) => Err(Failure::api("reach the API server", error)),
+            Err(error) => Err(api_failure("reach the API server", error)),
         }
     }
 
@@ -76,7 +78,7 @@ impl Context {
     /// Returns an IPUJob.
     pub(crate) async fn job(&self, name: &str) -> Result<DynamicObject, Failure> {
         let found = self.jobs().get(name).await;
-        found.map_err(|error| Failure::api(format!("read IPUJob {}/{name}", self.namespace), error))
+        found.map_err(|error| api_failure(format!("read IPUJob {}/{name}", self.namespace), error))
     }
 
     /// Returns the Pods of a job, by instance and worker; launchers last.
@@ -85,7 +87,7 @@ impl Context {
         let params = ListParams::default().labels(&format!("{JOB_NAME}={job}"));
         let listed = api.list(&params).await;
         let mut pods = listed
-            .map_err(|error| Failure::api(format!("list the Pods of {}/{job}", self.namespace), error))?
+            .map_err(|error| api_failure(format!("list the Pods of {}/{job}", self.namespace), error))?
             .items;
         pods.sort_by_key(|pod| (index(pod, INSTANCE), is_launcher(pod), index(pod, WORKER)));
         Ok(pods)

@@ -1,16 +1,15 @@
 //! `kubectl ipu doctor`: finds faults of an installation.
 //!
-//! `collect` reads a snapshot of facts with the rights of the caller, and each rule is a pure function of it.
-//! A fact that the caller may not read makes a rule "not checked", never passed.
+//! `collect` reads a snapshot of facts with the rights of the caller and tries the connections of the
+//! installation. The table in `rules` has a row for each kind of fault, whose check is a pure function of the
+//! facts. A fact that the caller may not read makes a rule "not checked", never passed.
 
 mod collect;
 mod facts;
 mod finding;
+mod fixes;
 mod report;
+mod rights;
 mod rules;
-#[cfg(test)]
-mod tests;
-mod trust;
 
-use self::collect::collect;
 pub(crate) use self::report::run;

@@ -2,53 +2,11 @@
 
 use std::io::{self, ErrorKind, Write};
 
+pub(crate) use ipu_proxy_client::cli::printable;
 use serde::Serialize;
 
 use crate::cli::Format;
 use crate::exit_code::{Code, Failure};
-
-/// A table with aligned columns, separated by two blanks.
-#[derive(Debug)]
-pub(crate) struct Table {
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    /// Creates a table with a header.
-    pub(crate) fn new(headings: &[&str]) -> Self {
-        Self {
-            rows: vec![headings.iter().map(|heading| (*heading).to_owned()).collect()],
-        }
-    }
-
-    /// Adds a row of as many cells as there are headings. Their text may be that of users and containers.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells = cells.into_iter();
-        self.rows.push(cells.map(|cell| printable(&cell)).collect());
-    }
-
-    /// Returns the text with line ends; an empty cell is shown as `-`.
-    pub(crate) fn text(&self) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let mut widths = vec![1; columns];
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = cell.chars().count().max(*width);
-            }
-        }
-        let mut text = String::new();
-        for row in &self.rows {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{:width$}", if cell.is_empty() { "-" } else { cell }))
-                .collect();
-            text.push_str(cells.join("  ").trim_end());
-            text.push('\n');
-        }
-        text
-    }
-}
 
 /// Renders `value` as a document, or as the text of `table`.
 pub(crate) fn render(
@@ -116,38 +74,4 @@ pub(crate) fn say(text: &str) {
 
 fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).and_then(|()| stream.flush())
-}
-
-/// Replaces control characters, which may be escape sequences of a terminal, by `?`.
-pub(crate) fn printable(text: &str) -> String {
-    let visible = |c: char| if c.is_control() && c != '\t' { '?' } else { c };
-    text.chars().map(visible).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_of_others_cannot_control_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2J\tb\r\n"), "a?[2J\tb??");
-    }
-
-    #[test]
-    fn a_cell_of_a_table_neither_controls_the_terminal_nor_adds_a_row() {
-        let mut table = Table::new(&["NAME", "MESSAGE"]);
-        table.row(["x".into(), "\u{1b}]0;evil\u{7}\nx  Running".into()]);
-        assert_eq!(table.text(), "NAME  MESSAGE\nx     ?]0;evil??x  Running\n");
-    }
-
-    #[test]
-    fn columns_are_aligned_without_trailing_blanks() {
-        let mut table = Table::new(&["ID", "STATE"]);
-        table.row(["long-name".into(), String::new()]);
-        table.row(["x".into(), "ACTIVE".into()]);
-        assert_eq!(
-            table.text(),
-            "ID         STATE\nlong-name  -\nx          ACTIVE\n"
-        );
-    }
 }

@@ -9,8 +9,8 @@ use ipu_core::{
     Entry, OnNoCapacity, Owner, PartitionId, Phase, QueueStatus, Reason, Release, Request, Timestamp,
 };
 use ipu_proxy_client::{
-    DeletedDocument, HoldState, PartitionDocument, RepairAction, RepairDocument, UnavailableController,
-    UnfinishedRepair,
+    DeletedDocument, HoldState, PartitionDocument, Readiness, RepairAction, RepairDocument,
+    UnavailableController, UnfinishedRepair,
 };
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
@@ -236,15 +236,15 @@ impl App {
         Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Stuck", detail))
     }
 
-    /// Returns the status of a proxy that can serve requests now, or stands by for the one that does.
-    pub(crate) async fn check_ready(&self) -> Result<&'static str, Problem> {
+    /// Returns whether the proxy can serve requests now, or stands by for the one that does.
+    pub(crate) async fn check_ready(&self) -> Result<Readiness, Problem> {
         if *self.stop.borrow() {
             let detail = "the proxy is stopping";
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Stopping", detail));
         }
         match self.allocator.check_ready().await {
-            Ok(()) => Ok("ok"),
-            Err(ipu_allocator::AllocatorError::Standby) => Ok("standby"),
+            Ok(()) => Ok(Readiness::Leads),
+            Err(ipu_allocator::AllocatorError::Standby) => Ok(Readiness::StandsBy),
             Err(error) => Err(error.into()),
         }
     }

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_allocator::Controller;
-use ipu_core::{CapacityBySize, ControllerName, PlacementMode, Reason};
-use ipu_proxy_client::{ControllerList, ControllerStatus, FitDocument};
+use ipu_allocator::{Controller, View};
+use ipu_core::{
+    AgentId, Capacity, CapacityBySize, ControllerName, CordonOwner, CordonTarget, PlacementMode, Reason,
+};
+use ipu_proxy_client::{ControllerList, ControllerStatus, FitDocument, MachineDocument};
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool, Member, MemberState};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -20,9 +22,9 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Handles `GET /v1/controllers`.
 pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
-    let capacities = app.allocator.fresh_view().await?.capacity_by_size();
+    let view = app.allocator.fresh_view().await?;
     let mut capacities: BTreeMap<ControllerName, Result<CapacityBySize, Reason>> =
-        capacities.into_iter().collect();
+        view.capacity_by_size().into_iter().collect();
     let pool = app.allocator.pool();
     // Read after the query, which has updated the health of the controllers.
     let members: Vec<_> = pool.members().into_iter().chain(pool.draining()).collect();
@@ -52,6 +54,7 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
             .flat_map(|capacity| &capacity.fits)
             .map(FitDocument::from)
             .collect();
+        status.machines = machines(&view, &member.name);
         // A controller that answers without hardware always chooses.
         let chooses = capacity.as_ref().is_some_and(|capacity| capacity.fits.is_empty());
         status.placement = Some(if chooses {
@@ -65,6 +68,29 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
         status
     };
     Ok(ControllerList::new(members.into_iter().map(status).collect()))
+}
+
+/// Returns the machines of a controller with their listed partitions: those that a cordon would keep.
+fn machines(view: &View, controller: &ControllerName) -> Vec<MachineDocument> {
+    let Some(listing) = view.hardware().listing(controller) else {
+        return Vec::new();
+    };
+    let free = |capacity: &dyn Capacity| capacity.counts().map_or(0, |counts| counts.free);
+    let machine = |name: AgentId| {
+        let mut without = listing.capacity().fork();
+        let owner = CordonOwner::new("machines").ok()?;
+        let holders = without
+            .cordon(&owner, &CordonTarget::Machine(name.clone()))
+            .ok()?;
+        let free = free(listing.capacity()).saturating_sub(free(&*without));
+        Some(MachineDocument::new(name, free, holders))
+    };
+    listing
+        .capacity()
+        .machines()
+        .into_iter()
+        .filter_map(machine)
+        .collect()
 }
 
 /// Drains the controllers of ledger entries that are not on the list: they were removed from it while no

@@ -8,7 +8,7 @@ use http::{HeaderValue, StatusCode};
 use ipu_core::{OnNoCapacity, Owner, PartitionId};
 use ipu_proxy_client::{
     DeletedDocument, Heartbeat, HoldState, LeaseDocument, PartitionDocument, PartitionList, PutPartition,
-    ResetPartition, WaitingList,
+    ReadyDocument, ResetPartition, WaitingList,
 };
 use ipu_serve::Peer;
 use serde::Serialize;
@@ -103,7 +103,7 @@ fn probe_routes(app: &Arc<App>) -> Route {
                 call.app
                     .check_ready()
                     .await
-                    .and_then(|status| ok(&json!({"status": status}))),
+                    .and_then(|status| ok(&ReadyDocument::new(status))),
             )
         });
     let metrics =

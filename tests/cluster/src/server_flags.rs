@@ -94,8 +94,12 @@ impl ServerPaths<'_> {
                 "--kubelet-preferred-address-types=InternalIP".into(),
             ]);
         } else {
-            // Loopback is not a valid endpoint, and no client uses the API server's Service.
-            arguments.push("--endpoint-reconciler-type=none".into());
+            // Loopback is not a valid endpoint, and no client uses the API server's Service. Services lead
+            // to the endpoints that a test writes: no kube-proxy routes their addresses.
+            arguments.extend([
+                "--endpoint-reconciler-type=none".into(),
+                "--enable-aggregator-routing=true".into(),
+            ]);
         }
         arguments
     }

@@ -1,28 +1,19 @@
 //! `ipuctl stats`, `query`, `controllers` and `repair`.
 
 use ipu_core::Reason;
-use ipu_proxy_client::{CapacityQuery, DryRunRequest, Fit, ProxyClient};
+use ipu_proxy_client::{CapacityQuery, DryRunRequest, Fit, ProxyClient, cli};
 use serde::Serialize;
 
 use crate::cli::{Format, Query};
-use crate::connection::{failure, never_fits};
 use crate::display;
-use crate::exit_code::{Code, Failure};
+use crate::exit_code::{Code, Failure, never_fits};
 use crate::output::Output;
-use crate::table::{Table, render};
+use crate::table::render;
 
 /// Prints used and available IPUs by namespace.
 pub(crate) async fn stats(proxy: &ProxyClient, format: Format, output: &Output) -> Result<Code, Failure> {
-    let stats = proxy.stats().await.map_err(failure)?;
-    let table = || {
-        let mut table = Table::new(&["NAMESPACE", "USED", "AVAILABLE"]);
-        for (namespace, usage) in &stats.0 {
-            let numbers = [usage.used.to_string(), usage.available.to_string()];
-            table.row(std::iter::once(namespace.clone()).chain(numbers));
-        }
-        table.text()
-    };
-    output.result(&render(format, &stats, table)?);
+    let stats = proxy.stats().await?;
+    output.result(&render(format, &stats, || cli::stats(&stats).to_string())?);
     Ok(Code::Done)
 }
 
@@ -49,14 +40,14 @@ pub(crate) async fn query(
     let size = arguments.size.get();
     let mut query = CapacityQuery::new(size);
     query.allocation = arguments.allocation.map(|allocation| allocation.to_string());
-    let fit = proxy.query(&query).await.map_err(failure)?;
+    let fit = proxy.query(&query).await?;
     // If the plan fails, the answer remains that the size does not fit now.
     let impossible = if fit.num_of_partitions == 0 {
         impossible(&query, proxy).await.unwrap_or_default()
     } else {
         None
     };
-    let controllers = proxy.controllers().await.map_err(failure)?.controllers;
+    let controllers = proxy.controllers().await?.controllers;
     let answer = QueryOutput {
         free: controllers.iter().filter_map(|status| status.free).sum(),
         largest: controllers
@@ -106,7 +97,7 @@ fn fit_count(number: u64, size: u32) -> String {
 async fn impossible(query: &CapacityQuery, proxy: &ProxyClient) -> Result<Option<Reason>, Failure> {
     let mut request = DryRunRequest::new(vec![query.size]);
     request.allocation.clone_from(&query.allocation);
-    let planned = proxy.plan(&request).await.map_err(failure)?;
+    let planned = proxy.plan(&request).await?;
     let mut reasons = planned
         .planned
         .into_iter()
@@ -125,37 +116,8 @@ pub(crate) async fn controllers(
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let list = proxy.controllers().await.map_err(failure)?;
-    let table = || {
-        let mut table = Table::new(&[
-            "CONTROLLER",
-            "STATE",
-            "FREE",
-            "LARGEST",
-            "PLACEMENT",
-            "VERSION",
-            "ERROR",
-        ]);
-        let optional = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
-        for status in &list.controllers {
-            let state = match (status.available, status.draining) {
-                (true, false) => "available",
-                (true, true) => "draining",
-                (false, _) => "unavailable",
-            };
-            table.row([
-                status.controller.name.to_string(),
-                state.to_owned(),
-                optional(status.free),
-                optional(status.largest_block),
-                status.placement.clone().unwrap_or_default(),
-                status.version.clone().unwrap_or_default(),
-                status.error.clone().unwrap_or_default(),
-            ]);
-        }
-        table.text()
-    };
-    output.result(&render(format, &list, table)?);
+    let list = proxy.controllers().await?;
+    output.result(&render(format, &list, || cli::controllers(&list).to_string())?);
     let unavailable = list.controllers.iter().any(|status| !status.available);
     Ok(if unavailable {
         Code::Unavailable
@@ -166,7 +128,7 @@ pub(crate) async fn controllers(
 
 /// Repairs the ledger of the proxy now. The exit code is 0 if no operation is left unfinished.
 pub(crate) async fn repair(proxy: &ProxyClient, format: Format, output: &Output) -> Result<Code, Failure> {
-    let report = proxy.repair().await.map_err(failure)?;
+    let report = proxy.repair().await?;
     for unfinished in &report.unfinished {
         output.warn(&format!("partition {}: {}", unfinished.id, unfinished.reason));
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use vipu_proxy::process_holder::ProcessHolder;
 
 use crate::cli::Format;
-use crate::connection::{Connection, failure};
+use crate::connection::Connection;
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
@@ -131,7 +131,7 @@ pub(crate) async fn sweep(connection: &Connection) -> Result<GcReport, Failure> 
 }
 
 async fn partitions(connection: &Connection) -> Result<BTreeMap<PartitionId, PartitionDocument>, Failure> {
-    let partitions = connection.proxy.partitions().await.map_err(failure)?;
+    let partitions = connection.proxy.partitions().await?;
     let by_id = partitions.into_iter();
     Ok(by_id.map(|partition| (partition.id.clone(), partition)).collect())
 }
@@ -193,7 +193,7 @@ async fn release(
     let mut deletion = DeletePartition::default();
     deletion.uid = partition.owner.as_ref().map(|owner| owner.uid.clone());
     let deleted = connection.proxy.delete(&partition.id, &deletion).await;
-    let deleted = deleted.map_err(failure)?;
+    let deleted = deleted?;
     if deleted.state == HoldState::Gone {
         swept.partitions.insert(partition.id.to_string());
         return Ok(true);
@@ -217,7 +217,7 @@ async fn repair(
     before: &BTreeMap<PartitionId, PartitionDocument>,
     swept: &mut GcReport,
 ) -> Result<(), Failure> {
-    let report = connection.proxy.repair().await.map_err(failure)?;
+    let report = connection.proxy.repair().await?;
     let unfinished = report.unfinished.iter();
     swept
         .unfinished

@@ -6,7 +6,7 @@ use ipu_proxy_client::{HoldState, PartitionDocument};
 use super::gc::liveness_of_run;
 use crate::cli::Format;
 use crate::clock::now;
-use crate::connection::{Connection, failure};
+use crate::connection::Connection;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::run::OWNER_KIND;
@@ -16,7 +16,7 @@ use crate::time;
 
 /// Prints the runs, active ones first, then the newest.
 pub(crate) async fn run(connection: &Connection, format: Format, output: &Output) -> Result<Code, Failure> {
-    let partitions = connection.proxy.partitions().await.map_err(failure)?;
+    let partitions = connection.proxy.partitions().await?;
     let mut records = active(connection, &partitions);
     records.extend(RunRecord::read_finished(&connection.state));
     if records.is_empty() && format.is_text() {
@@ -93,5 +93,5 @@ fn table(records: &[RunRecord]) -> String {
             record.exit_code.map(|code| code.to_string()).unwrap_or_default(),
         ]);
     }
-    table.text()
+    table.to_string()
 }

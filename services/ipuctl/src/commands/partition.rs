@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use super::partition_table::{self, PartitionSummary};
 use super::{gc, partition_watch};
 use crate::cli::{Format, Partition};
-use crate::connection::{Connection, does_not_fit, failure, never_fits, other_properties};
+use crate::connection::{Connection, does_not_fit, other_properties};
 use crate::display;
-use crate::exit_code::{Code, Failure};
+use crate::exit_code::{Code, Failure, never_fits};
 use crate::manifest::user;
 use crate::output::Output;
 use crate::run::Signals;
@@ -46,23 +46,23 @@ pub(crate) async fn run(
     match command {
         Partition::List { watch: true } => {
             let list = async || {
-                let partitions = proxy.partitions().await.map_err(failure)?;
+                let partitions = proxy.partitions().await?;
                 Ok(summarize(&partitions, connection).await)
             };
             partition_watch::watch(list, format, output).await
         }
         Partition::List { watch: false } => {
-            let partitions = proxy.partitions().await.map_err(failure)?;
+            let partitions = proxy.partitions().await?;
             let summaries = summarize(&partitions, connection).await;
             partition_table::print(&summaries, &partitions, format, output)
         }
         Partition::Get { id } => {
-            let partition = proxy.partition(&id).await.map_err(failure)?;
+            let partition = proxy.partition(&id).await?;
             let summaries = summarize(std::slice::from_ref(&partition), connection).await;
             partition_table::print(&summaries, &partition, format, output)
         }
         Partition::Describe { id } => {
-            let partition = proxy.partition(&id).await.map_err(failure)?;
+            let partition = proxy.partition(&id).await?;
             let summaries = summarize(std::slice::from_ref(&partition), connection).await;
             partition_table::print_description(&summaries[0], &partition, format, output)
         }
@@ -135,7 +135,7 @@ pub(crate) async fn waiting(
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let queue = connection.proxy.waiting().await.map_err(failure)?;
+    let queue = connection.proxy.waiting().await?;
     if format.is_text() && queue.is_empty() {
         output.say("No queued requests found.");
         return Ok(Code::Done);
@@ -234,7 +234,7 @@ async fn create(
         }
     };
     output.status(None);
-    proxy.delete(id, &withdrawal(request)).await.map_err(failure)?;
+    proxy.delete(id, &withdrawal(request)).await?;
     Err(error)
 }
 
@@ -254,7 +254,7 @@ async fn keep(
         .proxy
         .put(&partition.id, &kept, wait)
         .await
-        .map_err(failure)
+        .map_err(Failure::from)
 }
 
 fn withdrawal(request: &PutPartition) -> DeletePartition {
@@ -278,7 +278,7 @@ async fn withdraw_interrupted(
     let work = async {
         let existing = match proxy.partition(id).await {
             Err(error) if error.code() == Some("NotFound") => return Ok(()),
-            existing => existing.map_err(failure)?,
+            existing => existing?,
         };
         let is_unfinished = existing.state == HoldState::Waiting || existing.state.is_in_progress();
         if existing.owner.as_ref() != Some(&request.owner)
@@ -294,7 +294,7 @@ async fn withdraw_interrupted(
         };
         let withdrawal = withdrawal(request);
         let released = proxy.wait_released(id, &withdrawal, WITHDRAW_TIMEOUT, &mut on_wait);
-        released.await.map_err(failure)
+        released.await.map_err(Failure::from)
     };
     let failure = tokio::select! {
         result = work => result.err().map(|failure| failure.chain()),
@@ -319,7 +319,7 @@ async fn request_failure(
         return does_not_fit(id, reason);
     }
     if error.code() != Some("OtherProperties") {
-        return failure(error);
+        return error.into();
     }
     let existing = connection.proxy.partition(id).await.ok();
     let gcds = request.gcds.unwrap_or(1);
@@ -341,7 +341,7 @@ async fn request_failure(
             };
             other_properties(id, &existing, &requested)
         })
-        .unwrap_or_else(|| failure(error))
+        .unwrap_or_else(|| error.into())
 }
 
 fn allocation(id: Option<&str>) -> Option<AllocationId> {
@@ -381,7 +381,7 @@ async fn config(
     format: Format,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let config = connection.proxy.ipuof_config(id, gcd).await.map_err(failure)?;
+    let config = connection.proxy.ipuof_config(id, gcd).await?;
     let format = if format.is_text() { Format::Json } else { format };
     // A configuration file has one GCD; several GCDs need the outer document.
     let text = match config.files.as_slice() {
@@ -429,7 +429,7 @@ async fn remove(
     output: &Output,
 ) -> Result<Code, Failure> {
     let proxy = &connection.proxy;
-    let partition = proxy.partition(id).await.map_err(failure)?;
+    let partition = proxy.partition(id).await?;
     if !force {
         require_manual(&partition, "end it first, or use --force")?;
     }
@@ -444,7 +444,7 @@ async fn remove(
     };
     let released = proxy.wait_released(id, &deletion, NO_TIMEOUT, &mut on_wait).await;
     output.status(None);
-    released.map_err(failure)?;
+    released?;
     output.say(&format!("partition {id} removed"));
     if !format.is_text() {
         output.result(&render(format, &Removed { id, removed: true }, String::new)?);
@@ -460,7 +460,7 @@ async fn reset(
 ) -> Result<Code, Failure> {
     let proxy = &connection.proxy;
     output.transient(&format!("Resetting partition {id}…"));
-    let partition = proxy.partition(id).await.map_err(failure)?;
+    let partition = proxy.partition(id).await?;
     require_manual(&partition, "only its owner may reset it")?;
     if partition.state == HoldState::Waiting {
         let message = format!("partition {id} is queued and does not exist yet");
@@ -470,12 +470,9 @@ async fn reset(
     request.attempt = Some(partition.attempt.saturating_add(1));
     request.uid = partition.owner.map(|owner| owner.uid);
     let started: Result<_, ClientError> = proxy.reset(id, &request).await;
-    let active = match started.map_err(failure)? {
+    let active = match started? {
         partition if partition.state == HoldState::Active => partition,
-        _ => proxy
-            .wait_active(id, NO_TIMEOUT, &mut |_| ())
-            .await
-            .map_err(failure)?,
+        _ => proxy.wait_active(id, NO_TIMEOUT, &mut |_| ()).await?,
     };
     print_active(&active, connection, format, output).await
 }
@@ -503,5 +500,5 @@ fn queue_table(queue: &[PartitionDocument], summaries: &[PartitionSummary]) -> S
             summary.queue_reason.clone(),
         ]);
     }
-    table.text()
+    table.to_string()
 }

@@ -16,9 +16,9 @@ use serde_json::Value;
 
 use crate::cli::{Format, Manifest as ManifestArguments, Plan};
 use crate::clock::now;
-use crate::connection::{Connection, failure, never_fits};
+use crate::connection::Connection;
 use crate::display;
-use crate::exit_code::{Code, Failure};
+use crate::exit_code::{Code, Failure, never_fits};
 use crate::manifest::{self, Overrides};
 use crate::output::Output;
 use crate::table::{Table, render};
@@ -259,7 +259,7 @@ impl Capacity<'_> {
         let mut request = DryRunRequest::new(sizes);
         request.if_these_ended.clone_from(&self.ended);
         request.allocation = allocation.map(ToString::to_string);
-        self.connection.proxy.plan(&request).await.map_err(failure)
+        self.connection.proxy.plan(&request).await.map_err(Failure::from)
     }
 
     /// Returns the cordons, if a reason refers to them.
@@ -293,7 +293,7 @@ impl Capacity<'_> {
     /// Returns the ids and sizes of the queued requests that a new job of this priority would wait for, in
     /// queue order.
     async fn requests_ahead(&self, job: &JobSpec, max: usize) -> Result<Vec<(PartitionId, u32)>, Failure> {
-        let queue = self.connection.proxy.waiting().await.map_err(failure)?;
+        let queue = self.connection.proxy.waiting().await?;
         let ahead = queue
             .into_iter()
             .filter(|request| request.priority >= job.priority());
@@ -311,7 +311,7 @@ impl Capacity<'_> {
         if verdict == FitResult::Never || planned.blockers.is_empty() {
             return Ok(Fit::new(verdict, format!("{text}{queue}")));
         }
-        let partitions = self.connection.proxy.partitions().await.map_err(failure)?;
+        let partitions = self.connection.proxy.partitions().await?;
         let owners: BTreeMap<PartitionId, Option<OwnerDocument>> = partitions
             .into_iter()
             .map(|partition| (partition.id, partition.owner))
@@ -328,7 +328,7 @@ impl Capacity<'_> {
     /// Returns the verdict on instances that all fit.
     async fn placement(&self, planned: &[Planned]) -> Result<Fit, Failure> {
         let proxy = &self.connection.proxy;
-        let controllers = proxy.controllers().await.map_err(failure)?.controllers;
+        let controllers = proxy.controllers().await?.controllers;
         let is_used = |status: &&ControllerStatus| {
             let name = &status.controller.name;
             planned
@@ -340,7 +340,7 @@ impl Capacity<'_> {
             let reason = "the controller does not report its hardware";
             return Ok(Fit::new(FitResult::Unknown, reason.to_owned()));
         }
-        let total = proxy.stats().await.map_err(failure)?.total().unwrap_or_default();
+        let total = proxy.stats().await?.total().unwrap_or_default();
         let requested: u32 = planned.iter().map(|planned| planned.size).sum();
         let mut fit = Fit::new(
             FitResult::Now,
@@ -410,7 +410,7 @@ fn table(response: &DryRunResponse, cordons: &[CordonDocument]) -> String {
             reasons(planned, cordons),
         ]);
     }
-    table.text()
+    table.to_string()
 }
 
 fn text_of(planned: &PlanOutput) -> String {
@@ -431,7 +431,7 @@ fn text_of(planned: &PlanOutput) -> String {
                     job.workers.to_string(),
                 ]);
             }
-            text.extend(table.text().lines().map(|line| format!("  {line}\n")));
+            text.extend(table.to_string().lines().map(|line| format!("  {line}\n")));
         }
         for (partition, size) in &job.created {
             text.push_str(&format!(

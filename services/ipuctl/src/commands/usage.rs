@@ -1,12 +1,11 @@
 //! `ipuctl usage`: lists finished holds with owner, size and duration.
 
-use ipu_proxy_client::{ProxyClient, RecordDocument};
+use ipu_proxy_client::{ProxyClient, RecordDocument, cli};
 
 use crate::cli::{Format, Usage};
-use crate::connection::failure;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
-use crate::table::{Table, csv_line, render};
+use crate::table::{csv_line, render};
 use crate::{clock, time};
 
 /// Header of the comma-separated values; stable, like the names in JSON.
@@ -38,28 +37,13 @@ pub(crate) async fn run(
     let since = &arguments.since;
     let since = time::parse(since, clock::now())
         .ok_or_else(|| Failure::new(Code::Usage, format!("--since {since:?}: {}", time::FORMATS)))?;
-    let list = proxy.usage(since).await.map_err(failure)?;
+    let list = proxy.usage(since).await?;
     let text = match format {
         Format::Csv => csv(&list.records),
-        format => render(format, &list, || table(&list.records))?,
+        format => render(format, &list, || cli::usage(&list.records).to_string())?,
     };
     output.result(&text);
     Ok(Code::Done)
-}
-
-/// Formats milliseconds as seconds.
-fn seconds(millis: u64) -> String {
-    format!("{}.{:03}", millis / 1000, millis % 1000)
-}
-
-/// Returns the duration of a hold in milliseconds.
-fn held_millis(record: &RecordDocument) -> u64 {
-    let length = record.released_at.since(record.held_since);
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn ipu_seconds(record: &RecordDocument) -> String {
-    seconds(held_millis(record).saturating_mul(u64::from(record.size)))
 }
 
 fn csv(records: &[RecordDocument]) -> String {
@@ -86,39 +70,13 @@ fn csv(records: &[RecordDocument]) -> String {
             record.attempts.to_string(),
             time::format(record.held_since),
             time::format(record.released_at),
-            seconds(held_millis(record)),
-            ipu_seconds(record),
+            cli::held_seconds(record),
+            cli::ipu_seconds(record),
             record.end.clone(),
         ];
         text.push_str(&csv_line(&cells));
     }
     text
-}
-
-fn table(records: &[RecordDocument]) -> String {
-    let mut table = Table::new(&[
-        "PARTITION",
-        "OWNER",
-        "ACCOUNT",
-        "SIZE",
-        "FROM",
-        "TO",
-        "IPU-SECONDS",
-        "END",
-    ]);
-    for record in records {
-        table.row([
-            record.id.to_string(),
-            record.owner.as_ref().map(ToString::to_string).unwrap_or_default(),
-            record.account.clone().unwrap_or_default(),
-            record.size.to_string(),
-            time::format(record.held_since),
-            time::format(record.released_at),
-            ipu_seconds(record),
-            record.end.clone(),
-        ]);
-    }
-    table.text()
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use ipu_proxy_client::{
 
 use super::host_job::Address;
 use crate::commands::gc;
-use crate::connection::{Connection, failure, never_fits, simulated_mark};
+use crate::connection::{Connection, simulated_mark};
 use crate::display;
-use crate::exit_code::{Code, Failure};
+use crate::exit_code::{Code, Failure, never_fits};
 use crate::output::Output;
 
 /// Interval between two checks of an active partition, which can fail while its workers do not notice. Each
@@ -186,7 +186,7 @@ impl<'a> Partitions<'a> {
                     let errors = problem.errors.clone();
                     Ok(self.set_facts(instance, PartitionFacts::Failed { attempt, errors }))
                 }
-                _ => Err(failure(error)),
+                _ => Err(error.into()),
             },
         }
     }
@@ -209,7 +209,7 @@ impl<'a> Partitions<'a> {
         reset.attempt = Some(attempt);
         reset.uid = Some(request.owner.uid.clone());
         let call = async |proxy: &ProxyClient| proxy.reset(partition, &reset).await;
-        let document = self.call(call).await.map_err(failure)?;
+        let document = self.call(call).await?;
         self.apply_document(instance, document).await
     }
 
@@ -306,7 +306,7 @@ impl<'a> Partitions<'a> {
         deletion.uid = Some(request.owner.uid.clone());
         deletion.attempt = Some(attempt);
         let call = async |proxy: &ProxyClient| proxy.delete(partition, &deletion).await;
-        let deleted: DeletedDocument = self.call(call).await.map_err(failure)?;
+        let deleted: DeletedDocument = self.call(call).await?;
         if deleted.state != HoldState::Gone {
             let detail = deleted.detail.unwrap_or_default();
             self.waiting

@@ -78,7 +78,7 @@ impl Report {
                 format!("{:.1}", record.seconds),
             ]);
         }
-        Some(table.text())
+        Some(table.to_string())
     }
 
     /// Returns the outcome of the job in one word; none if the run was interrupted.

@@ -1,15 +1,15 @@
 //! `kubectl ipu get`: lists IPUJobs, or shows one.
 
 use ipu_k8s::crd::IpuJobStatus;
-use jiff::Timestamp;
+use ipu_proxy_client::cli::{Table, time};
 use kube::ResourceExt as _;
 use kube::api::{DynamicObject, ListParams};
 
+use super::lists::now;
 use crate::cli::Format;
 use crate::context::Context;
-use crate::exit_code::{Code, Failure};
-use crate::output::{self, List, Table, render};
-use crate::time;
+use crate::exit_code::{Code, Failure, api_failure};
+use crate::output::{self, List, render};
 
 /// Maximum length of a message in the table. `why` shows the whole text.
 const MAX_MESSAGE: usize = 80;
@@ -46,7 +46,7 @@ pub(crate) async fn get(
     let mut jobs = api
         .list(&ListParams::default())
         .await
-        .map_err(|error| Failure::api("list IPUJobs", error))?
+        .map_err(|error| api_failure("list IPUJobs", error))?
         .items;
     jobs.sort_by_key(|job| (job.namespace(), job.name_any()));
     if jobs.is_empty() && format == Format::Table {
@@ -73,6 +73,7 @@ fn table(jobs: &[DynamicObject], with_namespace: bool) -> String {
     for job in jobs {
         let status = status_of(job);
         let created = job.metadata.creation_timestamp.as_ref();
+        let age = created.and_then(|created| Some(time::age(time::of_jiff(created.0)?, now())));
         let mut message = status.last_message.clone();
         if message.chars().count() > MAX_MESSAGE {
             message = message.chars().take(MAX_MESSAGE - 1).chain(['…']).collect();
@@ -84,10 +85,10 @@ fn table(jobs: &[DynamicObject], with_namespace: bool) -> String {
             status.current_replicas.to_string(),
             status.desired_replicas.to_string(),
             status.ipus_held.to_string(),
-            created.map_or_else(String::new, |time| time::age(time.0, Timestamp::now())),
+            age.unwrap_or_default(),
             message,
         ];
         table.row(cells.into_iter().skip(usize::from(!with_namespace)));
     }
-    table.text()
+    table.to_string()
 }

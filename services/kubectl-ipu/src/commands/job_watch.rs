@@ -10,7 +10,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 
 use super::get::{phase_of, status_of};
 use crate::context::{Context, job_resource};
-use crate::exit_code::{Code, Failure};
+use crate::exit_code::{Code, Failure, api_failure};
 use crate::output;
 
 /// States of a job, as the API server reports them.
@@ -82,7 +82,7 @@ pub(super) fn is_finished(status: &IpuJobStatus) -> bool {
 pub(super) fn check_denied(error: watcher::Error, action: &str) -> Result<(), Failure> {
     match error {
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) if matches!(&error, kube::Error::Api(status) if matches!(status.code, 401 | 403)) => {
-            Err(Failure::api(action, error))
+            Err(api_failure(action, error))
         }
         _ => Ok(()),
     }

@@ -1,54 +1,87 @@
-//! `kubectl ipu logs`: prints the logs of a job.
+//! `kubectl ipu logs` and `exec`: find the Pods of a job, and run `kubectl logs` or `kubectl exec`, which
+//! handle streams and terminals.
 
-mod copy;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
-use futures::StreamExt as _;
 use ipu_core::JobPhase;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{Api, LogParams};
+use kube::api::Api;
 use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt as _, watcher};
 
-use self::copy::{CopyError, LogEnd, copy, copy_lines};
 use super::get::status_of;
 use super::job_watch::{JobWatch, check_denied, is_finished};
-use crate::cli::{Logs, PodSelection};
+use crate::cli::{Exec, Global, Logs, PodSelection};
 use crate::context::{Context, INSTANCE, JOB_NAME, WORKER, index, is_launcher};
 use crate::exit_code::{Code, Failure};
 use crate::output;
 
-/// Prints the log of the selected Pod, or of all Pods.
-pub(crate) async fn logs(arguments: &Logs, context: &Context) -> Result<Code, Failure> {
-    let mut pods = context.pods(&arguments.job).await?;
+/// Maximum number of logs that are followed at once: a job has at most some hundred Pods.
+const MAX_FOLLOWED: usize = 1024;
+
+/// Replaces this process by `kubectl logs` for the selected Pod, or for all Pods.
+pub(crate) async fn logs(arguments: &Logs, context: &Context, global: &Global) -> Result<Code, Failure> {
+    let job = &arguments.job;
+    let mut pods = context.pods(job).await?;
     if arguments.follow && selected(&pods, arguments).is_err() {
         pods = wait_for_pod(arguments, context).await?;
     }
     if pods.is_empty() {
-        return without_pods(&arguments.job, context).await;
+        return without_pods(job, context).await;
     }
     let selected = selected(&pods, arguments)?;
-    let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
-    let with_prefix = selected.len() > 1;
-    let streams = selected
-        .into_iter()
-        .map(|pod| print(&api, pod, arguments.follow, with_prefix));
-    // Logs that end are printed one after the other, and followed ones as their lines come.
-    let at_once = if arguments.follow { usize::MAX } else { 1 };
-    let mut printed = futures::stream::iter(streams).buffer_unordered(at_once.min(MAX_FOLLOWED));
-    let mut first_failure = None;
-    while let Some(result) = printed.next().await {
-        match result {
-            Ok(LogEnd::Complete) => {}
-            // As `head` does after its last line.
-            Ok(LogEnd::ReaderClosed) => return Ok(Code::Done),
-            Err(failure) => {
-                output::say(&format!("error: {}", failure.chain()));
-                first_failure.get_or_insert(failure.code);
-            }
+    let mut kubectl = kubectl(global, context);
+    kubectl.arg("logs");
+    if arguments.follow {
+        for pod in &selected {
+            wait_for_start(context, pod).await?;
+        }
+        kubectl.arg("--follow");
+    }
+    match selected.as_slice() {
+        [pod] => {
+            let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
+            let container = containers.unwrap_or_default().first();
+            let container = container.map(|container| format!("--container={}", container.name));
+            kubectl.arg(pod.name_any()).args(container);
+        }
+        _ => {
+            let selector = format!("--selector={JOB_NAME}={job}");
+            let requests = format!("--max-log-requests={MAX_FOLLOWED}");
+            kubectl.args([&selector, &requests, "--prefix", "--tail=-1", "--ignore-errors"]);
         }
     }
-    Ok(first_failure.unwrap_or(Code::Done))
+    Err(replace(kubectl.args(&arguments.options)))
+}
+
+/// Replaces this process by `kubectl exec` in the selected Pod.
+pub(crate) async fn exec(arguments: &Exec, context: &Context, global: &Global) -> Result<Code, Failure> {
+    let pods = context.pods(&arguments.job).await?;
+    let pod = select(&pods, &arguments.selection, &arguments.job)?.name_any();
+    let mut kubectl = kubectl(global, context);
+    kubectl.arg("exec");
+    kubectl.args(arguments.stdin.then_some("--stdin"));
+    kubectl.args(arguments.tty.then_some("--tty"));
+    Err(replace(kubectl.args([&pod, "--"]).args(&arguments.command)))
+}
+
+/// Returns `kubectl` with the kubeconfig, the context and the namespace of this program.
+fn kubectl(global: &Global, context: &Context) -> Command {
+    let mut kubectl = Command::new("kubectl");
+    if let Some(kubeconfig) = &global.kubeconfig {
+        kubectl.arg("--kubeconfig").arg(kubeconfig);
+    }
+    if let Some(context) = &global.context {
+        kubectl.arg(format!("--context={context}"));
+    }
+    kubectl.arg(format!("--namespace={}", context.namespace));
+    kubectl
+}
+
+fn replace(command: &mut Command) -> Failure {
+    Failure::because(Code::Host, "cannot run kubectl", command.exec())
 }
 
 /// Returns the Pods whose logs are requested.
@@ -62,6 +95,7 @@ fn selected<'a>(pods: &'a [Pod], arguments: &Logs) -> Result<Vec<&'a Pod>, Failu
 /// Waits until the selected Pod exists or the job has finished, and prints the reason of the wait. Returns
 /// the Pods of the job.
 async fn wait_for_pod(arguments: &Logs, context: &Context) -> Result<Vec<Pod>, Failure> {
+    use futures::StreamExt as _;
     let Logs { job, .. } = arguments;
     let namespace = &context.namespace;
     let mut states = JobWatch::new(&context.job(job).await?, context);
@@ -95,60 +129,16 @@ async fn wait_for_pod(arguments: &Logs, context: &Context) -> Result<Vec<Pod>, F
     }
 }
 
-/// Maximum number of logs that are followed at once: a job has at most some hundred Pods.
-const MAX_FOLLOWED: usize = 1024;
-
-async fn print(api: &Api<Pod>, pod: &Pod, follow: bool, with_prefix: bool) -> Result<LogEnd, Failure> {
-    let name = pod.name_any();
-    if follow {
-        wait_for_start(api, pod).await?;
-    }
-    let params = LogParams {
-        container: pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.containers.first())
-            .map(|container| container.name.clone()),
-        follow,
-        ..LogParams::default()
-    };
-    let log = api.log_stream(&name, &params).await;
-    let log = log.map_err(|error| match &error {
-        // The container waits to start.
-        kube::Error::Api(status) if status.code == 400 => {
-            let text = format!(
-                "Pod {name} has no log yet: {}; use --follow to wait",
-                status.message
-            );
-            Failure::new(Code::NotFound, text)
-        }
-        _ => Failure::api(format!("read the log of Pod {name}"), error),
-    })?;
-    let broken = |error| Failure::because(Code::Unavailable, format!("the log of Pod {name} broke"), error);
-    if with_prefix {
-        let prefix = format!("[{name}] ");
-        copy_lines(log, prefix.as_bytes(), output::bytes).await
-    } else {
-        copy(log, output::bytes).await
-    }
-    .map_err(|error| match error {
-        CopyError::Read(error) => broken(error),
-        CopyError::Write(error) => output::write_failure(error),
-    })
-}
-
 /// Waits until the first container of a Pod has started.
-async fn wait_for_start(api: &Api<Pod>, pod: &Pod) -> Result<(), Failure> {
+async fn wait_for_start(context: &Context, pod: &Pod) -> Result<(), Failure> {
     let has_started = |pod: Option<&Pod>| {
         // A deleted Pod is reported by the request for its log.
-        let Some(pod) = pod else { return true };
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let statuses = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.container_statuses.as_ref());
-        let state = statuses.and_then(|statuses| statuses.first()?.state.as_ref());
-        !matches!(phase, None | Some("Pending"))
+        let Some(status) = pod.and_then(|pod| pod.status.as_ref()) else {
+            return pod.is_none();
+        };
+        let first = status.container_statuses.iter().flatten().next();
+        let state = first.and_then(|container| container.state.as_ref());
+        !matches!(status.phase.as_deref(), None | Some("Pending"))
             || state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
     };
     if has_started(Some(pod)) {
@@ -156,13 +146,14 @@ async fn wait_for_start(api: &Api<Pod>, pod: &Pod) -> Result<(), Failure> {
     }
     let name = pod.name_any();
     output::say(&format!("Waiting for the start of Pod {name}"));
-    let started = await_condition(api.clone(), &name, has_started).await;
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
+    let started = await_condition(api, &name, has_started).await;
     let failed = |error| Failure::because(Code::Unavailable, format!("cannot watch Pod {name}"), error);
     started.map(|_| ()).map_err(failed)
 }
 
 /// Returns the selected Pod: by default the launcher, and without one worker 0.
-pub(super) fn select<'a>(pods: &'a [Pod], selection: &PodSelection, job: &str) -> Result<&'a Pod, Failure> {
+fn select<'a>(pods: &'a [Pod], selection: &PodSelection, job: &str) -> Result<&'a Pod, Failure> {
     let instance = selection.instance;
     let mut of_instance = pods.iter().filter(|pod| index(pod, INSTANCE) == instance);
     let launcher = of_instance.clone().find(|pod| is_launcher(pod));
@@ -171,12 +162,12 @@ pub(super) fn select<'a>(pods: &'a [Pod], selection: &PodSelection, job: &str) -
     }
     let wanted = selection.worker.unwrap_or(0);
     let worker = of_instance.find(|pod| !is_launcher(pod) && index(pod, WORKER) == wanted);
-    let role = if selection.launcher {
-        "launcher".to_owned()
-    } else {
-        format!("worker {wanted}")
-    };
     worker.filter(|_| !selection.launcher).ok_or_else(|| {
+        let role = if selection.launcher {
+            "launcher".to_owned()
+        } else {
+            format!("worker {wanted}")
+        };
         let names: Vec<_> = pods.iter().map(|pod| pod.name_any()).collect();
         let text = format!(
             "instance {instance} of IPUJob {job} has no {role}; existing Pods: {}",
@@ -209,54 +200,5 @@ async fn without_pods(job: &str, context: &Context) -> Result<Code, Failure> {
                 context.namespace
             ),
         )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn pod(name: &str, role: &str, instance: u32, worker: u32) -> Pod {
-        let labels = json!({
-            "graphcore.ai/role": role, "graphcore.ai/instance": instance.to_string(),
-            "graphcore.ai/worker": worker.to_string(),
-        });
-        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
-    }
-
-    fn selected(pods: &[Pod], worker: Option<u32>, launcher: bool, instance: u32) -> Result<String, String> {
-        let selection = PodSelection {
-            worker,
-            launcher,
-            instance,
-        };
-        let selected = select(pods, &selection, "job");
-        selected
-            .map(|pod| pod.name_any())
-            .map_err(|failure| failure.chain())
-    }
-
-    #[test]
-    fn the_launcher_is_the_default_and_worker_0_without_one() {
-        let pods = [
-            pod("job-worker-0-0", "worker", 0, 0),
-            pod("job-worker-0-1", "worker", 0, 1),
-            pod("job-launcher", "launcher", 0, 0),
-            pod("job-worker-1-0", "worker", 1, 0),
-        ];
-        assert_eq!(selected(&pods, None, false, 0).unwrap(), "job-launcher");
-        assert_eq!(selected(&pods, Some(1), false, 0).unwrap(), "job-worker-0-1");
-        assert_eq!(selected(&pods, None, false, 1).unwrap(), "job-worker-1-0");
-        assert_eq!(
-            selected(&pods[..1], None, true, 0).unwrap_err(),
-            "instance 0 of IPUJob job has no launcher; existing Pods: job-worker-0-0"
-        );
-        assert!(
-            selected(&[], Some(2), false, 0)
-                .unwrap_err()
-                .contains("has no worker 2")
-        );
     }
 }

@@ -5,6 +5,10 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 /// Returns the problem of a Pod that cannot be scheduled, cannot start, or has failed.
 pub(super) fn problem_of(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
+    // Its sidecars are killed at the end.
+    if status.phase.as_deref() == Some("Succeeded") {
+        return None;
+    }
     let unscheduled = status
         .conditions
         .iter()

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::cli::Format;
 use crate::context::Context;
-use crate::exit_code::{Code, Failure};
+use crate::exit_code::{Code, Failure, api_failure};
 use crate::output::{self, render};
 
 /// Scales the job by its scale subresource, as `kubectl scale` does.
@@ -20,7 +20,7 @@ pub(crate) async fn scale(
         .jobs()
         .patch_scale(job, &PatchParams::default(), &Patch::Merge(&patch))
         .await
-        .map_err(|error| Failure::api(format!("scale IPUJob {}/{job}", context.namespace), error))?;
+        .map_err(|error| api_failure(format!("scale IPUJob {}/{job}", context.namespace), error))?;
     output::result(&render(format, &scaled, || {
         format!("ipujob/{job} scaled to {replicas}\n")
     })?)?;

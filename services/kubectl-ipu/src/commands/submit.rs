@@ -1,5 +1,7 @@
 //! `kubectl ipu submit`: checks the IPUJobs of a file, creates them, and waits for one.
 
+mod positions;
+
 use std::io::Read as _;
 use std::path::Path;
 
@@ -7,40 +9,47 @@ use ipu_core::{IpuCount, JobPhase, Limits};
 use ipu_k8s::crd::{Document, FieldEdit, Manifest, read_manifests};
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, PostParams};
+use kube::core::Request;
 
+use self::positions::Positions;
 use super::get::status_of;
 use super::job_watch::{JobWatch, is_finished};
 use crate::cli::{Format, Submit};
 use crate::context::{Context, job_resource};
-use crate::exit_code::{Code, Failure};
+use crate::exit_code::{Code, Failure, api_failure, api_text};
 use crate::output::{self, List, render};
 
-/// Creates the jobs of the file. Nothing is created if one of them breaks a rule.
+/// A manifest file.
+struct ManifestFile {
+    name: String,
+    jobs: Vec<Manifest>,
+    positions: Positions,
+}
+
+/// Creates the jobs of the file. Nothing is created if the API server refuses one of them.
 pub(crate) async fn submit(
     arguments: &Submit,
     context: &Context,
     namespace: Option<&str>,
     format: Format,
 ) -> Result<Code, Failure> {
-    let jobs = read(arguments)?;
-    if arguments.wait && jobs.len() != 1 {
+    let file = ManifestFile::read(arguments)?;
+    let count = file.jobs.len();
+    if arguments.wait && count != 1 {
         let text = format!(
-            "--wait requires a file with one IPUJob, but {} has {}; submit them one by one",
-            arguments.file.display(),
-            jobs.len()
+            "--wait requires a file with one IPUJob, but {} has {count}; submit them one by one",
+            file.name
         );
         return Err(Failure::new(Code::Usage, text));
     }
-    if jobs.is_empty() {
-        let text = format!("{} has no IPUJob", arguments.file.display());
-        return Err(Failure::new(Code::Data, text));
+    check_namespaces(&file.jobs, namespace)?;
+    for job in &file.jobs {
+        file.create(job, context, true).await?;
     }
-    check_namespaces(&jobs, namespace)?;
-    let count = jobs.len();
     let mut created = Vec::new();
     let mut result = Ok(Code::Done);
-    for job in jobs {
-        match create(job, context).await {
+    for job in &file.jobs {
+        match file.create(job, context, false).await {
             Ok(job) => {
                 report(&job, arguments.wait, format)?;
                 created.push(job);
@@ -51,15 +60,11 @@ pub(crate) async fn submit(
             }
         }
     }
-    if arguments.wait
-        && let [job] = created.as_slice()
-    {
-        return wait(job, context, format).await;
-    }
-    // Those before a failed one exist.
     match created.as_slice() {
+        [job] if arguments.wait => return wait(job, context, format).await,
         [] => {}
         [job] if count == 1 => output::result(&render(format, job, String::new)?)?,
+        // Those before a failed one exist.
         created => output::result(&render(format, &List::new(created), String::new)?)?,
     }
     result
@@ -96,60 +101,124 @@ fn report(job: &DynamicObject, is_progress: bool, format: Format) -> Result<(), 
     }
 }
 
-/// Reads the jobs of the file and checks them with the rules of the webhook, except for the limits of the
-/// installation.
-fn read(arguments: &Submit) -> Result<Vec<Manifest>, Failure> {
-    let (text, name) = text_of(&arguments.file)?;
-    let edits = arguments
-        .set
-        .iter()
-        .map(|text| text.parse::<FieldEdit>())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| Failure::because(Code::Usage, "--set", error))?;
-    let documents =
-        read_manifests(&text, &edits).map_err(|error| Failure::because(Code::Data, name.clone(), error))?;
-    let mut jobs = Vec::new();
-    let mut faults = Vec::new();
-    for document in documents {
-        match document {
-            Document::Skipped(other) => output::say(&format!(
-                "Skipped {} {} in line {} of {name}: apply it by kubectl apply.",
-                other.kind, other.name, other.line
-            )),
-            Document::IpuJob(manifest) => {
-                faults.extend(violations(&manifest));
-                jobs.push(*manifest);
+impl ManifestFile {
+    /// Reads the jobs of the file and checks them with the rules of the webhook, except for the limits of the
+    /// installation.
+    fn read(arguments: &Submit) -> Result<Self, Failure> {
+        let (text, name) = text_of(&arguments.file)?;
+        let edits = arguments
+            .set
+            .iter()
+            .map(|text| text.parse::<FieldEdit>())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| Failure::because(Code::Usage, "--set", error))?;
+        let documents = read_manifests(&text, &edits)
+            .map_err(|error| Failure::because(Code::Data, name.clone(), error))?;
+        let mut file = Self {
+            name,
+            jobs: Vec::new(),
+            positions: Positions::read(&text),
+        };
+        for document in documents {
+            match document {
+                Document::Skipped(other) => output::say(&format!(
+                    "Skipped {} {} in line {} of {}: apply it by kubectl apply.",
+                    other.kind, other.name, other.line, file.name
+                )),
+                Document::IpuJob(manifest) => file.jobs.push(*manifest),
             }
         }
+        let faults: Vec<String> = file.jobs.iter().flat_map(|job| file.violations(job)).collect();
+        if faults.is_empty() {
+            Ok(file)
+        } else {
+            Err(file.invalid(&faults))
+        }
     }
-    if faults.is_empty() {
-        return Ok(jobs);
-    }
-    Err(Failure::new(
-        Code::Data,
-        format!("{name} is invalid:\n  {}", faults.join("\n  ")),
-    ))
-}
 
-/// Returns the broken rules of a job.
-fn violations(manifest: &Manifest) -> Vec<String> {
-    let mut checked = manifest.clone();
-    // The API server sets them.
-    let metadata = &mut checked.job.metadata;
-    metadata.uid.get_or_insert_with(|| "unknown".into());
-    metadata.namespace.get_or_insert_with(|| "default".into());
-    if let Some(prefix) = &metadata.generate_name {
-        let name = format!("{prefix}xxxxx");
-        metadata.name.get_or_insert(name);
+    fn invalid(&self, faults: &[String]) -> Failure {
+        Failure::new(
+            Code::Data,
+            format!("{} is invalid:\n  {}", self.name, faults.join("\n  ")),
+        )
     }
-    let line = manifest.line;
-    // The webhook knows the limit of the installation.
-    let parsed = checked.parse(&Limits::default().with_max_ipus(IpuCount::MAX));
-    let violations = parsed.err().unwrap_or_default();
-    violations
-        .iter()
-        .map(|violation| format!("line {line}: {violation}"))
-        .collect()
+
+    /// Returns the position of a field, or of its document.
+    fn position(&self, manifest: &Manifest, field: &str) -> String {
+        match self.positions.find(manifest.line, field) {
+            Some((line, column)) => format!("line {line}, column {column}"),
+            None => format!("line {}", manifest.line),
+        }
+    }
+
+    /// Returns the broken rules of a job.
+    fn violations(&self, manifest: &Manifest) -> Vec<String> {
+        let mut checked = manifest.clone();
+        // The API server sets them.
+        let metadata = &mut checked.job.metadata;
+        metadata.uid.get_or_insert_with(|| "unknown".into());
+        metadata.namespace.get_or_insert_with(|| "default".into());
+        if let Some(prefix) = &metadata.generate_name {
+            let name = format!("{prefix}xxxxx");
+            metadata.name.get_or_insert(name);
+        }
+        // The webhook knows the limit of the installation.
+        let parsed = checked.parse(&Limits::default().with_max_ipus(IpuCount::MAX));
+        let violations = parsed.err().unwrap_or_default();
+        violations
+            .iter()
+            .map(|violation| format!("{}: {violation}", self.position(manifest, &violation.field)))
+            .collect()
+    }
+
+    /// Creates a job, with the strict validation of fields that `kubectl apply` has. Stores nothing in a dry
+    /// run.
+    async fn create(
+        &self,
+        manifest: &Manifest,
+        context: &Context,
+        dry_run: bool,
+    ) -> Result<DynamicObject, Failure> {
+        let metadata = &manifest.job.metadata;
+        let name = metadata.name.as_ref().or(metadata.generate_name.as_ref());
+        let namespace = metadata.namespace.as_ref().unwrap_or(&context.namespace);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(context.client.clone(), namespace, &job_resource());
+        let params = PostParams {
+            dry_run,
+            ..PostParams::default()
+        };
+        let convert = |error| Failure::because(Code::Bug, "convert the IPUJob", error);
+        let body = serde_json::to_vec(&manifest.job).map_err(convert)?;
+        let mut request = Request::new(api.resource_url())
+            .create(&params, body)
+            .map_err(|error| Failure::because(Code::Bug, "build a request", error))?;
+        let uri = request.uri().to_string();
+        let separator = if uri.contains('?') { '&' } else { '?' };
+        *request.uri_mut() = format!("{uri}{separator}fieldValidation=Strict")
+            .parse()
+            .map_err(|error| Failure::because(Code::Bug, "build a request", error))?;
+        let created = context.client.request::<DynamicObject>(request).await;
+        created.map_err(|error| {
+            let text = api_text(&error);
+            let unknown = text.split("unknown field \"").skip(1);
+            let faults: Vec<String> = unknown
+                .filter_map(|rest| rest.split('"').next())
+                .map(|field| {
+                    format!(
+                        "{}: unknown field {field}: correct or remove it",
+                        self.position(manifest, field)
+                    )
+                })
+                .collect();
+            if faults.is_empty() {
+                let name = name.map(String::as_str).unwrap_or_default();
+                api_failure(format!("create IPUJob {namespace}/{name}"), error)
+            } else {
+                self.invalid(&faults)
+            }
+        })
+    }
 }
 
 fn text_of(file: &Path) -> Result<(String, String), Failure> {
@@ -165,22 +234,6 @@ fn text_of(file: &Path) -> Result<(String, String), Failure> {
     Ok((text, name))
 }
 
-async fn create(manifest: Manifest, context: &Context) -> Result<DynamicObject, Failure> {
-    let name = manifest.job.metadata.name.clone();
-    let name = name.or_else(|| manifest.job.metadata.generate_name.clone());
-    let namespace = manifest.job.metadata.namespace.clone();
-    let namespace = namespace.unwrap_or_else(|| context.namespace.clone());
-    let object = serde_json::to_value(&manifest.job)
-        .and_then(serde_json::from_value::<DynamicObject>)
-        .map_err(|error| Failure::because(Code::Bug, "convert the IPUJob", error))?;
-    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &namespace, &job_resource());
-    let created = api.create(&PostParams::default(), &object).await;
-    created.map_err(|error| {
-        let action = format!("create IPUJob {namespace}/{}", name.unwrap_or_default());
-        Failure::api(action, error)
-    })
-}
-
 /// Prints each change of phase or message until the job has finished; returns the exit code of the job.
 async fn wait(job: &DynamicObject, context: &Context, format: Format) -> Result<Code, Failure> {
     let mut states = JobWatch::new(job, context);
@@ -192,35 +245,5 @@ async fn wait(job: &DynamicObject, context: &Context, format: Format) -> Result<
             let failed = u8::from(status.phase == Some(JobPhase::Failed));
             return Ok(Code::Job(status.exit_code.unwrap_or(failed)));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_manifest_of_another_namespace_than_the_flag_is_refused() {
-        let documents = read_manifests(
-            "apiVersion: graphcore.ai/v1alpha1\nkind: IPUJob\nmetadata: {name: a, namespace: prod}\nspec: {}\n",
-            &[],
-        );
-        let jobs: Vec<Manifest> = documents
-            .unwrap()
-            .into_iter()
-            .filter_map(|document| match document {
-                Document::IpuJob(manifest) => Some(*manifest),
-                Document::Skipped(_) => None,
-            })
-            .collect();
-        assert_eq!(jobs.len(), 1);
-        assert!(check_namespaces(&jobs, None).is_ok());
-        assert!(check_namespaces(&jobs, Some("prod")).is_ok());
-        let failure = check_namespaces(&jobs, Some("team")).unwrap_err();
-        assert_eq!(failure.code, Code::Usage);
-        assert_eq!(
-            failure.chain(),
-            "--namespace team: line 1 has metadata.namespace prod, and both must be the same; remove one of them"
-        );
     }
 }

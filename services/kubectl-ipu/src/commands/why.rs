@@ -1,11 +1,12 @@
-//! `kubectl ipu why`: explains why a job waits, does not start, or has failed.
+//! `kubectl ipu why`: explains why a job waits, does not start, or has failed. The texts are those of the
+//! job's status, of the proxy and of the Pods; each is printed once.
 
 use ipu_core::Reason;
-use ipu_k8s::crd::{FailureReport, IpuJobStatus, Time};
-use ipu_proxy_client::{PartitionDocument, WaitingDocument};
-use k8s_openapi::api::core::v1::Pod;
+use ipu_k8s::crd::{IpuJobStatus, Time};
+use ipu_proxy_client::PartitionDocument;
 use kube::ResourceExt as _;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::get::{phase_of, status_of};
 use super::pod_problem::problem_of;
@@ -13,7 +14,10 @@ use crate::cli::Global;
 use crate::context::Context;
 use crate::exit_code::{Code, Failure};
 use crate::output::{self, printable, render};
-use crate::proxy;
+use crate::proxy::{self, Access};
+
+/// State of an instance whose request is queued.
+const WAITING: &str = "Waiting";
 
 /// All that is known about the state of a job.
 #[derive(Debug, Serialize)]
@@ -21,43 +25,13 @@ use crate::proxy;
 struct Explanation {
     namespace: String,
     name: String,
-    phase: String,
-    message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    conclusion: Option<Reason>,
-    instances: Vec<InstanceExplanation>,
+    status: IpuJobStatus,
     pods: Vec<PodExplanation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    first_failure: Option<FailureReport>,
     /// Queued requests of the job, as the proxy reports them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    queue: Vec<QueuedRequest>,
+    queue: Vec<PartitionDocument>,
     /// Facts that the caller may not see, each with the reason.
     not_checked: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct InstanceExplanation {
-    index: u32,
-    state: String,
-    attempt: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
-/// A queued request of an instance.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct QueuedRequest {
-    instance: u32,
-    size: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<Reason>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    waiting: Option<WaitingDocument>,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,18 +43,37 @@ struct PodExplanation {
 /// Prints the explanation.
 pub(crate) async fn why(job: &str, context: &Context, global: &Global) -> Result<Code, Failure> {
     let object = context.job(job).await?;
-    let mut not_checked = Vec::new();
-    let pods = match context.pods(job).await {
-        Ok(pods) => pods,
-        Err(failure) => {
-            not_checked.push(failure.chain());
-            Vec::new()
-        }
+    let mut explanation = Explanation {
+        namespace: context.namespace.clone(),
+        name: job.to_owned(),
+        status: status_of(&object),
+        pods: Vec::new(),
+        queue: Vec::new(),
+        not_checked: Vec::new(),
     };
-    let status = status_of(&object);
-    let is_waiting = status.instances.iter().any(|instance| instance.state == WAITING);
-    let mut explanation = explain(job, &context.namespace, status, &pods, not_checked);
-    if is_waiting {
+    match context.pods(job).await {
+        Ok(pods) => {
+            let problem = |pod| Some((problem_of(pod)?, pod.name_any()));
+            let problems = pods.iter().filter_map(problem);
+            explanation.pods = problems
+                .map(|(problem, name)| PodExplanation { name, problem })
+                .collect();
+        }
+        Err(failure) => explanation.not_checked.push(failure.chain()),
+    }
+    if explanation.status.last_message.is_empty() {
+        explanation.status.last_message = match object.data.pointer("/spec/managedBy").and_then(Value::as_str)
+        {
+            Some(controller) => format!("another controller manages the job: {controller}"),
+            None => "the operator has not reconciled the job: check it by `kubectl ipu doctor`".into(),
+        };
+    }
+    if explanation
+        .status
+        .instances
+        .iter()
+        .any(|instance| instance.state == WAITING)
+    {
         match queued(context, global, &object.uid().unwrap_or_default()).await {
             Ok(queue) => explanation.queue = queue,
             Err(failure) => {
@@ -93,63 +86,31 @@ pub(crate) async fn why(job: &str, context: &Context, global: &Global) -> Result
     Ok(Code::Done)
 }
 
-/// State of an instance whose request is queued.
-const WAITING: &str = "Waiting";
-
 /// Asks the proxy for the queued requests of the job.
-async fn queued(context: &Context, global: &Global, uid: &str) -> Result<Vec<QueuedRequest>, Failure> {
-    let proxy = proxy::connect(context, global).await?;
-    let waiting = proxy.client.waiting().await.map_err(proxy::failure)?;
-    Ok(of_job(waiting, uid))
+async fn queued(context: &Context, global: &Global, uid: &str) -> Result<Vec<PartitionDocument>, Failure> {
+    let proxy = proxy::connect(context, global, Access::Read).await?;
+    let mut waiting = proxy.client.waiting().await?;
+    waiting.retain(|request| request.owner.as_ref().is_some_and(|owner| owner.uid == uid));
+    Ok(waiting)
 }
 
-fn of_job(waiting: Vec<PartitionDocument>, uid: &str) -> Vec<QueuedRequest> {
-    let is_own = |request: &PartitionDocument| request.owner.as_ref().is_some_and(|owner| owner.uid == uid);
-    let request = |request: PartitionDocument| QueuedRequest {
-        instance: request.instance,
-        size: request.size,
-        reason: request.reason,
-        waiting: request.waiting,
-    };
-    waiting.into_iter().filter(is_own).map(request).collect()
-}
+/// Lines of text that repeat no sentence of an earlier one.
+#[derive(Default)]
+struct Lines(Vec<String>);
 
-fn explain(
-    name: &str,
-    namespace: &str,
-    status: IpuJobStatus,
-    pods: &[Pod],
-    not_checked: Vec<String>,
-) -> Explanation {
-    let phase = phase_of(&status);
-    let instances = status.instances.iter().map(|instance| InstanceExplanation {
-        index: instance.index,
-        state: instance.state.clone(),
-        attempt: instance.attempt,
-        partition: instance.partition.clone(),
-        reason: instance.reason.clone(),
-    });
-    let problems = pods.iter().filter_map(|pod| {
-        Some(PodExplanation {
-            name: pod.name_any(),
-            problem: problem_of(pod)?,
-        })
-    });
-    Explanation {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        phase,
-        instances: instances.collect(),
-        pods: problems.collect(),
-        message: if status.last_message.is_empty() {
-            "the operator has not reconciled the job: check it by `kubectl ipu doctor`".into()
+impl Lines {
+    fn add(&mut self, line: &str) {
+        self.0.push(printable(line));
+    }
+
+    /// Adds a line with a sentence, or without it if an earlier line has it.
+    fn add_sentence(&mut self, line: &str, sentence: &str) {
+        let sentence = printable(sentence);
+        if sentence.is_empty() || self.0.iter().any(|line| line.contains(&sentence)) {
+            self.add(line);
         } else {
-            status.last_message
-        },
-        queue: Vec::new(),
-        conclusion: status.conclusion,
-        first_failure: status.first_failure,
-        not_checked,
+            self.add(&format!("{line}: {sentence}"));
+        }
     }
 }
 
@@ -157,63 +118,60 @@ fn text(explanation: &Explanation) -> String {
     let Explanation {
         namespace,
         name,
-        phase,
-        message,
+        status,
         ..
     } = explanation;
-    let mut lines = vec![format!("{namespace}/{name} is {phase}: {message}")];
-    if let Some(conclusion) = &explanation.conclusion {
-        lines.push(format!("Conclusion: {}", reason_text(conclusion)));
+    let mut lines = Lines::default();
+    lines.add_sentence(
+        &format!("{namespace}/{name} is {}", phase_of(status)),
+        &status.last_message,
+    );
+    if let Some(conclusion) = &status.conclusion {
+        lines.add_sentence(&format!("Conclusion: {}", coded(conclusion)), &conclusion.message);
     }
-    for instance in &explanation.instances {
-        let reason = instance.reason.as_deref().map(|reason| format!(": {reason}"));
-        lines.push(format!(
-            "Instance {} is {}{}",
-            instance.index,
-            instance.state,
-            reason.unwrap_or_default()
-        ));
+    if status.ipus_held > 0 {
+        lines.add(&format!("IPUs held: {}", status.ipus_held));
+    }
+    for instance in &status.instances {
+        let line = format!("Instance {} is {}", instance.index, instance.state);
+        lines.add_sentence(&line, instance.reason.as_deref().unwrap_or_default());
     }
     for request in &explanation.queue {
-        lines.extend(queue_lines(request));
+        add_request(&mut lines, request);
     }
     for pod in &explanation.pods {
-        lines.push(format!("Pod {}: {}", pod.name, pod.problem));
+        lines.add_sentence(&format!("Pod {}", pod.name), &pod.problem);
     }
-    if let Some(failure) = &explanation.first_failure {
+    if let Some(failure) = &status.first_failure {
         let node = failure.node.as_deref().map(|node| format!(" on node {node}"));
-        lines.push(format!(
-            "First failure: {} {}{}: {}",
-            failure.kind.to_lowercase(),
-            failure.name,
-            node.unwrap_or_default(),
-            failure.reason
+        let (kind, node) = (failure.kind.to_lowercase(), node.unwrap_or_default());
+        lines.add(&format!(
+            "First failure: {kind} {}{node}: {}",
+            failure.name, failure.reason
         ));
-        let log = failure.log.trim_end().lines();
-        lines.extend(log.map(|line| format!("  | {line}")));
+        for line in failure.log.trim_end().lines() {
+            lines.add(&format!("  | {line}"));
+        }
     }
     for fact in &explanation.not_checked {
-        lines.push(format!("Not checked: {fact}"));
+        lines.add(&format!("Not checked: {fact}"));
     }
-    let lines: Vec<String> = lines.iter().map(|line| printable(line)).collect();
-    lines.join("\n") + "\n"
+    lines.0.join("\n") + "\n"
 }
 
-/// Returns the position, the reason, the blockers and the expected start of a queued request.
-fn queue_lines(request: &QueuedRequest) -> Vec<String> {
-    let QueuedRequest { instance, size, .. } = request;
+/// Adds the position, the reason, the blockers and the expected start of a queued request.
+fn add_request(lines: &mut Lines, request: &PartitionDocument) {
+    let title = format!("Queue: {} IPUs for instance {}", request.size, request.instance);
     let Some(waiting) = &request.waiting else {
-        let reason = request.reason.as_ref().map(reason_text);
-        let reason = reason.unwrap_or_else(|| "it is the next in the queue".into());
-        return vec![format!("Queue: {size} IPUs for instance {instance}: {reason}")];
+        let reason = request.reason.as_ref();
+        lines.add_sentence(&title, reason.map_or("", |reason| &reason.message));
+        return;
     };
-    let mut lines = vec![
-        format!(
-            "Queue: {size} IPUs for instance {instance}, position {}",
-            waiting.position
-        ),
-        format!("  reason: {}", reason_text(&waiting.reason)),
-    ];
+    lines.add(&format!("{title}, position {}", waiting.position));
+    lines.add_sentence(
+        &format!("  reason: {}", coded(&waiting.reason)),
+        &waiting.reason.message,
+    );
     for blocker in &waiting.blockers {
         let owner = blocker.owner.as_ref();
         let owner = owner.map_or_else(
@@ -222,91 +180,31 @@ fn queue_lines(request: &QueuedRequest) -> Vec<String> {
         );
         let size = blocker.size.map(|size| format!(", {} IPUs", size.get()));
         let until = blocker.until.map(|until| format!(", until {}", Time(until)));
-        lines.push(format!(
-            "  blocked by {} of {owner}{}{}",
-            blocker.id,
-            size.unwrap_or_default(),
-            until.unwrap_or_default()
-        ));
+        let (size, until) = (size.unwrap_or_default(), until.unwrap_or_default());
+        lines.add(&format!("  blocked by {} of {owner}{size}{until}", blocker.id));
     }
-    lines.push(match waiting.earliest_fit {
-        Some(time) => format!("  expected start: {} at the earliest", Time(time)),
-        None if waiting.blockers.iter().any(|blocker| blocker.until.is_none()) => {
-            "  expected start: not known, because a job ahead has no maximum run time".into()
-        }
+    let endless = waiting.blockers.iter().find(|blocker| blocker.until.is_none());
+    lines.add(&match (waiting.earliest_fit, endless) {
+        (Some(time), _) => format!("  expected start: {} at the earliest", Time(time)),
+        (None, Some(blocker)) => format!(
+            "  expected start: not known, {} has no maximum run time",
+            blocker.id
+        ),
         // Such as cordoned hardware, or a controller that does not respond.
-        None => "  expected start: not known".into(),
+        (None, None) => "  expected start: not known".into(),
     });
-    lines
 }
 
-/// Returns a reason with its code and numbers.
-fn reason_text(reason: &Reason) -> String {
-    let numbers: Vec<_> = reason
+/// Returns the code of a reason with its numbers.
+fn coded(reason: &Reason) -> String {
+    let numbers = reason
         .numbers
         .iter()
-        .map(|(name, number)| format!("{name}={number}"))
-        .collect();
-    let numbers = if numbers.is_empty() {
-        String::new()
+        .map(|(name, number)| format!("{name}={number}"));
+    let numbers: Vec<_> = numbers.collect();
+    if numbers.is_empty() {
+        reason.code.to_string()
     } else {
-        format!(" ({})", numbers.join(", "))
-    };
-    format!("{}{numbers}: {}", reason.code, reason.message)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_queued_request_shows_position_reason_blockers_and_expected_start() {
-        let reason = json!({"code": "NotEnoughFree", "numbers": {"free": 4, "size": 16}, "message": "4 IPUs are free"});
-        let owner =
-            |name: &str, uid: &str| json!({"kind": "IPUJob", "namespace": "team", "name": name, "uid": uid});
-        let blocker = json!({"id": "p-other-0", "owner": owner("other", "2"), "size": 16, "until": 1_795_608_000_000_u64});
-        let document = json!({
-            "id": "p-own-0", "state": "waiting", "owner": owner("own", "1"), "instance": 0, "attempt": 0, "size": 16,
-            "gcds": 1, "replicas": 1, "reconfigurable": false, "controller": null, "ipus": [], "since": 0,
-            "heldSince": null, "priority": 0, "account": null, "preemptible": false, "maxRuntimeSeconds": null,
-            "leaseUntil": null, "reason": reason, "errors": [], "env": {},
-            "waiting": {"position": 2, "reason": reason, "blockers": [blocker], "earliestFit": 1_795_608_000_000_u64},
-        });
-        let document: PartitionDocument = serde_json::from_value(document).unwrap();
-        assert!(of_job(vec![document.clone()], "2").is_empty());
-        let requests = of_job(vec![document], "1");
-        assert_eq!(
-            queue_lines(&requests[0]),
-            [
-                "Queue: 16 IPUs for instance 0, position 2",
-                "  reason: NotEnoughFree (free=4, size=16): 4 IPUs are free",
-                "  blocked by p-other-0 of team/other, 16 IPUs, until 2026-11-25T12:00:00.000Z",
-                "  expected start: 2026-11-25T12:00:00.000Z at the earliest",
-            ]
-        );
-    }
-
-    #[test]
-    fn an_unknown_start_names_a_job_ahead_only_if_one_has_no_maximum_run_time() {
-        let reason =
-            json!({"code": "ControllerUnavailable", "numbers": {}, "message": "pod1:8090 is unavailable"});
-        let expected = |blockers: serde_json::Value| {
-            let waiting = json!({"position": 1, "reason": reason, "blockers": blockers, "earliestFit": null});
-            let request = QueuedRequest {
-                instance: 0,
-                size: 4,
-                reason: None,
-                waiting: Some(serde_json::from_value(waiting).unwrap()),
-            };
-            queue_lines(&request).pop().unwrap()
-        };
-        assert_eq!(expected(json!([])), "  expected start: not known");
-        let endless = json!([{"id": "p-other-0", "owner": null, "size": 16, "until": null}]);
-        assert_eq!(
-            expected(endless),
-            "  expected start: not known, because a job ahead has no maximum run time"
-        );
+        format!("{} ({})", reason.code, numbers.join(", "))
     }
 }

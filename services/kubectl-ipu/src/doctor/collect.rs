@@ -1,185 +1,236 @@
-//! Reads the snapshot from the API server and the proxy, with the rights of the caller.
+//! Reads the snapshot from the API server and the proxy, and tries the connections, with the rights of the
+//! caller.
 
-mod objects;
-mod rights;
+use std::fmt::Debug;
+use std::time::Duration;
 
-use ipu_k8s::crd::IpuJobStatus;
+use ipu_k8s::crd::IpuJob;
+use ipu_proxy_client::ControllerStatus;
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhook;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{
-    ConfigMap, Event, LimitRange, Namespace, Node, Pod, ResourceQuota, Secret, Service,
-};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
-use kube::{Client, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
-use super::facts::{Certificates, Fact, Facts, JobFacts};
-use super::trust;
+use super::facts::{Fact, Facts, JobFacts, WebhookConfiguration, known};
+use super::rights;
 use crate::cli::Global;
-use crate::context::{Context, JOB_NAME};
-use crate::exit_code::api_text;
-use crate::installation::{Installation, OPERATORS, PROXIES, find_operators};
-use crate::{installation, proxy};
+use crate::context::{Context, JOB_NAME, job_resource};
+use crate::exit_code::{Code, Failure, api_failure, api_text};
+use crate::installation::{self, Installation, OPERATORS, PROXIES, is_operator};
+use crate::proxy::{self, Access};
 
-/// Reads all facts. A fact that cannot be read is hidden, with the reason.
-pub(crate) async fn collect(context: &Context, global: &Global) -> Facts {
+/// Time for an answer of the webhooks and of the proxy.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Fields of the Events of a Pod whose network could not be set up.
+const SANDBOX: &str = "type=Warning,involvedObject.kind=Pod,reason=FailedCreatePodSandBox";
+
+/// Reads all facts.
+pub(super) async fn collect(context: &Context, global: &Global) -> Facts {
     let client = &context.client;
-    let (now, api_time) = objects::clock(client).await;
-    let operators = objects::list(Api::<Deployment>::all(client.clone()), OPERATORS).await;
-    let operators = map(operators, find_operators);
-    let proxies = objects::list(Api::<Deployment>::all(client.clone()), PROXIES).await;
-    let own = match global.operator_namespace.as_deref() {
-        None => operators.clone(),
-        Some(namespace) => {
-            let own = objects::list(
-                Api::<Deployment>::namespaced(client.clone(), namespace),
-                OPERATORS,
-            );
-            map(own.await, find_operators)
-        }
-    };
-    let (mutating, validating) = tokio::join!(objects::mutating(client), objects::validating(client));
-    let namespaces = objects::list(Api::<Namespace>::all(client.clone()), "").await;
-    let own = map(own, |mut own| {
-        if global.operator_namespace.is_none() {
-            let trusted = trust::namespaces([&mutating, &validating], &namespaces);
-            trust::retain(&mut own, &trusted);
-        }
-        own
-    });
-    let installation = match own {
-        Fact::Read(own) => match installation::examine(client, &own).await {
-            Ok(installation) => Fact::Read(installation),
-            Err(reason) => Fact::Hidden(reason),
-        },
-        Fact::Hidden(reason) => Fact::Hidden(reason),
-    };
-    let of_operator = Named {
-        client,
-        installation: &installation,
-    };
-    let proxy_name = |installation: &Installation| Some(installation.proxy.clone());
-    let (proxy, webhook_service, webhook_secret, lease) = tokio::join!(
-        of_operator.read::<Deployment>(proxy_name),
-        of_operator.read::<Service>(|found| Some(found.webhook_service.clone())),
-        of_operator.read::<Secret>(|found| found.webhook_secret.clone().or(found.mounted_secret.clone())),
-        of_operator.read::<Lease>(|found| Some(found.lease.clone())),
+    let found = installation::find(client, global.operator_namespace.as_deref()).await;
+    let installation = found.map_err(|failure| failure.chain());
+    let own = installation.as_ref();
+    let of = Named { client, own };
+    let (operators, proxies, webhooks, lease, ledger, controller_list) = tokio::join!(
+        list(Api::<Deployment>::all(client.clone()), labels(OPERATORS)),
+        list(Api::<Deployment>::all(client.clone()), labels(PROXIES)),
+        webhooks(client),
+        of.read(|own| Ok(own.lease())),
+        of.read::<ConfigMap>(|own| own.ledger()),
+        of.read::<ConfigMap>(|own| own.controllers_config_map()),
     );
-    let (controller_list, tracker) = tokio::join!(
-        of_operator.read::<ConfigMap>(|found| found.controllers_configmap.clone()),
-        of_operator.read::<ConfigMap>(|found| Some(found.tracker.clone())),
+    let (webhook_service, webhook_error, proxy_service, proxy_error, controllers) = tokio::join!(
+        of.read::<Service>(|own| Ok(own.webhook_service())),
+        try_webhooks(context, own),
+        of.read::<Service>(|own| Ok(own.proxy_service().1)),
+        try_proxy(client, own),
+        controllers(context, global, own),
     );
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let (crd, jobs) = tokio::join!(objects::get(crds, "ipujobs.graphcore.ai"), jobs(context));
-    let (pods, events, nodes, node_leases) = tokio::join!(
-        objects::list(Api::<Pod>::all(client.clone()), JOB_NAME),
-        objects::warnings(Api::<Event>::all(client.clone())),
-        objects::list(Api::<Node>::all(client.clone()), ""),
-        objects::list(Api::<Lease>::namespaced(client.clone(), "kube-node-lease"), ""),
+    let (jobs, pods, sandbox_events, nodes, namespaces) = tokio::join!(
+        jobs(context),
+        list(Api::<Pod>::all(client.clone()), labels(JOB_NAME)),
+        list(Api::all(client.clone()), ListParams::default().fields(SANDBOX)),
+        list(Api::all(client.clone()), ListParams::default()),
+        list(Api::all(client.clone()), ListParams::default()),
     );
-    let (quotas, limit_ranges, attachments) = tokio::join!(
-        objects::list(Api::<ResourceQuota>::all(client.clone()), ""),
-        objects::list(Api::<LimitRange>::all(client.clone()), ""),
-        attachments(client),
+    let (now, crd, quotas, limit_ranges, missing_rights) = tokio::join!(
+        time(client),
+        get(Api::all(client.clone()), "ipujobs.graphcore.ai"),
+        list(Api::all(client.clone()), ListParams::default()),
+        list(Api::all(client.clone()), ListParams::default()),
+        async { rights::missing(client, known(&installation)?).await },
     );
-    let others = others(client, &operators, &installation).await;
-    let missing_permissions = rights::missing(client, &installation).await;
     Facts {
         now,
-        api_time,
-        controllers: controllers(context, global, &installation).await,
-        webhook_certificates: map(webhook_secret, |secret| {
-            let mut data = secret.and_then(|secret| secret.data).unwrap_or_default();
-            let mut take = |key| data.remove(key).map(|bytes| bytes.0).unwrap_or_default();
-            Certificates {
-                ca: take("ca.crt"),
-                server: take("tls.crt"),
-            }
-        }),
-        operators,
-        others,
-        proxies: map(proxies, installation::find_proxies),
-        installation,
-        proxy,
+        operators: operators.map(|all| all.into_iter().filter(is_operator).collect()),
+        proxies,
         crd,
-        mutating,
-        validating,
+        webhooks,
         webhook_service,
+        webhook_error,
+        proxy_service,
+        proxy_error,
         lease,
         controller_list,
-        tracker,
+        controllers,
+        ledger,
         jobs,
         pods,
-        events,
+        sandbox_events,
         nodes,
-        node_leases,
         namespaces,
         quotas,
         limit_ranges,
-        attachments,
-        missing_permissions,
+        missing_rights,
+        installation,
     }
 }
 
-fn map<T, U>(fact: Fact<T>, change: impl FnOnce(T) -> U) -> Fact<U> {
-    match fact {
-        Fact::Read(value) => Fact::Read(change(value)),
-        Fact::Hidden(reason) => Fact::Hidden(reason),
-    }
+fn labels(selector: &str) -> ListParams {
+    ListParams::default().labels(selector)
 }
 
-/// Reads objects of the examined installation.
+/// Reads an object; none if it does not exist.
+async fn get<K>(api: Api<K>, name: &str) -> Fact<Option<K>>
+where
+    K: Clone + Debug + DeserializeOwned + Resource,
+    K::DynamicType: Default,
+{
+    api.get_opt(name).await.map_err(|error| {
+        let kind = K::kind(&K::DynamicType::default()).into_owned();
+        format!("cannot read {kind} {name}: {}", api_text(&error))
+    })
+}
+
+async fn list<K>(api: Api<K>, params: ListParams) -> Fact<Vec<K>>
+where
+    K: Clone + Debug + DeserializeOwned + Resource,
+    K::DynamicType: Default,
+{
+    let listed = api.list(&params).await;
+    listed.map(|list| list.items).map_err(|error| {
+        let kind = K::plural(&K::DynamicType::default()).into_owned();
+        format!("cannot list {kind}: {}", api_text(&error))
+    })
+}
+
+/// Reads objects of the installation.
+#[derive(Clone, Copy)]
 struct Named<'a> {
     client: &'a Client,
-    installation: &'a Fact<Installation>,
+    own: Result<&'a Installation, &'a String>,
 }
 
-impl Named<'_> {
-    async fn read<K>(&self, name: impl FnOnce(&Installation) -> Option<String>) -> Fact<Option<K>>
+impl<'a> Named<'a> {
+    async fn read<K>(self, name: impl FnOnce(&'a Installation) -> Result<&'a str, String>) -> Fact<Option<K>>
     where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned,
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
         K::DynamicType: Default,
     {
-        match self.installation {
-            Fact::Hidden(reason) => Fact::Hidden(reason.clone()),
-            Fact::Read(installation) => match name(installation) {
-                Some(name) => {
-                    let api: Api<K> = Api::namespaced(self.client.clone(), &installation.namespace);
-                    objects::get(api, &name).await
-                }
-                None => Fact::Read(None),
-            },
+        let own = self.own.map_err(Clone::clone)?;
+        get(Api::namespaced(self.client.clone(), &own.namespace), name(own)?).await
+    }
+}
+
+/// Reads the clock of the API server, by which its objects are dated.
+async fn time(client: &Client) -> Fact<Timestamp> {
+    let hidden = |reason: String| format!("cannot read the time of the API server: {reason}");
+    let request = http::Request::get("/version").body(kube::client::Body::empty());
+    let request = request.map_err(|error| hidden(error.to_string()))?;
+    let response = client
+        .send(request)
+        .await
+        .map_err(|error| hidden(api_text(&error)))?;
+    let date = response.headers().get(http::header::DATE);
+    let date = date.and_then(|date| jiff::fmt::rfc2822::parse(date.to_str().ok()?).ok());
+    date.map(|date| date.timestamp())
+        .ok_or_else(|| hidden("its answer has no date".into()))
+}
+
+/// Lists the configurations with webhooks for IPUJobs.
+async fn webhooks(client: &Client) -> Fact<Vec<WebhookConfiguration>> {
+    let mut found = Vec::new();
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let resource = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&resource));
+        let listed = api.list(&ListParams::default()).await;
+        for mut object in listed.map_err(|error| format!("cannot list {kind}s: {}", api_text(&error)))? {
+            let all: Vec<ValidatingWebhook> =
+                serde_json::from_value(object.data["webhooks"].take()).unwrap_or_default();
+            let is_for_jobs = |(_, webhook): &(usize, ValidatingWebhook)| {
+                let rules = webhook.rules.iter().flatten();
+                let mut groups = rules.filter_map(|rule| rule.api_groups.as_ref()).flatten();
+                groups.any(|group| group == "graphcore.ai")
+            };
+            let (webhooks, others): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(is_for_jobs);
+            if !webhooks.is_empty() {
+                found.push(WebhookConfiguration {
+                    kind,
+                    metadata: object.metadata,
+                    webhooks,
+                    has_others: !others.is_empty(),
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Lets the API server call the webhooks for a job that it does not store.
+async fn try_webhooks(context: &Context, own: Result<&Installation, &String>) -> Fact<Option<String>> {
+    let watched = own.map_err(Clone::clone)?.watch_namespaces();
+    let namespace = watched.first().copied().unwrap_or("default");
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), namespace, &job_resource());
+    let job = json!({
+        "apiVersion": IpuJob::API_VERSION, "kind": IpuJob::KIND, "metadata": {"generateName": "doctor-"},
+        "spec": {
+            "jobInstances": 1, "ipusPerJobInstance": "1",
+            "workers": {"template": {"spec": {"containers": [{"name": "main", "image": "doctor"}]}}},
+        },
+    });
+    let job = serde_json::from_value(job).map_err(|error| error.to_string())?;
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    match tokio::time::timeout(PROBE_TIMEOUT, api.create(&params, &job)).await {
+        Err(_) => Ok(Some(format!("no answer within {} s", PROBE_TIMEOUT.as_secs()))),
+        Ok(Ok(_)) => Ok(None),
+        Ok(Err(error)) => {
+            let text = api_text(&error);
+            if text.contains("failed calling webhook") {
+                return Ok(Some(text));
+            }
+            match api_failure(format!("try the webhooks in namespace {namespace}"), error) {
+                // The webhooks answered: the job breaks a rule of the installation.
+                Failure { code: Code::Data, .. } => Ok(None),
+                failure => Err(failure.chain()),
+            }
         }
     }
 }
 
-/// Reads the installations of the other operators, and their ledgers.
-async fn others(
-    client: &Client,
-    operators: &Fact<Vec<Deployment>>,
-    examined: &Fact<Installation>,
-) -> Fact<Vec<(Installation, Fact<Option<ConfigMap>>)>> {
-    let (operators, examined) = match (operators, examined) {
-        (Fact::Read(operators), Fact::Read(examined)) => (operators, examined),
-        (Fact::Hidden(reason), _) | (_, Fact::Hidden(reason)) => return Fact::Hidden(reason.clone()),
-    };
-    let mut others = Vec::new();
-    for operator in operators {
-        let other = match installation::examine(client, std::slice::from_ref(operator)).await {
-            Ok(other) => other,
-            Err(reason) => return Fact::Hidden(reason),
-        };
-        if !other.is_same(examined) {
-            let api: Api<ConfigMap> = Api::namespaced(client.clone(), &other.namespace);
-            let ledger = objects::get(api, &other.tracker).await;
-            others.push((other, ledger));
-        }
+/// Lets the API server call the proxy by the Service and the port that the operator uses.
+async fn try_proxy(client: &Client, own: Result<&Installation, &String>) -> Fact<Option<String>> {
+    let own = own.map_err(Clone::clone)?;
+    let (namespace, (scheme, name, port)) = (&own.namespace, own.proxy_service());
+    let path = format!("/api/v1/namespaces/{namespace}/services/{scheme}:{name}:{port}/proxy/readyz");
+    let request = http::Request::get(path)
+        .body(Vec::new())
+        .map_err(|error| error.to_string())?;
+    match tokio::time::timeout(PROBE_TIMEOUT, client.request_text(request)).await {
+        Err(_) => Ok(Some(format!("no answer within {} s", PROBE_TIMEOUT.as_secs()))),
+        Ok(Ok(_)) => Ok(None),
+        Ok(Err(error)) => match api_failure(format!("reach Service {namespace}/{name}"), error) {
+            failure if failure.code == Code::Denied => Err(failure.chain()),
+            failure => Ok(Some(failure.chain())),
+        },
     }
-    Fact::Read(others)
 }
 
 /// Reads the jobs of all namespaces.
@@ -188,68 +239,32 @@ async fn jobs(context: &Context) -> Fact<Vec<JobFacts>> {
         Ok(listed) => listed.items,
         // Without the CRD there are no jobs.
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => return Fact::Hidden(format!("cannot list IPUJobs: {}", api_text(&error))),
+        Err(error) => return Err(format!("cannot list IPUJobs: {}", api_text(&error))),
     };
     let job = |object: DynamicObject| {
-        let status = object.data.get("status").cloned().unwrap_or_default();
-        let status: Result<IpuJobStatus, _> = if status.is_null() {
-            Ok(IpuJobStatus::default())
-        } else {
-            serde_json::from_value(status)
-        };
-        let declines = object
-            .data
-            .pointer("/spec/workers/hostNetwork")
-            .and_then(serde_json::Value::as_bool);
+        let host_network = object.data.pointer("/spec/workers/hostNetwork");
+        let failure = object.data.pointer("/status/firstFailure").cloned();
         JobFacts {
             namespace: object.namespace().unwrap_or_default(),
             name: object.name_any(),
             uid: object.uid().unwrap_or_default(),
-            declines_host_network: declines == Some(false),
-            first_failure: status
-                .map(|status| status.first_failure)
-                .map_err(|error| error.to_string()),
+            declines_host_network: host_network == Some(&Value::Bool(false)),
+            first_failure: failure.and_then(|failure| serde_json::from_value(failure).ok()),
         }
     };
-    Fact::Read(listed.into_iter().map(job).collect())
-}
-
-/// Reads the names of the NetworkAttachmentDefinitions; none if the cluster has no such kind.
-async fn attachments(client: &Client) -> Fact<Option<Vec<String>>> {
-    let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    match api.list_metadata(&ListParams::default()).await {
-        Ok(list) => {
-            let name = |object: &kube::core::PartialObjectMeta<DynamicObject>| {
-                format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
-            };
-            Fact::Read(Some(list.items.iter().map(name).collect()))
-        }
-        Err(kube::Error::Api(status)) if status.code == 404 => Fact::Read(None),
-        Err(error) => Fact::Hidden(format!(
-            "cannot list NetworkAttachmentDefinitions: {}",
-            api_text(&error)
-        )),
-    }
+    Ok(listed.into_iter().map(job).collect())
 }
 
 /// Asks the proxy for the state of its controllers.
 async fn controllers(
     context: &Context,
     global: &Global,
-    installation: &Fact<Installation>,
-) -> Fact<Vec<ipu_proxy_client::ControllerStatus>> {
-    let installation = match installation {
-        Fact::Read(installation) => installation,
-        Fact::Hidden(reason) => return Fact::Hidden(reason.clone()),
-    };
-    let proxy = match proxy::connect_reader(context, global, installation).await {
-        Ok(proxy) => proxy,
-        Err(failure) => return Fact::Hidden(failure.chain()),
-    };
-    match proxy.client.controllers().await {
-        Ok(list) => Fact::Read(list.controllers),
-        Err(error) => Fact::Hidden(proxy::failure(error).chain()),
-    }
+    own: Result<&Installation, &String>,
+) -> Fact<Vec<ControllerStatus>> {
+    let own = own.map_err(Clone::clone)?;
+    let proxy = proxy::connect_to(context, global, own, Access::Read).await;
+    let proxy = proxy.map_err(|failure| failure.chain())?;
+    let list = proxy.client.controllers().await;
+    list.map(|list| list.controllers)
+        .map_err(|error| Failure::from(error).chain())
 }

@@ -3,83 +3,48 @@
 use ipu_k8s::crd::FailureReport;
 use ipu_proxy_client::ControllerStatus;
 use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{ServiceReference, ValidatingWebhook};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Event, LimitRange, Namespace, Node, Pod, ResourceQuota, Service,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::installation::{Installation, Origin};
+use super::rights::MissingRight;
+use crate::installation::Installation;
 
-/// A fact, or the reason why the caller could not read it.
-#[derive(Clone, Debug)]
-pub(super) enum Fact<T> {
-    Read(T),
-    Hidden(String),
+/// A fact, or the reason why it is not known.
+pub(super) type Fact<T> = Result<T, String>;
+
+/// Returns a fact, or a copy of the reason why it is not known.
+pub(super) fn known<T>(fact: &Fact<T>) -> Result<&T, String> {
+    fact.as_ref().map_err(Clone::clone)
 }
 
-impl<T> Fact<T> {
-    /// Returns the fact.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it is hidden.
-    pub(super) fn get(&self) -> Result<&T, String> {
-        match self {
-            Self::Read(value) => Ok(value),
-            Self::Hidden(reason) => Err(reason.clone()),
-        }
-    }
-}
-
-/// Webhooks of one configuration.
+/// A configuration with webhooks for IPUJobs.
 #[derive(Clone, Debug)]
 pub(super) struct WebhookConfiguration {
     /// `MutatingWebhookConfiguration` or `ValidatingWebhookConfiguration`.
     pub(super) kind: &'static str,
-    pub(super) name: String,
-    /// Value of the label `app.kubernetes.io/instance`.
-    pub(super) instance: Option<String>,
-    pub(super) origin: Origin,
-    /// Namespace of the release of Helm.
-    pub(super) release_namespace: Option<String>,
-    /// Certificate of cert-manager that its bundle comes from, as `namespace/name`.
-    pub(super) certificate: Option<String>,
-    pub(super) webhooks: Vec<Webhook>,
+    pub(super) metadata: ObjectMeta,
+    /// Webhooks for IPUJobs, each with its index among all. Mutating ones have the same fields.
+    pub(super) webhooks: Vec<(usize, ValidatingWebhook)>,
     /// Whether it has webhooks for other objects too.
     pub(super) has_others: bool,
 }
 
 impl WebhookConfiguration {
-    /// Returns the namespace of the first Service that its webhooks lead to.
-    pub(super) fn service_namespace(&self) -> Option<&str> {
-        let services = self
-            .webhooks
-            .iter()
-            .filter_map(|webhook| webhook.service.as_ref());
-        services.map(|(namespace, ..)| namespace.as_str()).next()
+    pub(super) fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
     }
-}
 
-/// One webhook for IPUJobs.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Webhook {
-    pub(super) name: String,
-    /// Index among all webhooks of the configuration.
-    pub(super) index: usize,
-    /// Namespace, name and path of its Service; none for a URL.
-    pub(super) service: Option<(String, String, String)>,
-    pub(super) ca_bundle: Vec<u8>,
-}
-
-/// PEM certificates of a Secret; empty without the Secret or its key.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Certificates {
-    /// CA certificates (`ca.crt`).
-    pub(super) ca: Vec<u8>,
-    /// Certificate of the server, with its chain (`tls.crt`).
-    pub(super) server: Vec<u8>,
+    /// Returns the Services that the webhooks lead to.
+    pub(super) fn services(&self) -> impl Iterator<Item = &ServiceReference> {
+        let webhooks = self.webhooks.iter();
+        webhooks.filter_map(|(_, webhook)| webhook.client_config.service.as_ref())
+    }
 }
 
 /// An IPUJob.
@@ -89,62 +54,69 @@ pub(super) struct JobFacts {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) declines_host_network: bool,
-    /// First failure of its status, or the reason why the status cannot be read.
-    pub(super) first_failure: Result<Option<FailureReport>, String>,
-}
-
-/// A right that an account of the installation lacks.
-#[derive(Clone, Debug)]
-pub(super) struct MissingPermission {
-    /// `system:serviceaccount:…`.
-    pub(super) account: String,
-    /// Namespace, or none for the whole cluster.
-    pub(super) namespace: Option<String>,
-    pub(super) verb: &'static str,
-    /// `resource.group/name`.
-    pub(super) resource: String,
+    pub(super) first_failure: Option<FailureReport>,
 }
 
 /// Everything that the rules read.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Facts {
-    /// Time of this host.
-    pub(super) now: Timestamp,
-    /// Time of the API server at `now`.
-    pub(super) api_time: Fact<Timestamp>,
+    /// Time of the API server.
+    pub(super) now: Fact<Timestamp>,
     /// Deployments of operators in all namespaces.
     pub(super) operators: Fact<Vec<Deployment>>,
-    /// Other installations than the examined one, with their ledgers.
-    pub(super) others: Fact<Vec<(Installation, Fact<Option<ConfigMap>>)>>,
     /// Deployments of proxies in all namespaces.
     pub(super) proxies: Fact<Vec<Deployment>>,
     /// Examined installation; the reason if there is none.
     pub(super) installation: Fact<Installation>,
-    pub(super) proxy: Fact<Option<Deployment>>,
     pub(super) crd: Fact<Option<CustomResourceDefinition>>,
-    /// All configurations, with their webhooks for IPUJobs only.
-    pub(super) mutating: Fact<Vec<WebhookConfiguration>>,
-    pub(super) validating: Fact<Vec<WebhookConfiguration>>,
+    pub(super) webhooks: Fact<Vec<WebhookConfiguration>>,
     pub(super) webhook_service: Fact<Option<Service>>,
-    /// Certificates of the webhooks' Secret.
-    pub(super) webhook_certificates: Fact<Certificates>,
+    /// Error of the API server when it calls the webhooks; none if they answer.
+    pub(super) webhook_error: Fact<Option<String>>,
+    pub(super) proxy_service: Fact<Option<Service>>,
+    /// Error of the API server when it calls the proxy through its Service; none if the proxy answers.
+    pub(super) proxy_error: Fact<Option<String>>,
     pub(super) lease: Fact<Option<Lease>>,
     pub(super) controller_list: Fact<Option<ConfigMap>>,
     /// Controllers as the proxy sees them.
     pub(super) controllers: Fact<Vec<ControllerStatus>>,
-    pub(super) tracker: Fact<Option<ConfigMap>>,
+    pub(super) ledger: Fact<Option<ConfigMap>>,
     pub(super) jobs: Fact<Vec<JobFacts>>,
     /// Pods of jobs.
     pub(super) pods: Fact<Vec<Pod>>,
-    /// Warnings about Pods.
-    pub(super) events: Fact<Vec<Event>>,
+    /// Warnings about Pods whose sandbox could not be created.
+    pub(super) sandbox_events: Fact<Vec<Event>>,
     pub(super) nodes: Fact<Vec<Node>>,
-    /// Heartbeats of nodes.
-    pub(super) node_leases: Fact<Vec<Lease>>,
     pub(super) namespaces: Fact<Vec<Namespace>>,
     pub(super) quotas: Fact<Vec<ResourceQuota>>,
     pub(super) limit_ranges: Fact<Vec<LimitRange>>,
-    /// `namespace/name` of NetworkAttachmentDefinitions; none if the cluster has no such kind.
-    pub(super) attachments: Fact<Option<Vec<String>>>,
-    pub(super) missing_permissions: Fact<Vec<MissingPermission>>,
+    pub(super) missing_rights: Fact<Vec<MissingRight>>,
+}
+
+impl Facts {
+    /// Returns the namespace of this name; none if there is none.
+    pub(super) fn namespace(&self, name: &str) -> Result<Option<&Namespace>, String> {
+        let mut namespaces = known(&self.namespaces)?.iter();
+        Ok(namespaces.find(|namespace| namespace.metadata.name.as_deref() == Some(name)))
+    }
+
+    /// Returns the Pods of jobs that the installation reconciles.
+    pub(super) fn own_pods(&self) -> Result<impl Iterator<Item = &Pod>, String> {
+        let installation = known(&self.installation)?;
+        let is_own = |pod: &&Pod| installation.watches(pod.metadata.namespace.as_deref().unwrap_or_default());
+        Ok(known(&self.pods)?.iter().filter(is_own))
+    }
+
+    /// Returns the jobs that the installation reconciles.
+    pub(super) fn own_jobs(&self) -> Result<impl Iterator<Item = &JobFacts> + Clone, String> {
+        let installation = known(&self.installation)?;
+        Ok(known(&self.jobs)?
+            .iter()
+            .filter(|job| installation.watches(&job.namespace)))
+    }
+}
+
+/// Returns the phase of a Pod.
+pub(super) fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
 }

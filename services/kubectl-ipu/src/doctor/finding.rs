@@ -8,29 +8,28 @@ use crate::output::printable;
 /// Result of one rule: its findings, or the reason why it was not checked.
 pub(super) type Checked = Result<Vec<Finding>, String>;
 
-/// A rule about a snapshot of facts, with its text for the reference page.
+/// A kind of fault: a row of the table, with its texts for the reference page.
+#[derive(Debug, Serialize)]
 pub(super) struct Rule {
     /// Stable code of its findings.
     pub(super) code: &'static str,
-    /// Condition of a finding, as one sentence.
+    /// Condition of a finding.
     pub(super) condition: &'static str,
     /// Effect of the fault.
     pub(super) effect: &'static str,
-    /// Remedy.
+    /// The way to fix it. A command does or begins it.
     pub(super) remedy: &'static str,
+    #[serde(skip)]
     pub(super) check: fn(&Facts) -> Checked,
 }
 
 /// A fault of one object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     /// Kind and name, with the namespace if it has one.
     pub(super) object: String,
     /// Actual state.
     pub(super) actual: String,
-    /// Expected state.
-    pub(super) expected: String,
     #[serde(flatten)]
     pub(super) fix: Fix,
 }
@@ -39,16 +38,16 @@ pub(super) struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum CommandKind {
-    /// Mends the fault as printed.
+    /// Fixes the fault as printed.
     Fix,
-    /// Mends it once the words in capital letters are replaced.
+    /// Fixes it once the words in capital letters are replaced.
     Template,
     /// Reads only.
     Inspect,
 }
 
-/// The way to mend a fault.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// The way to fix a fault.
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Fix {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,67 +60,48 @@ pub(super) struct Fix {
 }
 
 impl Fix {
-    fn new(kind: CommandKind, command: impl Into<String>) -> Self {
+    fn new(kind: CommandKind, command: impl AsRef<str>) -> Self {
         Self {
-            command: Some(printable(&command.into())),
+            command: Some(printable(command.as_ref())),
             command_kind: Some(kind),
             note: None,
         }
     }
 
-    /// Returns a command that mends the fault.
-    pub(super) fn run(command: impl Into<String>) -> Self {
+    /// Returns a command that fixes the fault.
+    pub(super) fn run(command: impl AsRef<str>) -> Self {
         Self::new(CommandKind::Fix, command)
     }
 
     /// Returns a command with words to replace.
-    pub(super) fn template(command: impl Into<String>) -> Self {
+    pub(super) fn template(command: impl AsRef<str>) -> Self {
         Self::new(CommandKind::Template, command)
     }
 
     /// Returns a command that reads only.
-    pub(super) fn inspect(command: impl Into<String>) -> Self {
+    pub(super) fn inspect(command: impl AsRef<str>) -> Self {
         Self::new(CommandKind::Inspect, command)
     }
 
     /// Returns a fix without a command.
-    pub(super) fn advice(note: impl Into<String>) -> Self {
-        Self {
-            command: None,
-            command_kind: None,
-            note: Some(printable(&note.into())),
-        }
+    pub(super) fn advice(note: impl AsRef<str>) -> Self {
+        Self::default().with_note(note)
     }
 
     /// Adds a note.
-    pub(super) fn with_note(self, note: impl Into<String>) -> Self {
+    pub(super) fn with_note(self, note: impl AsRef<str>) -> Self {
         Self {
-            note: Some(printable(&note.into())),
+            note: Some(printable(note.as_ref())),
             ..self
-        }
-    }
-
-    /// Adds a note if there is none.
-    pub(super) fn or_note(self, note: &str) -> Self {
-        if self.note.is_some() {
-            self
-        } else {
-            self.with_note(note)
         }
     }
 }
 
 impl Finding {
-    pub(super) fn new(
-        object: impl Into<String>,
-        actual: impl Into<String>,
-        expected: impl Into<String>,
-        fix: Fix,
-    ) -> Self {
+    pub(super) fn new(object: impl AsRef<str>, actual: impl AsRef<str>, fix: Fix) -> Self {
         Self {
-            object: printable(&object.into()),
-            actual: printable(&actual.into()),
-            expected: printable(&expected.into()),
+            object: printable(object.as_ref()),
+            actual: printable(actual.as_ref()),
             fix,
         }
     }

@@ -1,11 +1,13 @@
 //! The report of doctor.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use super::collect;
+use super::collect::collect;
 use super::facts::Facts;
-use super::finding::{CommandKind, Finding, Fix};
-use super::rules;
+use super::finding::{CommandKind, Finding, Fix, Rule};
+use super::rules::RULES;
 use crate::cli::Global;
 use crate::context::Context;
 use crate::exit_code::{Code, Failure};
@@ -24,24 +26,21 @@ pub(super) struct Report {
     pub(super) passed: usize,
 }
 
-/// A finding with the code of its rule and its page.
+/// A finding with its rule and its page.
 #[derive(Debug, Serialize)]
 pub(super) struct CodedFinding {
-    pub(super) code: &'static str,
+    #[serde(flatten)]
+    pub(super) rule: &'static Rule,
     #[serde(flatten)]
     pub(super) finding: Finding,
-    /// Effect of the fault.
-    pub(super) effect: &'static str,
-    /// Remedy, which the command does or begins.
-    pub(super) remedy: &'static str,
     pub(super) page: String,
 }
 
 /// A rule that was not checked.
 #[derive(Debug, Serialize)]
 pub(super) struct Unchecked {
-    pub(super) code: &'static str,
-    pub(super) condition: &'static str,
+    #[serde(flatten)]
+    pub(super) rule: &'static Rule,
     pub(super) reason: String,
 }
 
@@ -66,26 +65,17 @@ pub(super) fn check(facts: &Facts) -> Report {
         not_checked: Vec::new(),
         passed: 0,
     };
-    for rule in rules::all() {
-        let code = rule.code;
+    for rule in RULES {
         match (rule.check)(facts) {
             Ok(findings) if findings.is_empty() => report.passed += 1,
-            Ok(findings) => {
-                let page = format!("{PAGE}#{}", code.to_lowercase());
-                let coded = |finding| CodedFinding {
-                    code,
+            Ok(findings) => report
+                .findings
+                .extend(findings.into_iter().map(|finding| CodedFinding {
+                    rule,
                     finding,
-                    effect: rule.effect,
-                    remedy: rule.remedy,
-                    page: page.clone(),
-                };
-                report.findings.extend(findings.into_iter().map(coded));
-            }
-            Err(reason) => report.not_checked.push(Unchecked {
-                code,
-                condition: rule.condition,
-                reason,
-            }),
+                    page: format!("{PAGE}#{}", rule.code.to_lowercase()),
+                })),
+            Err(reason) => report.not_checked.push(Unchecked { rule, reason }),
         }
     }
     report
@@ -93,22 +83,26 @@ pub(super) fn check(facts: &Facts) -> Report {
 
 fn text(report: &Report) -> String {
     let mut lines = Vec::new();
-    for coded in &report.findings {
-        let CodedFinding {
-            code, finding, page, ..
-        } = coded;
+    for CodedFinding { rule, finding, page } in &report.findings {
         lines.extend([
-            format!("{code}: {}", finding.object),
-            format!("  actual:   {}", finding.actual),
-            format!("  expected: {}", finding.expected),
-            format!("  effect:   {}", coded.effect),
-            format!("  remedy:   {}", coded.remedy),
+            format!("{}: {}", rule.code, finding.object),
+            format!("  finding:  {}", finding.actual),
+            format!("  effect:   {}", rule.effect),
+            format!("  remedy:   {}", rule.remedy),
         ]);
         lines.extend(fix_lines(&finding.fix));
         lines.extend([format!("  page:     {page}"), String::new()]);
     }
-    for Unchecked { code, reason, .. } in &report.not_checked {
-        lines.push(output::printable(&format!("not checked: {code}: {reason}")));
+    // One missing fact may hide several rules.
+    let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
+    for Unchecked { rule, reason } in &report.not_checked {
+        reasons.entry(reason).or_default().push(rule.code);
+    }
+    for (reason, codes) in reasons {
+        lines.push(output::printable(&format!(
+            "not checked: {}: {reason}",
+            codes.join(", ")
+        )));
     }
     lines.push(format!(
         "{}, {} not checked, {} passed",

@@ -7,7 +7,7 @@ use kube::api::Api;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::exit_code::{Code, Failure};
+use crate::exit_code::{Code, Failure, api_failure};
 
 /// Forwards connections of a port of this host to the Pod.
 pub(super) async fn forward(
@@ -46,7 +46,7 @@ async fn open(
     let mut forwarder = pods
         .portforward(pod, &[port])
         .await
-        .map_err(|error| Failure::api(format!("forward a port of Pod {pod}"), error))?;
+        .map_err(|error| api_failure(format!("forward a port of Pod {pod}"), error))?;
     let stream = forwarder.take_stream(port);
     // It continues in the background, and ends with its stream.
     tokio::spawn(async move { forwarder.join().await });

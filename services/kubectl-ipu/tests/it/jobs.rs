@@ -58,6 +58,7 @@ fn a_job_is_submitted_shown_explained_and_scaled() {
     let why = run(cluster, &["why", "training"]).out;
     for expected in [
         "default/training is Pending: Waiting for IPUs: 0 IPUs are free",
+        "IPUs held: 4",
         "Instance 0 is Waiting: 0 IPUs are free, position 2",
         "First failure: worker training-worker-0-1 on node node-a: exited with code 3",
         "  | out of memory",
@@ -65,7 +66,7 @@ fn a_job_is_submitted_shown_explained_and_scaled() {
         assert!(why.contains(expected), "{why}");
     }
     let why: Value = serde_json::from_str(&run(cluster, &["why", "training", "-o", "json"]).out).unwrap();
-    assert_eq!(why["firstFailure"]["exitCode"], 3);
+    assert_eq!(why["status"]["firstFailure"]["exitCode"], 3);
     let logs = run(cluster, &["logs", "training"]);
     assert_eq!(logs.out, "loading\nout of memory\n", "{}", logs.err);
 
@@ -114,14 +115,44 @@ fn an_invalid_manifest_is_not_submitted() {
     install_crd(cluster);
     let invalid = run(cluster, &["submit", JOB, "--set", "spec.ipusPerJobInstance=3"]);
     assert_eq!(invalid.code, 65, "{}", invalid.err);
-    assert!(invalid.err.contains("spec.ipusPerJobInstance"), "{}", invalid.err);
+    assert!(
+        invalid.err.contains("line 9, column 3: spec.ipusPerJobInstance"),
+        "{}",
+        invalid.err
+    );
+    // The API server refuses fields of the Pod template that Kubernetes does not know.
+    let text = std::fs::read_to_string(JOB).unwrap();
+    let misspelt = text
+        .replace("name: training", "name: misspelt")
+        .replace("          image:", "          imge: a\n          image:")
+        .replace(
+            "        containers:",
+            "        nodeSelectr: {a: b}\n        containers:",
+        );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.yaml");
+    let text = format!("{}---\n{misspelt}", text.replace("name: training", "name: right"));
+    std::fs::write(&file, &text).unwrap();
+    let strict = run(cluster, &["submit", file.to_str().unwrap()]);
+    assert_eq!((strict.code, strict.out.as_str()), (65, ""), "{}", strict.err);
+    for (name, field, column) in [
+        ("nodeSelectr", "nodeSelectr", 9),
+        ("imge", "containers[0].imge", 11),
+    ] {
+        let line = 1 + text.lines().position(|line| line.contains(name)).unwrap();
+        let field = format!("spec.workers.template.spec.{field}");
+        let expected = format!("line {line}, column {column}: unknown field {field}: correct or remove it");
+        assert!(strict.err.contains(&expected), "{expected}: {}", strict.err);
+    }
+    let none = run(cluster, &["get", "right"]);
+    assert_eq!(none.code, 66, "{}", none.out);
     let absent = run(cluster, &["submit", "/does/not/exist.yaml"]);
     assert_eq!(absent.code, 66, "{}", absent.err);
 }
 
 #[test]
-fn of_several_jobs_those_before_a_failed_one_are_printed() {
-    let Some(cluster) = shared("of_several_jobs_those_before_a_failed_one_are_printed") else {
+fn of_several_jobs_none_is_created_if_one_is_refused() {
+    let Some(cluster) = shared("of_several_jobs_none_is_created_if_one_is_refused") else {
         return;
     };
     install_crd(cluster);
@@ -140,23 +171,12 @@ fn of_several_jobs_those_before_a_failed_one_are_printed() {
     };
     let existing = submit(&["b"], "table");
     assert_eq!(existing.out, "ipujob/b submitted\n", "{}", existing.err);
-    let partial = submit(&["a", "b", "c"], "table");
-    assert_eq!(
-        (partial.code, partial.out.as_str()),
-        (65, "ipujob/a submitted\n"),
-        "{}",
-        partial.err
-    );
-    assert!(partial.err.contains("already exists"), "{}", partial.err);
-    let partial = submit(&["d", "b"], "json");
-    let list: Value = serde_json::from_str(&partial.out).unwrap();
-    assert_eq!(
-        (list["kind"].as_str(), partial.code),
-        (Some("List"), 65),
-        "{}",
-        partial.err
-    );
-    assert_eq!(list["items"][0]["metadata"]["name"], "d");
+    let refused = submit(&["a", "b", "c"], "table");
+    assert_eq!((refused.code, refused.out.as_str()), (65, ""), "{}", refused.err);
+    assert!(refused.err.contains("already exists"), "{}", refused.err);
+    let created = submit(&["a", "c"], "table");
+    let expected = "ipujob/a submitted\nipujob/c submitted\n";
+    assert_eq!(created.out, expected, "{}", created.err);
     let several = submit(&["e", "f"], "yaml").out;
     let list: Value = serde_saphyr::from_str(&several).unwrap();
     assert_eq!(list["items"][1]["metadata"]["name"], "f", "{several}");

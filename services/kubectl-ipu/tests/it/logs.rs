@@ -1,6 +1,8 @@
-//! Logs on an API server of scripted answers: the cluster of the other tests has no kubelet.
+//! Logs and commands on an API server of scripted answers: the cluster of the other tests has no kubelet. A
+//! script stands for `kubectl`, and prints its arguments.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
@@ -8,78 +10,96 @@ use serde_json::{Value, json};
 use crate::fake_api::{FakeAnswer, FakeApi, Request};
 use crate::harness::{Run, program};
 
-/// Answers with one worker of a job, whose log never ends.
-fn endless(request: &Request) -> FakeAnswer {
-    if request.line.contains("/log?") {
-        return FakeAnswer::Endless("one line\n");
-    }
-    FakeAnswer::Document(200, pods("Running"))
+/// Runs the program with a `kubectl` that prints its arguments.
+fn run(api: &FakeApi, arguments: &[&str]) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("kubectl");
+    std::fs::write(&script, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut command = program(&api.kubeconfig(), arguments);
+    let run = command.env("PATH", path).output().unwrap();
+    run.into()
 }
 
-/// Answers with a worker that waits for its image.
-fn waiting(request: &Request) -> FakeAnswer {
-    if request.line.contains("/log?") {
-        let message = "container \"main\" in pod \"w\" is waiting to start: ContainerCreating";
-        let status = json!({"kind": "Status", "status": "Failure", "code": 400, "reason": "BadRequest",
-            "message": message});
-        return FakeAnswer::Document(400, status);
-    }
-    FakeAnswer::Document(200, pods("Pending"))
+/// Returns the arguments of `kubectl`, without the kubeconfig and the namespace.
+fn arguments(run: &Run, kubeconfig: &Path) -> String {
+    let prefix = format!("--kubeconfig {} --namespace=default ", kubeconfig.display());
+    let rest = run.out.strip_prefix(&prefix);
+    rest.unwrap_or_else(|| panic!("{} {}", run.out, run.err))
+        .trim()
+        .to_owned()
 }
 
-fn pods(phase: &str) -> serde_json::Value {
-    json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [{
-        "metadata": {"name": "training-worker-0-0", "namespace": "default"},
-        "spec": {"containers": [{"name": "main"}]},
-        "status": {"phase": phase},
-    }]})
+fn pod(name: &str, role: &str, instance: u32, worker: u32) -> Value {
+    let labels = json!({
+        "graphcore.ai/role": role, "graphcore.ai/instance": instance.to_string(),
+        "graphcore.ai/worker": worker.to_string(),
+    });
+    json!({
+        "metadata": {"name": name, "namespace": "default", "labels": labels, "resourceVersion": "2"},
+        "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"},
+    })
+}
+
+fn pods(items: &[Value]) -> FakeAnswer {
+    let metadata = json!({"resourceVersion": "1"});
+    let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items});
+    FakeAnswer::Document(200, list)
+}
+
+/// Answers with the Pods of a job, with a launcher in instance 0.
+fn running(_: &Request) -> FakeAnswer {
+    pods(&[
+        pod("w-1-0", "worker", 1, 0),
+        pod("w-0-1", "worker", 0, 1),
+        pod("w-0-0", "worker", 0, 0),
+        pod("launcher", "launcher", 0, 0),
+    ])
 }
 
 #[test]
-fn a_followed_log_ends_with_its_reader() {
-    let api = FakeApi::start(endless);
-    for arguments in [
-        &["logs", "-f", "training"][..],
-        &["logs", "-f", "--all", "training"],
+fn logs_and_exec_use_the_launcher_by_default_and_worker_0_without_one() {
+    let api = FakeApi::start(running);
+    for (line, expected) in [
+        ("logs training", "logs launcher --container=main"),
+        (
+            "logs -f training --worker 1",
+            "logs --follow w-0-1 --container=main",
+        ),
+        (
+            "logs training --instance 1 -- --tail=5",
+            "logs w-1-0 --container=main --tail=5",
+        ),
+        (
+            "logs --all training",
+            "logs --selector=graphcore.ai/ipujob-name=training --max-log-requests=1024 --prefix --tail=-1 --ignore-errors",
+        ),
+        (
+            "exec -it training -- sh -c id",
+            "exec --stdin --tty launcher -- sh -c id",
+        ),
+        ("exec training --worker 0 -- ls", "exec w-0-0 -- ls"),
     ] {
-        let mut child = program(&api.kubeconfig(), arguments).spawn().unwrap();
-        let mut reader = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        assert_eq!(line, "one line\n");
-        drop(reader);
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}");
+        let words: Vec<&str> = line.split(' ').collect();
+        let run = run(&api, &words);
+        assert_eq!(arguments(&run, &api.kubeconfig()), expected, "{line}");
     }
+    let absent = run(&api, &["logs", "training", "--launcher", "--instance", "1"]);
+    assert_eq!(absent.code, 66, "{}", absent.err);
+    let text = "instance 1 of IPUJob training has no launcher; existing Pods: w-0-0, w-0-1, launcher, w-1-0";
+    assert!(absent.err.contains(text), "{}", absent.err);
 }
 
 #[test]
-fn a_full_disk_ends_a_log_and_a_result_with_the_code_of_the_host() {
-    let api = FakeApi::start(endless);
-    for arguments in [&["logs", "training"][..], &["get", "-o", "json"]] {
-        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let output = program(&api.kubeconfig(), arguments)
-            .stdout(full)
-            .output()
-            .unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(71), "{arguments:?}: {error}");
-        assert!(error.contains("cannot write to standard output"), "{error}");
-    }
-}
-
-#[test]
-fn a_container_that_has_not_started_has_no_log_yet() {
-    let api = FakeApi::start(waiting);
-    let run: Run = program(&api.kubeconfig(), &["logs", "training"])
-        .output()
-        .unwrap()
-        .into();
-    assert_eq!(run.code, 66, "{}", run.err);
-    assert!(
-        run.err.contains("has no log yet") && run.err.contains("--follow"),
-        "{}",
-        run.err
-    );
+fn a_full_disk_ends_a_result_with_the_code_of_the_host() {
+    let api = FakeApi::start(running);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = program(&api.kubeconfig(), &["get", "-o", "json"]);
+    let output = command.stdout(full).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(71), "{error}");
+    assert!(error.contains("cannot write to standard output"), "{error}");
 }
 
 /// Set when the program has read the state of the job, and watches it.
@@ -90,27 +110,23 @@ static CREATED: OnceLock<()> = OnceLock::new();
 /// Answers with the job `training` that waits and then gets a Pod, the job `deleted`, and the job `failed`.
 fn queued(request: &Request) -> FakeAnswer {
     let line = &request.line;
-    if line.contains("/log?") {
-        return FakeAnswer::Endless("one line\n");
-    }
     let is_watch = line.contains("watch=true");
+    let worker = pod("training-worker-0-0", "worker", 0, 0);
     if line.contains("/pods") {
         if is_watch && line.contains("training") {
             WATCHED.wait();
             let _ = CREATED.set(());
-            let mut pod = pods("Running")["items"][0].take();
-            pod["metadata"]["resourceVersion"] = json!("2");
-            return FakeAnswer::Watch(vec![json!({"type": "ADDED", "object": pod})]);
+            return FakeAnswer::Watch(vec![json!({"type": "ADDED", "object": worker})]);
         }
         if is_watch {
             return FakeAnswer::Watch(Vec::new());
         }
-        let mut list = pods("Running");
-        list["metadata"]["resourceVersion"] = json!("1");
-        if !line.contains("training") || CREATED.get().is_none() {
-            list["items"] = json!([]);
-        }
-        return FakeAnswer::Document(200, list);
+        let exists = line.contains("training") && CREATED.get().is_some();
+        return pods(if exists {
+            std::slice::from_ref(&worker)
+        } else {
+            &[]
+        });
     }
     let name = ["training", "deleted", "failed"]
         .into_iter()
@@ -152,46 +168,21 @@ fn job(name: &str) -> Value {
 #[test]
 fn a_followed_log_of_a_queued_job_waits_for_its_pod_and_shows_the_reason() {
     let api = FakeApi::start(queued);
-    let mut child = program(&api.kubeconfig(), &["logs", "-f", "training"])
-        .spawn()
-        .unwrap();
-    let mut reader = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    reader.read_line(&mut line).unwrap();
-    assert_eq!(line, "one line\n");
-    drop(reader);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    let mut progress = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut progress)
-        .unwrap();
-    assert_eq!(
-        progress,
-        "Waiting for a Pod of IPUJob default/training\nPending: 0 IPUs are free\n"
-    );
+    let run = run(&api, &["logs", "-f", "training"]);
+    let expected = "logs --follow training-worker-0-0 --container=main";
+    assert_eq!(arguments(&run, &api.kubeconfig()), expected);
+    let progress = "Waiting for a Pod of IPUJob default/training\nPending: 0 IPUs are free\n";
+    assert_eq!(run.err, progress);
 }
 
 #[test]
 fn a_followed_log_ends_with_its_job() {
     let api = FakeApi::start(queued);
-    let run = |job| Run::from(program(&api.kubeconfig(), &["logs", "-f", job]).output().unwrap());
-    let deleted = run("deleted");
+    let deleted = run(&api, &["logs", "-f", "deleted"]);
     assert_eq!((deleted.code, deleted.out.as_str()), (66, ""), "{}", deleted.err);
-    assert!(
-        deleted
-            .err
-            .contains("default/deleted was deleted before it had finished"),
-        "{}",
-        deleted.err
-    );
-    let failed = run("failed");
-    assert_eq!(
-        (failed.code, failed.out.as_str()),
-        (0, "the last line\n"),
-        "{}",
-        failed.err
-    );
+    let text = "default/deleted was deleted before it had finished";
+    assert!(deleted.err.contains(text), "{}", deleted.err);
+    let failed = run(&api, &["logs", "-f", "failed"]);
+    let result = (failed.code, failed.out.as_str());
+    assert_eq!(result, (0, "the last line\n"), "{}", failed.err);
 }

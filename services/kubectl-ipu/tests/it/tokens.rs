@@ -4,9 +4,15 @@ use serde_json::{Value, json};
 
 use crate::fake_api::{FakeAnswer, FakeApi, Request};
 use crate::harness::{Run, program};
+use crate::https::{NEVER, own_ca};
+
+/// Encodes a text as Secrets are.
+fn base64(text: &str) -> Value {
+    json!(k8s_openapi::ByteString(text.as_bytes().to_vec()))
+}
 
 /// Answers with an installation whose administrator gets a token, and whose proxy has no ready Pod.
-fn installation(request: &Request) -> FakeAnswer {
+pub(crate) fn installation(request: &Request) -> FakeAnswer {
     let list = |kind: &str, items: Value| {
         FakeAnswer::Document(
             200,
@@ -21,6 +27,10 @@ fn installation(request: &Request) -> FakeAnswer {
         let spec = json!({"selector": {}, "template": template});
         return list("DeploymentList", json!([{"metadata": metadata, "spec": spec}]));
     }
+    if request.line.contains("selfsubjectreviews") {
+        let status = json!({"userInfo": {"username": "ada"}});
+        return FakeAnswer::Document(201, json!({"metadata": {}, "status": status}));
+    }
     if request.line.starts_with("POST") && request.line.contains("/token") {
         let spec = json!({"audiences": ["vipu-proxy"]});
         let status = json!({"token": "t", "expirationTimestamp": "2026-11-26T12:00:00Z"});
@@ -34,7 +44,10 @@ fn installation(request: &Request) -> FakeAnswer {
         return list("ServiceAccountList", json!([{"metadata": metadata}]));
     }
     if request.line.contains("/secrets/") {
-        return FakeAnswer::Document(200, json!({"metadata": metadata, "data": {"ca.crt": "Y2E="}}));
+        return FakeAnswer::Document(
+            200,
+            json!({"metadata": metadata, "data": {"ca.crt": base64(&own_ca(NEVER))}}),
+        );
     }
     list("PodList", json!([]))
 }

@@ -316,7 +316,7 @@ fn absent_network(product: &Product<impl Deref<Target = Cluster>>) {
             Err(events)
         }
     });
-    wait_for_findings(product, &["NamespaceNotWatched", "NetworkAttachmentAbsent"]);
+    wait_for_findings(product, &["NamespaceNotWatched", "PodNetworkFailed"]);
     // The operator has acted on the later job, and may not act on this one.
     let unwatched = product.kubectl(&["-n", "unwatched", "get", "ipujob,pods", "-o", "json"]);
     let unwatched: Value = serde_json::from_str(&unwatched).unwrap();
@@ -325,7 +325,7 @@ fn absent_network(product: &Product<impl Deref<Target = Cluster>>) {
     assert!(items[0]["status"].is_null(), "{unwatched}");
     assert!(items[0]["metadata"]["finalizers"].is_null(), "{unwatched}");
     product.kubectl(&["-n", "unwatched", "delete", "ipujob", "training"]);
-    wait_for_findings(product, &["NetworkAttachmentAbsent"]);
+    wait_for_findings(product, &["PodNetworkFailed"]);
     delete_watched_namespace(product);
     wait_for_findings(product, &[]);
 }

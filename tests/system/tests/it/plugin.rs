@@ -184,6 +184,10 @@ fn only_an_administrator_cordons_repairs_and_releases_by_the_plugin() {
     };
     let product = &Product::prepare(&cluster);
     product.install_chart_with_administrator(Tool::Helm4, "gc");
+    // Commands find the replica that leads.
+    let proxy = "gc-ipu-operator-vipu-proxy";
+    product.kubectl(&["-n", SYSTEM, "scale", "deployment", proxy, "--replicas=2"]);
+    product.wait_for_rollout(SYSTEM, proxy);
     let namespace = "administered";
     create_roles(product, namespace);
     for user in ["ada", "grace"] {
@@ -246,7 +250,9 @@ fn only_an_administrator_cordons_repairs_and_releases_by_the_plugin() {
     let by_grace = |command: &[&str]| grace.succeed(&[command, &operator].concat());
     let cordoned = by_grace(&cordon);
     assert!(
-        cordoned.contains("gc-ipu-operator-administrator: a fan is broken"),
+        cordoned.contains(
+            "gc-ipu-operator-administrator: a fan is broken (system:serviceaccount:administered:grace)"
+        ),
         "{cordoned}"
     );
     assert!(ledger().contains("a fan is broken"), "{}", ledger());
@@ -267,6 +273,7 @@ fn only_an_administrator_cordons_repairs_and_releases_by_the_plugin() {
         ("cordons", "a fan is broken"),
         ("partitions", partition),
         ("controllers", "available"),
+        ("machines", "IPU 3: a fan is broken"),
     ] {
         let list = by_grace(&[command]);
         assert!(list.contains(expected), "{command}: {list}");

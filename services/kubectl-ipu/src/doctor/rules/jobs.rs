@@ -2,25 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, LimitRange, Node, Pod, ResourceQuota};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, LimitRange, Pod};
 use kube::ResourceExt as _;
 
-use super::super::facts::{Facts, JobFacts};
-use super::super::finding::{Checked, Finding, Fix, Rule};
-use super::{pods, restore};
-use crate::installation::Installation;
-use crate::time::age;
+use crate::doctor::facts::{Facts, JobFacts, known, phase};
+use crate::doctor::finding::{Checked, Finding, Fix};
+use crate::doctor::fixes;
+use crate::installation::{Installation, is_name};
 
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
-/// Reasons of a container whose image cannot be pulled.
-const PULL_REASONS: [&str; 4] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-];
+/// End of the domains of the operator's finalizers.
+const FINALIZER_DOMAIN: &str = "graphcore.ai";
 /// Lower-case parts of log lines about the memory that RDMA locks.
 const MEMLOCK_PARTS: [&str; 3] = ["memlock", "ibv_reg_mr", "ibv_create_cq"];
 /// Lower-case parts of log lines about a failure.
@@ -36,133 +28,73 @@ const ERROR_PARTS: [&str; 8] = [
     "severely limit",
 ];
 
-/// Returns the command that removes the limit of a systemd unit, as `ipuctl render memlock` describes it.
-fn memlock_command(unit: &str) -> String {
-    let directory = format!("/etc/systemd/system/{unit}.service.d");
-    let settings = if unit == "docker" {
-        // Docker sets the limits of containers itself.
-        r"ExecStart=\nExecStart=/usr/bin/dockerd -H fd:// --containerd=/run/containerd/containerd.sock --default-ulimit memlock=-1:-1"
-    } else {
-        "LimitMEMLOCK=infinity"
-    };
-    format!(
-        "mkdir -p {directory} && printf '[Service]\\n{settings}\\n' >{directory}/memlock.conf && systemctl daemon-reload && \
-         systemctl restart {unit}"
-    )
+/// Returns kind, namespace and name of a Pod.
+fn title(pod: &Pod) -> String {
+    format!("Pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-/// Returns the systemd unit that runs the containers of a node, if the node reports its runtime.
-fn runtime_unit(nodes: &[Node], node: &str) -> Option<&'static str> {
-    let node = nodes.iter().find(|found| found.name_any() == node)?;
-    let info = node.status.as_ref()?.node_info.as_ref()?;
-    let version = info.container_runtime_version.as_str();
-    let is_server = node
-        .labels()
-        .contains_key("node-role.kubernetes.io/control-plane");
-    Some(match version.split(':').next()? {
-        "docker" => "docker",
-        "cri-o" => "crio",
-        _ if version.contains("k3s") && is_server => "k3s",
-        _ if version.contains("k3s") => "k3s-agent",
-        "containerd" => "containerd",
-        _ => return None,
-    })
-}
-
-/// Returns the command that removes the limit on a node, or the way to it if the runtime is unknown.
-fn remove_memlock(nodes: &[Node], node: &str) -> Fix {
-    match runtime_unit(nodes, node) {
-        Some("docker") => Fix::run(memlock_command("docker")).with_note(
-            "Run it on the node, as root. Drain the node first: a restart of docker ends its containers.",
-        ),
-        Some(unit) => Fix::run(memlock_command(unit)).with_note("Run it on the node, as root."),
-        None => Fix::template("ipuctl render memlock --runtime RUNTIME").with_note(
-            "RUNTIME: the container runtime of the node, `containerd`, `k3s`, `k3s-agent` or `docker`. The output is a \
-             file for the node.",
-        ),
+pub(super) fn pods_left(facts: &Facts) -> Checked {
+    if !known(&facts.operators)?.is_empty() {
+        return Ok(Vec::new());
     }
+    let mut findings = Vec::new();
+    for pod in known(&facts.pods)?
+        .iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_some())
+    {
+        let is_own = |finalizer: &String| {
+            finalizer
+                .split('/')
+                .next()
+                .is_some_and(|domain| domain.ends_with(FINALIZER_DOMAIN))
+        };
+        if let Some(index) = pod.finalizers().iter().position(is_own) {
+            findings.push(Finding::new(
+                title(pod),
+                format!("is being deleted, with the finalizer {}", pod.finalizers()[index]),
+                Fix::run(format!(
+                    "kubectl -n {} patch pod {} --type=json -p \
+                     '[{{\"op\": \"remove\", \"path\": \"/metadata/finalizers/{index}\"}}]'",
+                    pod.namespace().unwrap_or_default(),
+                    pod.name_any()
+                ))
+                .with_note("Only if no operator will come back: it records the outcome of the Pod first."),
+            ));
+        }
+    }
+    Ok(findings)
 }
 
-pub(super) const RULES: &[Rule] = &[
-    Rule {
-        code: "NamespaceRestricted",
-        condition: "A namespace with jobs enforces the Pod Security level `restricted` or `baseline`, and the \
-                    installation uses the host network.",
-        effect: "The API server refuses the Pods of its jobs, which use the host network and run privileged.",
-        remedy: "Allow the level `privileged`, set `spec.workers.hostNetwork: false` in the jobs, or install with \
-                 `worker.hostNetwork=false`.",
-        check: restricted,
-    },
-    Rule {
-        code: "NamespaceNotWatched",
-        condition: "A namespace has jobs, and no operator watches it.",
-        effect: "No operator reconciles its jobs: new ones wait without a reason, others keep their IPUs, and none can be \
-                 deleted.",
-        remedy: "Add the namespace to `watchNamespaces`. To leave it out, delete its jobs first, while an operator watches \
-                 it.",
-        check: not_watched,
-    },
-    Rule {
-        code: "QuotaWithoutLimitRange",
-        condition: "A namespace with jobs has a ResourceQuota of CPU or memory for all Pods, and no LimitRange with \
-                    defaults of these.",
-        effect: "The API server refuses Pods without requests and limits, also the launcher's init container.",
-        remedy: "Create a LimitRange with defaults.",
-        check: quota,
-    },
-    Rule {
-        code: "LauncherImagePullFailed",
-        condition: "A node cannot pull the image of the launcher.",
-        effect: "Launchers stay Pending, and their jobs hold IPUs.",
-        remedy: "Push the image, or correct its name and the pull secrets.",
-        check: launcher_image,
-    },
-    Rule {
-        code: "MemlockLimitTooLow",
-        condition: "The log of the first failure of a job says that the process could not lock memory.",
-        effect: "RDMA to the IPUs fails, and the job with it.",
-        remedy: "Remove the limit of the container runtime on the node. Without the host network, root needs only the \
-                 capability `IPC_LOCK`, which has no effect for other users.",
-        check: memlock,
-    },
-];
-
-/// Returns the namespaces with jobs that the installation reconciles.
-pub(super) fn job_namespaces(facts: &Facts) -> Result<BTreeSet<String>, String> {
-    let installation = facts.installation.get()?;
-    let jobs = facts.jobs.get()?.iter().map(|job| job.namespace.clone());
-    let mut namespaces: BTreeSet<String> = jobs.filter(|namespace| installation.watches(namespace)).collect();
-    namespaces.extend(installation.watch_namespaces.iter().cloned());
+/// Returns the namespaces with jobs that the installation reconciles, and those that it is given.
+fn namespaces(facts: &Facts) -> Result<BTreeSet<&str>, String> {
+    let mut namespaces: BTreeSet<&str> = facts.own_jobs()?.map(|job| job.namespace.as_str()).collect();
+    namespaces.extend(known(&facts.installation)?.watch_namespaces());
     Ok(namespaces)
 }
 
-fn restricted(facts: &Facts) -> Checked {
-    let installation = facts.installation.get()?;
-    if !installation.host_network {
-        return Ok(Vec::new());
-    }
-    let of_jobs = job_namespaces(facts)?;
-    let jobs = facts.jobs.get()?;
+pub(super) fn namespace_restricted(facts: &Facts) -> Checked {
+    let jobs = facts.own_jobs()?;
     // Jobs without the host network run at these levels.
     let declined = |namespace: &str| {
-        let mut jobs = jobs.iter().filter(|job| job.namespace == namespace).peekable();
+        let mut jobs = jobs.clone().filter(|job| job.namespace == namespace).peekable();
         jobs.peek().is_some() && jobs.all(|job| job.declines_host_network)
     };
     let mut findings = Vec::new();
-    for namespace in facts.namespaces.get()? {
-        let name = namespace.name_any();
+    if !known(&facts.installation)?.uses_host_network() {
+        return Ok(findings);
+    }
+    for name in namespaces(facts)? {
+        let Some(namespace) = facts.namespace(name)? else {
+            continue;
+        };
         let level = namespace.labels().get(ENFORCE).map_or("", String::as_str);
-        if of_jobs.contains(&name) && matches!(level, "restricted" | "baseline") && !declined(&name) {
+        if matches!(level, "restricted" | "baseline") && !declined(name) {
             findings.push(Finding::new(
                 format!("Namespace {name}"),
                 format!("enforces the level {level}"),
-                "privileged, because jobs use the host network",
-                Fix::run(format!(
-                    "kubectl label namespace {name} {ENFORCE}=privileged --overwrite"
-                ))
-                .with_note(
-                    "It lets every user who may create Pods there run privileged ones. Do not run it if the level is your \
-                     hardening.",
+                Fix::run(format!("kubectl label namespace {name} {ENFORCE}=privileged --overwrite")).with_note(
+                    "It lets every user who may create Pods there run privileged ones. Do not run it if the level is \
+                     your hardening.",
                 ),
             ));
         }
@@ -170,115 +102,62 @@ fn restricted(facts: &Facts) -> Checked {
     Ok(findings)
 }
 
-fn not_watched(facts: &Facts) -> Checked {
-    // Without an operator, another rule has a finding.
-    facts.installation.get()?;
-    let operators = facts.trusted_operators()?.into_iter();
-    let installations: Vec<_> = operators
-        .filter_map(|operator| Installation::new(operator, None))
+pub(super) fn namespace_not_watched(facts: &Facts) -> Checked {
+    let operators = known(&facts.operators)?.iter();
+    let operators: Vec<_> = operators
+        .map(|operator| Installation::new(operator.clone(), None))
         .collect();
-    let namespaces: BTreeSet<&str> = facts
-        .jobs
-        .get()?
-        .iter()
-        .map(|job| job.namespace.as_str())
-        .collect();
-    let is_watched = |namespace: &&str| {
-        let mut all = installations.iter();
-        all.any(|installation| installation.watches(namespace))
-    };
-    let all = facts.operators.get()?;
-    let finding = |namespace: &str| {
-        let mut others = all
-            .iter()
-            .filter_map(|operator| Installation::new(operator, None));
-        let untrusted = others.find(|other| other.watches(namespace));
-        let (actual, note) = match untrusted {
-            None => (
-                "has IPUJobs, and no operator watches it".to_owned(),
-                "Add the namespace to `watchNamespaces` of an installation.".to_owned(),
-            ),
-            Some(Installation {
-                namespace, operator, ..
-            }) => (
-                format!("has IPUJobs, and only {namespace}/{operator} watches it, which no webhook leads to"),
-                format!(
-                    "If that operator is yours, examine it by `--operator-namespace {namespace}`, and do not add the \
-                     namespace to another installation."
-                ),
-            ),
-        };
+    let mut namespaces: BTreeSet<&str> = known(&facts.jobs)?.iter().map(|job| &*job.namespace).collect();
+    if operators.is_empty() {
+        // Another rule has a finding.
+        return Ok(Vec::new());
+    }
+    namespaces.retain(|namespace| !operators.iter().any(|operator| operator.watches(namespace)));
+    let finding = |namespace| {
         Finding::new(
             format!("Namespace {namespace}"),
-            actual,
-            "watched, or without IPUJobs",
-            Fix::inspect(format!("kubectl -n {namespace} get ipujobs")).with_note(note),
+            "has IPUJobs, and no operator watches it",
+            Fix::inspect(format!("kubectl -n {namespace} get ipujobs"))
+                .with_note("Add the namespace to `watchNamespaces` of an installation."),
         )
     };
-    Ok(namespaces
-        .into_iter()
-        .filter(|namespace| !is_watched(namespace))
-        .map(finding)
-        .collect())
+    Ok(namespaces.into_iter().map(finding).collect())
 }
 
-/// Returns the keys of a quota of CPU or memory of all Pods. Scopes may exclude the Pods of jobs.
-fn compute_keys(quota: &ResourceQuota) -> Vec<&str> {
-    let Some(spec) = &quota.spec else {
-        return Vec::new();
+pub(super) fn quota_without_limit_range(facts: &Facts) -> Checked {
+    let namespaces = namespaces(facts)?;
+    let has_default = |range: &LimitRange| {
+        let mut limits = range.spec.iter().flat_map(|spec| &spec.limits);
+        limits.any(|limit| limit.type_ == "Container" && limit.default.is_some())
     };
-    if spec.scope_selector.is_some() || spec.scopes.as_ref().is_some_and(|scopes| !scopes.is_empty()) {
-        return Vec::new();
-    }
-    let keys = spec.hard.iter().flatten().map(|(key, _)| key.as_str());
-    let is_compute = |key: &&str| {
-        let name = key.trim_start_matches("requests.").trim_start_matches("limits.");
-        matches!(name, "cpu" | "memory")
-    };
-    keys.filter(is_compute).collect()
-}
-
-/// Returns whether a LimitRange gives containers the request or limit that a key of a quota needs.
-fn has_default(range: &LimitRange, key: &str) -> bool {
-    let (kind, resource) = key.split_once('.').unwrap_or(("requests", key));
-    let limits = range.spec.iter().flat_map(|spec| &spec.limits);
-    limits.into_iter().any(|limit| {
-        let has = |defaults: &Option<BTreeMap<String, Quantity>>| {
-            defaults
-                .as_ref()
-                .is_some_and(|defaults| defaults.contains_key(resource))
-        };
-        // A limit is the request, too, if there is none.
-        let is_covered = has(&limit.default) || kind == "requests" && has(&limit.default_request);
-        limit.type_ == "Container" && is_covered
-    })
-}
-
-fn quota(facts: &Facts) -> Checked {
-    let namespaces = job_namespaces(facts)?;
-    let ranges = facts.limit_ranges.get()?;
+    let ranges: Vec<&LimitRange> = known(&facts.limit_ranges)?
+        .iter()
+        .filter(|range| has_default(range))
+        .collect();
     let mut findings = Vec::new();
-    for quota in facts.quotas.get()? {
+    for quota in known(&facts.quotas)? {
         let namespace = quota.namespace().unwrap_or_default();
-        let mut own = ranges
+        // Scopes may exclude the Pods of jobs.
+        let spec = quota
+            .spec
+            .as_ref()
+            .filter(|spec| spec.scopes.is_none() && spec.scope_selector.is_none());
+        let mut keys = spec
             .iter()
-            .filter(|range| range.namespace().as_ref() == Some(&namespace));
-        let missing: Vec<_> = compute_keys(quota)
-            .into_iter()
-            .filter(|key| !own.clone().any(|range| has_default(range, key)))
-            .collect();
-        if !namespaces.contains(&namespace) || missing.is_empty() {
+            .flat_map(|spec| spec.hard.iter().flatten())
+            .map(|(key, _)| key.as_str());
+        let Some(key) = keys.find(|key| key.ends_with("cpu") || key.ends_with("memory")) else {
+            continue;
+        };
+        let has_range = ranges
+            .iter()
+            .any(|range| range.namespace().as_ref() == Some(&namespace));
+        if has_range || !namespaces.contains(namespace.as_str()) {
             continue;
         }
-        let range = if own.next().is_some() {
-            "its LimitRanges have no default for it"
-        } else {
-            "the namespace has no LimitRange"
-        };
         findings.push(Finding::new(
             format!("ResourceQuota {namespace}/{}", quota.name_any()),
-            format!("limits {}, and {range}", missing.join(", ")),
-            "a LimitRange with default requests and limits",
+            format!("limits {key}, and no LimitRange of the namespace has defaults"),
             Fix::run(format!(
                 "echo '{{\"apiVersion\": \"v1\", \"kind\": \"LimitRange\", \"metadata\": {{\"name\": \"ipu-defaults\"}}, \
                  \"spec\": {{\"limits\": [{{\"type\": \"Container\", \"defaultRequest\": {{\"cpu\": \"100m\", \
@@ -293,65 +172,80 @@ fn quota(facts: &Facts) -> Checked {
 /// Returns the message of a container whose image cannot be pulled.
 fn pull_error(status: &ContainerStatus) -> Option<String> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
-    let reason = waiting
-        .reason
-        .as_deref()
-        .filter(|reason| PULL_REASONS.contains(reason))?;
-    Some(match waiting.message.as_deref() {
-        Some(message) if !message.is_empty() => format!("{reason}: {message}"),
-        _ => reason.to_owned(),
-    })
+    let reason = waiting.reason.as_deref()?;
+    let message = waiting.message.as_deref().unwrap_or_default();
+    let is_pull = [
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+    ]
+    .contains(&reason);
+    is_pull.then(|| format!("{reason}: {message}"))
 }
 
-fn set_launcher_image(installation: &Installation) -> Fix {
-    const IMAGE: &str = "REGISTRY/ipu-launcher:TAG";
-    let set_env = || {
-        Fix::template(format!(
-            "kubectl -n {} set env deployment/{} IPU_OPERATOR_LAUNCHER_IMAGE={IMAGE}",
-            installation.namespace, installation.operator
-        ))
-    };
-    restore::set_value(installation, &format!("--set global.launcherImage={IMAGE}")).unwrap_or_else(set_env)
-}
-
-fn launcher_image(facts: &Facts) -> Checked {
-    let installation = facts.installation.get()?;
-    let Some(image) = &installation.launcher_image else {
-        return Err("the operator does not name the image of the launcher".into());
-    };
+pub(super) fn launcher_image(facts: &Facts) -> Checked {
+    let installation = known(&facts.installation)?;
+    let image = installation
+        .launcher_image()
+        .ok_or("the operator does not name the image of the launcher")?;
     let error = |pod: &Pod| {
-        let of_launcher: BTreeSet<_> = pod
+        let containers = pod
             .spec
             .iter()
-            .flat_map(|spec| spec.init_containers.iter().flatten())
-            .filter(|container| container.image.as_ref() == Some(image))
-            .map(|container| container.name.clone())
-            .collect();
-        let mut statuses = pod
-            .status
-            .iter()
-            .flat_map(|status| status.init_container_statuses.iter().flatten());
-        statuses.find_map(|status| {
-            of_launcher
-                .contains(&status.name)
-                .then(|| pull_error(status))
-                .flatten()
-        })
+            .flat_map(|spec| spec.init_containers.iter().flatten());
+        let launchers = containers.filter(|container| container.image.as_ref() == Some(&image));
+        let launchers: BTreeSet<&str> = launchers.map(|container| container.name.as_str()).collect();
+        let status = pod.status.as_ref()?;
+        let mut statuses = status.init_container_statuses.iter().flatten();
+        statuses.find_map(|status| launchers.contains(&*status.name).then(|| pull_error(status))?)
     };
-    let found = pods(facts)?.find_map(|pod| Some((pod, error(pod)?)));
-    let finding = |(pod, error): (&Pod, String)| {
+    let Some((pod, error)) = facts.own_pods()?.find_map(|pod| Some((pod, error(pod)?))) else {
+        return Ok(Vec::new());
+    };
+    const IMAGE: &str = "REGISTRY/ipu-launcher:TAG";
+    let (namespace, operator) = (&installation.namespace, installation.operator.name_any());
+    let fix =
+        fixes::set_value(installation, &format!("--set global.launcherImage={IMAGE}")).unwrap_or_else(|| {
+            Fix::template(format!(
+                "kubectl -n {namespace} set env deployment/{operator} IPU_OPERATOR_LAUNCHER_IMAGE={IMAGE}"
+            ))
+        });
+    let actual = format!("{}: {error}", title(pod));
+    Ok(vec![Finding::new(format!("image {image}"), actual, fix)])
+}
+
+pub(super) fn pod_network_failed(facts: &Facts) -> Checked {
+    let pods: Vec<&Pod> = facts
+        .own_pods()?
+        .filter(|pod| phase(pod) == Some("Pending"))
+        .collect();
+    let mut events = BTreeMap::<String, &Event>::new();
+    // Events last an hour: the Pod may run by now, or be another one.
+    for event in known(&facts.sandbox_events)? {
+        let object = &event.involved_object;
+        let is_of = |pod: &&&Pod| {
+            pod.metadata.namespace == object.namespace
+                && pod.metadata.name == object.name
+                && (object.uid.is_none() || pod.metadata.uid == object.uid)
+        };
+        if let Some(pod) = pods.iter().find(is_of) {
+            events.insert(title(pod), event);
+        }
+    }
+    let finding = |(title, event): (String, &Event)| {
+        let (namespace, name) = (&event.involved_object.namespace, &event.involved_object.name);
+        let (namespace, name) = (
+            namespace.as_deref().unwrap_or_default(),
+            name.as_deref().unwrap_or_default(),
+        );
         Finding::new(
-            format!("image {image}"),
-            format!(
-                "Pod {}/{}: {error}",
-                pod.namespace().unwrap_or_default(),
-                pod.name_any()
-            ),
-            "pullable by the nodes",
-            set_launcher_image(installation),
+            title,
+            event.message.as_deref().unwrap_or_default(),
+            Fix::inspect(format!("kubectl -n {namespace} describe pod {name}")),
         )
     };
-    Ok(found.map(finding).into_iter().collect())
+    Ok(events.into_iter().map(finding).collect())
 }
 
 /// Returns the line of a log that says that memory could not be locked.
@@ -364,52 +258,23 @@ fn memlock_error(log: &str) -> Option<&str> {
     })
 }
 
-fn memlock(facts: &Facts) -> Checked {
-    let installation = facts.installation.get()?;
-    let mut findings = Vec::new();
-    let own = facts
-        .jobs
-        .get()?
-        .iter()
-        .filter(|job| installation.watches(&job.namespace));
-    let nodes = facts.nodes.get().map(Vec::as_slice).unwrap_or_default();
-    let mut unreadable = None;
-    for job in own {
-        let failure = match &job.first_failure {
-            Ok(Some(failure)) => failure,
-            Ok(None) => continue,
-            Err(error) => {
-                let JobFacts { namespace, name, .. } = job;
-                unreadable.get_or_insert(format!(
-                    "the status of IPUJob {namespace}/{name} is unreadable: {error}"
-                ));
-                continue;
-            }
-        };
-        let Some(line) = memlock_error(&failure.log) else {
-            continue;
-        };
-        let node = failure.node.as_deref().unwrap_or("of the Pod");
-        let time = failure.time.as_ref().and_then(|time| {
-            let millis = i64::try_from(time.0.as_millis()).ok()?;
-            Timestamp::from_millisecond(millis).ok()
-        });
-        let age = time.map(|time| format!(", {} ago", age(time, facts.now)));
-        findings.push(Finding::new(
+pub(super) fn memlock(facts: &Facts) -> Checked {
+    let finding = |job: &JobFacts| {
+        let failure = job.first_failure.as_ref()?;
+        let line = memlock_error(&failure.log)?;
+        let node = failure
+            .node
+            .as_deref()
+            .filter(|node| is_name(node))
+            .unwrap_or("of the Pod");
+        Some(Finding::new(
             format!("node {node}"),
-            format!(
-                "{} of IPUJob {}/{}{}: {line}",
-                failure.name,
-                job.namespace,
-                job.name,
-                age.unwrap_or_default()
+            format!("{} of IPUJob {}/{}: {line}", failure.name, job.namespace, job.name),
+            Fix::template("ipuctl render memlock --runtime RUNTIME").with_note(
+                "RUNTIME: the container runtime of the node, `containerd`, `k3s`, `k3s-agent` or `docker`. The output is \
+                 a file for the node.",
             ),
-            "an unlimited memlock of the container runtime",
-            remove_memlock(nodes, node),
-        ));
-    }
-    match unreadable {
-        Some(reason) if findings.is_empty() => Err(reason),
-        _ => Ok(findings),
-    }
+        ))
+    };
+    Ok(facts.own_jobs()?.filter_map(finding).collect())
 }

@@ -1,12 +1,34 @@
 //! An installation on a cluster without nodes.
 
-use std::process::Command;
-use std::time::Duration;
+use std::sync::OnceLock;
 
 use ipu_test_cluster::Cluster;
 use serde_json::{Value, json};
 
-use crate::harness::{apply, set_status};
+use crate::fake_api::Request;
+use crate::harness::{DEPLOY, apply, install_crd, set_status};
+use crate::https::{self, NEVER};
+
+/// Answers for webhooks and proxy.
+fn answer(request: &Request) -> Value {
+    if request.line.starts_with("GET") {
+        return json!({"status": "ok"});
+    }
+    let review: Value = serde_json::from_str(&request.body).unwrap();
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": {"uid": review["request"]["uid"], "allowed": true}})
+}
+
+/// Returns the port of the server that answers.
+fn port() -> u16 {
+    static PORT: OnceLock<u16> = OnceLock::new();
+    *PORT.get_or_init(|| https::serve(answer))
+}
+
+/// Returns the time in the format of Kubernetes.
+fn now() -> String {
+    format!("{:.6}", jiff::Timestamp::now())
+}
 
 /// Names of an installation.
 pub(super) struct Site {
@@ -15,63 +37,31 @@ pub(super) struct Site {
     pub(super) prefix: &'static str,
     /// ConfigMap with the ledger.
     pub(super) tracker: &'static str,
-    /// CA certificate of its webhooks.
-    pub(super) ca: String,
-}
-
-/// A self-signed CA certificate in PEM.
-pub(super) fn certificate() -> String {
-    certificate_until(Duration::from_secs(3_000_000_000))
-}
-
-/// A self-signed CA certificate in PEM that ends at this time since 1970.
-pub(super) fn certificate_until(end: Duration) -> String {
-    let mut parameters = rcgen::CertificateParams::new(vec!["ca".into()]).unwrap();
-    parameters.not_after = rcgen::date_time_ymd(1970, 1, 1) + end;
-    let key = rcgen::KeyPair::generate().unwrap();
-    parameters.self_signed(&key).unwrap().pem()
-}
-
-/// Adds the kind of NetworkAttachmentDefinitions.
-pub(super) fn install_attachments(cluster: &Cluster) {
-    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    apply(
-        cluster,
-        &json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "network-attachment-definitions.k8s.cni.cncf.io"},
-            "spec": {
-                "group": "k8s.cni.cncf.io", "scope": "Namespaced",
-                "names": {"kind": "NetworkAttachmentDefinition", "plural": "network-attachment-definitions"},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
-            },
-        }),
-    );
-    let established = [
-        "wait",
-        "--for=condition=Established",
-        "crd/network-attachment-definitions.k8s.cni.cncf.io",
-        "--timeout=60s",
-    ];
-    let named = [
-        "wait",
-        "--for=jsonpath={.status.acceptedNames.kind}=NetworkAttachmentDefinition",
-        "crd/network-attachment-definitions.k8s.cni.cncf.io",
-        "--timeout=60s",
-    ];
-    cluster.kubectl(&named).unwrap();
-    cluster.kubectl(&established).unwrap();
 }
 
 impl Site {
-    /// Names an installation with a new CA.
-    pub(super) fn new(namespace: &'static str, prefix: &'static str) -> Self {
+    /// Names an installation.
+    pub(super) const fn new(namespace: &'static str, prefix: &'static str) -> Self {
         Self {
             namespace,
             prefix,
             tracker: "ipu-partitions-tracker",
-            ca: certificate(),
         }
+    }
+
+    /// Installs the manifests.
+    pub(super) fn by_manifests(cluster: &Cluster) -> Self {
+        install_crd(cluster);
+        let site = Self::new("ipu-operator-system", "ipu-operator");
+        site.apply_manifests(cluster);
+        site.settle(cluster);
+        site
+    }
+
+    pub(super) fn apply_manifests(&self, cluster: &Cluster) {
+        cluster
+            .kubectl(&["apply", "-k", &format!("{DEPLOY}/kubernetes")])
+            .unwrap();
     }
 
     /// Returns the name of an object.
@@ -93,35 +83,74 @@ impl Site {
             let deployment = format!("deployment/{}", self.name(suffix));
             set_status(cluster, self.namespace, &deployment, &status);
         }
-        let ca = |cluster| {
-            let name = self.name("admission");
-            let path = r"jsonpath={.data.ca\.crt}";
-            self.kubectl(
-                cluster,
-                &["get", "secret", &name, "--ignore-not-found", "-o", path],
-            )
-        };
-        if ca(cluster).is_empty() {
-            self.set_secret(cluster, &self.ca);
+        // The API server calls only addresses of Pods.
+        let account = json!({"name": "default", "namespace": self.namespace});
+        apply(
+            cluster,
+            &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}),
+        );
+        let metadata = json!({"name": "answers", "namespace": self.namespace});
+        // The namespace of the manifests enforces the level `restricted`.
+        let context = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        let spec = json!({"containers": [{"name": "main", "image": "a", "securityContext": context}]});
+        apply(
+            cluster,
+            &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
+        );
+        let address = https::host_address();
+        let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
+        set_status(cluster, self.namespace, "pod/answers", &status);
+        for service in ["webhook-svc", "vipu-proxy"] {
+            self.set_endpoints(cluster, service, true);
         }
-        self.set_encoded_bundle(cluster, &ca(cluster));
+        self.set_bundle(cluster, &https::own_ca(NEVER));
         self.set_tracker(cluster, &json!({}));
-        let labels = json!({"vipu-ctrl": "vctl1"});
         let node = json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a", "labels": labels},
+            "apiVersion": "v1", "kind": "Node", "spec": {"unschedulable": false},
+            "metadata": {"name": "node-a", "labels": {"vipu-ctrl": "vctl1"}},
         });
         apply(cluster, &node);
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        set_status(cluster, "default", "node/node-a", &ready);
         self.renew(cluster);
+    }
+
+    /// Lets a Service lead to the server of the tests, or nowhere.
+    pub(super) fn set_endpoints(&self, cluster: &Cluster, service: &str, exist: bool) {
+        let name = self.name(service);
+        let (address, port) = (https::host_address(), port());
+        let endpoints = if exist {
+            json!([{"addresses": [address]}])
+        } else {
+            json!([])
+        };
+        let metadata = json!({"name": name, "namespace": self.namespace});
+        let labels = json!({"kubernetes.io/service-name": name});
+        apply(
+            cluster,
+            &json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
+                "endpoints": endpoints, "ports": [{"name": "https", "port": port}],
+            }),
+        );
+        let target = json!({"kind": "Pod", "name": "answers", "namespace": self.namespace});
+        let subsets = if exist {
+            let addresses = json!([{"ip": address, "targetRef": target}]);
+            json!([{"addresses": addresses, "ports": [{"name": "https", "port": port}]}])
+        } else {
+            json!([])
+        };
+        apply(
+            cluster,
+            &json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets}),
+        );
     }
 
     /// Renews the Lease of the leader.
     pub(super) fn renew(&self, cluster: &Cluster) {
-        let date = Command::new("date")
-            .args(["-u", "+%Y-%m-%dT%H:%M:%S.000000Z"])
-            .output();
-        let now = String::from_utf8(date.unwrap().stdout).unwrap();
-        let spec =
-            json!({"holderIdentity": "operator-1", "renewTime": now.trim(), "leaseDurationSeconds": 3600});
+        let spec = json!({"holderIdentity": "operator-1", "renewTime": now(), "leaseDurationSeconds": 3600});
         apply(
             cluster,
             &json!({
@@ -133,34 +162,7 @@ impl Site {
 
     /// Writes the bundle of both webhooks.
     pub(super) fn set_bundle(&self, cluster: &Cluster, pem: &str) {
-        let literal = format!("--from-literal=ca={pem}");
-        let create = [
-            "create",
-            "secret",
-            "generic",
-            "x",
-            "--dry-run=client",
-            "-o",
-            "json",
-            &literal,
-        ];
-        let encoded: Value = serde_json::from_str(&cluster.kubectl(&create).unwrap()).unwrap();
-        self.set_encoded_bundle(cluster, encoded["data"]["ca"].as_str().unwrap());
-    }
-
-    /// Writes the Secret of the webhooks' certificate, as the operator does.
-    pub(super) fn set_secret(&self, cluster: &Cluster, pem: &str) {
-        apply(
-            cluster,
-            &json!({
-                "apiVersion": "v1", "kind": "Secret",
-                "metadata": {"name": self.name("admission"), "namespace": self.namespace},
-                "stringData": {"ca.crt": pem},
-            }),
-        );
-    }
-
-    fn set_encoded_bundle(&self, cluster: &Cluster, bundle: &str) {
+        let bundle = json!(k8s_openapi::ByteString(pem.as_bytes().to_vec()));
         let patch = json!([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]);
         for kind in ["mutating", "validating"] {
             self.patch_webhooks(cluster, kind, &patch);
@@ -169,13 +171,15 @@ impl Site {
 
     /// Patches a webhook configuration, `mutating` or `validating`.
     pub(super) fn patch_webhooks(&self, cluster: &Cluster, kind: &str, patch: &Value) {
-        let (kind, name, patch) = (
-            format!("{kind}webhookconfiguration"),
-            self.name("admission"),
-            patch.to_string(),
-        );
-        let arguments = ["patch", &kind, &name, "--type=json", "-p", &patch];
-        cluster.kubectl(&arguments).unwrap();
+        let kind = format!("{kind}webhookconfiguration");
+        self.patch(cluster, &[&kind, &self.name("admission")], patch);
+    }
+
+    /// Applies a JSON patch to an object.
+    pub(super) fn patch(&self, cluster: &Cluster, object: &[&str], patch: &Value) {
+        let patch = patch.to_string();
+        let arguments = [&["patch"], object, &["--type=json", "-p", &patch]].concat();
+        self.kubectl(cluster, &arguments);
     }
 
     /// Writes the entries of the ledger.

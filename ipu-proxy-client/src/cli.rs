@@ -1,0 +1,12 @@
+//! Parts that `ipuctl` and `kubectl ipu` share: exit codes, the documents as tables, times, and cordons.
+
+mod cordon;
+mod documents;
+mod exit_code;
+mod table;
+pub mod time;
+
+pub use self::cordon::{CordonSelector, CordonSelectorError, Drained, cordoned_text, uncordoned_text};
+pub use self::documents::{controllers, cordons, held_seconds, ipu_seconds, machines, stats, usage};
+pub use self::exit_code::{Code, Failure, never_fits};
+pub use self::table::{Table, align, printable};

@@ -1,0 +1,167 @@
+//! Documents as tables.
+
+use ipu_core::Timestamp;
+
+use super::table::Table;
+use super::time;
+use crate::api::{ControllerList, ControllerStatus, CordonDocument, RecordDocument, Stats};
+
+fn text(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// Returns the controllers with state and free IPUs.
+#[must_use]
+pub fn controllers(list: &ControllerList) -> Table {
+    let mut table = Table::new(&[
+        "CONTROLLER",
+        "STATE",
+        "FREE",
+        "LARGEST",
+        "PLACEMENT",
+        "VERSION",
+        "ERROR",
+    ]);
+    for status in &list.controllers {
+        table.row([
+            status.controller.name.to_string(),
+            state(status).to_owned(),
+            text(status.free),
+            text(status.largest_block),
+            text(status.placement.as_ref()),
+            text(status.version.as_ref()),
+            text(status.error.as_ref()),
+        ]);
+    }
+    table
+}
+
+const fn state(status: &ControllerStatus) -> &'static str {
+    match (status.available, status.draining) {
+        (true, false) => "available",
+        (true, true) => "draining",
+        (false, _) => "unavailable",
+    }
+}
+
+/// Returns the machines with their cordons and partitions. A controller that does not answer, or does not
+/// report its hardware, is one row without a machine.
+#[must_use]
+pub fn machines(list: &ControllerList, cordons: &[CordonDocument]) -> Table {
+    let mut table = Table::new(&["CONTROLLER", "MACHINE", "STATE", "FREE", "PARTITIONS", "CORDON"]);
+    for status in &list.controllers {
+        let controller = &status.controller.name;
+        if status.machines.is_empty() {
+            let state = state(status).to_owned();
+            let error = text(status.error.as_ref());
+            table.row([
+                controller.to_string(),
+                String::new(),
+                state,
+                String::new(),
+                String::new(),
+                error,
+            ]);
+        }
+        for machine in &status.machines {
+            let own: Vec<&CordonDocument> = cordons
+                .iter()
+                .filter(|cordon| cordon.controller == *controller)
+                .filter(|cordon| cordon.machine.as_ref().is_none_or(|name| *name == machine.name))
+                .collect();
+            let is_whole = own.iter().any(|cordon| cordon.ipu.is_none());
+            let reason = |cordon: &&CordonDocument| match cordon.ipu {
+                Some(ipu) => format!("IPU {ipu}: {}", cordon.reason),
+                None => cordon.reason.clone(),
+            };
+            let partitions: Vec<String> = machine.partitions.iter().map(ToString::to_string).collect();
+            table.row([
+                controller.to_string(),
+                machine.name.to_string(),
+                if is_whole { "cordoned" } else { state(status) }.to_owned(),
+                machine.free.to_string(),
+                partitions.join(", "),
+                own.iter().map(reason).collect::<Vec<_>>().join("; "),
+            ]);
+        }
+    }
+    table
+}
+
+/// Returns the cordons with owner, age and reason.
+#[must_use]
+pub fn cordons(cordons: &[CordonDocument], now: Timestamp) -> Table {
+    let mut table = Table::new(&["NAME", "CONTROLLER", "MACHINE", "IPU", "OWNER", "AGE", "REASON"]);
+    for cordon in cordons {
+        table.row([
+            cordon.id.to_string(),
+            cordon.controller.to_string(),
+            text(cordon.machine.as_ref()),
+            text(cordon.ipu),
+            cordon.owner.to_string(),
+            time::age(cordon.since, now),
+            cordon.reason.clone(),
+        ]);
+    }
+    table
+}
+
+/// Returns used and available IPUs by namespace, those of the whole system last.
+#[must_use]
+pub fn stats(stats: &Stats) -> Table {
+    let mut table = Table::new(&["NAMESPACE", "USED", "AVAILABLE"]);
+    let (totals, namespaces): (Vec<_>, Vec<_>) = stats.0.iter().partition(|(name, _)| *name == Stats::TOTAL);
+    for (name, usage) in namespaces.into_iter().chain(totals) {
+        table.row([name.clone(), usage.used.to_string(), usage.available.to_string()]);
+    }
+    table
+}
+
+/// Returns finished holds with owner, times and size.
+#[must_use]
+pub fn usage(records: &[RecordDocument]) -> Table {
+    let mut table = Table::new(&[
+        "PARTITION",
+        "OWNER",
+        "ACCOUNT",
+        "SIZE",
+        "FROM",
+        "TO",
+        "IPU-SECONDS",
+        "END",
+    ]);
+    for record in records {
+        table.row([
+            record.id.to_string(),
+            text(record.owner.as_ref()),
+            text(record.account.as_ref()),
+            record.size.to_string(),
+            time::format(record.held_since),
+            time::format(record.released_at),
+            ipu_seconds(record),
+            record.end.clone(),
+        ]);
+    }
+    table
+}
+
+/// Returns the seconds of a hold, with milliseconds.
+#[must_use]
+pub fn held_seconds(record: &RecordDocument) -> String {
+    seconds(held_millis(record))
+}
+
+/// Returns the seconds of a hold times its IPUs, with milliseconds.
+#[must_use]
+pub fn ipu_seconds(record: &RecordDocument) -> String {
+    seconds(held_millis(record).saturating_mul(u64::from(record.size)))
+}
+
+fn held_millis(record: &RecordDocument) -> u64 {
+    let length = record.released_at.since(record.held_since);
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn seconds(millis: u64) -> String {
+    format!("{}.{:03}", millis / 1000, millis % 1000)
+}
