@@ -22,7 +22,7 @@ pub(crate) enum Failure {
     Timeout(Duration),
 }
 
-#[cfg(any(feature = "store", feature = "liveness"))]
+#[cfg(any(feature = "lease", feature = "liveness"))]
 impl Failure {
     /// Returns the HTTP status of the response, if there is one.
     pub(crate) fn code(&self) -> Option<u16> {

@@ -11,6 +11,7 @@
 //! - `controllers`: `controller_list::watch`, the list of V-IPU controllers in a ConfigMap.
 //! - `operator`: `controller::run`, which runs IPUJobs on partitions of a proxy, and `resources`, the
 //!   settings of the objects that it creates for them.
+//! - `lease`: `lease::LeaderLease`, the election of one of several processes.
 //! - `liveness`: `ipujob_liveness::IpuJobLiveness`, which checks whether the IPUJobs that own partitions
 //!   exist.
 //!
@@ -20,6 +21,7 @@
 #[cfg(any(
     feature = "auth",
     feature = "controllers",
+    feature = "lease",
     feature = "liveness",
     feature = "store"
 ))]
@@ -30,6 +32,8 @@ pub mod controller;
 pub mod controller_list;
 #[cfg(feature = "crd")]
 pub mod crd;
+#[cfg(feature = "lease")]
+pub mod lease;
 #[cfg(feature = "liveness")]
 pub mod ipujob_liveness;
 #[cfg(feature = "operator")]
@@ -41,7 +45,7 @@ pub mod token_review;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 
-#[cfg(any(feature = "auth", feature = "controllers", feature = "crd", feature = "store"))]
+#[cfg(any(feature = "auth", feature = "controllers", feature = "crd", feature = "lease", feature = "store"))]
 pub use kube;
 
 /// Compiles and runs the examples of the README.

@@ -26,7 +26,6 @@
 
 mod budget;
 mod content;
-mod lease;
 mod usage;
 
 use std::collections::hash_map::RandomState;
@@ -45,9 +44,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::api_call::{Failure, bounded, connect};
+use crate::lease::{LeaderLease, LeaseOptions};
 use budget::WriteBudget;
 use content::Content;
-use lease::WriterLease;
 use usage::OpenPage;
 
 /// Default name of the ConfigMap, as documented (seed 000 table 6.1).
@@ -130,11 +129,26 @@ pub struct ConfigMapStore {
     options: ConfigMapOptions,
     /// Distinguishes the revisions of this process from those of all others.
     writer: String,
-    lease: WriterLease,
+    lease: LeaderLease,
     budget: WriteBudget,
     /// None before the record is open, and from then on while it is not known what is written.
     current: Mutex<Option<Current>>,
     usage: tokio::sync::Mutex<Option<OpenPage>>,
+}
+
+/// Returns the Lease of the record, under an identity that begins with the host's name and ends with
+/// `writer`.
+fn lease_options(options: &ConfigMapOptions, writer: &str) -> LeaseOptions {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    LeaseOptions {
+        namespace: options.namespace.clone(),
+        name: options.name.clone(),
+        identity: format!("{host}_{writer}"),
+        duration: Duration::from_secs(10),
+        margin: Duration::from_secs(2),
+        renew_interval: options.timeout.min(Duration::from_secs(2)),
+        poll_interval: Duration::from_millis(500),
+    }
 }
 
 /// The record at one revision.
@@ -171,7 +185,7 @@ impl ConfigMapStore {
         let random = || RandomState::new().build_hasher().finish();
         let writer = format!("{:016x}{:016x}", random(), random());
         Ok(Self {
-            lease: WriterLease::new(client.clone(), &options, &writer),
+            lease: LeaderLease::new(client.clone(), lease_options(&options, &writer)),
             client,
             options,
             writer,

@@ -25,7 +25,7 @@ pub use certificates::Rotation;
 pub use error::OperatorError;
 pub use health::{HealthRegistry, WORK_TIMEOUT, WorkGuard};
 pub use job_controller::run_controller;
-pub use leader_election::{Leadership, LeaseOptions};
+pub use leader_election::Leadership;
 pub use metrics::Metrics;
 pub use operator::Operator;
 pub use settings::{Certificates, Config, ManagedCertificates, PullPolicy, SettingError, Settings};

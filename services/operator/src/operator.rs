@@ -22,7 +22,7 @@ use crate::crd_update::CrdUpdater;
 use crate::error::{OperatorError, chain};
 use crate::health::HealthRegistry;
 use crate::job_controller::{proxy_client, run_controller};
-use crate::leader_election::{Leadership, LeaseOptions};
+use crate::leader_election::Leadership;
 use crate::metrics::Metrics;
 use crate::metrics_auth::MetricsAuthorizer;
 use crate::settings::{Certificates, Config};
@@ -132,10 +132,7 @@ impl Operator {
         servers.spawn(serve(for_probes, probe_server, ServeOptions::default(), stopped));
 
         let leadership = match &config.lease {
-            Some(name) => {
-                let options = LeaseOptions::new(&config.namespace, name, identity());
-                Leadership::join(client.clone(), options)
-            }
+            Some(name) => Leadership::join(client.clone(), &config.namespace, name, &identity()),
             None => Leadership::without_election(),
         };
         let (failure_sender, failure) = mpsc::channel(1);

@@ -1,6 +1,6 @@
 //! Tests of the leader election and of failover.
 
-use ipu_operator::{Leadership, LeaseOptions};
+use ipu_operator::Leadership;
 use ipu_test_cluster::{Cluster, private, shared};
 use kube::Client;
 
@@ -8,7 +8,7 @@ use crate::support::config;
 
 async fn compete(cluster: &Cluster, lease: &str, identity: &str) -> Leadership {
     let client = Client::try_from(config(cluster).await).unwrap();
-    Leadership::join(client, LeaseOptions::new("default", lease, identity))
+    Leadership::join(client, "default", lease, identity)
 }
 
 async fn wait_until_leader(candidate: &Leadership) {

@@ -1,11 +1,16 @@
-//! The Lease that picks the process which writes the record.
+//! A Lease that picks one of several processes: the proxy that writes the record, the operator that
+//! reconciles.
+//!
+//! Times are measured by this process's own clock, which counts suspension, from the last observed change of
+//! the Lease. Times of other clocks are ignored. Safety must not depend on a Lease: a process may act on a
+//! request that it sent while it led.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ipu_allocator::boot_time;
 use ipu_core::BootTime;
+use ipu_vipu_client::boot_time;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -13,24 +18,7 @@ use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use tokio::task::JoinSet;
 
-use super::ConfigMapOptions;
 use crate::api_call::{Failure, bounded};
-
-/// Time after which an unrenewed Lease expires.
-const DURATION: Duration = Duration::from_secs(10);
-
-/// Time before that at which its holder no longer leads: for clocks of different speed, and for an answer
-/// that is on its way.
-const MARGIN: Duration = Duration::from_secs(2);
-
-/// Interval between renewals.
-const RENEW_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Pause after a renewal that failed.
-const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Interval at which a process that waits reads the Lease.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Upper limit for the duration in another holder's Lease.
 const MAX_OBSERVED_DURATION: Duration = Duration::from_secs(60);
@@ -38,18 +26,36 @@ const MAX_OBSERVED_DURATION: Duration = Duration::from_secs(60);
 /// Annotation with the number of the last revision of the record.
 const LAST_REVISION: &str = "ledger.graphcore.ai/last-revision";
 
+/// Name and times of a Lease.
+#[derive(Clone, Debug)]
+pub struct LeaseOptions {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Identity of this process; must be unique.
+    pub identity: String,
+    /// Time after which an unrenewed Lease expires, in whole seconds.
+    pub duration: Duration,
+    /// Time before that at which its holder no longer leads: for clocks of different speed, and for an
+    /// answer that is on its way.
+    pub margin: Duration,
+    /// Interval between renewals, and timeout of each request.
+    pub renew_interval: Duration,
+    /// Interval at which a process that waits reads the Lease, and pause after a failed renewal.
+    pub poll_interval: Duration,
+}
+
 /// This process's part in the election. Once acquired, the Lease is renewed until it is released, lost or
 /// dropped.
-pub(super) struct WriterLease {
+pub struct LeaderLease {
     shared: Arc<Shared>,
     renewal: Mutex<JoinSet<()>>,
 }
 
 struct Shared {
     api: Api<Lease>,
-    name: String,
-    identity: String,
-    timeout: Duration,
+    options: LeaseOptions,
     /// The version of another holder's Lease, and the time of its first observation. Locked during an
     /// attempt.
     observed: tokio::sync::Mutex<Option<(String, BootTime)>>,
@@ -69,15 +75,21 @@ enum Attempt {
     Conflict,
 }
 
-impl WriterLease {
-    /// Joins the election under an identity that begins with the host's name and ends with `writer`.
-    pub(super) fn new(client: Client, options: &ConfigMapOptions, writer: &str) -> Self {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+impl std::fmt::Debug for LeaderLease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LeaderLease")
+            .field("options", &self.shared.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LeaderLease {
+    /// Joins the election. Sends no request yet.
+    #[must_use]
+    pub fn new(client: Client, options: LeaseOptions) -> Self {
         let shared = Shared {
             api: Api::namespaced(client, &options.namespace),
-            name: options.name.clone(),
-            identity: format!("{host}_{writer}"),
-            timeout: options.timeout.min(RENEW_INTERVAL),
+            options,
             observed: tokio::sync::Mutex::new(None),
             until: AtomicU64::new(0),
             revision: AtomicU64::new(0),
@@ -88,9 +100,17 @@ impl WriterLease {
         }
     }
 
+    /// Waits until this process leads. Failed requests are repeated.
+    pub async fn lead(&self) {
+        while let Err(failure) = self.acquire().await {
+            tracing::debug!(lease = self.shared.options.name, %failure, "cannot read or write the Lease");
+            tokio::time::sleep(self.shared.options.poll_interval).await;
+        }
+    }
+
     /// Waits for the Lease. Returns the number of the last revision that it has; none if it did not exist or
     /// had none.
-    pub(super) async fn acquire(&self) -> Result<Option<u64>, Failure> {
+    pub(crate) async fn acquire(&self) -> Result<Option<u64>, Failure> {
         let mut is_waiting = false;
         loop {
             match self.shared.attempt(false).await? {
@@ -101,35 +121,49 @@ impl WriterLease {
                 Attempt::Conflict => {}
                 Attempt::Other => {
                     if !std::mem::replace(&mut is_waiting, true) {
-                        tracing::info!(lease = self.shared.name, "another process has the Lease; waiting");
+                        tracing::info!(lease = self.shared.options.name, "another process has the Lease; waiting");
                     }
-                    tokio::time::sleep(POLL_INTERVAL).await;
+                    tokio::time::sleep(self.shared.options.poll_interval).await;
                 }
             }
         }
     }
 
     /// Sets the number of the last revision, which the next renewal writes.
-    pub(super) fn note(&self, revision: u64) {
+    pub(crate) fn note(&self, revision: u64) {
         self.shared.revision.store(revision, Ordering::Relaxed);
     }
 
     /// Renews the Lease ahead of time. Failures are left to the next renewal.
-    pub(super) async fn renew_now(&self) {
+    pub(crate) async fn renew_now(&self) {
         if let Err(failure) = self.shared.attempt(true).await {
             tracing::debug!(%failure, "cannot renew the Lease");
         }
     }
 
-    pub(super) fn leads_until(&self) -> BootTime {
+    /// Returns the time until which this process leads; in the past if it does not.
+    #[must_use]
+    pub fn leads_until(&self) -> BootTime {
         BootTime::from_millis(self.shared.until.load(Ordering::Acquire))
     }
 
+    /// Waits until this process does not lead, at the latest until the end of the time that was granted last.
+    pub async fn lost(&self) {
+        loop {
+            let left = self.leads_until().since(boot_time());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
+    }
+
     /// Lets another process acquire the Lease at once.
-    pub(super) async fn release(&self) {
+    pub async fn release(&self) {
         self.restart_renewal(None);
         match self.shared.release().await {
-            Ok(()) => tracing::info!(lease = self.shared.name, "released the Lease"),
+            Ok(true) => tracing::info!(lease = self.shared.options.name, "released the Lease"),
+            Ok(false) => {}
             Err(failure) => tracing::warn!(%failure, "cannot release the Lease; it will expire"),
         }
     }
@@ -148,19 +182,19 @@ impl WriterLease {
 impl Shared {
     /// Renews the Lease until another process holds it.
     async fn keep(&self) {
-        let mut pause = RENEW_INTERVAL;
+        let mut pause = self.options.renew_interval;
         loop {
             tokio::time::sleep(pause).await;
             pause = match self.attempt(true).await {
-                Ok(Attempt::Held(_)) => RENEW_INTERVAL,
-                Ok(Attempt::Conflict) => RETRY_INTERVAL,
+                Ok(Attempt::Held(_)) => self.options.renew_interval,
+                Ok(Attempt::Conflict) => self.options.poll_interval,
                 Ok(Attempt::Other) => {
-                    tracing::error!(lease = self.name, "another process has the Lease");
+                    tracing::error!(lease = self.options.name, "another process has the Lease");
                     return;
                 }
                 Err(failure) => {
                     tracing::warn!(%failure, "cannot renew the Lease");
-                    RETRY_INTERVAL
+                    self.options.poll_interval
                 }
             };
         }
@@ -170,8 +204,8 @@ impl Shared {
     async fn attempt(&self, only_renew: bool) -> Result<Attempt, Failure> {
         let mut observed = self.observed.lock().await;
         let begun = boot_time();
-        let found = bounded(self.timeout, self.api.get_opt(&self.name)).await?;
-        let is_own = found.as_ref().and_then(holder) == Some(&self.identity);
+        let found = bounded(self.options.renew_interval, self.api.get_opt(&self.options.name)).await?;
+        let is_own = found.as_ref().and_then(holder) == Some(&self.options.identity);
         if only_renew && !is_own {
             // The record may have another writer by now.
             self.until.store(0, Ordering::Release);
@@ -197,13 +231,13 @@ impl Shared {
         let lease = self.held(found);
         let params = PostParams::default();
         let written = if is_new {
-            bounded(self.timeout, self.api.create(&params, &lease)).await
+            bounded(self.options.renew_interval, self.api.create(&params, &lease)).await
         } else {
-            bounded(self.timeout, self.api.replace(&self.name, &params, &lease)).await
+            bounded(self.options.renew_interval, self.api.replace(&self.options.name, &params, &lease)).await
         };
         match written {
             Ok(_) => {
-                let until = begun.plus(DURATION.saturating_sub(MARGIN));
+                let until = begun.plus(self.options.duration.saturating_sub(self.options.margin));
                 self.until.store(until.as_millis(), Ordering::Release);
                 Ok(Attempt::Held(last_revision))
             }
@@ -216,7 +250,7 @@ impl Shared {
     fn held(&self, lease: Option<Lease>) -> Lease {
         let mut lease = lease.unwrap_or_else(|| Lease {
             metadata: ObjectMeta {
-                name: Some(self.name.clone()),
+                name: Some(self.options.name.clone()),
                 ..ObjectMeta::default()
             },
             spec: None,
@@ -224,15 +258,15 @@ impl Shared {
         self.note_revision(&mut lease);
         let now = MicroTime(Timestamp::now());
         let spec = lease.spec.get_or_insert_default();
-        if spec.holder_identity.as_ref() != Some(&self.identity) {
+        if spec.holder_identity.as_ref() != Some(&self.options.identity) {
             *spec = LeaseSpec {
-                holder_identity: Some(self.identity.clone()),
+                holder_identity: Some(self.options.identity.clone()),
                 acquire_time: Some(now.clone()),
                 lease_transitions: Some(spec.lease_transitions.map_or(0, |count| count.saturating_add(1))),
                 ..LeaseSpec::default()
             };
         }
-        spec.lease_duration_seconds = i32::try_from(DURATION.as_secs()).ok();
+        spec.lease_duration_seconds = i32::try_from(self.options.duration.as_secs()).ok();
         // For people only: no process reads it.
         spec.renew_time = Some(now);
         lease
@@ -246,21 +280,22 @@ impl Shared {
         }
     }
 
-    async fn release(&self) -> Result<(), Failure> {
+    /// Returns whether this process held the Lease.
+    async fn release(&self) -> Result<bool, Failure> {
         // Waits for an attempt that is under way.
         let _observed = self.observed.lock().await;
         self.until.store(0, Ordering::Release);
         loop {
-            let found = bounded(self.timeout, self.api.get_opt(&self.name)).await?;
-            let Some(mut lease) = found.filter(|lease| holder(lease) == Some(&self.identity)) else {
-                return Ok(());
+            let found = bounded(self.options.renew_interval, self.api.get_opt(&self.options.name)).await?;
+            let Some(mut lease) = found.filter(|lease| holder(lease) == Some(&self.options.identity)) else {
+                return Ok(false);
             };
             self.note_revision(&mut lease);
             lease.spec.get_or_insert_default().holder_identity = None;
             let params = PostParams::default();
-            match bounded(self.timeout, self.api.replace(&self.name, &params, &lease)).await {
+            match bounded(self.options.renew_interval, self.api.replace(&self.options.name, &params, &lease)).await {
                 Err(failure) if failure.code() == Some(409) => {}
-                written => return written.map(drop),
+                written => return written.map(|_| true),
             }
         }
     }
@@ -275,7 +310,7 @@ fn duration(lease: &Lease) -> Duration {
     let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
     let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
     seconds
-        .map_or(DURATION, Duration::from_secs)
+        .map_or(MAX_OBSERVED_DURATION, Duration::from_secs)
         .min(MAX_OBSERVED_DURATION)
 }
 
