@@ -21,7 +21,7 @@ use crate::lease::Lease;
 use crate::listings::{Listings, unavailable};
 use crate::options::Options;
 use crate::runner::Controller;
-use crate::shared::{EndedRequest, EntryChange, Shared};
+use crate::shared::{EndedRequests, EntryChange, Shared};
 use crate::store::{Store, StoreError};
 use crate::usage::UsagePosition;
 use crate::view::View;
@@ -329,7 +329,7 @@ impl Allocator {
     async fn request(
         &self,
         request: &Request,
-        changed: &watch::Receiver<EndedRequest>,
+        changed: &watch::Receiver<EndedRequests>,
     ) -> Result<Ensured, AllocatorError> {
         let mut done = self.command(Event::Ensure(request.clone())).await;
         if let Err(AllocatorError::Refused(ipu_core::RequestError::Foreign { .. })) = done {
@@ -713,10 +713,8 @@ impl Allocator {
 }
 
 /// Returns the error of a request of `owner` whose entry is gone.
-fn gone(id: &PartitionId, owner: &Owner, changed: &watch::Receiver<EndedRequest>) -> AllocatorError {
-    let last = changed.borrow().clone();
-    let own = last.filter(|(of, _)| of.as_ref() == Some(owner));
-    match own.map(|(_, ended)| ended) {
+fn gone(id: &PartitionId, owner: &Owner, changed: &watch::Receiver<EndedRequests>) -> AllocatorError {
+    match changed.borrow().get(owner).cloned() {
         Some(Ended::Refused(refusal)) => AllocatorError::ControllerRefused {
             id: id.clone(),
             refusal,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use ipu_core::{
     Call, Change, ControllerName, ControllerView, Ended, Entry, Event, Hardware, InFlight, Listing, Outcome,
-    Owners, PartitionId, Phase, Policy, Reason, Reply, ServiceState, State, Step, Timestamp, UsageRecord,
-    calls, step,
+    Owner, Owners, PartitionId, Phase, Policy, Reason, Reply, ServiceState, State, Step, Timestamp,
+    UsageRecord, calls, step,
 };
 use ipu_vipu_client::{ControllerPool, boot_time};
 use tokio::sync::{mpsc, oneshot};
@@ -99,7 +99,7 @@ pub(crate) struct Engine {
 struct Answers {
     commands: Vec<(Result<Done, AllocatorError>, Answer<Done>)>,
     comparisons: Vec<(Actions, Answer<Actions>)>,
-    ended: BTreeMap<PartitionId, Ended>,
+    ended: Vec<(PartitionId, Owner, Ended)>,
     doubted: BTreeSet<PartitionId>,
 }
 
@@ -284,10 +284,12 @@ impl Engine {
         {
             return self.roll_back(error, undo, answers);
         }
+        for (id, owner, ended) in std::mem::take(&mut answers.ended) {
+            self.shared.note_end(&id, owner, ended);
+        }
         self.publish(&changes, &undo, now);
-        let ended = std::mem::take(&mut answers.ended);
         self.answer(answers);
-        self.shared.wake(&undo, ended);
+        self.shared.wake(&undo);
         self.make_calls(now);
         Ok(())
     }
@@ -359,7 +361,11 @@ impl Engine {
         changes: &mut Vec<Change>,
         undo: &mut Undo,
     ) -> (Outcome, Actions) {
-        answers.ended.extend(step.ended);
+        for (id, ended) in step.ended {
+            if let Some(owner) = self.state.get(&id).and_then(|entry| entry.owner.clone()) {
+                answers.ended.push((id, owner, ended));
+            }
+        }
         answers.doubted.extend(step.doubted);
         self.apply(step.changes, changes, undo);
         (step.outcome, step.actions)

@@ -48,8 +48,8 @@ pub(crate) type CommitObserver = Box<dyn Fn(usize, Duration) + Send + Sync>;
 /// Called after each comparison.
 pub(crate) type ComparisonObserver = Box<dyn Fn(&Comparison) + Send + Sync>;
 
-/// Owner of the last request of an id that ended without a partition, and why it ended.
-pub(crate) type EndedRequest = Option<(Option<Owner>, Ended)>;
+/// Why the last request of each owner for an id ended without a partition.
+pub(crate) type EndedRequests = BTreeMap<Owner, Ended>;
 
 pub(crate) struct Shared {
     store: Arc<dyn Store>,
@@ -57,8 +57,8 @@ pub(crate) struct Shared {
     published: RwLock<Published>,
     view: Mutex<Option<Arc<View>>>,
     changes: broadcast::Sender<EntryChange>,
-    /// Waiters for a change of one partition, with the last request of its id that ended.
-    waiters: Mutex<HashMap<PartitionId, watch::Sender<EndedRequest>>>,
+    /// Waiters for a change of one partition, with the requests of its id that ended.
+    waiters: Mutex<HashMap<PartitionId, watch::Sender<EndedRequests>>>,
     finished: Mutex<Vec<oneshot::Sender<()>>>,
     leading: watch::Sender<bool>,
     compared: watch::Sender<bool>,
@@ -264,28 +264,31 @@ impl Shared {
         }
     }
 
-    /// Wakes the waiters for the partitions of `undo`. Those of `ended` learn why their request has ended.
-    pub(crate) fn wake(&self, undo: &Undo, mut ended: BTreeMap<PartitionId, Ended>) {
+    /// Notes why a request ended, before its waiter can see that it is gone.
+    pub(crate) fn note_end(&self, id: &PartitionId, owner: Owner, ended: Ended) {
+        if let Some(waiter) = locked(&self.waiters).get(id) {
+            waiter.send_if_modified(|all| {
+                all.insert(owner, ended);
+                false
+            });
+        }
+    }
+
+    /// Wakes the waiters for the partitions of `undo`.
+    pub(crate) fn wake(&self, undo: &Undo) {
         let waiters = locked(&self.waiters);
-        for (id, before) in undo {
-            if let Some(waiter) = waiters.get(id) {
-                let owner = before.as_ref().and_then(|entry| entry.owner.clone());
-                waiter.send_modify(|last| {
-                    if let Some(ended) = ended.remove(id) {
-                        *last = Some((owner, ended));
-                    }
-                });
-            }
+        for waiter in undo.keys().filter_map(|id| waiters.get(id)) {
+            waiter.send_modify(|_| {});
         }
     }
 
     /// Subscribes to changes of one partition.
-    pub(crate) fn watch(&self, id: &PartitionId) -> watch::Receiver<EndedRequest> {
+    pub(crate) fn watch(&self, id: &PartitionId) -> watch::Receiver<EndedRequests> {
         let mut waiters = locked(&self.waiters);
         waiters.retain(|_, waiter| waiter.receiver_count() > 0);
         waiters
             .entry(id.clone())
-            .or_insert_with(|| watch::Sender::new(None))
+            .or_insert_with(|| watch::Sender::new(EndedRequests::new()))
             .subscribe()
     }
 
