@@ -121,7 +121,10 @@ impl LeaderLease {
                 Attempt::Conflict => {}
                 Attempt::Other => {
                     if !std::mem::replace(&mut is_waiting, true) {
-                        tracing::info!(lease = self.shared.options.name, "another process has the Lease; waiting");
+                        tracing::info!(
+                            lease = self.shared.options.name,
+                            "another process has the Lease; waiting"
+                        );
                     }
                     tokio::time::sleep(self.shared.options.poll_interval).await;
                 }
@@ -233,7 +236,11 @@ impl Shared {
         let written = if is_new {
             bounded(self.options.renew_interval, self.api.create(&params, &lease)).await
         } else {
-            bounded(self.options.renew_interval, self.api.replace(&self.options.name, &params, &lease)).await
+            bounded(
+                self.options.renew_interval,
+                self.api.replace(&self.options.name, &params, &lease),
+            )
+            .await
         };
         match written {
             Ok(_) => {
@@ -293,7 +300,12 @@ impl Shared {
             self.note_revision(&mut lease);
             lease.spec.get_or_insert_default().holder_identity = None;
             let params = PostParams::default();
-            match bounded(self.options.renew_interval, self.api.replace(&self.options.name, &params, &lease)).await {
+            match bounded(
+                self.options.renew_interval,
+                self.api.replace(&self.options.name, &params, &lease),
+            )
+            .await
+            {
                 Err(failure) if failure.code() == Some(409) => {}
                 written => return written.map(|_| true),
             }

@@ -32,10 +32,10 @@ pub mod controller;
 pub mod controller_list;
 #[cfg(feature = "crd")]
 pub mod crd;
-#[cfg(feature = "lease")]
-pub mod lease;
 #[cfg(feature = "liveness")]
 pub mod ipujob_liveness;
+#[cfg(feature = "lease")]
+pub mod lease;
 #[cfg(feature = "operator")]
 pub mod resources;
 #[cfg(feature = "store")]
@@ -45,7 +45,13 @@ pub mod token_review;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 
-#[cfg(any(feature = "auth", feature = "controllers", feature = "crd", feature = "lease", feature = "store"))]
+#[cfg(any(
+    feature = "auth",
+    feature = "controllers",
+    feature = "crd",
+    feature = "lease",
+    feature = "store"
+))]
 pub use kube;
 
 /// Compiles and runs the examples of the README.
