@@ -40,14 +40,15 @@ use futures::{FutureExt as _, StreamExt as _};
 use ipu_core::{Limits, Timestamp};
 use ipu_proxy_client::ProxyClient;
 use k8s_openapi::api::core::v1::Pod;
+use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::watcher::{self, Event};
-use kube::{Client, ResourceExt as _};
+use kube::{Client, Resource as _, ResourceExt as _};
 
-use self::context::Context;
+use self::context::{Context, StoredJob};
 pub use self::error::ReconcileError;
 use self::partitions::Partitions;
 use crate::crd::IpuJob;
@@ -71,8 +72,8 @@ pub trait Observer: Send + Sync {
     fn reconcile_finished(&self, job: &str, outcome: Result<(), &ReconcileError>);
     /// Called for every job that a list or a watch delivers.
     fn job_applied(&self, job: &IpuJob);
-    /// Called when a job was deleted.
-    fn job_deleted(&self, job: &IpuJob);
+    /// Called when the job of this uid was deleted.
+    fn job_deleted(&self, uid: &str);
     /// Called when the watch of these objects in a namespace, or in all, delivers an event.
     fn watch_connected(&self, objects: &'static str, namespace: Option<&str>);
     /// Called when a watch breaks or cannot be established. It is retried within a minute.
@@ -143,7 +144,7 @@ pub async fn run(
         observer,
     } = options;
 
-    let (jobs, jobs_writer) = reflector::store::<IpuJob>();
+    let (jobs, jobs_writer) = reflector::store::<StoredJob>();
     let (pods, pods_writer) = reflector::store::<Pod>();
     let partitions = Arc::new(Partitions::new(proxy));
     let reporter = Reporter {
@@ -170,8 +171,10 @@ pub async fn run(
     let changed_jobs = job_events
         .modify(compact)
         .inspect(move |event| match event {
-            Ok(Event::Apply(job) | Event::InitApply(job)) => job_observer.job_applied(job),
-            Ok(Event::Delete(job)) => job_observer.job_deleted(job),
+            Ok(Event::Apply(DeserializeGuard(Ok(job))) | Event::InitApply(DeserializeGuard(Ok(job)))) => {
+                job_observer.job_applied(job);
+            }
+            Ok(Event::Delete(job)) => job_observer.job_deleted(&job.uid().unwrap_or_default()),
             _ => {}
         })
         .reflect(jobs_writer)
@@ -225,7 +228,7 @@ pub async fn run(
 /// one handles.
 fn observed_reconcile(
     observer: Arc<dyn Observer>,
-) -> impl FnMut(Arc<IpuJob>, Arc<Context>) -> BoxFuture<'static, Result<Action, ReconcileError>> {
+) -> impl FnMut(Arc<StoredJob>, Arc<Context>) -> BoxFuture<'static, Result<Action, ReconcileError>> {
     move |job, context| {
         let observer = Arc::clone(&observer);
         let name = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
@@ -290,13 +293,13 @@ fn observed<K>(
 }
 
 /// Drops the parts of a job that no decision needs, to save memory.
-fn compact(job: &mut IpuJob) {
-    job.metadata.managed_fields = None;
-    job.metadata.annotations = None;
+fn compact(job: &mut StoredJob) {
+    job.meta_mut().managed_fields = None;
+    job.meta_mut().annotations = None;
 }
 
 /// Returns the job that a Pod belongs to by its labels.
-fn job_of(pod: &Pod) -> Option<ObjectRef<IpuJob>> {
+fn job_of(pod: &Pod) -> Option<ObjectRef<StoredJob>> {
     Some(ObjectRef::new(pod.labels().get(JOB_NAME)?).within(pod.metadata.namespace.as_deref()?))
 }
 

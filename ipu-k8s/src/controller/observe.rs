@@ -7,8 +7,8 @@ use ipu_core::{
     PartitionId, Reason, Timestamp,
 };
 use ipu_proxy_client::{BlockerDocument, HoldState, PartitionDocument};
-use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
+use kube::{Resource as _, ResourceExt as _};
 
 use super::context::Context;
 use super::error::ReconcileError;
@@ -108,9 +108,9 @@ impl Context {
                 let job = self
                     .jobs
                     .get(&ObjectRef::new(&owner.name).within(&owner.namespace))?;
-                Some(job).filter(|job| job.metadata.uid.as_deref() == Some(&*owner.uid))
+                Some(job).filter(|job| job.meta().uid.as_deref() == Some(&*owner.uid))
             });
-            let phase = job.and_then(|job| job.status.as_ref()?.phase);
+            let phase = job.and_then(|job| job.0.as_ref().ok()?.status.as_ref()?.phase);
             phase.is_some_and(ipu_core::JobPhase::is_finished)
         };
         let waiting = partitions

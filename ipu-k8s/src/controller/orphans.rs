@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use kube::runtime::reflector::ObjectRef;
+use kube::{Resource as _, ResourceExt as _};
 
-use super::context::Context;
+use super::context::{Context, StoredJob};
 use super::error::ReconcileError;
 use super::objects::untrack;
 use super::pod::{has_ended, is_tracked};
@@ -38,7 +38,7 @@ async fn release_one(context: &Context, pod: &Pod) -> Result<(), ReconcileError>
     let (Some(name), Some(uid)) = (labels.get(JOB_NAME), labels.get(JOB_UID)) else {
         return Ok(());
     };
-    let is_owner = |job: &IpuJob| job.metadata.uid.as_ref() == Some(uid);
+    let is_owner = |job: &StoredJob| job.meta().uid.as_ref() == Some(uid);
     let stored = context.jobs.get(&ObjectRef::new(name).within(&namespace));
     if stored.is_some_and(|job| is_owner(&job)) {
         return Ok(());

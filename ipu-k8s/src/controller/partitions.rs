@@ -12,6 +12,7 @@ use ipu_proxy_client::{
 };
 use kube::runtime::reflector::ObjectRef;
 
+use super::context::StoredJob;
 use super::error::ReconcileError;
 use crate::crd::IpuJob;
 
@@ -120,7 +121,7 @@ impl Partitions {
     }
 
     /// Follows the event stream, and sends the jobs whose partitions change.
-    pub(super) async fn watch(&self, changed: UnboundedSender<ObjectRef<IpuJob>>) {
+    pub(super) async fn watch(&self, changed: UnboundedSender<ObjectRef<StoredJob>>) {
         let send = |document: &PartitionDocument| {
             if let Some(job) = job_of(document) {
                 // The receiver is gone when the controller stops.
@@ -182,7 +183,7 @@ pub(super) fn is_owner(document: &PartitionDocument, job: &JobKey) -> bool {
 }
 
 /// Returns the IPUJob that owns a partition.
-fn job_of(document: &PartitionDocument) -> Option<ObjectRef<IpuJob>> {
+fn job_of(document: &PartitionDocument) -> Option<ObjectRef<StoredJob>> {
     let owner = document
         .owner
         .as_ref()

@@ -8,25 +8,30 @@ use ipu_core::{JobKey, JobPhase, JobSpec, Plan, Violation, check_plan, plan};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::Api;
+use kube::core::error_boundary::InvalidObject;
 use kube::runtime::controller::Action;
 use kube::runtime::events::EventType;
 
 use super::apply::{Effects, Progress};
-use super::context::Context;
+use super::context::{Context, StoredJob};
 use super::error::{ReconcileError, is_status};
 use super::events::{event, events, refusal};
 use super::launcher_rights;
 use super::objects::{delete_params, remove};
 use super::observe::ObservedJob;
 use super::status::{StatusWrite, joined, key_of, pod_problem, report, transient};
-use crate::crd::{IpuJob, IpuJobStatus};
+use crate::crd::{IpuJob, IpuJobSpec, IpuJobStatus};
 
 /// Longest wait for the watch event of an own status write.
 const MAX_WATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Reconciles a job of the store once.
-pub(super) async fn reconcile(job: Arc<IpuJob>, context: Arc<Context>) -> Result<Action, ReconcileError> {
-    let Some(key) = key_of(&job).filter(|_| job.other_manager().is_none()) else {
+pub(super) async fn reconcile(job: Arc<StoredJob>, context: Arc<Context>) -> Result<Action, ReconcileError> {
+    let job = match &job.0 {
+        Ok(job) => job,
+        Err(unreadable) => return reject_unreadable(unreadable, &context).await,
+    };
+    let Some(key) = key_of(job).filter(|_| job.other_manager().is_none()) else {
         return Ok(Action::await_change());
     };
     // No decision is made before the store has listed all Pods.
@@ -36,38 +41,34 @@ pub(super) async fn reconcile(job: Arc<IpuJob>, context: Arc<Context>) -> Result
         .await
         .map_err(|error| ReconcileError::Unavailable(error.to_string()))?;
     let is_deleted = job.metadata.deletion_timestamp.is_some();
-    match job
-        .finalizers()
-        .iter()
-        .any(|finalizer| finalizer == IpuJob::FINALIZER)
-    {
+    match has_finalizer(job) {
         true => {}
         false if is_deleted => return Ok(Action::await_change()),
-        false => return context.add_finalizer(&job).await.map(|()| Action::await_change()),
+        false => return context.add_finalizer(job).await.map(|()| Action::await_change()),
     }
-    let before = recorded_status(&job);
+    let before = recorded_status(job);
     let spec = match job.parse(&context.limits) {
         Ok(parsed) => parsed.spec,
-        Err(_) if is_deleted => return remove_invalid(&job, &key, &before, &context).await,
-        Err(violations) => return reject_invalid(&job, &before, &violations, &context).await,
+        Err(_) if is_deleted => return remove_invalid(job, &key, &before, &context).await,
+        Err(violations) => return reject_invalid(job, &before, &violations, &context).await,
     };
-    let observed = match context.observe(&job, &spec, &before).await {
+    let observed = match context.observe(job, &spec, &before).await {
         Ok(observed) => observed,
-        Err(error) => return report_blocked(&job, &before, error, &context).await,
+        Err(error) => return report_blocked(job, &before, error, &context).await,
     };
     let observation = observed.observation(&spec, before.to_job_status());
     let plan = plan(&spec, &observation);
     if let Some(broken) = check_plan(&spec, &observation, &plan).first() {
         let message = format!("the plan violates an invariant, which is a bug in the operator: {broken}");
         return report_blocked(
-            &job,
+            job,
             &before,
             ReconcileError::refused("BrokenPlan", message),
             &context,
         )
         .await;
     }
-    let applied = Effects::new(&context, &job, &spec, &observed).apply(&plan).await;
+    let applied = Effects::new(&context, job, &spec, &observed).apply(&plan).await;
     if applied == Ok(Progress::Finalized) {
         return Ok(Action::await_change());
     }
@@ -76,15 +77,15 @@ pub(super) async fn reconcile(job: Arc<IpuJob>, context: Arc<Context>) -> Result
         .as_ref()
         .err()
         .filter(|error| !matches!(error, ReconcileError::Changed(_)));
-    let written = record(&job, &spec, &before, &plan, &observed, blocker, &context).await?;
+    let written = record(job, &spec, &before, &plan, &observed, blocker, &context).await?;
     if plan.expired {
-        return expire(&job, &context).await;
+        return expire(job, &context).await;
     }
     Ok(next_action(&plan, &observed, &applied, written))
 }
 
 /// Returns when to reconcile a job again that failed.
-pub(super) fn retry(_: Arc<IpuJob>, error: &ReconcileError, _: Arc<Context>) -> Action {
+pub(super) fn retry(_: Arc<StoredJob>, error: &ReconcileError, _: Arc<Context>) -> Action {
     Action::requeue(error.retry_after())
 }
 
@@ -229,6 +230,30 @@ async fn reject_invalid(
             StatusWrite::Deferred(left) => Action::requeue(left),
         },
     )
+}
+
+/// Reports a job that cannot be read. It keeps what it has until it is deleted.
+async fn reject_unreadable(unreadable: &InvalidObject, context: &Context) -> Result<Action, ReconcileError> {
+    let mut job = IpuJob::new("", IpuJobSpec::default());
+    job.metadata = unreadable.metadata.clone();
+    let key = key_of(&job).filter(|_| has_finalizer(&job));
+    if let Some(key) = key.filter(|_| job.metadata.deletion_timestamp.is_some()) {
+        return remove_invalid(&job, &key, &IpuJobStatus::default(), context).await;
+    }
+    let message = format!(
+        "the stored job is not an IPUJob of this version ({}): delete it, and create it again",
+        unreadable.error
+    );
+    context
+        .publish(&job, vec![event(EventType::Warning, "InvalidJob", &message)])
+        .await;
+    Ok(Action::await_change())
+}
+
+fn has_finalizer(job: &IpuJob) -> bool {
+    job.finalizers()
+        .iter()
+        .any(|finalizer| finalizer == IpuJob::FINALIZER)
 }
 
 /// Writes a status that differs from the recorded one only by its message.

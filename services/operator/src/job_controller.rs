@@ -188,8 +188,8 @@ impl Observer for MetricsObserver {
         self.metrics.jobs().observe_job(job);
     }
 
-    fn job_deleted(&self, job: &IpuJob) {
-        self.metrics.jobs().remove_job(job);
+    fn job_deleted(&self, uid: &str) {
+        self.metrics.jobs().remove_job(uid);
     }
 }
 

@@ -147,8 +147,7 @@ impl JobMetrics {
     }
 
     /// Removes a deleted job.
-    pub(crate) fn remove_job(&self, job: &IpuJob) {
-        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+    pub(crate) fn remove_job(&self, uid: &str) {
         if let Some(removed) = self.cached().remove(uid) {
             self.jobs.get_or_create(&removed.state).dec();
         }
@@ -248,7 +247,7 @@ mod tests {
         for line in ["ipujob_restarts_total 2", finished] {
             assert!(text.contains(line), "{text}");
         }
-        metrics.remove_job(&job(json!({})));
+        metrics.remove_job("u");
         let text = rendered(&registry);
         assert!(
             text.contains("ipujobs{phase=\"Failed\",reason=\"BackoffLimitExceeded\"} 0"),

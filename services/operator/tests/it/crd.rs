@@ -193,3 +193,55 @@ async fn the_operator_updates_the_crd_before_it_is_ready_and_never_downgrades_it
         .kubectl(&["wait", "--for=delete", "crd", NAME, "--timeout=60s"])
         .unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stored_job_that_cannot_be_read_is_reported_and_stops_no_other() {
+    let name = "a_stored_job_that_cannot_be_read_is_reported_and_stops_no_other";
+    let Some(cluster) = private(name) else {
+        return;
+    };
+    cluster.kubectl(&["create", "namespace", SYSTEM]).unwrap();
+    cluster.kubectl(&["-n", SYSTEM, "apply", "-f", ACCESS]).unwrap();
+    apply(&cluster, &other_crd(&json!({})));
+    wait_for_condition(&cluster);
+    wait_until("IPUJobs are served", async || {
+        cluster.kubectl(&["get", "ipujobs"]).is_ok()
+    })
+    .await;
+    let workers = json!({"template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}});
+    for (name, workers) in [("unreadable", json!("four")), ("other", workers)] {
+        let job = json!({
+            "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"jobInstances": 1, "ipusPerJobInstance": "1", "workers": workers},
+        });
+        apply(&cluster, &job);
+    }
+    let operator = start(&cluster, true).await;
+    let of_unreadable = "--field-selector=reason=InvalidJob,regarding.name=unreadable";
+    let notes = [
+        "get",
+        "events.events.k8s.io",
+        of_unreadable,
+        "--output=jsonpath={.items[*].note}",
+    ];
+    wait_until("the unreadable job is reported", async || {
+        let notes = cluster.kubectl(&notes).unwrap_or_default();
+        notes.contains("spec.workers") || notes.contains("four")
+    })
+    .await;
+    let finalizers = [
+        "get",
+        "ipujob",
+        "other",
+        "--output=jsonpath={.metadata.finalizers}",
+    ];
+    wait_until("the other job is reconciled", async || {
+        cluster
+            .kubectl(&finalizers)
+            .is_ok_and(|text| text.contains("graphcore.ai"))
+    })
+    .await;
+    cluster.kubectl(&["delete", "ipujob", "unreadable"]).unwrap();
+    operator.shutdown().await;
+}
