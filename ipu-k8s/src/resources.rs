@@ -25,10 +25,6 @@ use crate::crd::{IpuJob, is_partition_variable};
 /// Field manager of all writes of the operator.
 pub(crate) const FIELD_MANAGER: &str = "ipu-operator";
 
-/// Finalizer of workers and launchers. It keeps a Pod until its outcome is recorded in the status of its job,
-/// and its name until no launcher has rights over it.
-pub const TRACKING_FINALIZER: &str = "graphcore.ai/ipujob-tracking";
-
 /// Settings of an installation for all jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -154,7 +150,7 @@ impl<'a> ResourceBuilder<'a> {
         }
         metadata.labels = Some(labels);
         metadata.annotations = template.annotations;
-        metadata.finalizers = Some(vec![TRACKING_FINALIZER.to_owned()]);
+        metadata.finalizers = Some(vec![IpuJob::POD_FINALIZER.to_owned()]);
         Pod {
             metadata,
             spec: Some(spec),

@@ -307,7 +307,7 @@ mod tests {
 
     use super::*;
     use crate::crd::IpuJob;
-    use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, ROLE, TRACKING_FINALIZER, WORKER};
+    use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, ROLE, WORKER};
 
     const WORKERS: &str = r#"{"jobInstances": 1, "ipusPerJobInstance": "4", "workersPerJobInstance": "4",
         "workers": {"template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["run"]}]}}}}"#;
@@ -331,7 +331,7 @@ mod tests {
             labels[WORKER] = worker.to_string().into();
         }
         let metadata =
-            json!({"name": name, "uid": name, "labels": labels, "finalizers": [TRACKING_FINALIZER]});
+            json!({"name": name, "uid": name, "labels": labels, "finalizers": [IpuJob::POD_FINALIZER]});
         let pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).expect("a Pod");
         let job = ipu_core::JobKey::new("n", "a", "u").expect("a key");
         JobPod::read(&pod, &job, Timestamp::default()).expect("a Pod of the job")

@@ -13,7 +13,8 @@ use serde_json::json;
 
 use super::error::{ReconcileError, is_status};
 use super::pod::JobPod;
-use crate::resources::{FIELD_MANAGER, TRACKING_FINALIZER};
+use crate::crd::IpuJob;
+use crate::resources::FIELD_MANAGER;
 
 pub(super) fn post_params() -> PostParams {
     PostParams {
@@ -89,7 +90,7 @@ pub(super) async fn untrack(api: &Api<Pod>, name: &str, uid: &str) -> Result<(),
     // Idempotent, and independent of concurrent updates of the kubelet. A Pod of another uid is a conflict.
     let patch = json!({"metadata": {
         "uid": uid,
-        "$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER],
+        "$deleteFromPrimitiveList/finalizers": [IpuJob::POD_FINALIZER],
     }});
     match api
         .patch_metadata(name, &patch_params(), &Patch::Strategic(&patch))

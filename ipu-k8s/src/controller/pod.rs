@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubeTime;
 use kube::ResourceExt as _;
 
-use crate::crd::Time;
-use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, PodRole, ROLE, TRACKING_FINALIZER, WORKER};
+use crate::crd::{IpuJob, Time};
+use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, PodRole, ROLE, WORKER};
 
 /// Maximum size of a stored log excerpt, in bytes.
 const MAX_LOG_BYTES: usize = 2048;
@@ -191,7 +191,7 @@ impl JobPod {
 pub(super) fn is_tracked(pod: &Pod) -> bool {
     pod.finalizers()
         .iter()
-        .any(|finalizer| finalizer == TRACKING_FINALIZER)
+        .any(|finalizer| finalizer == IpuJob::POD_FINALIZER)
 }
 
 /// Returns whether no process of a Pod can run any longer at `now`.

@@ -24,6 +24,9 @@ impl IpuJob {
     pub const KIND: &'static str = "IPUJob";
     /// Finalizer that keeps a job until its resources are released (seed 000 §6.6).
     pub const FINALIZER: &'static str = "ipu.finalizers.graphcore.ai";
+    /// Finalizer of workers and launchers. It keeps a Pod until its outcome is recorded in the status of its
+    /// job, and its name until no launcher has rights over it.
+    pub const POD_FINALIZER: &'static str = "graphcore.ai/ipujob-tracking";
     /// Label of a job's Pods whose value is the uid of the job.
     pub const UID_LABEL: &'static str = "graphcore.ai/ipujob-uid";
     /// Value of `spec.managedBy` for this project's operator, equivalent to its absence.

@@ -150,8 +150,8 @@ pub struct Condition {
 pub struct InstanceReport {
     /// Index of the instance, from 0.
     pub index: u32,
-    /// State of the instance: Waiting, Preparing, Starting, Running, Releasing, Succeeded, SessionOver or
-    /// Failed.
+    /// State of the instance: Waiting, Preparing, Starting, Running, Stopping, BackingOff, Suspended,
+    /// Releasing, Succeeded, SessionOver or Failed.
     pub state: String,
     /// Reason why it does not run.
     #[serde(skip_serializing_if = "Option::is_none")]

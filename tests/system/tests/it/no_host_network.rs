@@ -1,6 +1,7 @@
 //! Jobs without the host network, with the files of `examples/kubernetes/no-host-network` (seed 002). The
 //! guide `docs/how-to/no-host-network.md` names the stand-ins.
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::process::Command;
 
@@ -226,8 +227,8 @@ fn pod_of(product: &Product<impl Deref<Target = Cluster>>, label: &str) -> Value
 /// Result of `kubectl ipu doctor`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Findings {
-    codes: Vec<String>,
-    not_checked: Vec<String>,
+    codes: BTreeSet<String>,
+    not_checked: BTreeSet<String>,
 }
 
 /// Returns the report of `kubectl ipu doctor`.
@@ -245,11 +246,12 @@ fn report(product: &Product<impl Deref<Target = Cluster>>) -> Value {
 
 fn doctor(product: &Product<impl Deref<Target = Cluster>>) -> Findings {
     let report = report(product);
+    // Several Pods of a job may have one code.
     let codes = |list: &str| {
         let items = report[list].as_array().expect(list).iter();
         items
             .map(|item| item["code"].as_str().expect("code").to_owned())
-            .collect()
+            .collect::<BTreeSet<String>>()
     };
     Findings {
         codes: codes("findings"),
@@ -261,7 +263,7 @@ fn doctor(product: &Product<impl Deref<Target = Cluster>>) -> Findings {
 fn wait_for_findings(product: &Product<impl Deref<Target = Cluster>>, codes: &[&str]) {
     let expected = Findings {
         codes: codes.iter().map(|code| (*code).to_owned()).collect(),
-        not_checked: Vec::new(),
+        not_checked: BTreeSet::new(),
     };
     wait_until(&codes.join(", "), || {
         let found = doctor(product);

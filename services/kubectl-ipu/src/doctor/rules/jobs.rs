@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipu_k8s::crd::IpuJob;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, LimitRange, Pod};
 use kube::ResourceExt as _;
 
@@ -11,8 +12,6 @@ use crate::doctor::fixes;
 use crate::installation::{Installation, is_name};
 
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
-/// End of the domains of the operator's finalizers.
-const FINALIZER_DOMAIN: &str = "graphcore.ai";
 /// Lower-case parts of log lines about the memory that RDMA locks.
 const MEMLOCK_PARTS: [&str; 3] = ["memlock", "ibv_reg_mr", "ibv_create_cq"];
 /// Lower-case parts of log lines about a failure.
@@ -42,16 +41,11 @@ pub(super) fn pods_left(facts: &Facts) -> Checked {
         .iter()
         .filter(|pod| pod.metadata.deletion_timestamp.is_some())
     {
-        let is_own = |finalizer: &String| {
-            finalizer
-                .split('/')
-                .next()
-                .is_some_and(|domain| domain.ends_with(FINALIZER_DOMAIN))
-        };
-        if let Some(index) = pod.finalizers().iter().position(is_own) {
+        let own = IpuJob::POD_FINALIZER;
+        if let Some(index) = pod.finalizers().iter().position(|finalizer| finalizer == own) {
             findings.push(Finding::new(
                 title(pod),
-                format!("is being deleted, with the finalizer {}", pod.finalizers()[index]),
+                format!("is being deleted, with the finalizer {own}"),
                 Fix::run(format!(
                     "kubectl -n {} patch pod {} --type=json -p \
                      '[{{\"op\": \"remove\", \"path\": \"/metadata/finalizers/{index}\"}}]'",
