@@ -14,7 +14,7 @@ mod worker;
 use std::collections::BTreeMap;
 
 use ipu_core::{JobSpec, Limits, PartitionId};
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, PodTemplateSpec, Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 pub(crate) use self::labels::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, PodRole, ROLE, WORKER, selector};
@@ -133,6 +133,22 @@ impl<'a> ResourceBuilder<'a> {
                 block_owner_deletion: Some(true),
             }]),
             ..ObjectMeta::default()
+        }
+    }
+
+    /// Returns the headless Service of the job, which resolves to its ready workers.
+    pub(crate) fn headless_service(&self) -> Service {
+        let name = self.spec.key().name.to_string();
+        let selector = [(JOB_NAME, &*name), (ROLE, PodRole::Worker.label())];
+        let selector = selector.map(|(label, value)| (label.to_owned(), value.to_owned()));
+        Service {
+            spec: Some(ServiceSpec {
+                cluster_ip: Some("None".to_owned()),
+                selector: Some(selector.into()),
+                ..ServiceSpec::default()
+            }),
+            metadata: self.metadata(name),
+            ..Service::default()
         }
     }
 

@@ -42,7 +42,7 @@ use kube::core::response::{StatusCause, StatusDetails};
 use kube::core::{DynamicObject, Status, TypeMeta};
 use serde_json::json;
 
-use self::warnings::ignored_fields;
+use self::warnings::{delayed_change, ignored_fields};
 use crate::crd::{IpuJob, Manifest};
 
 /// Maximum size of a review in bytes: the API server accepts objects of up to 3 MiB, and a review contains
@@ -231,6 +231,7 @@ fn validate_job(
         return refuse(request, IpuJob::KIND, &refused);
     }
     warnings.extend(ignored_fields(&new.data["spec"]));
+    warnings.extend(old.and_then(|old| delayed_change(&old.data, &new.data)));
     warnings.extend(tolerated);
     let mut response = AdmissionResponse::from(request);
     let shown = warnings

@@ -248,15 +248,22 @@ impl<'a> Effects<'a> {
         Ok(self.builder.insert(builder))
     }
 
-    /// Creates the objects that the Pods of a job with a launcher depend on, once before the first worker.
+    /// Creates the objects that the Pods of a job share, once before the first worker.
     async fn create_shared_objects(&mut self) -> Result<(), ReconcileError> {
-        if self.has_launcher() && !self.has_shared_objects {
-            let client = self.context.client.clone();
-            let builder = self.builder()?;
+        if self.has_shared_objects {
+            return Ok(());
+        }
+        let (client, has_launcher) = (self.context.client.clone(), self.has_launcher());
+        let has_service = self.job.spec.headless_service == Some(true);
+        let builder = self.builder()?;
+        if has_launcher {
             create_or_update(&client, builder.config_map()).await?;
             create_or_update(&client, builder.service_account()).await?;
-            self.has_shared_objects = true;
         }
+        if has_service {
+            create_or_update(&client, builder.headless_service()).await?;
+        }
+        self.has_shared_objects = true;
         Ok(())
     }
 

@@ -150,6 +150,13 @@ impl JobPod {
         }
     }
 
+    /// Returns whether its process runs and is ready.
+    pub(super) const fn is_ready(&self) -> bool {
+        matches!(self.phase, ProcessPhase::Running { .. })
+            && self.unready_since.is_none()
+            && !self.terminating
+    }
+
     /// Returns a message if its deletion is overdue at `now`.
     pub(super) fn overdue(&self, now: Timestamp) -> Option<String> {
         let due = self

@@ -92,6 +92,7 @@ pub(super) fn report(
     after.observed_generation = job.metadata.generation;
     after.selector = Some(selector(spec.key().name.as_str()));
     after.workers_status = count(&observed.pods);
+    after.ready_replicas = ready_instances(&after, spec, &observed.pods);
     report_instances(&mut after, spec, plan, observed, blocker);
     after.ipu_partition_created = all_granted(&after, before, spec, observed);
     report_failure(&mut after, before, job, spec, observed);
@@ -131,6 +132,25 @@ fn count(pods: &[JobPod]) -> WorkersStatus {
         of(PodOutcome::Succeeded),
         of(PodOutcome::Failed),
     )
+}
+
+/// Returns the number of instances of which all workers are ready.
+fn ready_instances(after: &IpuJobStatus, spec: &JobSpec, pods: &[JobPod]) -> u32 {
+    let ready_workers = |report: &InstanceReport| {
+        let is_ready = |pod: &&JobPod| {
+            pod.worker.is_some()
+                && (pod.instance, pod.attempt) == (report.index, report.attempt)
+                && pod.is_ready()
+        };
+        pods.iter().filter(is_ready).count()
+    };
+    let all = usize::try_from(spec.workers_per_instance()).unwrap_or(usize::MAX);
+    let ready = after
+        .instances
+        .iter()
+        .filter(|report| ready_workers(report) == all)
+        .count();
+    u32::try_from(ready).unwrap_or(u32::MAX)
 }
 
 fn report_instances(

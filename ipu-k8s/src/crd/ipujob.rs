@@ -109,7 +109,7 @@ impl IpuJob {
     /// the core lacks is an error, which the tests of this crate would show.
     fn to_raw(&self) -> Result<RawJob, Vec<Violation>> {
         let mut spec = self.spec.clone();
-        spec.managed_by = None;
+        (spec.managed_by, spec.headless_service) = (None, None);
         if let Some(workers) = &mut spec.workers {
             (workers.host_network, workers.strategy, workers.template) = (None, None, None);
         }

@@ -36,6 +36,7 @@ use super::status::IpuJobStatus;
     printcolumn(name = "status", type_ = "string", json_path = ".status.launcherStatus"),
     printcolumn(name = "current", type_ = "integer", json_path = ".status.currentReplicas"),
     printcolumn(name = "desired", type_ = "integer", json_path = ".status.desiredReplicas"),
+    printcolumn(name = "ready", type_ = "integer", json_path = ".status.readyReplicas", priority = 1),
     printcolumn(name = "LastMessage", type_ = "string", json_path = ".status.lastMessage"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = rules::fixed_partition(),
@@ -116,6 +117,10 @@ pub struct IpuJobSpec {
     /// Specifies whether the job is suspended: it has no processes, no partition and no queued request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
+    /// True for a headless Service with the name of the job, which resolves to its ready workers. It is
+    /// created before the next worker, and deleted with the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headless_service: Option<bool>,
     /// The controller that manages the job. The operator ignores jobs with another value than
     /// graphcore.ai/ipu-operator. Cannot be changed.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -27,6 +27,8 @@ pub struct IpuJobStatus {
     pub current_replicas: u32,
     /// Requested instances.
     pub desired_replicas: u32,
+    /// Instances whose workers are all ready, as their readiness probes report.
+    pub ready_replicas: u32,
     /// The state of the job as a sentence, and the exact reason if it waits.
     pub last_message: String,
     /// True if every instance has its partition for the attempt restartCount.

@@ -206,6 +206,28 @@ fn ignored_fields_of_a_template_cause_warnings() {
 }
 
 #[test]
+fn a_change_that_running_pods_do_not_follow_causes_a_warning() {
+    let mut running = job();
+    let mut changed = running.clone();
+    changed["spec"]["workers"]["template"]["spec"]["containers"][0]["image"] = json!("new");
+    assert_eq!(check("UPDATE", &changed, &running).warnings, None);
+    for object in [&mut running, &mut changed] {
+        object["status"] = json!({"instances": [{"index": 0, "workers": ["mnist-worker-0"]}]});
+    }
+    let reply = check("UPDATE", &changed, &running);
+    let [warning] = warnings(&reply) else {
+        panic!("{:?}", reply.warnings);
+    };
+    assert!(
+        warning.starts_with("spec.workers = {…}: applies to Pods that are created"),
+        "{warning}"
+    );
+    let mut scaled = running.clone();
+    scaled["spec"]["jobInstances"] = json!(2);
+    assert_eq!(check("UPDATE", &scaled, &running).warnings, None);
+}
+
+#[test]
 fn a_generated_name_is_validated_with_its_suffix() {
     let mut generated = job();
     generated["metadata"] = json!({"generateName": "train-"});

@@ -7,11 +7,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ipu_operator::{Config, Operator, SettingError, Settings};
+use ipu_serve::{Chain, LogFormat, init_log};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -26,6 +24,15 @@ struct Arguments {
     /// Log level: 1 warnings, 2 events, 3 and above details.
     #[arg(short = 'v', long = "verbosity", env = "IPU_OPERATOR_VERBOSITY", value_name = "1..6", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=6))]
     verbosity: u8,
+    /// Format of the log on standard error.
+    #[arg(
+        long,
+        env = "IPU_OPERATOR_LOG_FORMAT",
+        value_name = "text|json",
+        value_enum,
+        default_value_t
+    )]
+    log_format: LogFormat,
     /// Settings file (YAML). Keys are the flag names without leading dashes; flags and environment
     /// variables take precedence.
     #[arg(long, env = "IPU_OPERATOR_CONFIG", value_name = "FILE")]
@@ -37,17 +44,12 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let stderr_layer = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
-    tracing_subscriber::registry()
-        .with(stderr_layer)
-        .with(filter(arguments.verbosity))
-        .init();
+    let format = arguments.log_format;
+    init_log(arguments.verbosity, format);
     let kube = match kube::Config::infer().await {
         Ok(kube) => kube,
         Err(failure) => {
-            error!(error = %chain(&failure), "no cluster configuration: set KUBECONFIG, or run inside a cluster");
+            error!(error = %Chain(&failure), "no cluster configuration: set KUBECONFIG, or run inside a cluster");
             return ExitCode::FAILURE;
         }
     };
@@ -58,10 +60,10 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(config, kube).await {
+    match run(config, kube, format).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            error!(error = %chain(&*failure), "the operator has failed");
+            error!(error = %Chain(&*failure), "the operator has failed");
             ExitCode::FAILURE
         }
     }
@@ -77,20 +79,26 @@ fn configure(arguments: Arguments, namespace: &str) -> Result<Config, SettingErr
 }
 
 /// Runs until a termination signal or a fatal error.
-async fn run(config: Config, kube: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
+async fn run(
+    config: Config,
+    kube: kube::Config,
+    format: LogFormat,
+) -> Result<(), Box<dyn std::error::Error>> {
     // Handlers are installed before the addresses are printed: a reader of the line may send a signal at
     // once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut operator = Operator::start(config, kube).await?;
+    let serves = format!(
+        "ipu-operator serves webhooks on {}, metrics on {}, probes on {}",
+        operator.webhooks(),
+        operator.metrics(),
+        operator.probes()
+    );
     #[expect(clippy::print_stdout, reason = "the one line that scripts wait for")]
-    {
-        println!(
-            "ipu-operator serves webhooks on {}, metrics on {}, probes on {}",
-            operator.webhooks(),
-            operator.metrics(),
-            operator.probes()
-        );
+    match format {
+        LogFormat::Json => info!("{serves}"),
+        _ => println!("{serves}"),
     }
     let failed = tokio::select! {
         _ = terminate.recv() => None,
@@ -100,31 +108,4 @@ async fn run(config: Config, kube: kube::Config) -> Result<(), Box<dyn std::erro
     info!("shutting down");
     operator.shutdown().await;
     failed.map_or(Ok(()), |failure| Err(failure.into()))
-}
-
-/// Maps the verbosity to log levels: first for the crates of this project, then for their libraries.
-fn filter(verbosity: u8) -> Targets {
-    let (ours, libraries) = match verbosity {
-        0 | 1 => (LevelFilter::WARN, LevelFilter::WARN),
-        2 => (LevelFilter::INFO, LevelFilter::WARN),
-        3 => (LevelFilter::DEBUG, LevelFilter::INFO),
-        4 => (LevelFilter::DEBUG, LevelFilter::DEBUG),
-        5 => (LevelFilter::TRACE, LevelFilter::DEBUG),
-        _ => (LevelFilter::TRACE, LevelFilter::TRACE),
-    };
-    let crates = ["ipu_operator", "ipu_serve", "ipu_k8s", "ipu_proxy_client"];
-    Targets::new()
-        .with_default(libraries)
-        .with_targets(crates.map(|name| (name, ours)))
-}
-
-/// Formats an error with its sources.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::StatusCode;
 use ipu_k8s::webhook::{AdmissionRules, ReviewError, mutate, validate};
-use kube::core::admission::AdmissionResponse;
+use kube::core::DynamicObject;
+use kube::core::admission::{AdmissionResponse, AdmissionReview};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -69,7 +70,7 @@ fn respond(
     metrics.record_review(webhook, outcome, started.elapsed());
     match response {
         Ok(response) => {
-            log_outcome(webhook, &response);
+            log_outcome(webhook, review, &response);
             warp::reply::json(&response.into_review()).into_response()
         }
         Err(error) => {
@@ -79,10 +80,28 @@ fn respond(
     }
 }
 
-fn log_outcome(webhook: &'static str, response: &AdmissionResponse) {
+/// Logs one line: a refused request with its user and the broken rules.
+fn log_outcome(webhook: &'static str, review: &[u8], response: &AdmissionResponse) {
     if response.allowed {
         debug!(webhook, warnings = ?response.warnings, "admitted");
-    } else {
-        info!(webhook, message = response.result.message, "refused");
+        return;
     }
+    let review: Option<AdmissionReview<DynamicObject>> = serde_json::from_slice(review).ok();
+    let Some(request) = review.and_then(|review| review.request) else {
+        return;
+    };
+    let details = response.result.details.as_ref();
+    let causes = details.map(|details| &*details.causes).unwrap_or_default();
+    let rules: Vec<String> = causes
+        .iter()
+        .map(|cause| format!("{}: {}", cause.field, cause.message))
+        .collect();
+    info!(
+        webhook,
+        namespace = request.namespace.unwrap_or_default(),
+        name = request.name,
+        user = request.user_info.username.unwrap_or_default(),
+        rules = rules.join("; "),
+        "refused"
+    );
 }

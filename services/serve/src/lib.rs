@@ -8,9 +8,13 @@
 //! [`ServeOptions`] limits the resources of a client: the number of connections, and the time for a
 //! handshake, for the headers of a request, between requests, between two writes and until a response is
 //! sent. Connections of clients that no request has identified have separate limits ([`UnidentifiedLimits`]).
+//!
+//! Feature `log`: the log of a daemon, as text or JSON.
 
 mod answers;
 mod listener;
+#[cfg(feature = "log")]
+mod log;
 mod options;
 mod peer;
 mod server;
@@ -20,9 +24,11 @@ mod write_timeout;
 
 pub use answers::{GuardedBody, UnboundedBody};
 pub use listener::Listener;
+#[cfg(feature = "log")]
+pub use log::{LogFormat, init_log, init_log_with};
 pub use options::ServeOptions;
 pub use peer::{LocalProcess, Peer};
-pub use server::{BoxError, Handler, serve};
+pub use server::{BoxError, Chain, Handler, serve};
 pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles, TlsPem};
 pub use unidentified::UnidentifiedLimits;
 

@@ -296,8 +296,9 @@ async fn serve_connection<S, H: Handler>(
     }
 }
 
-/// Displays an error with its sources, for the log.
-pub(crate) struct Chain<'a>(pub(crate) &'a (dyn std::error::Error + 'static));
+/// Displays an error with its sources.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain<'a>(pub &'a (dyn std::error::Error + 'static));
 
 impl std::fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -5,11 +5,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use ipu_serve::{Chain, LogFormat, init_log};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 use vipu_proxy::{Config, Proxy, SettingError, Settings};
 
 const EXAMPLES: &str = "\
@@ -29,6 +27,15 @@ struct Arguments {
     /// Log verbosity: 1 warnings, 2 informational messages, 3 to 6 increasing debug detail.
     #[arg(short = 'v', long = "verbosity", env = "PROXY_VERBOSITY", value_name = "1..6", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=6))]
     verbosity: u8,
+    /// Format of the log on standard error.
+    #[arg(
+        long,
+        env = "PROXY_LOG_FORMAT",
+        value_name = "text|json",
+        value_enum,
+        default_value_t
+    )]
+    log_format: LogFormat,
     /// Settings file (YAML). Its keys are the flag names without the leading dashes. Flags and environment
     /// variables take precedence.
     #[arg(long, env = "VIPU_PROXY_CONFIG", value_name = "FILE")]
@@ -40,13 +47,8 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let log = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
-    tracing_subscriber::registry()
-        .with(log)
-        .with(filter(arguments.verbosity))
-        .init();
+    let format = arguments.log_format;
+    init_log(arguments.verbosity, format);
     let config = match configure(arguments) {
         Ok(config) => config,
         Err(error) => {
@@ -54,10 +56,10 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(config).await {
+    match run(config, format).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            error!(error = %chain(&*error), "failed to start");
+            error!(error = %Chain(&*error), "failed to start");
             ExitCode::FAILURE
         }
     }
@@ -75,14 +77,16 @@ fn configure(arguments: Arguments) -> Result<Config, SettingError> {
 }
 
 /// Serves until SIGTERM or SIGINT.
-async fn run(config: Config) -> Result<(), Box<dyn std::error::Error>> {
+async fn run(config: Config, format: LogFormat) -> Result<(), Box<dyn std::error::Error>> {
     // Installed before the address is printed: a reader of the address may send a signal at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let proxy = Proxy::start(config).await?;
+    let address = proxy.listen_address();
     #[expect(clippy::print_stdout, reason = "scripts wait for this line")]
-    {
-        println!("vipu-proxy serves on {}", proxy.listen_address());
+    match format {
+        LogFormat::Json => info!("vipu-proxy serves on {address}"),
+        _ => println!("vipu-proxy serves on {address}"),
     }
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM"),
@@ -91,39 +95,4 @@ async fn run(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     }
     proxy.shutdown().await;
     Ok(())
-}
-
-/// Maps the six verbosity levels of the chart to log levels: of the project's crates first, then of other
-/// libraries.
-fn filter(verbosity: u8) -> Targets {
-    let (project, others) = match verbosity {
-        0 | 1 => (LevelFilter::WARN, LevelFilter::WARN),
-        2 => (LevelFilter::INFO, LevelFilter::WARN),
-        3 => (LevelFilter::DEBUG, LevelFilter::INFO),
-        4 => (LevelFilter::DEBUG, LevelFilter::DEBUG),
-        5 => (LevelFilter::TRACE, LevelFilter::DEBUG),
-        _ => (LevelFilter::TRACE, LevelFilter::TRACE),
-    };
-    Targets::new().with_default(others).with_targets(
-        [
-            "vipu_proxy",
-            "ipu_serve",
-            "ipu_k8s",
-            "ipu_allocator",
-            "ipu_vipu_client",
-            "vipu_sim",
-        ]
-        .map(|name| (name, project)),
-    )
-}
-
-/// Returns the text of an error with its sources.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use ipu_core::Topology;
+use ipu_serve::LogFormat;
 use vipu_sim::{ClientCertificates, Simulator, SimulatorBuilder, TlsFiles};
 
 const EXAMPLES: &str = "\
@@ -83,13 +84,6 @@ pub(crate) struct Arguments {
         value_name = "FORMAT"
     )]
     pub(crate) log_format: LogFormat,
-}
-
-/// Log format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    Text,
-    Json,
 }
 
 /// Long enough to observe that create is asynchronous, short enough for interactive use.

@@ -8,32 +8,20 @@ mod cli;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use ipu_serve::{Chain, init_log_with};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
-use tracing_subscriber::Layer as _;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
-use cli::{Arguments, LogFormat};
+use cli::Arguments;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let layer = match arguments.log_format {
-        LogFormat::Text => layer
-            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-            .boxed(),
-        LogFormat::Json => layer.json().boxed(),
-    };
-    tracing_subscriber::registry()
-        .with(layer)
-        .with(arguments.log.clone())
-        .init();
+    init_log_with(arguments.log.clone(), arguments.log_format);
     match run(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            error!(error = %format_chain(&*failure), "cannot serve");
+            error!(error = %Chain(&*failure), "cannot serve");
             ExitCode::FAILURE
         }
     }
@@ -61,15 +49,4 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     }
     simulator.shutdown().await;
     Ok(())
-}
-
-/// Formats an error with its sources.
-fn format_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

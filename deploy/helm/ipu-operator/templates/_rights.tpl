@@ -16,8 +16,8 @@
 - {apiGroups: [""], resources: [pods], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [""], resources: [pods/log], verbs: [get]}
 - {apiGroups: [""], resources: [pods/exec], verbs: [create, get]}
-# Further objects of a job with a launcher.
-- {apiGroups: [""], resources: [configmaps, serviceaccounts], verbs: [get, create, patch]}
+# Further objects of a job.
+- {apiGroups: [""], resources: [configmaps, serviceaccounts, services], verbs: [get, create, patch]}
 - {apiGroups: [rbac.authorization.k8s.io], resources: [roles, rolebindings], verbs: [get, create, patch]}
 # Events of jobs.
 - {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}

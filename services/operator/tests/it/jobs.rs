@@ -116,3 +116,46 @@ async fn a_worker_deleted_by_hand_or_by_force_is_recreated_after_a_reset_and_its
     assert_eq!(printed, "2", "{printed}");
     fixture.delete_all_and_shut_down().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_of_workers_is_counted_and_a_headless_service_resolves_to_the_ready_ones() {
+    let test = "readiness_of_workers_is_counted_and_a_headless_service_resolves_to_the_ready_ones";
+    let Some(fixture) = ClusterFixture::start(test, "ready").await else {
+        return;
+    };
+    let mut job = worker_job("serving", RUN_UNTIL_SIGTERM);
+    job["spec"]["headlessService"] = true.into();
+    let container = &mut job["spec"]["workers"]["template"]["spec"]["containers"][0];
+    let probe =
+        json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1, "failureThreshold": 1});
+    container["readinessProbe"] = probe;
+    fixture.apply(&job);
+    let endpoints = || {
+        let of_service = "--selector=kubernetes.io/service-name=serving";
+        let ready = "--output=jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].targetRef.name}";
+        fixture.kubectl(&["get", "endpointslices", of_service, ready])
+    };
+    for (change, ready) in [("touch", 1), ("rm", 0), ("touch", 1)] {
+        let run = ["exec", "serving-worker-0", "--", change, "/tmp/ready"];
+        fixture.wait_for_pods(&["serving-worker-0"]).await;
+        wait_until("the container runs", async || {
+            fixture
+                .cluster
+                .kubectl(&[&["-n", "ready"], &run[..]].concat())
+                .is_ok()
+        })
+        .await;
+        let status = fixture
+            .wait_for_status("serving", "the ready instances are counted", |status| {
+                status["readyReplicas"] == ready && (ready == 0 || status["phase"] == "Running")
+            })
+            .await;
+        assert_eq!(status["currentReplicas"], 1, "{status}");
+        let expected = ["", "serving-worker-0"][ready];
+        wait_until("the Service resolves to the ready workers", async || {
+            endpoints() == expected
+        })
+        .await;
+    }
+    fixture.delete_all_and_shut_down().await;
+}

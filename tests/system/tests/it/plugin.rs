@@ -79,7 +79,7 @@ impl User {
     }
 }
 
-/// Creates a namespace with the Role of a user, and the Role of an administrator for this installation.
+/// Creates a namespace, and the documented Role of an administrator for this installation.
 fn create_roles(product: &Product<&Cluster>, namespace: &str) {
     product.kubectl(&["create", "namespace", namespace]);
     let guide = std::fs::read_to_string(repository("docs/kubectl-ipu.md")).unwrap();
@@ -87,25 +87,19 @@ fn create_roles(product: &Product<&Cluster>, namespace: &str) {
         .split("```yaml\n")
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap());
-    let (user, administrator) = (blocks.next().unwrap(), blocks.next().unwrap());
-    assert!(
-        user.contains("name: ipu-user") && administrator.contains("name: ipu-administrator"),
-        "{guide}"
-    );
+    let administrator = blocks.next().unwrap();
+    assert!(administrator.contains("name: ipu-administrator"), "{guide}");
     let administrator = administrator.replace("namespace: ipu}", &format!("namespace: {SYSTEM}}}"));
     let folder = tempfile::tempdir().unwrap();
-    for (name, text) in [("user.yaml", user), ("administrator.yaml", &*administrator)] {
-        std::fs::write(folder.path().join(name), text).unwrap();
-    }
-    let file = |name: &str| folder.path().join(name).display().to_string();
-    product.kubectl(&["-n", namespace, "apply", "-f", &file("user.yaml")]);
-    product.kubectl(&["apply", "-f", &file("administrator.yaml")]);
+    let file = folder.path().join("administrator.yaml");
+    std::fs::write(&file, administrator).unwrap();
+    product.kubectl(&["apply", "-f", file.to_str().unwrap()]);
 }
 
-/// Binds a Role to a user of this namespace.
+/// Binds a role, such as `clusterrole=edit`, to a user of this namespace.
 fn bind(product: &Product<&Cluster>, role_namespace: &str, role: &str, namespace: &str, user: &str) {
     let name = format!("{user}-{namespace}");
-    let role = format!("--role={role}");
+    let role = format!("--{role}");
     let account = format!("--serviceaccount={namespace}:{user}");
     product.kubectl(&[
         "-n",
@@ -132,11 +126,11 @@ fn job(script: &str) -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn a_user_with_the_documented_role_runs_jobs_by_the_plugin() {
-    let name = "a_user_with_the_documented_role_runs_jobs_by_the_plugin";
+fn a_user_with_the_cluster_role_edit_runs_jobs_by_the_plugin() {
+    let name = "a_user_with_the_cluster_role_edit_runs_jobs_by_the_plugin";
     let Some(product) = installed(name) else { return };
     create_roles(product, "users");
-    bind(product, "users", "ipu-user", "users", "ada");
+    bind(product, "users", "clusterrole=edit", "users", "ada");
     let ada = User::new(product, name, "users", "ada");
 
     let (_folder, failing) = job("echo loading; exit 3");
@@ -191,9 +185,9 @@ fn only_an_administrator_cordons_repairs_and_releases_by_the_plugin() {
     let namespace = "administered";
     create_roles(product, namespace);
     for user in ["ada", "grace"] {
-        bind(product, namespace, "ipu-user", namespace, user);
+        bind(product, namespace, "clusterrole=edit", namespace, user);
     }
-    bind(product, SYSTEM, "ipu-administrator", namespace, "grace");
+    bind(product, SYSTEM, "role=ipu-administrator", namespace, "grace");
     let ada = User::new(product, name, namespace, "ada");
     let grace = User::new(product, name, namespace, "grace");
     let ledger = || product.ledger();

@@ -127,8 +127,7 @@ async fn a_child_process_responds() {
         return;
     };
     let mut parts = argument.splitn(3, ';');
-    let debug = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG);
-    debug.with_ansi(false).with_writer(std::io::stderr).init();
+    ipu_serve::init_log(4, ipu_serve::LogFormat::Text);
     let (role, address, argument) = (
         parts.next().unwrap(),
         parts.next().unwrap(),
