@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use ipu_serve::Chain;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
@@ -11,7 +12,6 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::error::chain;
 use crate::health::HealthRegistry;
 
 /// Copy of `deploy/crd/ipujobs.graphcore.ai.yaml` in the package.
@@ -93,7 +93,7 @@ impl CrdUpdater {
                 Ok(Ok(false)) => {}
                 failed => {
                     let error = match failed {
-                        Ok(Err(error)) => chain(&error),
+                        Ok(Err(error)) => Chain(&error).to_string(),
                         _ => format!("it timed out after {} s", CHECK_TIMEOUT.as_secs()),
                     };
                     if error != last_error {

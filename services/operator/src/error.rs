@@ -47,14 +47,3 @@ pub enum OperatorError {
         detail: String,
     },
 }
-
-/// Formats an error with its sources.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}

@@ -6,14 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ipu_k8s::token_review::{AuthError, Callers, TokenIdentity, TokenReviewOptions, TokenReviewer};
+use ipu_serve::Chain;
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
 use tokio::time::Instant;
-
-use crate::error::chain;
 
 /// Lifetime of a cached permission: short enough for a revocation to apply soon, long enough for a scraper.
 const CACHE_TTL: Duration = Duration::from_secs(15);
@@ -114,7 +113,7 @@ impl MetricsAuthorizer {
         let unavailable = |detail: String| AuthRejection::Unavailable { detail };
         match answer {
             Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),
-            Ok(Err(error)) => Err(unavailable(chain(&error))),
+            Ok(Err(error)) => Err(unavailable(Chain(&error).to_string())),
             Err(_) => Err(unavailable("the request to the API server timed out".to_owned())),
         }
     }

@@ -4,14 +4,13 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipu_serve::Chain;
 use kube::Api;
 use kube::api::WatchParams;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio_stream::StreamExt as _;
 use tracing::debug;
-
-use crate::error::chain;
 
 /// Timeout of one watch, in seconds; the API server permits at most 295 s.
 const WATCH_TIMEOUT_SECONDS: u32 = 290;
@@ -35,7 +34,7 @@ where
                     wake.notify_one();
                 }
             }
-            Err(error) => debug!(name, error = %chain(&error), "cannot watch"),
+            Err(error) => debug!(name, error = %Chain(&error), "cannot watch"),
         }
         // Changes between two watches may be missed, so the object is read again.
         wake.notify_one();

@@ -6,20 +6,20 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use ipu_k8s::webhook::MAX_REVIEW_BYTES;
-use ipu_serve::{ClientCertificates, ServeOptions, Tls, TlsFiles, TlsPem, serve};
+use ipu_serve::{Chain, ClientCertificates, ServeOptions, Tls, TlsFiles, TlsPem, serve};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
 
-use crate::certificates::{CertBundle, CertRotator, ProxyCertRotator, Rotation};
+use crate::certificates::{CertificateUser, ManagedCertificate, Rotation, now, self_signed};
 use crate::crd_update::CrdUpdater;
-use crate::error::{OperatorError, chain};
+use crate::error::OperatorError;
 use crate::health::HealthRegistry;
 use crate::job_controller::{proxy_client, run_controller};
 use crate::leader_election::Leadership;
@@ -306,15 +306,19 @@ fn proxy_trust(
         return (watch::channel(true).1, None);
     };
     let (trusts, trusted) = watch::channel(false);
-    let rotator = ProxyCertRotator {
+    let managed = ManagedCertificate {
         client: client.clone(),
         namespace: config.namespace.clone(),
-        certificate: certificate.clone(),
+        secret: certificate.secret.clone(),
+        names: certificate.names.clone(),
         rotation,
         health: health.clone(),
-        trusts,
+        user: CertificateUser::Proxy {
+            ca_file: certificate.ca_file.clone(),
+            trusts,
+        },
     };
-    (trusted, Some(tokio::spawn(rotator.run())))
+    (trusted, Some(tokio::spawn(managed.run())))
 }
 
 /// Returns whether the CRD is served, now or later, and the task that updates it.
@@ -353,16 +357,20 @@ fn serving_tls(
         }
         Certificates::Managed(managed) => {
             let (tls, pending_tls) = watch::channel(None);
-            let rotator = CertRotator {
+            let certificate = ManagedCertificate {
                 client: client.clone(),
                 namespace: config.namespace.clone(),
-                managed: managed.clone(),
+                secret: managed.secret.clone(),
+                names: managed.names.clone(),
                 rotation,
                 health: health.clone(),
-                metrics: metrics.clone(),
-                tls,
+                user: CertificateUser::Webhooks {
+                    managed: managed.clone(),
+                    metrics: metrics.clone(),
+                    tls,
+                },
             };
-            Ok((pending_tls, Some(tokio::spawn(rotator.run()))))
+            Ok((pending_tls, Some(tokio::spawn(certificate.run()))))
         }
     }
 }
@@ -377,14 +385,14 @@ fn metrics_tls(config: &Config, webhooks: &PendingTls) -> Result<PendingTls, Ope
     if let Certificates::Managed(_) = config.certificates {
         return Ok(webhooks.clone());
     }
-    let certificate_error =
-        |error: &dyn std::error::Error| OperatorError::CreateCertificate { detail: chain(error) };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let certificate_error = |error: &(dyn std::error::Error + 'static)| OperatorError::CreateCertificate {
+        detail: Chain(error).to_string(),
+    };
     let names = BTreeSet::from(["ipu-operator".to_owned()]);
-    let bundle = CertBundle::create(&names, now.as_secs(), METRICS_CERTIFICATE_VALIDITY)
+    let own = self_signed(&names, now(), METRICS_CERTIFICATE_VALIDITY)
         .map_err(|error| certificate_error(&error))?;
-    let tls = Tls::from_pem(&TlsPem::new(bundle.certificate, bundle.key))
-        .map_err(|error| certificate_error(&error))?;
+    let tls =
+        Tls::from_pem(&TlsPem::new(own.certificate, own.key)).map_err(|error| certificate_error(&error))?;
     Ok(watch::channel(Some(tls)).1)
 }
 
@@ -455,8 +463,10 @@ fn identity() -> String {
     format!("{}_{random:016x}", name.as_deref().unwrap_or("ipu-operator"))
 }
 
-fn client_error(error: &dyn std::error::Error) -> OperatorError {
-    OperatorError::Client { detail: chain(error) }
+fn client_error(error: &(dyn std::error::Error + 'static)) -> OperatorError {
+    OperatorError::Client {
+        detail: Chain(error).to_string(),
+    }
 }
 
 #[cfg(test)]

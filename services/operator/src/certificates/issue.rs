@@ -1,79 +1,261 @@
-//! One generation of certificates: a CA, whose key is discarded after signing, and the one certificate it
-//! signed.
+//! Certificates with their keys, and what a Secret needs next (pure).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
+use k8s_openapi::ByteString;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use serde::{Deserialize, Serialize};
+use x509_parser::extensions::GeneralName;
+use x509_parser::pem::parse_x509_pem;
 
+use super::Rotation;
+
+/// Validity of an authority.
+const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Seconds by which a certificate is backdated, because clocks differ.
 const BACKDATED: u64 = 300;
 
-/// A CA certificate and the one server certificate it signed.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct CertBundle {
-    /// CA certificate, in PEM.
-    pub(crate) ca: String,
-    /// Server certificate, in PEM.
+/// A certificate and its private key, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyedCertificate {
     pub(crate) certificate: String,
-    /// Private key of the server certificate, in PEM.
     pub(crate) key: String,
-    /// DNS names and addresses of the server certificate.
-    pub(crate) names: BTreeSet<String>,
-    /// Expiry of both certificates, in seconds since 1970.
-    pub(crate) not_after: u64,
 }
 
-impl CertBundle {
-    /// Creates certificates for `names`, valid from `now` (in seconds since 1970) for `validity`.
-    pub(crate) fn create(
-        names: &BTreeSet<String>,
-        now: u64,
-        validity: Duration,
-    ) -> Result<Self, rcgen::Error> {
-        let not_after = now + validity.as_secs();
-        let mut authority = dated(CertificateParams::default(), now, not_after);
-        authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let key = KeyPair::generate()?;
-        // The common name distinguishes generations as well.
-        let suffix: String = key
-            .public_key_raw()
-            .iter()
-            .rev()
-            .take(4)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let name = format!("ipu-operator {suffix}");
-        authority.distinguished_name.push(DnType::CommonName, &name);
-        let ca = authority.self_signed(&key)?.pem();
-        let issuer = Issuer::new(authority, key);
+impl KeyedCertificate {
+    /// Returns its expiry in seconds since 1970; 0 if it cannot be read.
+    pub(crate) fn not_after(&self) -> u64 {
+        self.names_and_expiry().map_or(0, |(_, not_after)| not_after)
+    }
 
-        let all: Vec<String> = names.iter().cloned().collect();
-        let mut server = dated(CertificateParams::new(all)?, now, not_after);
-        server.distinguished_name.push(DnType::CommonName, "ipu-operator");
-        server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let key = KeyPair::generate()?;
-        Ok(Self {
-            ca,
-            certificate: server.signed_by(&key, &issuer)?.pem(),
-            key: key.serialize_pem(),
-            names: names.clone(),
-            not_after,
-        })
+    /// Returns the DNS names and addresses that it covers, and its expiry; none if it cannot be read.
+    fn names_and_expiry(&self) -> Option<(BTreeSet<String>, u64)> {
+        let (_, pem) = parse_x509_pem(self.certificate.as_bytes()).ok()?;
+        let certificate = pem.parse_x509().ok()?;
+        let names = certificate.subject_alternative_name().ok()?;
+        let names = names.map(|names| &*names.value.general_names).unwrap_or_default();
+        let names = names.iter().filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => {
+                let address = match bytes.len() {
+                    4 => IpAddr::from(<[u8; 4]>::try_from(*bytes).ok()?),
+                    _ => IpAddr::from(<[u8; 16]>::try_from(*bytes).ok()?),
+                };
+                Some(address.to_string())
+            }
+            _ => None,
+        });
+        let not_after = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+        Some((names.collect(), not_after))
     }
 }
 
-fn dated(mut params: CertificateParams, now: u64, not_after: u64) -> CertificateParams {
+/// Content of the Secret. A missing or unreadable pair is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stored {
+    pub(super) authority: Option<KeyedCertificate>,
+    pub(super) server: Option<KeyedCertificate>,
+}
+
+impl Stored {
+    /// Reads the data of a Secret.
+    pub(super) fn read(data: Option<&BTreeMap<String, ByteString>>) -> Self {
+        let text = |key: &str| {
+            let bytes = data?.get(key)?;
+            String::from_utf8(bytes.0.clone()).ok()
+        };
+        let pair = |certificate: &str, key: &str| {
+            let pair = KeyedCertificate {
+                certificate: text(certificate)?,
+                key: text(key)?,
+            };
+            KeyPair::from_pem(&pair.key).ok()?;
+            pair.names_and_expiry().is_some().then_some(pair)
+        };
+        Self {
+            authority: pair(super::CA_KEY, "ca.key"),
+            server: pair("tls.crt", "tls.key"),
+        }
+    }
+
+    /// Returns the data of a Secret.
+    pub(super) fn data(&self) -> BTreeMap<String, ByteString> {
+        let pairs = [
+            (super::CA_KEY, "ca.key", &self.authority),
+            ("tls.crt", "tls.key", &self.server),
+        ];
+        let files = pairs.into_iter().flat_map(|(certificate, key, pair)| {
+            let pair = pair.iter();
+            pair.flat_map(move |pair| [(certificate, &pair.certificate), (key, &pair.key)])
+        });
+        files
+            .map(|(name, text)| (name.to_owned(), ByteString(text.as_bytes().to_vec())))
+            .collect()
+    }
+}
+
+/// Returns the content to write; none if `stored` covers `names` and is valid for long enough.
+pub(super) fn renewed(
+    stored: Option<&Stored>,
+    names: &BTreeSet<String>,
+    now: u64,
+    rotation: &Rotation,
+) -> Result<Option<Stored>, rcgen::Error> {
+    let canonical = |name: &String| match name.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => name.clone(),
+    };
+    let names: BTreeSet<String> = names.iter().map(canonical).collect();
+    // The authority outlives every certificate that it signs.
+    let outlives = |authority: &&KeyedCertificate| authority.not_after() > now + rotation.validity.as_secs();
+    let known = stored
+        .and_then(|stored| stored.authority.as_ref())
+        .filter(outlives);
+    let server = known.and(stored.and_then(|stored| stored.server.as_ref()));
+    let (known_names, not_after) = server
+        .and_then(KeyedCertificate::names_and_expiry)
+        .unwrap_or_default();
+    if names.is_subset(&known_names) && now + rotation.renew_before.as_secs() < not_after {
+        return Ok(None);
+    }
+    let authority = match known {
+        Some(known) => known.clone(),
+        None => authority(now)?,
+    };
+    // Operators with other settings may run at the same time, and their names must be covered too.
+    let names: BTreeSet<String> = if now < not_after {
+        names.union(&known_names).cloned().collect()
+    } else {
+        names
+    };
+    let server = sign(&authority.key, &names, now, rotation.validity)?;
+    Ok(Some(Stored {
+        authority: Some(authority),
+        server: Some(server),
+    }))
+}
+
+/// Returns a certificate for `names` of an authority that no client knows.
+pub(crate) fn self_signed(
+    names: &BTreeSet<String>,
+    now: u64,
+    validity: Duration,
+) -> Result<KeyedCertificate, rcgen::Error> {
+    sign(&authority(now)?.key, names, now, validity)
+}
+
+fn authority(now: u64) -> Result<KeyedCertificate, rcgen::Error> {
+    let key = KeyPair::generate()?;
+    Ok(KeyedCertificate {
+        certificate: authority_params(now).self_signed(&key)?.pem(),
+        key: key.serialize_pem(),
+    })
+}
+
+fn authority_params(now: u64) -> CertificateParams {
+    let mut params = dated(CertificateParams::default(), now, AUTHORITY_VALIDITY);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "ipu-operator CA");
+    params
+}
+
+fn sign(
+    authority_key: &str,
+    names: &BTreeSet<String>,
+    now: u64,
+    validity: Duration,
+) -> Result<KeyedCertificate, rcgen::Error> {
+    let issuer = Issuer::new(authority_params(now), KeyPair::from_pem(authority_key)?);
+    let all: Vec<String> = names.iter().cloned().collect();
+    let mut params = dated(CertificateParams::new(all)?, now, validity);
+    params.distinguished_name.push(DnType::CommonName, "ipu-operator");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate()?;
+    Ok(KeyedCertificate {
+        certificate: params.signed_by(&key, &issuer)?.pem(),
+        key: key.serialize_pem(),
+    })
+}
+
+fn dated(mut params: CertificateParams, now: u64, validity: Duration) -> CertificateParams {
     let at = |seconds: u64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
     params.not_before = at(now.saturating_sub(BACKDATED));
-    params.not_after = at(not_after);
+    params.not_after = at(now + validity.as_secs());
     params.distinguished_name = rcgen::DistinguishedName::new();
     params
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 2_000_000_000;
+
+    fn names(all: &[&str]) -> BTreeSet<String> {
+        all.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn next(stored: &Stored, names: &BTreeSet<String>, now: u64) -> Option<Stored> {
+        renewed(Some(stored), names, now, &Rotation::default()).unwrap()
+    }
+
+    fn covered(stored: &Stored) -> BTreeSet<String> {
+        stored.server.as_ref().unwrap().names_and_expiry().unwrap().0
+    }
+
+    fn first() -> Stored {
+        let own = names(&["hooks.ns.svc", "10.0.0.1", "fd00:0::1"]);
+        renewed(None, &own, NOW, &Rotation::default()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_certificate_covers_its_names_and_addresses_and_survives_the_secret() {
+        let first = first();
+        assert_eq!(covered(&first), names(&["hooks.ns.svc", "10.0.0.1", "fd00::1"]));
+        let read = Stored::read(Some(&first.data()));
+        assert_eq!(read, first);
+        assert_eq!(next(&read, &names(&["10.0.0.1"]), NOW), None);
+    }
+
+    #[test]
+    fn an_additional_name_and_the_coming_expiry_renew_the_certificate_of_the_same_authority() {
+        let (first, day) = (first(), 24 * 3600);
+        let added = next(&first, &names(&["other"]), NOW).unwrap();
+        assert_eq!(
+            covered(&added),
+            names(&["hooks.ns.svc", "10.0.0.1", "fd00::1", "other"])
+        );
+        assert_eq!(next(&first, &names(&[]), NOW + 59 * day), None);
+        let renewed = next(&first, &names(&[]), NOW + 60 * day).unwrap();
+        assert_eq!(renewed.authority, first.authority);
+        assert_eq!(added.authority, first.authority);
+        assert_ne!(renewed.server, first.server);
+        // Names of operators that no longer run are dropped with an expired certificate.
+        let expired = next(&first, &names(&["other"]), NOW + 91 * day).unwrap();
+        assert_eq!(covered(&expired), names(&["other"]));
+    }
+
+    #[test]
+    fn a_lost_certificate_is_signed_again_and_a_lost_or_ending_authority_replaced() {
+        let first = first();
+        let own = names(&["hooks.ns.svc"]);
+        let mut without_server = first.data();
+        without_server.remove("tls.crt");
+        let restored = next(&Stored::read(Some(&without_server)), &own, NOW).unwrap();
+        assert_eq!(restored.authority, first.authority);
+        let mut without_key = first.data();
+        without_key.insert("ca.key".to_owned(), ByteString(b"no key".to_vec()));
+        let replaced = next(&Stored::read(Some(&without_key)), &own, NOW).unwrap();
+        assert_ne!(replaced.authority, first.authority);
+        let late = next(&first, &own, NOW + AUTHORITY_VALIDITY.as_secs() - 80 * 24 * 3600).unwrap();
+        assert_ne!(late.authority, first.authority);
+    }
 }

@@ -48,8 +48,7 @@ async fn published(client: &Client, name: &str) -> Option<Vec<u8>> {
 async fn current(client: &Client, name: &str) -> String {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
     let data = secrets.get(name).await.unwrap().data.unwrap();
-    let state: Value = serde_json::from_slice(&data["certificates.json"].0).unwrap();
-    state["current"]["certificate"].as_str().unwrap().to_owned()
+    String::from_utf8(data["tls.crt"].0.clone()).unwrap()
 }
 
 /// Checks that a client that trusts only `bundle` gets a response.
@@ -71,10 +70,10 @@ async fn certificates_are_renewed_repeatedly_without_a_failed_request() {
     };
     install_permissive_crd(cluster);
     cluster.kubectl(&["create", "namespace", "rotated"]).unwrap();
-    // Certificates are renewed as soon as they serve.
+    // A certificate is renewed every three seconds.
     let mut rotation = Rotation::default();
-    rotation.renew_before = rotation.validity;
-    rotation.trust_delay = Duration::from_secs(3);
+    rotation.validity = Duration::from_secs(60);
+    rotation.renew_before = Duration::from_secs(57);
     let operators = [
         start_with(cluster, settings("rotated"), rotation).await,
         start_with(cluster, settings("rotated"), rotation).await,
@@ -129,9 +128,7 @@ async fn a_certificate_covers_the_webhook_names_and_an_added_name_breaks_no_requ
     // The settings contain no name.
     let mut settings = settings("named");
     settings.webhook_cert_names = None;
-    let mut rotation = Rotation::default();
-    rotation.trust_delay = Duration::from_secs(3);
-    let operator = start_with(cluster, settings, rotation).await;
+    let operator = start(cluster, settings).await;
     let address = local_address(operator.webhooks());
     register_webhooks(cluster, "named", &address);
     let client = client(cluster).await;
@@ -200,20 +197,8 @@ async fn a_changed_bundle_is_restored_and_operators_share_one_certificate() {
             .unwrap();
     }
     wait_until("the bundles are restored", both_trusted).await;
-    // A Secret of an older build has no bundle for clients of the metrics.
-    let remove_ca = r#"[{"op":"remove","path":"/data/ca.crt"}]"#;
-    cluster
-        .kubectl(&["patch", "secret", "bundled", "--type=json", "-p", remove_ca])
-        .unwrap();
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
-    wait_until("the Secret has the bundle", async || {
-        let data = secrets.get("bundled").await.unwrap().data.unwrap();
-        let [bundle, _] = bundles(&client, "bundled").await;
-        data.get("ca.crt").map(|stored| &stored.0) == bundle.as_ref()
-    })
-    .await;
     assert_eq!(current(&client, "bundled").await, before);
-    // So has the ConfigMap, which has no key, also after a deletion.
+    // The ConfigMap, which has no key, has it too, also after a deletion.
     let is_published = async || {
         let [bundle, _] = bundles(&client, "bundled").await;
         published(&client, "bundled").await == bundle
@@ -243,7 +228,7 @@ async fn the_bundle_is_not_modified_with_a_provided_certificate() {
     settings.webhook_cert_dir = Some(directory.path().to_owned());
     let operator = start(cluster, settings).await;
     register_webhooks(cluster, "given", &local_address(operator.webhooks()));
-    assert_eq!(probe(&operator, "/readyz").await.0.as_u16(), 200);
+    wait_until_ready(&operator).await;
     connect_with_bundle(&operator, provided.cert.pem().as_bytes())
         .await
         .unwrap();
@@ -282,10 +267,10 @@ async fn the_certificate_of_the_proxy_is_renewed_repeatedly_and_always_trusted()
     settings.vipu_proxy_svc = Some("https://127.0.0.1:1".into());
     settings.proxy_secret = Some("proxy-certificate".into());
     settings.proxy_ca_file = Some(ca_file.clone());
-    // The certificate is renewed as soon as it serves.
+    // The certificate is renewed every three seconds.
     let mut rotation = Rotation::default();
-    rotation.renew_before = rotation.validity;
-    rotation.trust_delay = Duration::from_secs(3);
+    rotation.validity = Duration::from_secs(60);
+    rotation.renew_before = Duration::from_secs(57);
     let operator = start_with(cluster, settings, rotation).await;
     wait_until_ready(&operator).await;
 
