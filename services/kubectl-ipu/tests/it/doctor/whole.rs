@@ -174,7 +174,7 @@ fn pods_that_an_absent_operator_leaves_are_freed_by_the_printed_command() {
         &cluster,
         &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}),
     );
-    let finalizers = ["example.com/other", "pods.graphcore.ai/outcome"];
+    let finalizers = ["example.com/other", ipu_k8s::crd::IpuJob::POD_FINALIZER];
     let metadata = json!({"name": "training", "namespace": "default", "finalizers": finalizers,
         "labels": {"graphcore.ai/ipujob-name": "training"}});
     let spec = json!({"containers": [{"name": "main", "image": "a"}]});
