@@ -1,6 +1,6 @@
 //! Certificates that the operator manages, in the way of other controllers: a Secret with an authority, which
-//! stays for ten years, and with a server certificate that it signs, which is renewed. All operators share the
-//! Secret. As the authority stays, every server certificate in use is trusted.
+//! stays for ten years, and with a server certificate that it signs, which is renewed. All operators share
+//! the Secret. As the authority stays, every server certificate in use is trusted.
 
 mod issue;
 
@@ -397,8 +397,8 @@ impl Configuration for ValidatingWebhookConfiguration {
     }
 }
 
-/// Returns the names under which the API server calls. Those that are invalid in a certificate are omitted: no
-/// client can use them.
+/// Returns the names under which the API server calls. Those that are invalid in a certificate are omitted:
+/// no client can use them.
 fn webhook_names<'a>(clients: impl Iterator<Item = &'a WebhookClientConfig>) -> BTreeSet<String> {
     let names: BTreeSet<String> = clients
         .filter_map(webhook_name)

@@ -113,13 +113,17 @@ fn build_release(target: &Path, packages: &[&str], flags: &[&str]) -> Result<Pat
     }
     let mut command = cargo();
     command
-        .args(["build", "--quiet", "--locked", "--release", "--target", host])
+        .args(["build", "--locked", "--release", "--target", host])
         .args(["--config", "profile.release.strip=true", "--target-dir"])
         .arg(target)
         .args(packages.iter().flat_map(|package| ["-p", package]))
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env_remove("RUSTFLAGS");
-    run(command).map_err(build_error)?;
+    // It takes minutes: cargo shows its progress.
+    let built = command.status().map_err(|error| build_error(error.to_string()))?;
+    if !built.success() {
+        return Err(build_error("cargo has printed the reason".into()));
+    }
     Ok(target.join(host).join("release"))
 }
 

@@ -235,6 +235,7 @@ impl Tools {
         };
         let staging = self.folder.join(format!(".building-{}", std::process::id()));
         fs::create_dir_all(&staging).map_err(build_error)?;
+        report_build(&names(outdated));
         let built = modules.build(outdated, &staging);
         let moved = built.and_then(|()| {
             for tool in outdated {
@@ -297,4 +298,8 @@ fn folder() -> PathBuf {
 pub(crate) fn names(tools: &[Tool]) -> String {
     let names: Vec<_> = tools.iter().map(|tool| tool.name()).collect();
     names.join(", ")
+}
+#[expect(clippy::print_stderr, reason = "a build of minutes shows its progress")]
+fn report_build(what: &str) {
+    eprintln!("building {what}");
 }
