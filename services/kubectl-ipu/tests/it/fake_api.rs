@@ -164,10 +164,16 @@ async fn forward(stream: TcpStream, port: u16) {
             length = read.read(&mut buffer) => {
                 let length = length.unwrap_or(0);
                 let data = [&[0], &buffer[..length]].concat();
-                if length == 0 || sink.send(Message::Binary(data.into())).await.is_err() {
+                if length == 0 {
+                    break;
+                }
+                if sink.send(Message::Binary(data.into())).await.is_err() {
                     return;
                 }
             }
         }
     }
+    // A connection that is dropped with unread bytes is reset, and the client may lose the answer.
+    let _ = sink.close().await;
+    while let Some(Ok(_)) = messages.next().await {}
 }

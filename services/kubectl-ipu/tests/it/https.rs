@@ -1,7 +1,7 @@
 //! An HTTPS server of scripted answers: the webhooks of an operator, or a proxy.
 
 use std::io::{BufReader, Write as _};
-use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Shutdown, TcpListener, UdpSocket};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -105,5 +105,8 @@ fn answer_one(
         text.len()
     )?;
     stream.conn.send_close_notify();
-    stream.flush()
+    stream.flush()?;
+    // A connection that is dropped with unread bytes is reset, and the client may lose the answer.
+    stream.sock.shutdown(Shutdown::Write)?;
+    std::io::copy(&mut stream.sock, &mut std::io::sink()).map(drop)
 }
