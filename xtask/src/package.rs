@@ -25,7 +25,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const NAME: &str = concat!("ipu-operator-", env!("CARGO_PKG_VERSION"));
 
 /// Maximum size of a program, in bytes.
-const MAX_PROGRAM_BYTES: u64 = 30_000_000;
+const MAX_PROGRAM_BYTES: u64 = 32_000_000;
 
 /// A file of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
