@@ -75,21 +75,49 @@ impl<'a> Effects<'a> {
         }
     }
 
-    /// Applies the effects of `plan` in order, until the first that fails, and then releases the Pods whose
+    /// Applies the effects of `plan` in order, until the first that fails, and releases the Pods whose
     /// outcome is recorded.
     pub(super) async fn apply(&mut self, plan: &Plan) -> Result<Progress, ReconcileError> {
-        for effect in plan.effects.iter().take(MAX_EFFECTS) {
+        let applied = self.apply_effects(plan).await;
+        if applied != Ok(Progress::Finalized) {
+            self.untrack_recorded(plan).await?;
+        }
+        applied
+    }
+
+    async fn apply_effects(&mut self, plan: &Plan) -> Result<Progress, ReconcileError> {
+        let mut applied = 0;
+        for effect in &plan.effects {
+            if self.is_applied(effect) {
+                continue;
+            }
+            if applied == MAX_EFFECTS {
+                return Ok(Progress::Partial);
+            }
+            applied += 1;
             tracing::debug!(job = %self.spec.key(), ?effect, "applying effect");
             self.apply_one(effect).await?;
             if *effect == Effect::Finalize {
                 return Ok(Progress::Finalized);
             }
         }
-        if plan.effects.len() > MAX_EFFECTS {
-            return Ok(Progress::Partial);
-        }
-        self.untrack_recorded(plan).await?;
         Ok(Progress::Complete)
+    }
+
+    /// Returns whether the proxy has the same request already.
+    fn is_applied(&self, effect: &Effect) -> bool {
+        let Effect::EnsurePartition {
+            instance,
+            attempt,
+            spec,
+            ..
+        } = effect
+        else {
+            return false;
+        };
+        let wanted = self.partition_request(*instance, *attempt, spec);
+        let current = self.observed.partitions.get(instance);
+        current.is_some_and(|current| is_same_request(current, &wanted))
     }
 
     async fn apply_one(&mut self, effect: &Effect) -> Result<(), ReconcileError> {
@@ -159,7 +187,7 @@ impl<'a> Effects<'a> {
         }
     }
 
-    /// Requests the partition of an instance, unless the same request is queued.
+    /// Requests the partition of an instance.
     async fn ensure(
         &mut self,
         instance: u32,
@@ -169,9 +197,6 @@ impl<'a> Effects<'a> {
     ) -> Result<(), ReconcileError> {
         let wanted = self.partition_request(instance, attempt, spec);
         let current = self.observed.partitions.get(&instance);
-        if current.is_some_and(|current| is_same_request(current, &wanted)) {
-            return Ok(());
-        }
         // The request may reset a partition that an earlier attempt used.
         if attempt > 0 || current.is_some_and(|current| current.state.holds()) {
             self.confirm_ended(instance).await?;
@@ -407,9 +432,13 @@ impl Context {
     }
 }
 
-/// Returns whether an equal request is queued already.
+/// Returns whether an equal request is queued, or its partition is being made ready.
 fn is_same_request(current: &PartitionDocument, wanted: &PutPartition) -> bool {
-    current.state == HoldState::Waiting
+    let is_open = matches!(
+        current.state,
+        HoldState::Waiting | HoldState::Creating | HoldState::Resetting
+    );
+    is_open
         && current
             .owner
             .as_ref()

@@ -9,7 +9,7 @@
 //! also contain more than the kubelet read when the container exited.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
 use ipu_core::{Exit, JobKind, JobSpec, JobStatus, ProcessPhase, Timestamp};
@@ -34,6 +34,8 @@ const MAX_CONCURRENT_LOGS: usize = 16;
 const MAX_LOGS: usize = 256;
 /// Timeout of a log request: the outcome of an attempt waits for the log, and is decided without it.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time after which no further logs are read in one reconciliation.
+const MAX_GATHER_TIME: Duration = Duration::from_secs(30);
 /// Number of log lines that are read of a launcher. The final message of `mpirun` has about ten lines, and
 /// other processes may write after it.
 const MAX_LOG_LINES: i64 = 64;
@@ -69,8 +71,11 @@ impl FailureEvidence {
             instances.entry(pod.instance).or_default().push(pod);
         }
         let api = Api::namespaced(client.clone(), spec.key().namespace.as_str());
+        let started = Instant::now();
         for pods in instances.into_values() {
             match settle_delay(&pods, spec, now) {
+                // Logs are further evidence, which a node that does not respond cannot delay.
+                None if started.elapsed() > MAX_GATHER_TIME => {}
                 Some(delay) => {
                     let failed = pods.iter().filter(|pod| pod.outcome() == PodOutcome::Failed);
                     evidence.early.extend(failed.map(|pod| pod.name.clone()));

@@ -20,6 +20,8 @@ const REPORT_DELAY: Duration = Duration::from_secs(5);
 /// Time within which the kubelet of a reachable node reports the end of a Pod that was deleted without grace
 /// period. After it, the deletion itself counts as the statement that the process is gone.
 const FORCED_END_DELAY: Duration = Duration::from_secs(20);
+/// Grace period of a Pod that names none, in seconds.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
 /// Maximum length of a stored Kubernetes message, in characters.
 const MAX_MESSAGE_CHARS: usize = 300;
 
@@ -223,6 +225,7 @@ pub(super) fn compact(pod: &mut Pod) {
     pod.spec = Some(PodSpec {
         node_name: spec.node_name,
         init_containers: Some(init_containers.collect()),
+        termination_grace_period_seconds: spec.termination_grace_period_seconds,
         ..PodSpec::default()
     });
 }
@@ -308,11 +311,21 @@ fn terminated(pod: &Pod) -> impl Iterator<Item = &ContainerStateTerminated> {
 /// Returns the time at which the process of a deleted Pod ended, if the deletion ended it: it had not exited
 /// before, it never ran, or a client deleted the Pod by force and the node does not report its end.
 fn removal_end(pod: &Pod, now: Timestamp) -> Option<Timestamp> {
-    // Kubernetes stores the deadline of the deletion, not the time of the request.
+    // Kubernetes stores the deadline of the deletion, not the time of the request. Once the kubelet has ended
+    // the Pod, it deletes it without grace period, and the deadline is that moment: the request was at most
+    // the Pod's own grace period earlier.
     let deadline = pod.metadata.deletion_timestamp.as_ref().map(millis)?;
-    let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
-    let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-    let requested = Timestamp::from_millis(deadline.as_millis().saturating_sub(millis_of(grace)));
+    let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let grace = seconds(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    let own_grace = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.termination_grace_period_seconds);
+    let longest = match grace {
+        Duration::ZERO => seconds(own_grace.unwrap_or(DEFAULT_GRACE_SECONDS)),
+        grace => grace,
+    };
+    let requested = Timestamp::from_millis(deadline.as_millis().saturating_sub(millis_of(longest)));
     if is_terminal(pod) {
         let end = terminated(pod)
             .filter_map(|end| end.finished_at.as_ref())
@@ -457,9 +470,10 @@ fn failed(pod: &Pod) -> ProcessPhase {
     }
 }
 
-/// Returns the name and the end of the first container that failed.
+/// Returns the name and the end of the first container that failed. Within a second, in which a sidecar is
+/// stopped after the process, it is not an init container.
 fn failed_container(pod: &Pod) -> Option<(&str, &ContainerStateTerminated)> {
-    let all = init_containers(pod).iter().chain(containers(pod));
+    let all = containers(pod).iter().chain(init_containers(pod));
     let ends =
         all.filter_map(|status| Some((status.name.as_str(), status.state.as_ref()?.terminated.as_ref()?)));
     ends.filter(|(_, end)| end.exit_code != 0)
@@ -521,4 +535,74 @@ fn finished(pod: &Pod) -> Timestamp {
         .filter_map(|end| end.finished_at.as_ref())
         .map(millis);
     ends.max().unwrap_or_else(|| created(pod))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn ended(metadata: &Value, containers: &Value, init_containers: &Value) -> JobPod {
+        let key = JobKey::new("default", "training", "u").expect("a key");
+        let mut pod: Pod = serde_json::from_value(json!({
+            "metadata": metadata,
+            "spec": {"containers": [], "nodeName": "n", "terminationGracePeriodSeconds": 10},
+            "status": {"phase": "Failed", "containerStatuses": containers, "initContainerStatuses": init_containers},
+        }))
+        .expect("a Pod");
+        pod.metadata.name = Some("training-worker-0".to_owned());
+        pod.metadata.uid = Some("p".to_owned());
+        pod.metadata.finalizers = Some(vec![IpuJob::POD_FINALIZER.to_owned()]);
+        let labels = [
+            (JOB_UID, "u"),
+            (ROLE, "worker"),
+            (WORKER, "0"),
+            (INSTANCE, "0"),
+            (ATTEMPT, "0"),
+        ];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        pod.metadata.labels = Some(labels.into());
+        compact(&mut pod);
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        JobPod::read(&pod, &key, now).expect("a Pod of the job")
+    }
+
+    fn container(name: &str, code: i32, second: u32) -> Value {
+        let end = json!({"exitCode": code, "finishedAt": format!("2026-01-01T00:00:{second:02}Z")});
+        json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": end}})
+    }
+
+    #[test]
+    fn an_exit_within_the_grace_period_of_a_deletion_is_caused_by_it() {
+        // The kubelet has deleted the ended Pod without grace period, which moves the time of the deletion.
+        let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:40Z", "deletionGracePeriodSeconds": 0});
+        for (second, is_removed) in [(29, false), (30, true), (39, true)] {
+            let pod = ended(&deleted, &json!([container("main", 143, second)]), &json!([]));
+            assert_eq!(pod.removed, is_removed, "{second}");
+        }
+        // Before, the deadline and the grace period of the request are known.
+        let deleting = json!({"deletionTimestamp": "2026-01-01T00:00:40Z", "deletionGracePeriodSeconds": 5});
+        for (second, is_removed) in [(34, false), (35, true)] {
+            let pod = ended(&deleting, &json!([container("main", 0, second)]), &json!([]));
+            assert_eq!(pod.removed, is_removed, "{second}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_judged_and_not_the_sidecar_that_ends_in_the_same_second() {
+        let pod = ended(
+            &json!({}),
+            &json!([container("main", 1, 5)]),
+            &json!([container("sidecar", 143, 5)]),
+        );
+        assert_eq!(pod.failed_container.as_deref(), Some("main"));
+        assert!(matches!(
+            pod.phase,
+            ProcessPhase::Exited {
+                exit: Exit::Code(1),
+                ..
+            }
+        ));
+    }
 }

@@ -22,7 +22,9 @@ use super::observe::ObservedJob;
 use super::status::{StatusWrite, joined, key_of, pod_problem, report, transient};
 use crate::crd::{IpuJob, IpuJobSpec, IpuJobStatus};
 
-/// Longest wait for the watch event of an own status write.
+/// Delay up to which a plan waits for an own change, which the watch reports.
+const MIN_PLANNED_DELAY: Duration = Duration::from_millis(100);
+/// Longest wait for the watch event of an own change.
 const MAX_WATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Reconciles a job of the store once.
@@ -135,9 +137,9 @@ fn next_action(
     written: StatusWrite,
 ) -> Action {
     // A verdict is acted upon once the store has the status that records it.
-    let planned = plan.requeue_after.map(|after| match after {
-        Duration::ZERO => MAX_WATCH_DELAY,
-        after => after,
+    let planned = plan.requeue_after.map(|after| match after <= MIN_PLANNED_DELAY {
+        true => MAX_WATCH_DELAY,
+        false => after,
     });
     let write = match written {
         StatusWrite::Deferred(left) => Some(left),
@@ -199,7 +201,9 @@ async fn report_blocked(
     let mut retry = error.retry_after();
     if let Some(waits_for) = waits_for {
         let message = joined(waits_for, &error.to_string());
-        if let StatusWrite::Deferred(left) = write_message(job, before, message, context).await? {
+        let mut after = before.clone();
+        after.last_message = message;
+        if let StatusWrite::Deferred(left) = write_message(job, before, after, context).await? {
             retry = retry.min(left);
         } else {
             context
@@ -219,17 +223,18 @@ async fn reject_invalid(
 ) -> Result<Action, ReconcileError> {
     let violations: Vec<String> = violations.iter().map(ToString::to_string).collect();
     let message = format!("the job cannot be run: {}", violations.join("; "));
-    Ok(
-        match write_message(job, before, message.clone(), context).await? {
-            StatusWrite::Written => {
-                let invalid = event(EventType::Warning, "InvalidJob", &message);
-                context.publish(job, vec![invalid]).await;
-                Action::await_change()
-            }
-            StatusWrite::Unchanged => Action::await_change(),
-            StatusWrite::Deferred(left) => Action::requeue(left),
-        },
-    )
+    let mut seen = before.clone();
+    seen.observed_generation = job.metadata.generation;
+    seen.last_message.clone_from(&message);
+    Ok(match write_message(job, before, seen, context).await? {
+        StatusWrite::Written => {
+            let invalid = event(EventType::Warning, "InvalidJob", &message);
+            context.publish(job, vec![invalid]).await;
+            Action::await_change()
+        }
+        StatusWrite::Unchanged => Action::await_change(),
+        StatusWrite::Deferred(left) => Action::requeue(left),
+    })
 }
 
 /// Reports a job that cannot be read. It keeps what it has until it is deleted.
@@ -256,16 +261,13 @@ fn has_finalizer(job: &IpuJob) -> bool {
         .any(|finalizer| finalizer == IpuJob::FINALIZER)
 }
 
-/// Writes a status that differs from the recorded one only by its message.
+/// Writes a status of a job that was not planned.
 async fn write_message(
     job: &IpuJob,
     before: &IpuJobStatus,
-    message: String,
+    mut after: IpuJobStatus,
     context: &Context,
 ) -> Result<StatusWrite, ReconcileError> {
-    let mut after = before.clone();
-    after.last_message = message;
-    after.observed_generation = job.metadata.generation;
     after.launcher_status.get_or_insert_with(|| "Pending".to_owned());
     context.write_status(job, before, after).await
 }
@@ -288,6 +290,10 @@ async fn remove_invalid(
         return Ok(Action::requeue(MAX_WATCH_DELAY));
     }
     context.confirm_no_pods(key).await?;
+    if !context.partitions.is_connected() {
+        let text = "the proxy does not list the partitions of the job".to_owned();
+        return Err(ReconcileError::Unavailable(text));
+    }
     let recorded = before.instances.iter().map(|instance| instance.index);
     for instance in recorded.chain(context.partitions.instances_of(key)) {
         let mut request = ipu_proxy_client::DeletePartition::default();

@@ -134,6 +134,15 @@ pub(super) fn name_is_label() -> Rule {
     )
 }
 
+/// The name of a Service begins with a letter (DNS-1035).
+pub(super) fn service_name() -> Rule {
+    Rule::new(
+        "!has(self.spec.headlessService) || !self.spec.headlessService || self.metadata.name.matches('^[a-z]')",
+    )
+    .field_path(".spec.headlessService")
+    .message("spec.headlessService: the name of the job must begin with a letter, as the name of a Service; rename the job, or leave it out")
+}
+
 /// All names derived from the name of a new job are valid labels.
 pub(super) fn new_names_fit() -> Rule {
     name_rule(&format!("oldSelf.hasValue() || {}", names_fit())).optional_old_self(true)

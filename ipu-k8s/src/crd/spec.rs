@@ -43,6 +43,7 @@ use super::status::IpuJobStatus;
     validation = rules::fixed_processes(),
     validation = rules::fixed_manager(),
     validation = rules::name_is_label(),
+    validation = rules::service_name(),
     validation = rules::new_names_fit(),
     validation = rules::more_names_fit()
 )]

@@ -222,6 +222,7 @@ impl ManagedCertificate {
             CertificateUser::Webhooks { managed, .. } => {
                 if in_use.as_ref() != Some(&stored) {
                     self.serve(&server)?;
+                    *in_use = Some(stored);
                 }
                 if let Some((mutating, validating)) = configurations {
                     let ca = &authority.certificate;
@@ -230,7 +231,6 @@ impl ManagedCertificate {
                     self.trust::<ValidatingWebhookConfiguration>(&managed.validating, &validating, ca)
                         .await?;
                 }
-                *in_use = Some(stored);
                 self.publish(&authority.certificate).await?;
             }
             CertificateUser::Proxy { ca_file, trusts } => {

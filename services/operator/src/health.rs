@@ -87,11 +87,6 @@ impl HealthRegistry {
             .insert(name, Instant::now() + pause + self.0.timeout);
     }
 
-    /// Removes loop `name` after its regular end.
-    pub fn stop_loop(&self, name: &'static str) {
-        self.state().loops.remove(name);
-    }
-
     /// Records a failure of watch `name`; the watch is overdue if failures continue for longer than the
     /// work timeout.
     pub fn watch_failed(&self, name: &str) {
@@ -216,14 +211,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_loop_without_heartbeat_is_overdue_unless_it_has_stopped() {
+    async fn a_loop_without_heartbeat_is_overdue() {
         let health = HealthRegistry::new(Duration::from_secs(60));
         health.heartbeat("certificates", Duration::from_secs(10));
         tokio::time::advance(Duration::from_secs(69)).await;
         assert_eq!(health.overdue(), None);
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(health.overdue().is_some());
-        health.stop_loop("certificates");
-        assert_eq!(health.overdue(), None);
     }
 }

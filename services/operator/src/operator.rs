@@ -51,8 +51,8 @@ pub struct Operator {
     leadership: Leadership,
     stop: watch::Sender<()>,
     servers: JoinSet<()>,
-    /// Certificate rotation loops, and the update of the CRD.
-    rotators: Vec<JoinHandle<()>>,
+    /// Loops of certificates, and the update of the CRD.
+    upkeep: Vec<JoinHandle<()>>,
     work: JoinHandle<()>,
     /// Lets the running reconciliations end, and starts no others.
     drain: watch::Sender<bool>,
@@ -101,11 +101,11 @@ impl Operator {
             local.unwrap_or_else(|_| (std::net::Ipv4Addr::UNSPECIFIED, 0).into())
         };
         let [webhooks, metrics, probes] = [0, 1, 2].map(|which| address(&listeners[which]));
-        let (tls, rotator) = serving_tls(&config, &client, rotation, &health, &recorded)?;
+        let (tls, certificate) = serving_tls(&config, &client, rotation, &health, &recorded)?;
         let metrics_tls = metrics_tls(&config, &tls)?;
-        let (trusts, proxy_rotator) = proxy_trust(&config, &client, rotation, &health);
+        let (trusts, proxy_certificate) = proxy_trust(&config, &client, rotation, &health);
         let (crd_served, crd_updater) = crd_update(&config, &client, &health);
-        let rotators = [rotator, proxy_rotator, crd_updater]
+        let upkeep = [certificate, proxy_certificate, crd_updater]
             .into_iter()
             .flatten()
             .collect();
@@ -156,7 +156,7 @@ impl Operator {
             leadership,
             stop,
             servers,
-            rotators,
+            upkeep,
             work,
             drain,
             failure,
@@ -216,8 +216,8 @@ impl Operator {
         self.leadership.release().await;
         self.stop.send_replace(());
         while self.servers.join_next().await.is_some() {}
-        for rotator in self.rotators {
-            rotator.abort();
+        for task in self.upkeep {
+            task.abort();
         }
     }
 }

@@ -85,7 +85,7 @@ const LEASES: &str = "coordination.k8s.io";
 const CRDS: &str = "apiextensions.k8s.io";
 const WEBHOOKS: &str = "admissionregistration.k8s.io";
 
-const REQUIRED_PERMISSIONS: [Permission; 49] = [
+const REQUIRED_PERMISSIONS: [Permission; 50] = [
     Permission(OPERATOR, "list", "graphcore.ai", "ipujobs", "default"),
     Permission(OPERATOR, "watch", "graphcore.ai", "ipujobs", ""),
     Permission(OPERATOR, "patch", "graphcore.ai", "ipujobs", "default"),

@@ -9,7 +9,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::parse_x509_pem;
 
 use super::Rotation;
@@ -29,13 +29,17 @@ pub(crate) struct KeyedCertificate {
 impl KeyedCertificate {
     /// Returns its expiry in seconds since 1970; 0 if it cannot be read.
     pub(crate) fn not_after(&self) -> u64 {
-        self.names_and_expiry().map_or(0, |(_, not_after)| not_after)
+        self.read().map_or(0, |read| read.not_after)
     }
 
-    /// Returns the DNS names and addresses that it covers, and its expiry; none if it cannot be read.
-    fn names_and_expiry(&self) -> Option<(BTreeSet<String>, u64)> {
+    /// Reads it; none if it cannot be read, or its key is another one.
+    fn read(&self) -> Option<Read> {
         let (_, pem) = parse_x509_pem(self.certificate.as_bytes()).ok()?;
         let certificate = pem.parse_x509().ok()?;
+        let key = KeyPair::from_pem(&self.key).ok()?;
+        if *certificate.public_key().subject_public_key.data != *key.public_key_raw() {
+            return None;
+        }
         let names = certificate.subject_alternative_name().ok()?;
         let names = names.map(|names| &*names.value.general_names).unwrap_or_default();
         let names = names.iter().filter_map(|name| match name {
@@ -49,9 +53,38 @@ impl KeyedCertificate {
             }
             _ => None,
         });
-        let not_after = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-        Some((names.collect(), not_after))
+        let names = names.collect();
+        let (mut own, mut issuer) = (None, None);
+        for extension in certificate.extensions() {
+            match extension.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(key) => own = Some(key.0.to_vec()),
+                ParsedExtension::AuthorityKeyIdentifier(key) => {
+                    issuer = key.key_identifier.as_ref().map(|key| key.0.to_vec());
+                }
+                _ => {}
+            }
+        }
+        let validity = certificate.validity();
+        Some(Read {
+            names,
+            not_before: u64::try_from(validity.not_before.timestamp()).ok()?,
+            not_after: u64::try_from(validity.not_after.timestamp()).ok()?,
+            own,
+            issuer,
+        })
     }
+}
+
+/// Content of a certificate.
+struct Read {
+    /// DNS names and addresses that it covers.
+    names: BTreeSet<String>,
+    /// Begin and end of its validity, in seconds since 1970.
+    not_before: u64,
+    not_after: u64,
+    /// Identifiers of its key, and of the key that signed it.
+    own: Option<Vec<u8>>,
+    issuer: Option<Vec<u8>>,
 }
 
 /// Content of the Secret. A missing or unreadable pair is none.
@@ -73,8 +106,7 @@ impl Stored {
                 certificate: text(certificate)?,
                 key: text(key)?,
             };
-            KeyPair::from_pem(&pair.key).ok()?;
-            pair.names_and_expiry().is_some().then_some(pair)
+            pair.read().is_some().then_some(pair)
         };
         Self {
             authority: pair(super::CA_KEY, "ca.key"),
@@ -110,20 +142,27 @@ pub(super) fn renewed(
         Err(_) => name.clone(),
     };
     let names: BTreeSet<String> = names.iter().map(canonical).collect();
-    // The authority outlives every certificate that it signs.
-    let outlives = |authority: &&KeyedCertificate| authority.not_after() > now + rotation.validity.as_secs();
-    let known = stored
-        .and_then(|stored| stored.authority.as_ref())
-        .filter(outlives);
-    let server = known.and(stored.and_then(|stored| stored.server.as_ref()));
+    let stored_authority = stored.and_then(|stored| stored.authority.as_ref());
+    // The authority outlives every certificate that it signs. After the clock was set back, it may begin in
+    // the future.
+    let known = stored_authority.and_then(|authority| {
+        let read = authority.read()?;
+        let is_usable = read.not_before <= now && now + rotation.validity.as_secs() < read.not_after;
+        is_usable.then_some((authority, read.own))
+    });
+    let server = stored.and_then(|stored| stored.server.as_ref()?.read());
+    let server = server.filter(|server| {
+        let is_signed = known.as_ref().is_some_and(|(_, own)| *own == server.issuer);
+        is_signed && server.not_before <= now
+    });
     let (known_names, not_after) = server
-        .and_then(KeyedCertificate::names_and_expiry)
+        .map(|server| (server.names, server.not_after))
         .unwrap_or_default();
     if names.is_subset(&known_names) && now + rotation.renew_before.as_secs() < not_after {
         return Ok(None);
     }
     let authority = match known {
-        Some(known) => known.clone(),
+        Some((known, _)) => known.clone(),
         None => authority(now)?,
     };
     // Operators with other settings may run at the same time, and their names must be covered too.
@@ -178,6 +217,7 @@ fn sign(
     params.distinguished_name.push(DnType::CommonName, "ipu-operator");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate()?;
     Ok(KeyedCertificate {
         certificate: params.signed_by(&key, &issuer)?.pem(),
@@ -208,7 +248,7 @@ mod tests {
     }
 
     fn covered(stored: &Stored) -> BTreeSet<String> {
-        stored.server.as_ref().unwrap().names_and_expiry().unwrap().0
+        stored.server.as_ref().unwrap().read().unwrap().names
     }
 
     fn first() -> Stored {
@@ -255,6 +295,19 @@ mod tests {
         without_key.insert("ca.key".to_owned(), ByteString(b"no key".to_vec()));
         let replaced = next(&Stored::read(Some(&without_key)), &own, NOW).unwrap();
         assert_ne!(replaced.authority, first.authority);
+        // Keys and certificates that do not belong together.
+        let other = renewed(None, &own, NOW, &Rotation::default()).unwrap().unwrap();
+        let mixed = Stored {
+            authority: other.authority.clone(),
+            server: first.server.clone(),
+        };
+        assert_ne!(next(&mixed, &own, NOW).unwrap().server, first.server);
+        let mut mixed = first.data();
+        mixed.insert("tls.key".to_owned(), other.data()["tls.key"].clone());
+        let mixed = Stored::read(Some(&mixed));
+        assert_ne!(next(&mixed, &own, NOW).unwrap().server, first.server);
+        // A certificate of the future, after the clock was set back.
+        assert_ne!(next(&first, &own, NOW - 24 * 3600).unwrap().server, first.server);
         let late = next(&first, &own, NOW + AUTHORITY_VALIDITY.as_secs() - 80 * 24 * 3600).unwrap();
         assert_ne!(late.authority, first.authority);
     }

@@ -16,9 +16,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::support::{
-    config, local_address, probe, settings, start, start_with, wait_until, wait_until_ready,
-};
+use crate::support::{config, local_address, settings, start, start_with, wait_until, wait_until_ready};
 use crate::webhooks::{install_permissive_crd, register_webhooks};
 
 async fn client(cluster: &Cluster) -> Client {
