@@ -102,10 +102,10 @@ pub(super) async fn untrack(api: &Api<Pod>, name: &str, uid: &str) -> Result<(),
     }
 }
 
-/// Removes a Pod whose outcome is recorded or no longer matters, with its grace period. The finalizer stays
-/// until its process has ended.
+/// Removes a Pod whose outcome is recorded or no longer matters: its finalizer, and then the Pod with its
+/// grace period.
 pub(super) async fn remove(api: &Api<Pod>, pod: &JobPod) -> Result<(), ReconcileError> {
-    if pod.tracked && pod.has_ended() {
+    if pod.tracked {
         untrack(api, &pod.name, &pod.uid).await?;
     }
     if pod.terminating {
