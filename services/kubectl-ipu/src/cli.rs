@@ -214,7 +214,7 @@ pub(crate) struct PodSelection {
     pub(crate) instance: u32,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Logs {
     /// Name of the job
     pub(crate) job: String,

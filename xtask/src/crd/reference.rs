@@ -59,7 +59,7 @@ pub(super) fn render(definition: &Value) -> Result<String, Box<dyn Error>> {
         text_of(&names["shortNames"][0])?,
         text_of(&names["categories"][0])?,
     )?;
-    text.push_str("\n## Columns\n\n| column | shows |\n|---|---|\n");
+    text.push_str("\n## Columns\n\nREADY is a column of `-o wide`.\n\n| column | shows |\n|---|---|\n");
     for column in version["additionalPrinterColumns"]
         .as_array()
         .into_iter()

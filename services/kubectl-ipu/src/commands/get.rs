@@ -58,6 +58,9 @@ pub(crate) async fn get(
     Ok(Code::Done)
 }
 
+/// Begin of the message of a waiting job.
+const NOT_READY: &str = "partition not ready yet!";
+
 fn table(jobs: &[DynamicObject], with_namespace: bool) -> String {
     let columns = [
         "NAMESPACE",
@@ -75,7 +78,11 @@ fn table(jobs: &[DynamicObject], with_namespace: bool) -> String {
         let status = status_of(job);
         let created = job.metadata.creation_timestamp.as_ref();
         let age = created.and_then(|created| Some(time::age(time::of_jiff(created.0)?, now())));
+        // It is repeated for each instance.
         let mut message = status.last_message.clone();
+        while message.starts_with(&[NOT_READY, NOT_READY].concat()) {
+            message.drain(..NOT_READY.len());
+        }
         if message.chars().count() > MAX_MESSAGE {
             message = message.chars().take(MAX_MESSAGE - 1).chain(['…']).collect();
         }

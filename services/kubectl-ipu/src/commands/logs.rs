@@ -25,8 +25,14 @@ const MAX_FOLLOWED: usize = 1024;
 pub(crate) async fn logs(arguments: &Logs, context: &Context, global: &Global) -> Result<Code, Failure> {
     let job = &arguments.job;
     let mut pods = context.pods(job).await?;
-    if arguments.follow && selected(&pods, arguments).is_err() {
-        pods = wait_for_pod(arguments, context).await?;
+    let mut of_launcher = arguments.clone();
+    if arguments.follow && !arguments.all && arguments.selection.worker.is_none() {
+        // The launcher starts after the workers, which do not end by themselves.
+        let object = context.job(job).await?;
+        of_launcher.selection.launcher |= object.data["spec"]["launcher"].is_object();
+    }
+    if arguments.follow && selected(&pods, &of_launcher).is_err() {
+        pods = wait_for_pod(&of_launcher, context).await?;
     }
     if pods.is_empty() {
         return without_pods(job, context).await;
@@ -108,7 +114,8 @@ async fn wait_for_pod(arguments: &Logs, context: &Context) -> Result<Vec<Pod>, F
             state = states.next() => {
                 let status = status_of(&state?);
                 // All Pods of a running job exist: the selected one never will.
-                if is_finished(&status) || status.phase == Some(JobPhase::Running) {
+                let is_running = status.phase == Some(JobPhase::Running);
+                if is_finished(&status) || is_running && !arguments.selection.launcher {
                     let pods = context.pods(job).await?;
                     if is_finished(&status) || !pods.is_empty() {
                         return Ok(pods);

@@ -128,7 +128,7 @@ impl ManifestFile {
                 Document::IpuJob(manifest) => file.jobs.push(*manifest),
             }
         }
-        let faults: Vec<String> = file.jobs.iter().flat_map(|job| file.violations(job)).collect();
+        let faults: Vec<String> = file.jobs.iter().flat_map(|job| file.check(job)).collect();
         if faults.is_empty() {
             Ok(file)
         } else {
@@ -151,8 +151,8 @@ impl ManifestFile {
         }
     }
 
-    /// Returns the broken rules of a job.
-    fn violations(&self, manifest: &Manifest) -> Vec<String> {
+    /// Returns the broken rules of a job. Prints its warnings if it has none.
+    fn check(&self, manifest: &Manifest) -> Vec<String> {
         let mut checked = manifest.clone();
         // The API server sets them.
         let metadata = &mut checked.job.metadata;
@@ -164,7 +164,15 @@ impl ManifestFile {
         }
         // The webhook knows the limit of the installation.
         let parsed = checked.parse(&Limits::default().with_max_ipus(IpuCount::MAX));
-        let violations = parsed.err().unwrap_or_default();
+        let violations = match parsed {
+            Ok(parsed) => {
+                for warning in &parsed.warnings {
+                    output::say(&format!("Warning: {warning}"));
+                }
+                return Vec::new();
+            }
+            Err(violations) => violations,
+        };
         violations
             .iter()
             .map(|violation| format!("{}: {violation}", self.position(manifest, &violation.field)))

@@ -16,6 +16,8 @@ use crate::exit_code::{Code, Failure};
 use crate::output::{self, printable, render};
 use crate::proxy::{self, Access};
 
+/// Code of the reason of a request that never fits.
+const TOO_LARGE: &str = "TooLarge";
 /// State of an instance whose request is queued.
 const WAITING: &str = "Waiting";
 
@@ -65,7 +67,8 @@ pub(crate) async fn why(job: &str, context: &Context, global: &Global) -> Result
         explanation.status.last_message = match object.data.pointer("/spec/managedBy").and_then(Value::as_str)
         {
             Some(controller) => format!("another controller manages the job: {controller}"),
-            None => "the operator has not reconciled the job: check it by `kubectl ipu doctor`".into(),
+            None => "the operator has not reconciled the job yet: if it stays so for some seconds, use `kubectl ipu doctor`"
+                .into(),
         };
     }
     if explanation
@@ -191,6 +194,7 @@ fn add_request(lines: &mut Lines, request: &PartitionDocument) {
             blocker.id
         ),
         // Such as cordoned hardware, or a controller that does not respond.
+        (None, None) if &*waiting.reason.code == TOO_LARGE => "  expected start: never".into(),
         (None, None) => "  expected start: not known".into(),
     });
 }

@@ -19,10 +19,10 @@ Each setting is a flag, an environment variable and a key of the YAML file that 
 over the variable, and the variable over the file. Keys of the file are the names of the flags without the
 leading dashes. An unknown key is an error.
 
-`--config` (`VIPU_PROXY_CONFIG`) and `--verbosity` (`PROXY_VERBOSITY`, 1 to 6, 2 by default) have no key. Keys of
-the file only are `quotas`, `priorities` ([quotas](../sharing.md)) and `placements`
-([placement](../placement.md#who-chooses)). A change of `quotas` and `priorities` applies within seconds. Other keys
-[need a restart](../proxy.md#changes-of-the-settings-file).
+`--config` (`VIPU_PROXY_CONFIG`), `--verbosity` (`PROXY_VERBOSITY`, 1 to 6, 2 by default) and `--log-format`
+(`PROXY_LOG_FORMAT`, `text` or `json`) have no key. Keys of the file only are `quotas`, `priorities`
+([quotas](../sharing.md)) and `placements` ([placement](../placement.md#who-chooses)). A change of `quotas` and
+`priorities` applies within seconds. Other keys [need a restart](../proxy.md#changes-of-the-settings-file).
 
 A flag with `[BOOLEAN]` alone means `true`. Flag and variable accept `true` and `false`, the file a YAML boolean.
 
