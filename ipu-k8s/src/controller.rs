@@ -147,6 +147,7 @@ pub async fn run(
     let (jobs, jobs_writer) = reflector::store::<StoredJob>();
     let (pods, pods_writer) = reflector::store::<Pod>();
     let partitions = Arc::new(Partitions::new(proxy));
+    let (listed, is_listed) = tokio::sync::watch::channel(false);
     let reporter = Reporter {
         controller: FIELD_MANAGER.to_owned(),
         instance: Some(reporter.chars().take(128).collect()),
@@ -156,6 +157,7 @@ pub async fn run(
         client,
         jobs: jobs.clone(),
         pods: pods.clone(),
+        is_listed,
         partitions: Arc::clone(&partitions),
         limits: Limits::default()
             .for_stored()
@@ -211,6 +213,7 @@ pub async fn run(
         .for_each(|_| std::future::ready(()));
     let ready = async {
         if jobs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {
+            listed.send_replace(true);
             observer.ready();
         }
         std::future::pending::<()>().await;

@@ -129,7 +129,7 @@ impl ControllersWatch {
         }
     }
 
-    /// Reads the ConfigMap and starts a watch from its version. Returns `None` if the API server does not
+    /// Reads the ConfigMap and starts a watch. Returns `None` if the API server does not
     /// respond.
     async fn read(&mut self) -> Option<ControllersText> {
         match self.try_read().await {
@@ -160,14 +160,12 @@ impl ControllersWatch {
         } = &self.options;
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let found = bounded(*timeout, api.get_opt(name)).await?;
-        let version = found
-            .as_ref()
-            .and_then(|map| map.metadata.resource_version.clone());
         let params = WatchParams::default()
             .fields(&format!("metadata.name={name}"))
             .timeout(u32::try_from(WATCH_TIMEOUT.as_secs()).unwrap_or(u32::MAX));
-        // Without a version, the watch first delivers the current object.
-        let events = bounded(*timeout, api.watch(&params, version.as_deref().unwrap_or("0"))).await?;
+        // Without a version, the watch first delivers the current object. That of an object that has not
+        // changed for long is too old.
+        let events = bounded(*timeout, api.watch(&params, "")).await?;
         Ok((self.text(found), Box::pin(events)))
     }
 

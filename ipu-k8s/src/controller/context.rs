@@ -8,6 +8,7 @@ use kube::Client;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::Store;
+use tokio::sync::watch;
 
 use super::partitions::Partitions;
 use crate::crd::IpuJob;
@@ -23,6 +24,8 @@ pub(super) struct Context {
     pub(super) jobs: Store<StoredJob>,
     /// Workers and launchers of the watched namespaces.
     pub(super) pods: Store<Pod>,
+    /// True once both stores have their first lists. A store's own `wait_until_ready` wakes one waiter only.
+    pub(super) is_listed: watch::Receiver<bool>,
     pub(super) partitions: Arc<Partitions>,
     pub(super) recorder: Recorder,
     pub(super) installation: InstallationDefaults,

@@ -148,6 +148,17 @@ fn unknown_partitions(
 }
 
 impl ObservedJob {
+    /// Returns whether a controller works on a partition of the job.
+    pub(super) fn has_open_call(&self) -> bool {
+        let mut states = self.partitions.values().map(|document| document.state);
+        states.any(|state| {
+            matches!(
+                state,
+                HoldState::Creating | HoldState::Resetting | HoldState::Releasing
+            )
+        })
+    }
+
     /// Returns the observation that the core plans with.
     pub(super) fn observation(&self, spec: &JobSpec, status: JobStatus) -> Observation {
         let mut facts: BTreeMap<u32, InstanceFacts> = BTreeMap::new();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::channel::mpsc::UnboundedSender;
 use ipu_core::{JobKey, PartitionId};
 use ipu_proxy_client::{
-    ClientError, DeletePartition, EventKind, OnNoCapacity, PartitionDocument, ProxyClient, PutPartition,
-    ResetPartition,
+    ClientError, DeletePartition, EventKind, HoldState, OnNoCapacity, PartitionDocument, ProxyClient,
+    PutPartition, ResetPartition,
 };
 use kube::runtime::reflector::ObjectRef;
 
@@ -50,14 +50,16 @@ impl Partitions {
         own.map(|document| document.instance).collect()
     }
 
-    /// Returns a partition as it is listed while it holds IPUs. Everything else comes from the proxy: the
-    /// place in the queue, and the certainty that the proxy has no such partition.
+    /// Returns a partition as it is listed while it is ready for use. Everything else comes from the proxy:
+    /// the place in the queue, the reason of an open call, and the certainty that the proxy has no such
+    /// partition.
     pub(super) async fn get(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, ReconcileError> {
         let known = {
             let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
             listed.as_ref().and_then(|listed| listed.get(id)).cloned()
         };
-        match known.filter(|document| document.state.holds()) {
+        let is_settled = |state| matches!(state, HoldState::Active | HoldState::Failed);
+        match known.filter(|document| is_settled(document.state)) {
             Some(document) => Ok(Some(document)),
             None => self.fetch(id).await,
         }
@@ -113,10 +115,16 @@ impl Partitions {
         Ok(())
     }
 
-    /// Lists a response, until the event of the same change or a later one arrives.
+    /// Lists a response, until the event of the same change or a later one arrives. Such an event may have
+    /// arrived before the response.
     fn record(&self, document: PartitionDocument) {
         if let Some(listed) = &mut *self.listed.write().unwrap_or_else(PoisonError::into_inner) {
-            listed.insert(document.id.clone(), document);
+            let known = listed.get(&document.id);
+            let is_known =
+                known.is_some_and(|known| known.owner == document.owner && known.attempt >= document.attempt);
+            if !is_known {
+                listed.insert(document.id.clone(), document);
+            }
         }
     }
 

@@ -24,6 +24,8 @@ use crate::crd::{IpuJob, IpuJobSpec, IpuJobStatus};
 
 /// Delay up to which a plan waits for an own change, which the watch reports.
 const MIN_PLANNED_DELAY: Duration = Duration::from_millis(100);
+/// Interval in which the reason is read why a controller does not end a call.
+const OPEN_CALL_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest wait for the watch event of an own change.
 const MAX_WATCH_DELAY: Duration = Duration::from_secs(1);
 
@@ -36,12 +38,10 @@ pub(super) async fn reconcile(job: Arc<StoredJob>, context: Arc<Context>) -> Res
     let Some(key) = key_of(job).filter(|_| job.other_manager().is_none()) else {
         return Ok(Action::await_change());
     };
-    // No decision is made before the store has listed all Pods.
-    context
-        .pods
-        .wait_until_ready()
-        .await
-        .map_err(|error| ReconcileError::Unavailable(error.to_string()))?;
+    // No decision is made before the stores have listed all Pods.
+    let mut is_listed = context.is_listed.clone();
+    let listed = is_listed.wait_for(|listed| *listed).await;
+    listed.map_err(|_| ReconcileError::Unavailable("the operator stops".to_owned()))?;
     let is_deleted = job.metadata.deletion_timestamp.is_some();
     match has_finalizer(job) {
         true => {}
@@ -154,7 +154,8 @@ fn next_action(
         .pods
         .iter()
         .filter_map(|pod| pod.next_report_in(observed.now));
-    let due = [planned, write, retry, observed.evidence.judged_in]
+    let slow = observed.has_open_call().then_some(OPEN_CALL_INTERVAL);
+    let due = [planned, write, retry, slow, observed.evidence.judged_in]
         .into_iter()
         .flatten()
         .chain(reports)

@@ -29,6 +29,9 @@ const TRANSIENT_TIME: Duration = Duration::from_secs(2);
 /// Maximum length of a message, in characters.
 const MAX_MESSAGE_CHARS: usize = 1024;
 
+/// Code of the reason that a controller does not respond.
+const CONTROLLER_UNAVAILABLE: &str = "ControllerUnavailable";
+
 /// Result of a status write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatusWrite {
@@ -191,7 +194,17 @@ fn report_instances(
                 && document.is_none()
                 && requested.contains(&index)
         });
-        report.reason = refusal.map(ToString::to_string).or(reason).or(deferral);
+        // A controller that does not respond says more than that its call is open.
+        let unavailable = document
+            .filter(|document| matches!(document.state, HoldState::Creating | HoldState::Resetting))
+            .and_then(|document| document.reason.as_ref())
+            .filter(|reason| reason.code == CONTROLLER_UNAVAILABLE)
+            .map(ToString::to_string);
+        report.reason = refusal
+            .map(ToString::to_string)
+            .or(unavailable)
+            .or(reason)
+            .or(deferral);
         let state = match refusal.is_some() || not_requested.is_some() && is_unrequested {
             true => InstanceState::Waiting,
             false => instance_state(report, document, plan, observed),
