@@ -76,7 +76,7 @@ fn every_field_of_a_spec_reaches_the_core_or_is_kubernetes_alone() {
                 "strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "1%"}},
                 "template": {"spec": {"containers": [{"name": "main", "fieldOfANewKubernetes": {"a": null}}]}},
             },
-            "suspend": true, "managedBy": "graphcore.ai/ipu-operator", "ttlSecondsAfterFinished": 1,
+            "suspend": true, "headlessService": true, "managedBy": "graphcore.ai/ipu-operator", "ttlSecondsAfterFinished": 1,
             "activeDeadlineSeconds": 1, "startDeadlineSeconds": 1, "priority": -1, "account": "a",
             "preemptible": true, "reconfigurable": true, "allocation": "c1",
         },

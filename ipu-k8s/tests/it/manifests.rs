@@ -44,7 +44,7 @@ fn unknown_fields_are_named_with_the_likely_field() {
     check_violations(
         "  jobInstance: 1\n  ipusPerJobInstance: '3'\n  template: {spec: {}}\n  colour: red\n  interactive: {TTL: 1}\n",
         &[
-            "spec.colour = \"red\": is not a field of an IPUJob; remove it; the known fields are account, activeDeadlineSeconds, allocation, cleanPodPolicy, interactive, ipusPerJobInstance, ipusPerModelReplica, jobInstances, launcher, managedBy, modelReplicas, modelReplicasPerWorker, preemptible, priority, reconfigurable, restartPolicy, startDeadlineSeconds, suspend, ttlSecondsAfterFinished, workerPerJobInstance, workers, workersPerJobInstance",
+            "spec.colour = \"red\": is not a field of an IPUJob; remove it; the known fields are account, activeDeadlineSeconds, allocation, cleanPodPolicy, headlessService, interactive, ipusPerJobInstance, ipusPerModelReplica, jobInstances, launcher, managedBy, modelReplicas, modelReplicasPerWorker, preemptible, priority, reconfigurable, restartPolicy, startDeadlineSeconds, suspend, ttlSecondsAfterFinished, workerPerJobInstance, workers, workersPerJobInstance",
             "spec.interactive.TTL = 1: is not a field of an IPUJob; did you mean ttl?",
             "spec.jobInstance = 1: is not a field of an IPUJob; did you mean jobInstances?",
             "spec.template = {…}: is not a field of an IPUJob; did you mean spec.workers.template?",
