@@ -50,8 +50,8 @@ fn a_job_is_submitted_shown_explained_and_scaled() {
     let row = listed.lines().find(|line| line.starts_with("default "));
     let row: Vec<&str> = row.into_iter().flat_map(str::split_whitespace).collect();
     assert_eq!(
-        row.get(..6),
-        Some(&["default", "training", "Pending", "0", "1", "4"][..]),
+        row.get(..7),
+        Some(&["default", "training", "Pending", "0", "1", "0", "4"][..]),
         "{listed}"
     );
 
@@ -89,6 +89,12 @@ fn a_waiting_submit_ends_with_the_exit_code_of_the_job() {
     let mut child = program(&cluster.kubeconfig(), &arguments).spawn().unwrap();
     let mut progress = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
+    progress.read_line(&mut line).unwrap();
+    assert!(
+        line.starts_with("Warning: spec.launcher.command = mpirun"),
+        "{line}"
+    );
+    line.clear();
     progress.read_line(&mut line).unwrap();
     assert_eq!(line, "ipujob/training submitted\n");
     let status = |phase: &str, message: &str| {

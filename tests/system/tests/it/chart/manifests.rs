@@ -31,14 +31,16 @@ const ANNOTATED_IN_CHART: (&str, &str) = (
 );
 
 /// Environment variables that the chart passes for its values: the defaults of the programs.
-const ONLY_IN_CHART_ENV: [(&str, &str); 12] = [
+const ONLY_IN_CHART_ENV: [(&str, &str); 14] = [
     ("IPU_OPERATOR_MAX_INSTANCES", "1024"),
     ("IPU_OPERATOR_WEBHOOKS_PORT", "9443"),
     ("IPU_OPERATOR_METRICS_BIND_ADDRESS", ":8443"),
+    ("IPU_OPERATOR_LOG_FORMAT", "text"),
     ("IPU_OPERATOR_VERBOSITY", "2"),
     ("PROXY_READ_TIMEOUT", "30"),
     ("PROXY_WRITE_TIMEOUT", "300"),
     ("PROXY_IDLE_TIMEOUT", "60"),
+    ("PROXY_LOG_FORMAT", "text"),
     ("PROXY_VERBOSITY", "2"),
     ("VIPU_PROXY_SELECTION", "serial"),
     ("VIPU_PROXY_REPAIR_INTERVAL", "30"),
