@@ -4,13 +4,17 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use kube::{Client, Config};
-
 /// Creates a client that never repeats a request: only the caller knows whether that is safe, and how long it
 /// may take.
-pub(crate) fn connect(mut config: Config) -> Result<Client, kube::Error> {
+#[cfg(any(
+    feature = "auth",
+    feature = "controllers",
+    feature = "liveness",
+    feature = "store"
+))]
+pub(crate) fn connect(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
     config.default_retry = false;
-    Client::try_from(config)
+    kube::Client::try_from(config)
 }
 
 /// Cause of a failed request.
