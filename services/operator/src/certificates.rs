@@ -89,7 +89,7 @@ fn call(action: &'static str) -> impl Fn(kube::Error) -> CertificateError {
     }
 }
 
-/// Who uses a certificate.
+/// The user of a certificate: the servers of this operator, or the proxy.
 pub(crate) enum CertificateUser {
     /// The webhooks and the metrics of this operator.
     Webhooks {
