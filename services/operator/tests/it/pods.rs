@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ipu_operator::{Operator, Settings};
 use ipu_test_cluster::{Cluster, ClusterProfile, ContainerEnd, FakeNodes, FakeOptions, private_with};
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 use vipu_proxy::Proxy;
@@ -134,11 +135,6 @@ async fn start_proxy(controllers: &ControllersFile, address: SocketAddr) -> Prox
     Proxy::start(settings.check().unwrap()).await.unwrap()
 }
 
-/// Returns the current time in whole seconds, as Kubernetes prints it.
-fn now() -> String {
-    format!("{:.0}", k8s_openapi::jiff::Timestamp::now())
-}
-
 fn container_end(pod: &Value) -> ContainerEnd {
     let life = pod["metadata"]["annotations"][LIFE].as_str();
     match life.and_then(|life| life.split_once(':')) {
@@ -168,7 +164,9 @@ async fn the_outcome_of_a_pod_that_is_deleted_before_an_operator_observes_it_is_
         return;
     };
     for (name, life) in [("failing", "2500:7"), ("succeeding", "2500:0")] {
-        apply(&fixture.cluster, &job(name, Some(life)));
+        let mut job = job(name, Some(life));
+        job["spec"]["workers"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(1);
+        apply(&fixture.cluster, &job);
     }
     for name in ["forced", "removed"] {
         apply(&fixture.cluster, &job(name, None));
@@ -184,14 +182,15 @@ async fn the_outcome_of_a_pod_that_is_deleted_before_an_operator_observes_it_is_
         })
         .await;
     }
-    // An exit and a deletion within one second cannot be ordered.
-    let exited = |name: &str| {
-        fixture.object("pod", name)["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
-            .clone()
+    // An exit within the grace period, here one second, before a deletion counts as caused by it.
+    let exited = |name: &str| -> Timestamp {
+        let pod = fixture.object("pod", name);
+        let exit = &pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"];
+        exit.as_str().unwrap().parse().unwrap()
     };
-    let exits = [exited("failing-worker-0"), exited("succeeding-worker-0")];
-    wait_until("the next second has begun", async || {
-        exits.iter().all(|exit| *exit != now())
+    let last = exited("failing-worker-0").max(exited("succeeding-worker-0"));
+    wait_until("the grace period has passed", async || {
+        Timestamp::now().as_second() - last.as_second() >= 3
     })
     .await;
     for (name, options) in [
