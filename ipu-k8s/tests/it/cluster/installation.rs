@@ -467,6 +467,53 @@ fn without_an_operator_jobs_cannot_be_created_or_scaled_but_deleted_and_labelled
 }
 
 #[test]
+fn the_labels_of_a_jobs_pod_cannot_change() {
+    let Some(cluster) = installed("the_labels_of_a_jobs_pod_cannot_change") else {
+        return;
+    };
+    let pod = |name: &str, finalizers: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, finalizers: [{finalizers}], labels: {{graphcore.ai/role: worker, \
+             graphcore.ai/instance: '0'}}}}, spec: {{containers: [{{name: main, image: x}}]}}}}"
+        )
+    };
+    cluster.kubectl(&["create", "serviceaccount", "default"]).unwrap();
+    apply(&cluster, &pod("tracked", "graphcore.ai/ipujob-tracking"), &[]).unwrap();
+    apply(&cluster, &pod("other", ""), &[]).unwrap();
+    let patched = |pod: &str, metadata: &str| {
+        let patch = format!("{{\"metadata\": {metadata}}}");
+        let patched = cluster.kubectl(&["patch", "pod", pod, "--type=merge", "-p", &patch]);
+        patched.map_err(|error| error.to_string())
+    };
+    let own = r#"{"labels": {"graphcore.ai/instance": "1"}}"#;
+    // The API server observes a policy with a delay.
+    let refused = std::iter::repeat_with(|| patched("tracked", own))
+        .take(200)
+        .find_map(Result::err);
+    assert!(refused.unwrap().contains("cannot change"));
+    for metadata in [
+        own,
+        r#"{"labels": null}"#,
+        r#"{"labels": {"graphcore.ai/role": null}}"#,
+        r#"{"labels": {"graphcore.ai/instance": "1"}, "finalizers": null}"#,
+    ] {
+        let refused = patched("tracked", metadata).unwrap_err();
+        assert!(
+            refused.contains("Delete the Pod instead"),
+            "{metadata}: {refused}"
+        );
+    }
+    patched("other", own).unwrap();
+    patched(
+        "tracked",
+        r#"{"labels": {"team": "a"}, "annotations": {"seen": "true"}}"#,
+    )
+    .unwrap();
+    patched("tracked", r#"{"finalizers": null}"#).unwrap();
+    patched("tracked", own).unwrap();
+}
+
+#[test]
 fn operator_and_proxy_of_the_manifests_use_tls_between_them() {
     let name = "operator_and_proxy_of_the_manifests_use_tls_between_them";
     let Some(cluster) = installed(name) else {

@@ -11,8 +11,9 @@ pub(super) const CRD: &str = "customresourcedefinition.apiextensions.k8s.io/ipuj
 impl RunningJob {
     /// Returns the remaining cluster-scoped objects and namespaces of the installation.
     fn remaining_objects(&self) -> Vec<String> {
-        let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations,clusterroles,clusterrolebindings,\
-                     customresourcedefinitions,namespaces";
+        let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies,\
+                     validatingadmissionpolicybindings,clusterroles,clusterrolebindings,customresourcedefinitions,\
+                     namespaces";
         let all = self.product.kubectl(&["get", kinds, "-o", "name"]);
         let belongs_to_installation = |name: &&str| name.contains("ipu-operator") || name.contains("ipujob");
         all.lines()

@@ -15,8 +15,10 @@ use serde_json::{Map, Value, json};
 pub(super) const VERSIONS: [&str; 2] = ["1.30.14", "1.36.3"];
 
 /// Kinds of the chart, by their definitions.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 14] = [
     "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration",
+    "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicy",
+    "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding",
     "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration",
     "io.k8s.api.apps.v1.Deployment",
     "io.k8s.api.core.v1.ConfigMap",
