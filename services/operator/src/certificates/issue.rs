@@ -20,10 +20,19 @@ const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const BACKDATED: u64 = 300;
 
 /// A certificate and its private key, in PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct KeyedCertificate {
     pub(crate) certificate: String,
     pub(crate) key: String,
+}
+
+// The key is not printed.
+impl std::fmt::Debug for KeyedCertificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyedCertificate")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
+    }
 }
 
 impl KeyedCertificate {
