@@ -79,7 +79,7 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
     let context = RunContext {
         output: output.clone(),
         grace: Duration::from_secs(arguments.grace),
-        directory: connection.state.run(&uid, &holder.to_string())?,
+        directory: connection.state.run(&holder)?,
         mpi_interface: arguments.mpi_interface,
     };
     let mut record = new_record(&job, &uid, &connection);

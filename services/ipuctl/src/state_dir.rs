@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ipu_core::OwnerLiveness;
+use vipu_proxy::process_holder::ProcessHolder;
+
 use crate::exit_code::{Code, Failure};
 
 /// A state directory that only its user can access.
@@ -103,13 +106,20 @@ impl StateDir {
         Ok(path)
     }
 
-    /// Creates the directory of run `uid`; `holder` is the token of the process that owns it.
-    pub(crate) fn run(&self, uid: &str, holder: &str) -> Result<PathBuf, Failure> {
-        let path = self.runs().join(uid);
+    /// Creates the directory of a run of the process `holder`, which its name says: whenever that process is
+    /// killed, the directory is known as its own. `mpirun` splits paths at a colon.
+    pub(crate) fn run(&self, holder: &ProcessHolder) -> Result<PathBuf, Failure> {
+        let path = self.runs().join(holder.to_string().replace(':', "_"));
         make_private(&path)
-            .and_then(|()| write_file(&path.join("holder"), 0o600, holder.as_bytes()))
             .map_err(|error| Failure::because(Code::Host, format!("create {}", path.display()), error))?;
         Ok(path)
+    }
+
+    /// Returns whether the process of a run with this directory is alive.
+    pub(crate) fn liveness_of_run(directory: &Path) -> OwnerLiveness {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        let holder = name.replace('_', ":").parse::<ProcessHolder>();
+        holder.map_or(OwnerLiveness::Unknown, |holder| holder.liveness())
     }
 }
 
@@ -259,7 +269,7 @@ mod tests {
         fs::create_dir_all(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let state = StateDir::open(Some(&path)).unwrap();
-        for path in [path, state.run("uid", "holder").unwrap()] {
+        for path in [path, state.run(&ProcessHolder::own().unwrap()).unwrap()] {
             assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o700);
         }
     }

@@ -2,7 +2,7 @@
 //! `ipuctl repair` also compares the ledger of the proxy with its controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ipu_core::{OwnerLiveness, PartitionId};
@@ -18,6 +18,7 @@ use crate::output::Output;
 use crate::process::end_marked;
 use crate::run::OWNER_KIND;
 use crate::run_record::RunRecord;
+use crate::state_dir::StateDir;
 use crate::table;
 
 /// Timeout for killed processes to disappear.
@@ -164,7 +165,7 @@ impl DeadRun {
 /// Returns the dead runs with this proxy.
 fn dead_runs(connection: &Connection) -> Vec<DeadRun> {
     let directories = std::fs::read_dir(connection.state.runs()).into_iter().flatten();
-    let is_dead = |directory: &PathBuf| liveness_of_run(directory) == OwnerLiveness::Dead;
+    let is_dead = |directory: &PathBuf| StateDir::liveness_of_run(directory) == OwnerLiveness::Dead;
     let proxy = connection.remote_url();
     directories
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -175,13 +176,6 @@ fn dead_runs(connection: &Connection) -> Vec<DeadRun> {
         })
         .filter(|run| run.record.as_ref().is_none_or(|record| record.proxy == proxy))
         .collect()
-}
-
-/// Returns whether the process of the run with these files is alive.
-pub(super) fn liveness_of_run(directory: &Path) -> OwnerLiveness {
-    let holder = std::fs::read_to_string(directory.join("holder")).unwrap_or_default();
-    let holder = holder.parse::<ProcessHolder>();
-    holder.map_or(OwnerLiveness::Unknown, |holder| holder.liveness())
 }
 
 /// Releases the partition of a dead run. Returns whether it is removed.

@@ -3,7 +3,6 @@
 use ipu_core::OwnerLiveness;
 use ipu_proxy_client::{HoldState, PartitionDocument};
 
-use super::gc::liveness_of_run;
 use crate::cli::Format;
 use crate::clock::now;
 use crate::connection::Connection;
@@ -11,6 +10,7 @@ use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::run::OWNER_KIND;
 use crate::run_record::RunRecord;
+use crate::state_dir::StateDir;
 use crate::table::{Table, render};
 use crate::time;
 
@@ -41,7 +41,7 @@ fn active(connection: &Connection, partitions: &[PartitionDocument]) -> Vec<RunR
     let mut records: Vec<RunRecord> = directories
         .filter_map(|directory| {
             let mut record = RunRecord::read_active(&directory.path())?;
-            record.phase = match liveness_of_run(&directory.path()) {
+            record.phase = match StateDir::liveness_of_run(&directory.path()) {
                 OwnerLiveness::Dead => "Killed",
                 // Its partitions are not in this list.
                 _ if record.proxy != connection.remote_url() => "Running",

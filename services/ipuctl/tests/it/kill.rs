@@ -1,25 +1,16 @@
-//! Kills `ipuctl run` with SIGKILL at random points: after `ipuctl gc` no partition is held, no process runs,
-//! and no IPU was held twice. A file lock detects the latter: a worker and its descendants share it while
-//! they use the partition, and a worker that finds it locked has received IPUs that another one still uses.
+//! Kills `ipuctl run` at its system calls: after `ipuctl gc` no partition is held, no process runs, and no IPU
+//! was held twice. A file lock detects the latter: a worker and its descendants share it while they use the
+//! partition, and a worker that finds it locked has received IPUs that another one still uses.
+
+#[expect(dead_code, reason = "the proxy's tests also attach to running processes")]
+#[path = "../../../vipu-proxy/tests/it/kill_points/tracer.rs"]
+mod tracer;
 
 use std::process::Command;
 use std::time::Duration;
 
+use self::tracer::Tracing;
 use crate::harness::{Home, Running, finish, job};
-
-/// Number of kills.
-const KILLS: u64 = 20;
-/// Maximum time from start to kill: after the start of the workers, which takes tens of milliseconds on an
-/// idle host.
-const MAX_DELAY_MILLIS: u64 = 250;
-
-/// Returns reproducible pseudo-random numbers (SplitMix64).
-fn random(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// Returns a script that holds the lock during `command`, and records a partition whose lock was held.
 fn locking(home: &Home, command: &str) -> String {
@@ -31,42 +22,57 @@ fn locking(home: &Home, command: &str) -> String {
     )
 }
 
+/// Returns a command that traces `ipuctl` with its threads, but not the programs that it starts.
+fn traced(tracing: &Tracing, ipuctl: &Command) -> Command {
+    let mut strace = tracing.command().into_std();
+    strace
+        .args(["--detach-on=execve", "--"])
+        .arg(ipuctl.get_program())
+        .args(ipuctl.get_args());
+    for (name, value) in ipuctl.get_envs() {
+        match value {
+            Some(value) => strace.env(name, value),
+            None => strace.env_remove(name),
+        };
+    }
+    strace
+}
+
 #[test]
-fn twenty_kills_leave_no_process_and_no_ipu_is_held_twice() {
+fn a_kill_at_any_system_call_leaves_no_process_and_no_ipu_is_held_twice() {
+    if !tracer::is_available("a_kill_at_any_system_call_leaves_no_process_and_no_ipu_is_held_twice") {
+        return;
+    }
     let home = Home::new();
-    let detached = locking(&home, "setsid sleep 600 & (setsid sleep 600 &); sleep 600");
+    let detached = locking(&home, "setsid sleep 600 & (setsid sleep 600 &); sleep 0.2");
     let victim = home.file("victim.yaml", &job("victim", 16, &detached));
     let next = home.file("next.yaml", &job("next", 16, &locking(&home, "true")));
-    for point in 0..KILLS {
-        let delay = Duration::from_millis(random(point) % MAX_DELAY_MILLIS);
-        let mut killed = Running::start(home.command(&["run", victim.to_str().unwrap()]));
-        // Varies the point of the kill.
-        std::thread::sleep(delay);
-        killed.process.kill().unwrap();
-        // `gc` ignores a run that has not ended yet.
-        killed.process.wait().unwrap();
-        if point % 2 == 1 {
+    let run = home.command(&["run", victim.to_str().unwrap()]);
+    let trace = home.path("trace");
+    let counted = finish(traced(&Tracing::Count(trace.clone()), &run));
+    assert_eq!(counted.code, 0, "{counted:?}");
+    let all = tracer::injections(&std::fs::read_to_string(trace).unwrap());
+    let mut killed = 0;
+    for (number, injection) in all.iter().enumerate() {
+        let (code, _) = Running::start(traced(&Tracing::Kill(injection.clone()), &run)).end();
+        killed += usize::from(code == 128 + 9);
+        if number % 2 == 1 {
             kill_supervisors(&home);
         }
         // The next run, or `gc`, finds an arbitrary state.
-        if point % 4 < 2 {
+        if number % 4 < 2 {
             let after = home.run(&["run", next.to_str().unwrap(), "--grace", "1"]);
-            assert_eq!(after.code, 0, "kill {point} after {delay:?}: {after:?}");
+            assert_eq!(after.code, 0, "kill at {injection}: {after:?}");
         }
         let swept = home.run(&["gc"]);
-        assert_eq!(swept.code, 0, "kill {point} after {delay:?}: {swept:?}");
-        killed.end();
-        assert!(
-            !home.path("twice").exists(),
-            "kill {point} after {delay:?}: IPUs were held twice"
-        );
+        assert_eq!(swept.code, 0, "kill at {injection}: {swept:?}");
+        let is_held_twice = home.path("twice").exists();
+        assert!(!is_held_twice, "kill at {injection}: IPUs were held twice");
         home.assert_nothing_held();
-        assert_eq!(
-            home.processes(),
-            Vec::<String>::new(),
-            "kill {point} after {delay:?}"
-        );
+        assert_eq!(home.processes(), Vec::<String>::new(), "kill at {injection}");
     }
+    println!("{} points, {killed} killed", all.len());
+    assert!(killed > all.len() / 2, "most points must be reached");
     let files: Vec<_> = std::fs::read_dir(home.path(".local/state/ipuctl/runs"))
         .unwrap()
         .collect();

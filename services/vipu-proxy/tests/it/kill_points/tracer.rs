@@ -47,7 +47,8 @@ pub(super) enum Tracing {
 }
 
 impl Tracing {
-    fn command(&self) -> Command {
+    /// Returns `strace` without its program.
+    pub(super) fn command(&self) -> Command {
         let mut strace = Command::new("strace");
         strace.arg("-f");
         match self {
