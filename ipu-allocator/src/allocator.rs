@@ -15,10 +15,12 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::engine::{Done, Engine, Message, is_in_progress, is_same_request};
+use crate::comparison::Comparison;
+use crate::engine::{Engine, is_in_progress, is_same_request};
 use crate::error::AllocatorError;
 use crate::lease::Lease;
 use crate::listings::{Listings, unavailable};
+use crate::message::{Done, Message};
 use crate::options::Options;
 use crate::runner::Controller;
 use crate::shared::{EndedRequests, EntryChange, Shared};
@@ -60,20 +62,6 @@ pub enum Released {
     Gone,
     /// The release is recorded, and goes on by itself.
     InProgress(Arc<Entry>),
-}
-
-/// The result of a comparison of record, controllers and owners.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Comparison {
-    /// Actions, by name and partition.
-    pub actions: Vec<(&'static str, PartitionId)>,
-    /// Operations under way, each with the reason that it has not ended.
-    pub unfinished: Vec<(PartitionId, Reason)>,
-    /// Controllers that did not answer; their partitions are kept.
-    pub unavailable: Vec<(ControllerName, Reason)>,
-    /// Number of partitions in quarantine.
-    pub quarantined: u32,
 }
 
 /// An allocator: a cheap handle of the task that owns the state. Clones share it; the task ends when all of
@@ -682,7 +670,7 @@ impl Allocator {
         };
         let call = controller.ipuof_config(id, gcd);
         let reply = tokio::time::timeout(deadline, call).await.unwrap_or(Err(late));
-        crate::listings::record(&self.inner.pool, name, &reply);
+        crate::runner::record(&self.inner.pool, name, &reply);
         // The partition may have been released or reset during the call: its devices then belong to others.
         match self.get(id).await? {
             Some(entry) if entry.phase != Phase::Active => return Err(not_active(entry.phase.as_str())),

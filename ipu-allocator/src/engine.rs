@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use ipu_core::{
     Call, Change, ControllerName, ControllerView, Ended, Entry, Event, Hardware, InFlight, Listing, Outcome,
-    Owner, Owners, PartitionId, Phase, Policy, Reason, Reply, ServiceState, State, Step, Timestamp,
-    UsageRecord, calls, step,
+    Owner, PartitionId, Phase, Policy, Reason, Reply, ServiceState, State, Step, Timestamp, UsageRecord,
+    calls, step,
 };
 use ipu_vipu_client::{ControllerPool, boot_time};
 use tokio::sync::{mpsc, oneshot};
@@ -17,10 +17,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::error::AllocatorError;
-use crate::listings::{Listed, Listings};
+use crate::listings::Listings;
+use crate::message::{Actions, Answer, Done, Listed, Message};
 use crate::options::Options;
 use crate::runner::{self, Controller};
-use crate::shared::Shared;
+use crate::shared::{Shared, Undo};
 use crate::store::{Record, Revision, Store, StoreError};
 
 /// Maximum number of messages in one batch: a commit of this many changes takes about as long as the
@@ -32,40 +33,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Time after which an attempt to open the record has met no error, but waits for another process.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The entries that a batch changes, as they were before it.
-pub(crate) type Undo = BTreeMap<PartitionId, Option<Arc<Entry>>>;
-
-/// Actions of a comparison, by name and partition.
-pub(crate) type Actions = Vec<(&'static str, PartitionId)>;
-
-type Answer<T> = oneshot::Sender<Result<T, AllocatorError>>;
-
-/// A message to the loop.
-pub(crate) enum Message {
-    /// A command of a client; it is dropped if the client no longer waits.
-    Command(Event, Answer<Done>),
-    /// Record, controllers and owners are to be compared.
-    Compare(Owners, Answer<Actions>),
-    /// A controller was listed; the listing was requested at this time.
-    Listed(ControllerName, Listed, Instant),
-    /// The status of a partition is to be queried; the answer is sent when it is known.
-    Verify(PartitionId, oneshot::Sender<()>),
-    /// The policy has changed.
-    SetPolicy(Arc<Policy>),
-    /// Answered after the batch, when all earlier messages have been handled.
-    Barrier(oneshot::Sender<()>),
-    /// The loop ends.
-    Stop,
-}
-
-/// The result of a command, after its commit.
-#[derive(Clone, Debug)]
-pub(crate) struct Done {
-    pub(crate) outcome: Outcome,
-    /// The entry of the partition of the command, as it is now if it still is the same request.
-    pub(crate) entry: Option<Arc<Entry>>,
-}
 
 pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,

@@ -23,12 +23,14 @@
 
 mod allocator;
 mod clock;
+mod comparison;
 mod engine;
 mod error;
 mod guarded_policy;
 mod lease;
 mod listings;
 mod liveness;
+mod message;
 mod options;
 mod runner;
 mod shared;
@@ -36,8 +38,9 @@ mod store;
 mod usage;
 mod view;
 
-pub use allocator::{Allocator, Comparison, Ensured, Released};
+pub use allocator::{Allocator, Ensured, Released};
 pub use clock::Clock;
+pub use comparison::Comparison;
 pub use error::AllocatorError;
 pub use ipu_vipu_client::boot_time;
 pub use lease::{Lease, LeaseError, LeaseLiveness};

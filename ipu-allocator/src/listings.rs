@@ -15,15 +15,12 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::engine::Message;
+use crate::message::{Listed, Message};
 use crate::options::Options;
-use crate::runner::Controller;
+use crate::runner::{Controller, record};
 
 /// Interval at which the list of controllers is compared with the running tasks.
 const LIST_INTERVAL: Duration = Duration::from_millis(200);
-
-/// The result of one listing.
-pub(crate) type Listed = Result<Arc<Listing>, Reason>;
 
 /// The tasks of all controllers.
 pub(crate) struct Listings {
@@ -285,23 +282,6 @@ impl Lister {
         let result = tokio::time::timeout(deadline, call).await.unwrap_or(Err(late));
         record(&self.pool, &self.name, &result);
         result
-    }
-}
-
-/// Records the result of a call in the health of its controller, and logs when the controller is lost and
-/// when it is back.
-pub(crate) fn record<T>(
-    pool: &ControllerPool<Controller>,
-    name: &ControllerName,
-    result: &Result<T, VipuError>,
-) {
-    let is_lost = || pool.member(name).is_some_and(|member| member.health.is_open());
-    let before = is_lost();
-    pool.record(name, result);
-    match (before, is_lost(), result) {
-        (false, true, Err(error)) => tracing::warn!(controller = %name, %error, "the controller is lost"),
-        (true, false, _) => tracing::warn!(controller = %name, "the controller is back"),
-        _ => {}
     }
 }
 

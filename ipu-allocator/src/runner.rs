@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{BootTime, Call, CallKind, Partition, PartitionId, PartitionState, Reply};
+use ipu_core::{BootTime, Call, CallKind, ControllerName, Partition, PartitionId, PartitionState, Reply};
 use ipu_vipu_client::{ControllerPool, CreatePartition, VipuController, VipuError, send_before};
 use tokio::time::Instant;
 
@@ -67,7 +67,7 @@ impl At<'_> {
         let result = tokio::time::timeout(self.deadline, call)
             .await
             .unwrap_or(Err(late));
-        record(self.pool, self.call, &result);
+        record(self.pool, &self.call.controller, &result);
         result
     }
 
@@ -177,7 +177,19 @@ fn unanswered(call: &Call, error: &VipuError) -> Reply {
     }
 }
 
-/// Records the result of a call, and logs when a controller is lost and when it is back.
-fn record<T>(pool: &ControllerPool<Controller>, call: &Call, result: &Result<T, VipuError>) {
-    crate::listings::record(pool, &call.controller, result);
+/// Records the result of a call in the health of its controller, and logs when the controller is lost and
+/// when it is back.
+pub(crate) fn record<T>(
+    pool: &ControllerPool<Controller>,
+    name: &ControllerName,
+    result: &Result<T, VipuError>,
+) {
+    let is_lost = || pool.member(name).is_some_and(|member| member.health.is_open());
+    let before = is_lost();
+    pool.record(name, result);
+    match (before, is_lost(), result) {
+        (false, true, Err(error)) => tracing::warn!(controller = %name, %error, "the controller is lost"),
+        (true, false, _) => tracing::warn!(controller = %name, "the controller is back"),
+        _ => {}
+    }
 }

@@ -12,9 +12,8 @@ use ipu_core::{
 use ipu_vipu_client::boot_time;
 use tokio::sync::{broadcast, oneshot, watch};
 
-use crate::allocator::Comparison;
 use crate::clock::Clock;
-use crate::engine::Undo;
+use crate::comparison::Comparison;
 use crate::error::AllocatorError;
 use crate::store::{Store, StoreError};
 use crate::view::View;
@@ -50,6 +49,9 @@ pub(crate) type ComparisonObserver = Box<dyn Fn(&Comparison) + Send + Sync>;
 
 /// Why the last request of each owner for an id ended without a partition.
 pub(crate) type EndedRequests = BTreeMap<Owner, Ended>;
+
+/// The entries that a batch changes, as they were before it.
+pub(crate) type Undo = BTreeMap<PartitionId, Option<Arc<Entry>>>;
 
 pub(crate) struct Shared {
     store: Arc<dyn Store>,

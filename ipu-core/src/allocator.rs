@@ -17,7 +17,6 @@ pub(crate) mod policy;
 pub(crate) mod preemption;
 pub(crate) mod queue;
 pub(crate) mod quota;
-pub(crate) mod repair;
 pub(crate) mod request;
 pub(crate) mod state;
 pub(crate) mod step;

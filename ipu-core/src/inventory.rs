@@ -23,10 +23,10 @@ mod holders;
 mod pool;
 mod view;
 
-pub use block::Block;
 pub(crate) use block::addresses;
+pub use block::{Block, BlockError};
 pub use blockers::Blockers;
-pub use error::{BlockError, InventoryError};
+pub use error::InventoryError;
 pub use free_index::FreeIndex;
 pub use from_listing::{ListedInventory, ListingConflict};
 pub use view::{InventoryView, UnknownAllocation};

@@ -51,6 +51,7 @@ mod ids;
 mod inventory;
 mod ipuof;
 mod job;
+mod job_status;
 mod observation;
 mod partition;
 mod placement;
@@ -68,10 +69,12 @@ pub use allocator::namespaces::NamespaceRules;
 pub use allocator::policy::Policy;
 pub use allocator::queue::{Blocker, QueueStatus, evaluate_queue, not_confirmed};
 pub use allocator::quota::{Quota, QuotaSubject, Quotas};
-pub use allocator::repair::{Claim, OwnerLiveness, Owners, lost_partition_error};
 pub use allocator::request::{OnNoCapacity, Request};
 pub use allocator::state::{Change, State};
-pub use allocator::step::{CordonEffect, Ended, Event, Outcome, Release, Step, step};
+pub use allocator::step::{
+    Claim, CordonEffect, Ended, Event, Outcome, OwnerLiveness, Owners, Release, Step, lost_partition_error,
+    step,
+};
 pub use allocator::usage::{HoldEnd, UsageRecord};
 pub use allocator::views::dry_run::DryRun;
 pub use allocator::views::free_capacity::{CapacityBySize, FreeCapacity, SizeFit};
@@ -99,6 +102,9 @@ pub use job::raw::{
 };
 pub use job::violation::{Violation, Warning};
 pub use job::{CleanPodPolicy, JobKind, JobSpec, RestartPolicy};
+pub use job_status::{
+    FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Preempted,
+};
 pub use observation::{
     InstanceFacts, MissingProcess, Observation, PartitionFacts, ProcessFacts, ProcessPhase,
 };
@@ -107,10 +113,7 @@ pub use placement::{
     BestFit, FirstFit, IllegalChoice, Impossible, Pinned, Placement, PlacementMode, PlacementModeError,
     PlacementPolicy, PlacementRequest, SharedPolicy, place,
 };
-pub use plan::{
-    Effect, FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Plan,
-    Preempted, plan,
-};
+pub use plan::{Effect, Plan, plan};
 pub use reason::Reason;
 pub use topology::{
     AgentAttributes, Allocation, Cluster, DiscoveredTopology, IpuAddress, LinkDomain, Topology, TopologyError,

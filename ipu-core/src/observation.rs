@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit_status::Exit;
 use crate::ids::ControllerName;
-use crate::plan::JobStatus;
+use crate::job_status::JobStatus;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 

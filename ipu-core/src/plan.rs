@@ -22,7 +22,6 @@ mod detect;
 mod effect;
 mod evaluate;
 mod reasons;
-mod status;
 mod teardown;
 
 use alloc::vec::Vec;
@@ -30,14 +29,11 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use effect::Effect;
-pub use status::{
-    FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Preempted,
-};
-
 use crate::job::JobSpec;
+use crate::job_status::JobStatus;
 use crate::observation::Observation;
 use crate::reason::Reason;
+pub use effect::Effect;
 
 /// The result of planning: effects, status, reasons and the time of the next reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

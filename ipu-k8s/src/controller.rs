@@ -48,7 +48,7 @@ use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource as _, ResourceExt as _};
 
-use self::context::{Context, StoredJob};
+use self::context::Context;
 pub use self::error::ReconcileError;
 use self::partitions::Partitions;
 use crate::crd::IpuJob;
@@ -61,6 +61,9 @@ const MAX_CONCURRENT_RECONCILES: u16 = 48;
 const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Timeout of one read of a response of the API server.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An IPUJob of the store. One that another version wrote in a form that this one cannot read stops no other.
+type StoredJob = DeserializeGuard<IpuJob>;
 
 /// Callbacks of the controller, for probes and metrics.
 pub trait Observer: Send + Sync {

@@ -15,8 +15,6 @@ use tokio::task::JoinHandle;
 use super::load::LoadKind;
 use super::{Installed, phase};
 
-/// `managedBy` value of these jobs, which the operator ignores.
-pub(super) const MANAGER: &str = "bench.example.com/least";
 /// Maximum number of concurrent API calls.
 const MAX_CONCURRENT_REQUESTS: usize = 32;
 /// Label and annotation key of the job.

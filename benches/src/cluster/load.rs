@@ -14,8 +14,10 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::baseline::MANAGER;
 use super::{Installed, phase};
+
+/// `managedBy` value of these jobs, which the operator ignores.
+const MANAGER: &str = "bench.example.com/least";
 
 /// Number of connections that create objects.
 const CONNECTIONS: u32 = 8;

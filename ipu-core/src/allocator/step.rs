@@ -16,6 +16,7 @@
 //! ```
 
 mod cordon;
+mod repair;
 mod requests;
 
 use alloc::collections::BTreeMap;
@@ -31,7 +32,6 @@ use crate::allocator::holders::capacities;
 use crate::allocator::policy::Policy;
 use crate::allocator::preemption::preempt;
 use crate::allocator::queue::{QueueDecision, QueueScan, QueueStatus, find_existing, may_take_over};
-use crate::allocator::repair::{Owners, lost_partition_error, repair};
 use crate::allocator::request::Request;
 use crate::allocator::state::{Change, State};
 use crate::capacity::Hardware;
@@ -40,7 +40,7 @@ use crate::partition::{Partition, PartitionState};
 use crate::units::Timestamp;
 
 pub use cordon::CordonEffect;
-pub(super) use requests::confirmed;
+pub use repair::{Claim, OwnerLiveness, Owners};
 
 /// Something that happened. Commands come from clients, all others from the loop around [`step`].
 #[derive(Clone, Debug)]
@@ -222,7 +222,7 @@ pub fn step(
             controller,
         } => requests::remove_foreign(state, now, partition, controller),
         Event::Answered(answer) => answered(state, hardware, now, answer),
-        Event::Compare(owners) => repair(state, hardware, owners, now),
+        Event::Compare(owners) => repair::repair(state, hardware, owners, now),
         Event::Schedule => Step {
             changes: schedule(state, hardware, policy, now),
             ..Step::default()
@@ -432,12 +432,7 @@ fn failed(entry: &Entry, error: String, now: Timestamp) -> Entry {
 }
 
 /// Records the IPUs of `listed`, the partition of `entry` at `controller`.
-pub(crate) fn locate(
-    entry: &mut Entry,
-    hardware: &Hardware,
-    controller: &ControllerName,
-    listed: &Partition,
-) {
+fn locate(entry: &mut Entry, hardware: &Hardware, controller: &ControllerName, listed: &Partition) {
     if listed.ipus.is_empty() {
         return;
     }
@@ -447,19 +442,25 @@ pub(crate) fn locate(
 }
 
 /// Returns whether a partition is on the recorded IPUs of `entry`, if any are recorded and listed.
-pub(super) fn is_on_recorded_ipus(entry: &Entry, listed: &Partition) -> bool {
+fn is_on_recorded_ipus(entry: &Entry, listed: &Partition) -> bool {
     let (recorded, listed) = (&entry.places, &listed.ipus);
     let all = |one: &[_], other: &[_]| one.iter().all(|place| other.contains(place));
     recorded.is_empty() || listed.is_empty() || recorded.len() == listed.len() && all(recorded, listed)
 }
 
+/// Returns the error of a partition that its controller no longer lists.
+#[must_use]
+pub fn lost_partition_error(controller: &ControllerName) -> String {
+    alloc::format!("controller {controller} no longer lists the partition")
+}
+
 /// Returns the error of a partition that its controller lists on other IPUs than recorded.
-pub(super) fn relocation_error(controller: &ControllerName) -> String {
+fn relocation_error(controller: &ControllerName) -> String {
     alloc::format!("controller {controller} has created it again on other IPUs")
 }
 
 /// Returns another entry whose owner may be using some IPUs of `entry`.
-pub(super) fn user_of<'a>(state: &'a State, hardware: &Hardware, entry: &Entry) -> Option<&'a Arc<Entry>> {
+fn user_of<'a>(state: &'a State, hardware: &Hardware, entry: &Entry) -> Option<&'a Arc<Entry>> {
     let same_cluster = |other: &Entry| match (&other.cluster, &entry.cluster) {
         (Some(one), Some(other)) => one == other,
         _ => true,

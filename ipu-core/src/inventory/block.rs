@@ -6,11 +6,45 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BlockError, bitmap};
+use super::bitmap;
 use crate::ids::ClusterId;
 use crate::partition::IpuPlace;
 use crate::topology::{IpuAddress, Topology};
 use crate::units::IpuCount;
+
+/// The reason that something is not a [`Block`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// Not a power of two, too large for a link domain, or not aligned to its size.
+    #[error("IPUs {first} to {} are not a block: a block has 1, 2, 4, ... 64 IPUs and starts at a multiple of its size", u32::from(*.first) + .size.saturating_sub(1))]
+    Unaligned {
+        /// The first IPU in its link domain.
+        first: u8,
+        /// Number of IPUs.
+        size: u32,
+    },
+    /// Not 2, 4, 8, ... different link domains.
+    #[error("{given} whole link domains are not a block: it takes 2, 4, 8, ... different ones")]
+    LinkDomains {
+        /// Number of given link domains.
+        given: usize,
+    },
+    /// No IPUs, a repeated one, or an invalid number.
+    #[error("{ipus} is not a set of IPUs: name at least one, none twice, 0 to 63 in each link domain")]
+    Ipus {
+        /// The given IPUs.
+        ipus: String,
+    },
+    /// An IPU that does not exist.
+    #[error("cluster {cluster} has no IPU {} in a link domain {}", .place.ipu, .place.link_domain)]
+    UnknownIpu {
+        /// The first IPU that does not exist.
+        place: IpuPlace,
+        /// The cluster of the lookup.
+        cluster: ClusterId,
+    },
+}
 
 /// The IPUs of one partition.
 ///

@@ -7,8 +7,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::job::{JobKind, JobSpec};
+use crate::job_status::{FailedComponent, InstanceStatus, JobStatus};
 use crate::observation::{MissingProcess, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
-use crate::plan::{Effect, FailedComponent, InstanceStatus, JobStatus};
+use crate::plan::Effect;
 use crate::reason::Reason;
 use crate::rules::finalize::Processes;
 use crate::rules::reset::Usage;

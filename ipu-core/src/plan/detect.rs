@@ -7,9 +7,9 @@ use core::fmt;
 
 use crate::exit_status::Exit;
 use crate::job::JobKind;
+use crate::job_status::{FailedComponent, FirstFailure};
 use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
 use crate::plan::context::{Instance, PlanContext};
-use crate::plan::{FailedComponent, FirstFailure};
 use crate::reason::Reason;
 use crate::rules::first_failure::Candidate;
 use crate::rules::{first_failure, interactive, reset, start_deadline};

@@ -4,11 +4,11 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use crate::job_status::{FirstFailure, InstanceOutcome, JobPhase, Preempted};
 use crate::observation::{ProcessFacts, ProcessPhase};
 use crate::plan::context::{Instance, Persisted, PlanContext};
 use crate::plan::detect::{Finding, has_succeeded};
 use crate::plan::reasons::preemption_reason;
-use crate::plan::{FirstFailure, InstanceOutcome, JobPhase, Preempted};
 use crate::reason::Reason;
 use crate::rules::restart::{AttemptEnd, GiveUp};
 use crate::rules::{backoff, deadline, preempt, restart, scale, suspend};

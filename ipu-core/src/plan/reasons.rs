@@ -4,9 +4,10 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use crate::job_status::{InstanceOutcome, JobPhase};
 use crate::observation::PartitionFacts;
+use crate::plan::Plan;
 use crate::plan::context::{Instance, InstanceStage, PlanContext};
-use crate::plan::{InstanceOutcome, JobPhase, Plan};
 use crate::reason::Reason;
 use crate::rules::{scale, suspend};
 

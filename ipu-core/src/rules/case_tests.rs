@@ -25,8 +25,8 @@ use super::{
 use crate::exit_status::Exit;
 use crate::ids::ControllerName;
 use crate::job::{CleanPodPolicy, RestartPolicy};
+use crate::job_status::{FailedComponent, JobPhase};
 use crate::observation::PartitionFacts;
-use crate::plan::{FailedComponent, JobPhase};
 use crate::reason::Reason;
 use crate::units::Timestamp;
 

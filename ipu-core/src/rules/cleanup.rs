@@ -24,8 +24,8 @@
 use core::time::Duration;
 
 use crate::job::CleanPodPolicy;
+use crate::job_status::JobPhase;
 use crate::observation::PartitionFacts;
-use crate::plan::JobPhase;
 use crate::units::Timestamp;
 
 /// The role of a resource in its job.

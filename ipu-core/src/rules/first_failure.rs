@@ -22,8 +22,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::exit_status::Exit;
+use crate::job_status::FailedComponent;
 use crate::observation::ProcessPhase;
-use crate::plan::FailedComponent;
 use crate::units::Timestamp;
 
 /// A component that failed.

@@ -12,7 +12,7 @@
 //! Ended instances keep their outcome. The others start a new attempt when the job resumes, on a fresh
 //! partition and without consuming a restart.
 
-use crate::plan::JobPhase;
+use crate::job_status::JobPhase;
 
 /// The decision about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::{backoff, finalize, reset};
 use crate::exit_status::ExitCodeSet;
 use crate::ids::ControllerName;
 use crate::job::{CleanPodPolicy, RestartPolicy};
+use crate::job_status::JobPhase;
 use crate::observation::PartitionFacts;
-use crate::plan::JobPhase;
 use crate::reason::Reason;
 use crate::units::Timestamp;
 

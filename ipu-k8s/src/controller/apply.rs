@@ -18,7 +18,7 @@ use super::launcher_rights;
 use super::objects::{create_or_update, patch_params, post_params, remove, untrack};
 use super::observe::ObservedJob;
 use super::pod::JobPod;
-use super::reconcile::recorded_status;
+use super::status::recorded_status;
 use crate::crd::IpuJob;
 use crate::resources::{INSTANCE, JOB_UID, PartitionEndpoint, ResourceBuilder};
 

@@ -5,17 +5,13 @@ use std::sync::Arc;
 use ipu_core::{Limits, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::core::DeserializeGuard;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::Store;
 use tokio::sync::watch;
 
+use super::StoredJob;
 use super::partitions::Partitions;
-use crate::crd::IpuJob;
 use crate::resources::InstallationDefaults;
-
-/// An IPUJob of the store. One that another version wrote in a form that this one cannot read stops no other.
-pub(super) type StoredJob = DeserializeGuard<IpuJob>;
 
 /// Clients, stores and settings of the controller.
 pub(super) struct Context {

@@ -8,7 +8,8 @@ use kube::api::{Api, ListParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource as _, ResourceExt as _};
 
-use super::context::{Context, StoredJob};
+use super::StoredJob;
+use super::context::Context;
 use super::error::ReconcileError;
 use super::objects::untrack;
 use super::pod::{has_ended, is_tracked};

@@ -12,7 +12,7 @@ use ipu_proxy_client::{
 };
 use kube::runtime::reflector::ObjectRef;
 
-use super::context::StoredJob;
+use super::StoredJob;
 use super::error::ReconcileError;
 use crate::crd::IpuJob;
 

@@ -12,14 +12,15 @@ use kube::core::error_boundary::InvalidObject;
 use kube::runtime::controller::Action;
 use kube::runtime::events::EventType;
 
+use super::StoredJob;
 use super::apply::{Effects, Progress};
-use super::context::{Context, StoredJob};
+use super::context::Context;
 use super::error::{ReconcileError, is_status};
 use super::events::{event, events, refusal};
 use super::launcher_rights;
 use super::objects::{delete_params, remove};
 use super::observe::ObservedJob;
-use super::status::{StatusWrite, joined, key_of, pod_problem, report, transient};
+use super::status::{StatusWrite, joined, key_of, pod_problem, recorded_status, report, transient};
 use crate::crd::{IpuJob, IpuJobSpec, IpuJobStatus};
 
 /// Delay up to which a plan waits for an own change, which the watch reports.
@@ -89,18 +90,6 @@ pub(super) async fn reconcile(job: Arc<StoredJob>, context: Arc<Context>) -> Res
 /// Returns when to reconcile a job again that failed.
 pub(super) fn retry(_: Arc<StoredJob>, error: &ReconcileError, _: Arc<Context>) -> Action {
     Action::requeue(error.retry_after())
-}
-
-/// Returns the recorded status of a job.
-pub(super) fn recorded_status(job: &IpuJob) -> IpuJobStatus {
-    let mut status = job.status.clone().unwrap_or_default();
-    // Version 1.2.0 of Graphcore's operator writes no phase: a job that has finished is not run again.
-    status.phase = status.phase.or(match status.launcher_status.as_deref() {
-        Some("Completed") => Some(JobPhase::Completed),
-        Some("Failed") => Some(JobPhase::Failed),
-        _ => None,
-    });
-    status
 }
 
 /// Writes the status of a reconciliation, and then publishes its Events.

@@ -77,6 +77,18 @@ impl InstanceState {
     }
 }
 
+/// Returns the recorded status of a job.
+pub(super) fn recorded_status(job: &IpuJob) -> IpuJobStatus {
+    let mut status = job.status.clone().unwrap_or_default();
+    // Version 1.2.0 of Graphcore's operator writes no phase: a job that has finished is not run again.
+    status.phase = status.phase.or(match status.launcher_status.as_deref() {
+        Some("Completed") => Some(JobPhase::Completed),
+        Some("Failed") => Some(JobPhase::Failed),
+        _ => None,
+    });
+    status
+}
+
 /// Returns the status after a reconciliation, based on the status `before`.
 pub(super) fn report(
     job: &IpuJob,

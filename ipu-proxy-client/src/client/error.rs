@@ -9,6 +9,9 @@ use ipu_core::{PartitionId, Reason};
 
 use crate::api::ProblemDocument;
 
+/// Code of a problem: the proxy did not start to execute the request.
+pub(super) const OVERLOADED: &str = "Overloaded";
+
 /// Error of the setup of a client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -166,9 +169,7 @@ impl ClientError {
     #[must_use]
     pub fn may_have_executed(&self) -> bool {
         match self {
-            Self::Refused { problem, .. } => {
-                problem.status >= 500 && problem.code != super::retry::OVERLOADED
-            }
+            Self::Refused { problem, .. } => problem.status >= 500 && problem.code != OVERLOADED,
             Self::ConnectionLost { .. } | Self::Timeout { .. } | Self::InvalidResponse { .. } => true,
             Self::Unreachable { .. }
             | Self::TlsRejected { .. }

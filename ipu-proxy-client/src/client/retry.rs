@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use super::error::ClientError;
+use super::error::{ClientError, OVERLOADED};
 use super::options::RetryOptions;
 use super::request::Idempotency;
 
-/// Code of a problem: the proxy did not start to execute the request.
-pub(crate) const OVERLOADED: &str = "Overloaded";
 /// Code of a problem: an earlier request may still have an effect.
 const UNSETTLED: &str = "Unsettled";
 /// Code of a problem: the request has expired by the clock of the proxy. The response corrects the clock of

@@ -18,6 +18,7 @@ mod run;
 mod run_record;
 mod serve;
 mod server_options;
+mod signals;
 mod state_dir;
 mod table;
 
@@ -32,7 +33,7 @@ use crate::connection::Connection;
 use crate::exit_code::{Code, Failure};
 use crate::local_server::Requirement;
 use crate::output::{Output, Stream};
-use crate::run::Signals;
+use crate::signals::Signals;
 
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();

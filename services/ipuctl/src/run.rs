@@ -8,7 +8,6 @@ mod processes;
 mod progress_display;
 mod remote_exec;
 mod report;
-mod signals;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,11 +26,10 @@ use crate::local_server::Requirement;
 use crate::manifest::{self, Overrides};
 use crate::output::{Output, Stream};
 use crate::run_record::RunRecord;
+use crate::signals::Signals;
 use crate::{clock, commands, display, table};
 
-pub(crate) use self::partitions::OWNER_KIND;
 pub(crate) use self::remote_exec::exec;
-pub(crate) use self::signals::Signals;
 
 /// Options of a run that its processes need.
 #[derive(Debug)]

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::state_dir::{StateDir, write_file};
 
+/// Owner kind of partitions of `ipuctl run`.
+pub(crate) const OWNER_KIND: &str = "HostRun";
+
 /// Maximum number of records of finished runs.
 const MAX_FINISHED: usize = 50;
 

@@ -6,7 +6,6 @@ mod issue;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,7 +30,7 @@ use self::issue::{Stored, renewed};
 use crate::health::HealthRegistry;
 use crate::metrics::Metrics;
 use crate::object_watch::wake_on_changes;
-use crate::settings::ManagedCertificates;
+use crate::settings::{ManagedCertificates, is_name_or_address};
 
 /// Timeout of one check of a certificate.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -415,15 +414,6 @@ fn webhook_name(client: &WebhookClientConfig) -> Option<String> {
     let host = url.host()?.to_ascii_lowercase();
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     Some(address.map_or(host.clone(), str::to_owned))
-}
-
-/// Returns whether `name` is an IP address or a valid DNS name.
-pub(crate) fn is_name_or_address(name: &str) -> bool {
-    let label = |label: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        (1..=63).contains(&label.len()) && label.bytes().all(plain)
-    };
-    name.parse::<IpAddr>().is_ok() || name.len() <= 253 && name.split('.').all(label)
 }
 
 /// Labels of the objects that the operator creates.

@@ -8,8 +8,6 @@ use ipu_core::{IpuCount, Limits};
 use ipu_k8s::webhook::AdmissionRules;
 use serde::Deserialize;
 
-use crate::certificates::is_name_or_address;
-
 /// Object names of the original chart.
 const PROXY_SERVICE: &str = "ipu-operator-vipu-proxy";
 /// Default maximum of instances per job: a status holds some thousands, and so does the proxy's queue for
@@ -558,6 +556,15 @@ fn invalid(name: &'static str, value: &str, rule: &str) -> SettingError {
         value: value.to_owned(),
         rule: rule.to_owned(),
     }
+}
+
+/// Returns whether `name` is an IP address or a valid DNS name.
+pub(crate) fn is_name_or_address(name: &str) -> bool {
+    let label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (1..=63).contains(&label.len()) && label.bytes().all(plain)
+    };
+    name.parse::<IpAddr>().is_ok() || name.len() <= 253 && name.split('.').all(label)
 }
 
 #[cfg(test)]

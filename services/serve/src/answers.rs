@@ -12,7 +12,8 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use crate::server::BoxError;
+/// Boxed error.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Response extension that marks an unbounded body, such as an event stream.
 ///

@@ -12,6 +12,7 @@
 //! Feature `log`: the log of a daemon, as text or JSON.
 
 mod answers;
+mod chain;
 mod listener;
 #[cfg(feature = "log")]
 mod log;
@@ -22,13 +23,14 @@ mod tls;
 mod unidentified;
 mod write_timeout;
 
-pub use answers::{GuardedBody, UnboundedBody};
+pub use answers::{BoxError, GuardedBody, UnboundedBody};
+pub use chain::Chain;
 pub use listener::Listener;
 #[cfg(feature = "log")]
 pub use log::{LogFormat, init_log, init_log_with};
 pub use options::ServeOptions;
 pub use peer::{LocalProcess, Peer};
-pub use server::{BoxError, Chain, Handler, serve};
+pub use server::{Handler, serve};
 pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles, TlsPem};
 pub use unidentified::UnidentifiedLimits;
 

@@ -18,7 +18,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use crate::answers::{GuardedBody, PendingResponses, UnboundedBody};
+use crate::answers::{BoxError, GuardedBody, PendingResponses, UnboundedBody};
+use crate::chain::Chain;
 use crate::listener::{Listener, Stream};
 use crate::options::ServeOptions;
 use crate::peer::Peer;
@@ -27,9 +28,6 @@ use crate::write_timeout::WriteTimeout;
 
 /// Pause after a failed `accept`, for example because the process has no free file descriptor.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Boxed error.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Handler of HTTP requests.
 pub trait Handler: Send + Sync + 'static {
@@ -293,21 +291,5 @@ async fn serve_connection<S, H: Handler>(
         },
         () = pending.until_overdue(options.response_timeout) => debug!("connection closed: a response was not sent in time"),
         () = request_timeout => debug!("connection closed: no request arrived in time"),
-    }
-}
-
-/// Displays an error with its sources.
-#[derive(Clone, Copy, Debug)]
-pub struct Chain<'a>(pub &'a (dyn std::error::Error + 'static));
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut source = self.0.source();
-        while let Some(error) = source {
-            write!(f, ": {error}")?;
-            source = error.source();
-        }
-        Ok(())
     }
 }

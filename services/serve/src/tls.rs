@@ -13,7 +13,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tracing::{error, info};
 
-use crate::server::Chain;
+use crate::chain::Chain;
 
 /// Client authentication by certificate. The server refuses a certificate of any other issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]

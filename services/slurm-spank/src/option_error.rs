@@ -3,7 +3,16 @@
 use std::fmt;
 
 use crate::job_option::{JobOption, text};
-use crate::request::{MAX_IPUS, MAX_MODEL, MAX_RECONFIGURABLE};
+
+/// Maximum IPUs of a partition that any documented system could form. Limits of a site are in
+/// `job_submit.lua`.
+pub(crate) const MAX_IPUS: u32 = 65_536;
+
+/// Maximum IPUs of a reconfigurable partition: one link domain.
+pub(crate) const MAX_RECONFIGURABLE: u32 = 64;
+
+/// Maximum length of the name of a system, as of other names in this project.
+pub(crate) const MAX_MODEL: usize = 253;
 
 /// The reason that an option is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,17 +1,7 @@
 //! The values of all options of one command, and the rules between them.
 
 use crate::job_option::JobOption;
-use crate::option_error::OptionError;
-
-/// Maximum IPUs of a partition that any documented system could form. Limits of a site are in
-/// `job_submit.lua`.
-pub(crate) const MAX_IPUS: u32 = 65_536;
-
-/// Maximum IPUs of a reconfigurable partition: one link domain.
-pub(crate) const MAX_RECONFIGURABLE: u32 = 64;
-
-/// Maximum length of the name of a system, as of other names in this project.
-pub(crate) const MAX_MODEL: usize = 253;
+use crate::option_error::{MAX_IPUS, MAX_MODEL, MAX_RECONFIGURABLE, OptionError};
 
 /// The request of one command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,14 +8,11 @@ use ipu_core::ControllerName;
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool};
 use tokio::task::JoinSet;
 
-use crate::app::App;
-
 /// Timeout of a DNS query. A name that does not resolve keeps its state until the next repair.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Compares the addresses of all controllers, and marks each second name of an earlier controller.
-pub(crate) async fn mark_aliases(app: &App) {
-    let pool = app.allocator.pool();
+pub(crate) async fn mark_aliases<C: ?Sized>(pool: &ControllerPool<C>) {
     mark(pool, compare(pool, &[]).await);
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use crate::connector::Connector;
-use crate::events::EventLog;
+use crate::event_log::EventLog;
 use crate::ipu_seconds::Consumption;
 use crate::metrics::Metrics;
 use crate::partition_api;

@@ -8,14 +8,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ipu_core::{AgentId, AllocationId, CallTimes, ControllerName, Partition, PartitionId};
 use ipu_vipu_client::{
-    AgentIpus, ConnectError, ConnectOptions, ControllerEndpoint, ControllerSecrets, CreatePartition,
-    GrpcController, IpuofConfig, PartitionStatus, SecretsError, VipuController, VipuError,
+    AgentIpus, ConnectError, ConnectOptions, ControllerEndpoint, ControllerPool, ControllerSecrets,
+    CreatePartition, GrpcController, IpuofConfig, PartitionStatus, SecretsError, VipuController, VipuError,
 };
+use tokio::sync::watch;
 use vipu_sim::SimulatorService;
 
 use ipu_allocator::Controller;
 
-use crate::app::App;
 use crate::instrumented_controller;
 use crate::metrics::Metrics;
 
@@ -136,27 +136,29 @@ impl Connector {
         }
         None
     }
-}
 
-/// Reloads changed secrets of controllers until the proxy stops.
-pub(crate) async fn watch_secrets(app: Arc<App>) {
-    if app.connector.directory.is_none() {
-        return;
-    }
-    let mut stopping = app.stopping();
-    let mut logged = BTreeMap::new();
-    loop {
-        tokio::select! {
-            _ = stopping.wait_for(|stop| *stop) => return,
-            () = tokio::time::sleep(RELOAD_INTERVAL) => {}
+    /// Reloads changed secrets of the controllers of `pool` until the proxy stops.
+    pub(crate) async fn watch_secrets(
+        &self,
+        pool: &ControllerPool<Controller>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        if self.directory.is_none() {
+            return;
         }
-        let pool = app.allocator.pool();
-        for member in pool.members().into_iter().chain(pool.draining()) {
-            let reloaded = member
-                .endpoint
-                .and_then(|endpoint| app.connector.reload(&endpoint, &mut logged));
-            if let Some(controller) = reloaded {
-                pool.reconnect(&member.name, Arc::new(controller));
+        let mut logged = BTreeMap::new();
+        loop {
+            tokio::select! {
+                _ = stopping.wait_for(|stop| *stop) => return,
+                () = tokio::time::sleep(RELOAD_INTERVAL) => {}
+            }
+            for member in pool.members().into_iter().chain(pool.draining()) {
+                let reloaded = member
+                    .endpoint
+                    .and_then(|endpoint| self.reload(&endpoint, &mut logged));
+                if let Some(controller) = reloaded {
+                    pool.reconnect(&member.name, Arc::new(controller));
+                }
             }
         }
     }

@@ -128,7 +128,7 @@ pub(crate) async fn maintain(app: Arc<App>, interval: Duration) {
     loop {
         drain_unlisted(&app).await;
         let aliases = app.allocator.pool().aliases();
-        crate::addresses::mark_aliases(&app).await;
+        crate::addresses::mark_aliases(app.allocator.pool()).await;
         if app.allocator.pool().aliases() != aliases {
             app.allocator.compare_soon();
         }

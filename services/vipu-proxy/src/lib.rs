@@ -19,14 +19,15 @@ mod connector;
 mod controllers;
 mod cordons;
 mod dry_run;
+mod event_log;
 mod events;
+mod exposition;
 mod file_watch;
 mod instrumented_controller;
 mod ipu_seconds;
 mod ipuof;
 #[cfg_attr(not(feature = "kubernetes"), path = "kubernetes_stub.rs")]
 mod kubernetes;
-mod limits;
 mod local;
 mod local_holder;
 mod machines;

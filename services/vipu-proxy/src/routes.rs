@@ -24,7 +24,7 @@ use crate::machines::{machines_of, pin_to_machines};
 use crate::partition_api::{lease_of, request_of};
 use crate::problem::Problem;
 use crate::query::{Params, Query, id_of, json_of, requested_id_of};
-use crate::{allocations, controllers, cordons, dry_run, events, ipuof, metrics, stats};
+use crate::{allocations, controllers, cordons, dry_run, events, exposition, ipuof, stats};
 
 /// OpenAPI document; the tests validate every response against it.
 const DOCUMENT: &str = include_str!("openapi.json");
@@ -111,9 +111,9 @@ fn probe_routes(app: &Arc<App>) -> Route {
             .and(warp::get())
             .and(api_call(app))
             .then(|call: ApiCall| async move {
-                let text = metrics::render(&call.app).await;
+                let text = exposition::render(&call.app).await;
                 into_response(text.map(|text| {
-                    warp::reply::with_header(text, CONTENT_TYPE, metrics::FORMAT).into_response()
+                    warp::reply::with_header(text, CONTENT_TYPE, exposition::FORMAT).into_response()
                 }))
             });
     let document = warp::path!("openapi.json")

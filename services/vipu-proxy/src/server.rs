@@ -22,18 +22,17 @@ use vipu_sim::Simulator;
 
 use crate::app::App;
 use crate::auth::{AnyOf, Authenticator, Certificates, NoAuth, Tokens};
-use crate::connector::{Connector, watch_secrets};
+use crate::connector::Connector;
 use crate::controllers::{maintain, warn_of_unlisted_placements};
 use crate::file_watch::watch_file;
 use crate::kubernetes::{self, Cluster};
-use crate::limits::Limits;
 use crate::local::LocalUsers;
 use crate::metrics::Metrics;
 use crate::middleware::{AccessPolicy, Gateway, MAX_UNSENT_BYTES, Timeouts};
 use crate::problem::chain;
 use crate::process_holder::ProcessHolder;
 use crate::settings::{
-    Config, Hardware, ListenAddress, ReadAccess, StoreChoice, keys_for_restart, read_settings,
+    Config, Hardware, Limits, ListenAddress, ReadAccess, StoreChoice, keys_for_restart, read_settings,
 };
 
 /// Connections beyond those of concurrent requests: probes, event streams, and idle clients.
@@ -243,7 +242,11 @@ impl Proxy {
             workers.push(tokio::spawn(watch_file(path, text, stopping, apply)));
         }
         workers.push(tokio::spawn(maintain(Arc::clone(&app), config.repair_interval)));
-        workers.push(tokio::spawn(watch_secrets(Arc::clone(&app))));
+        let watched = Arc::clone(&app);
+        workers.push(tokio::spawn(async move {
+            let (pool, stopping) = (watched.allocator.pool(), watched.stopping());
+            watched.connector.watch_secrets(pool, stopping).await;
+        }));
         let mut proxy = Self::serve(&config, app, policy).await?;
         proxy.workers.extend(workers);
         proxy.simulator = simulator;

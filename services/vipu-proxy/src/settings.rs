@@ -1,5 +1,6 @@
 //! Settings of the proxy, by precedence: flags, environment, settings file, defaults.
 
+mod limits;
 mod listen_address;
 mod messages;
 mod reload;
@@ -15,7 +16,7 @@ use ipu_serve::{ClientCertificates, TlsFiles};
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 use serde::Deserialize;
 
-use crate::limits::Limits;
+pub(crate) use limits::Limits;
 pub use listen_address::{InvalidListenAddress, ListenAddress};
 use messages::SettingsMessages;
 pub(crate) use reload::keys_for_restart;

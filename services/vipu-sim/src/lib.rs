@@ -5,7 +5,6 @@
 //! [`SimulatorService`] offers both for one IPU-POD. The binary `vipu-sim` does the same from the command
 //! line. The simulator chapter of the user guide lists the documented and the assumed behaviour.
 
-mod admin;
 mod api;
 mod ascii_map;
 mod error;

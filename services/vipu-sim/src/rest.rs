@@ -1,5 +1,7 @@
 //! The REST API: proto3 canonical JSON of the same messages, and errors as `google.rpc.Status` in JSON.
 
+mod admin;
+
 use std::convert::Infallible;
 
 use bytes::Bytes;
@@ -24,7 +26,7 @@ pub(crate) fn routes(api: &Api, faults: &Faults) -> BoxedFilter<(Response,)> {
     user_routes(api)
         .or(partition_routes(api))
         .unify()
-        .or(crate::admin::routes(api, faults))
+        .or(admin::routes(api, faults))
         .unify()
         .recover(|rejection: Rejection| async move { Ok::<_, Infallible>(unknown_route(&rejection)) })
         .unify()

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::ClusterError;
-use crate::modules::{Module, Modules};
-use crate::tools::{CERT_MANAGER, Tool};
+use crate::tools::{CERT_MANAGER, Module, Modules, Tool};
 
 /// Names of the servers with their programs.
 pub(crate) const SERVERS: [(&str, Tool); 2] = [

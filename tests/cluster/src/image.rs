@@ -1,5 +1,7 @@
 //! Container images made of local files: no registry and no other program is needed.
 
+mod oci;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +10,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::error::ClusterError;
-use crate::oci::oci_archive;
 use crate::tar::TarArchive;
+
+pub use oci::oci_archive;
 
 /// Paths of the program in Debian's `busybox-static`, in newer and in older releases.
 const BUSYBOX: [&str; 2] = ["/usr/bin/busybox", "/bin/busybox"];

@@ -26,11 +26,9 @@ mod error;
 mod fake_nodes;
 mod http;
 mod image;
-mod modules;
 mod mpi;
 mod node;
 mod node_sandbox;
-mod oci;
 mod options;
 mod pki;
 mod process;
@@ -48,9 +46,8 @@ pub use digest::sha256;
 pub use error::ClusterError;
 #[cfg(feature = "fake-nodes")]
 pub use fake_nodes::{ContainerEnd, FakeNodes, FakeOptions};
-pub use image::Image;
+pub use image::{Image, oci_archive};
 pub use mpi::mpi_image;
-pub use oci::oci_archive;
 pub use options::{Audit, ClusterLifetime, ClusterProfile, Durability, Options};
 pub use product_images::{
     CLIENTS, PRODUCT, build_libraries, build_static, client, product_images, scratch_images,

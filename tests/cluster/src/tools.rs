@@ -1,13 +1,15 @@
 //! The programs of a cluster: lookup and build.
 
+mod modules;
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::ClusterError;
-use crate::modules::{Module, Modules};
 use crate::options::ClusterProfile;
+pub(crate) use modules::{Module, Modules};
 
 /// Default folder if `KUBEBUILDER_ASSETS` is unset; other projects use it, too.
 const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";

@@ -4,13 +4,12 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Outcome, Release, Step, check_not_after, failed, locate, start};
+use super::{Outcome, Release, Step, check_not_after, failed, locate, lost_partition_error, start};
 use crate::allocator::entry::{Entry, Phase, satisfies};
 use crate::allocator::error::{RequestError, check_attempt, check_owner, moved};
 use crate::allocator::namespaces::check_queued;
 use crate::allocator::policy::Policy;
 use crate::allocator::queue::{QueueDecision, QueueScan, may_take_over};
-use crate::allocator::repair::lost_partition_error;
 use crate::allocator::request::{OnNoCapacity, Request};
 use crate::allocator::state::{Change, State};
 use crate::capacity::Hardware;
@@ -157,7 +156,7 @@ fn repeated_request(recorded: &Entry, hardware: &Hardware, now: Timestamp, reque
 /// Returns the entry after its owner was heard. An entry of an old copy of the record is what its owner may
 /// use, if the partition exists and no operation on it is under way. It stays unconfirmed while its
 /// controller, or any for a queued request, does not respond.
-pub(in crate::allocator) fn confirmed(recorded: &Entry, hardware: &Hardware, now: Timestamp) -> Entry {
+pub(super) fn confirmed(recorded: &Entry, hardware: &Hardware, now: Timestamp) -> Entry {
     let mut entry = recorded.clone();
     if !entry.unconfirmed {
         return entry;

@@ -7,8 +7,8 @@ use core::time::Duration;
 use super::facts::{AttemptFacts, ProcessRole};
 use crate::exit_status::Exit;
 use crate::job::JobKind;
+use crate::job_status::{FailedComponent, InstanceStatus};
 use crate::observation::{PartitionFacts, ProcessFacts, ProcessPhase};
-use crate::plan::{FailedComponent, InstanceStatus};
 use crate::units::Timestamp;
 
 /// The outcome of an attempt.

@@ -3,8 +3,9 @@
 use alloc::collections::BTreeSet;
 
 use crate::job::{CleanPodPolicy, JobKind, JobSpec};
+use crate::job_status::{InstanceOutcome, InstanceStatus, JobPhase};
 use crate::observation::{InstanceFacts, Observation, PartitionFacts, ProcessFacts, ProcessPhase};
-use crate::plan::{InstanceOutcome, InstanceStatus, JobPhase, Plan};
+use crate::plan::Plan;
 
 pub(super) struct AttemptFacts<'a> {
     pub(super) job: &'a JobSpec,

@@ -7,8 +7,9 @@ use super::BrokenPlan;
 use super::effects::instance_of;
 use super::facts::AttemptFacts;
 use crate::job::RestartPolicy;
+use crate::job_status::JobPhase;
 use crate::observation::PartitionFacts;
-use crate::plan::{JobPhase, Plan};
+use crate::plan::Plan;
 
 pub(super) fn check(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenPlan>) {
     let checks: [(bool, &'static str); 10] = [

@@ -8,7 +8,8 @@ use super::attempt_outcome::{AttemptOutcome, Failure};
 use super::facts::AttemptFacts;
 use crate::Timestamp;
 use crate::job::RestartPolicy;
-use crate::plan::{FirstFailure, InstanceOutcome, InstanceStatus, Plan};
+use crate::job_status::{FirstFailure, InstanceOutcome, InstanceStatus};
+use crate::plan::Plan;
 
 /// The documented exit code of a job that exceeded its deadline.
 const DEADLINE_EXIT_CODE: u8 = 124;

@@ -16,8 +16,7 @@ use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::process::end_marked;
-use crate::run::OWNER_KIND;
-use crate::run_record::RunRecord;
+use crate::run_record::{OWNER_KIND, RunRecord};
 use crate::state_dir::StateDir;
 use crate::table;
 

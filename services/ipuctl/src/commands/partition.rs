@@ -18,7 +18,7 @@ use crate::display;
 use crate::exit_code::{Code, Failure, never_fits};
 use crate::manifest::user;
 use crate::output::Output;
-use crate::run::Signals;
+use crate::signals::Signals;
 use crate::table::{Table, render};
 use crate::{clock, time};
 

@@ -13,10 +13,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::host_job::HostJob;
 use super::partitions::{CHECK_INTERVAL, Partitions, Progress};
 use super::processes::{ProcessId, ProcessRole, ProcessUpdate, Processes, StartProcess};
-use super::signals::Signals;
 use super::{RunContext, progress_display::ProgressDisplay};
 use crate::clock::now;
 use crate::exit_code::{Code, Failure};
+use crate::signals::Signals;
 
 /// Interval between two polls of a partition that the controller creates or removes. That takes milliseconds
 /// at the simulated IPU-POD and seconds at a real one.

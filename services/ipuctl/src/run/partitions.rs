@@ -15,6 +15,7 @@ use crate::connection::{Connection, simulated_mark};
 use crate::display;
 use crate::exit_code::{Code, Failure, never_fits};
 use crate::output::Output;
+use crate::run_record::OWNER_KIND;
 
 /// Interval between two checks of an active partition, which can fail while its workers do not notice. Each
 /// check renews the lease at a proxy of another host.
@@ -26,8 +27,6 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 const LEASE_SECONDS: u32 = 300;
 /// Time after which a run reports what its controller does, or that it does not answer.
 const SLOW_OPERATION: Duration = Duration::from_secs(2);
-/// Owner kind of partitions of `ipuctl run`.
-pub(crate) const OWNER_KIND: &str = "HostRun";
 
 /// Effect of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::rights::MissingRight;
 use crate::installation::Installation;
 
 /// A fact, or the reason why it is not known.
@@ -119,4 +118,14 @@ impl Facts {
 /// Returns the phase of a Pod.
 pub(super) fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
+}
+
+/// A right that an account of the installation lacks.
+#[derive(Clone, Debug)]
+pub(super) struct MissingRight {
+    pub(super) account: String,
+    /// None for the whole cluster.
+    pub(super) namespace: Option<String>,
+    /// Verb and resource, such as `create pods`.
+    pub(super) text: String,
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use kube::Client;
 use kube::api::{Api, PostParams};
 
-use super::facts::Fact;
+use super::facts::{Fact, MissingRight};
 use crate::exit_code::api_text;
 use crate::installation::Installation;
 
@@ -20,16 +20,6 @@ const PODS: (&str, &str) = ("", "pods");
 const SECRETS: (&str, &str) = ("", "secrets");
 const TOKEN_REVIEWS: (&str, &str) = ("authentication.k8s.io", "tokenreviews");
 const WEBHOOKS: (&str, &str) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
-
-/// A right that an account of the installation lacks.
-#[derive(Clone, Debug)]
-pub(super) struct MissingRight {
-    pub(super) account: String,
-    /// None for the whole cluster.
-    pub(super) namespace: Option<String>,
-    /// Verb and resource, such as `create pods`.
-    pub(super) text: String,
-}
 
 /// A right of one account.
 struct Needed<'a> {

@@ -24,16 +24,16 @@
 //! never removed. *Assumptions*: an owner that is reported dead has no worker left that uses the partition.
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::requests::confirmed;
+use super::{Step, is_on_recorded_ipus, locate, user_of};
 use crate::allocator::entry::{Entry, Phase, satisfies};
 use crate::allocator::queue::may_take_over;
 use crate::allocator::request::Request;
 use crate::allocator::state::{Change, State};
-use crate::allocator::step::{Step, confirmed, is_on_recorded_ipus, locate, user_of};
 use crate::capacity::{Hardware, Listing};
 use crate::ids::{ControllerName, PartitionId};
 use crate::partition::Partition;
@@ -279,12 +279,6 @@ fn compare_listed(
 fn is_newer(listing: &Listing, entry: &Entry, now: Timestamp) -> bool {
     let requested = listing.requested();
     requested.is_some_and(|requested| requested > entry.since || entry.since > now)
-}
-
-/// Returns the error of a partition that its controller no longer lists.
-#[must_use]
-pub fn lost_partition_error(controller: &ControllerName) -> String {
-    alloc::format!("controller {controller} no longer lists the partition")
 }
 
 /// A listed partition that a live owner uses.

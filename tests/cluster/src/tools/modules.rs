@@ -6,9 +6,9 @@ use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::{Tool, names};
 use crate::error::ClusterError;
 use crate::ready::run;
-use crate::tools::{Tool, names};
 
 /// A set of modules. There are several because their programs need different versions of shared
 /// dependencies. Programs of one set share their compiled packages, which are most of a cold build.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{Namespace, Policy, Quota, QuotaSubject, Quotas};
 
-use crate::settings::{QuotaSetting, SettingError, Settings, invalid_setting};
+use super::{QuotaSetting, SettingError, Settings, invalid_setting};
 
 /// Wildcard for all namespaces, in the namespaces of an account.
 const ALL_NAMESPACES: &str = "*";

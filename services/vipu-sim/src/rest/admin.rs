@@ -9,10 +9,10 @@ use warp::Filter;
 use warp::filters::BoxedFilter;
 use warp::reply::{Reply as _, Response};
 
+use super::{parse_body, refuse, respond, with};
 use crate::api::Api;
 use crate::error::SimError;
 use crate::faults::{Fault, Faults};
-use crate::rest::{parse_body, refuse, respond, with};
 use crate::state::{Health, NewAgent, Settings};
 
 /// Builds all routes under `/sim/`.

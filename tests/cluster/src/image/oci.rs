@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::Image;
 use crate::digest::sha256;
 use crate::error::ClusterError;
-use crate::image::Image;
 use crate::tar::TarArchive;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";

@@ -1,0 +1,44 @@
+//! Messages to the loop, and their answers.
+
+use std::sync::Arc;
+
+use ipu_core::{ControllerName, Entry, Event, Listing, Outcome, Owners, PartitionId, Policy, Reason};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::error::AllocatorError;
+
+/// The result of one listing.
+pub(crate) type Listed = Result<Arc<Listing>, Reason>;
+
+/// Actions of a comparison, by name and partition.
+pub(crate) type Actions = Vec<(&'static str, PartitionId)>;
+
+/// The sender of an answer.
+pub(crate) type Answer<T> = oneshot::Sender<Result<T, AllocatorError>>;
+
+/// A message to the loop.
+pub(crate) enum Message {
+    /// A command of a client; it is dropped if the client no longer waits.
+    Command(Event, Answer<Done>),
+    /// Record, controllers and owners are to be compared.
+    Compare(Owners, Answer<Actions>),
+    /// A controller was listed; the listing was requested at this time.
+    Listed(ControllerName, Listed, Instant),
+    /// The status of a partition is to be queried; the answer is sent when it is known.
+    Verify(PartitionId, oneshot::Sender<()>),
+    /// The policy has changed.
+    SetPolicy(Arc<Policy>),
+    /// Answered after the batch, when all earlier messages have been handled.
+    Barrier(oneshot::Sender<()>),
+    /// The loop ends.
+    Stop,
+}
+
+/// The result of a command, after its commit.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    pub(crate) outcome: Outcome,
+    /// The entry of the partition of the command, as it is now if it still is the same request.
+    pub(crate) entry: Option<Arc<Entry>>,
+}
