@@ -15,6 +15,10 @@ use crate::ids::PartitionId;
 /// Default time that Poplar waits for a response of the controller: the value that PopRun passes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Variable of the number of seconds that Poplar waits for the controller. It selects nothing, so a job may
+/// set it.
+const TIMEOUT: &str = "IPUOF_VIPU_API_TIMEOUT";
+
 /// The environment variables by which a Poplar program finds its GCD of a partition (seed 002 §8.1).
 ///
 /// ```
@@ -42,6 +46,32 @@ pub struct IpuofEnv {
 }
 
 impl IpuofEnv {
+    /// Names of all variables by which Poplar finds IPUs. Unset them in an environment that a process of a job
+    /// inherits, before you set those of its own partition.
+    pub const NAMES: [&'static str; 6] = [
+        "IPUOF_VIPU_API_HOST",
+        "IPUOF_VIPU_API_PORT",
+        "IPUOF_VIPU_API_PARTITION_ID",
+        "IPUOF_VIPU_API_GCD_ID",
+        TIMEOUT,
+        "IPUOF_CONFIG_PATH",
+    ];
+
+    /// Returns whether the variable `name` selects IPUs: an IPUoF configuration file, or any variable of the
+    /// V-IPU API except its timeout. A manifest must not set it, because a stale value selects the IPUs of
+    /// another job.
+    ///
+    /// ```
+    /// use ipu_core::IpuofEnv;
+    ///
+    /// assert!(IpuofEnv::selects_ipus("IPUOF_CONFIG_PATH"));
+    /// assert!(!IpuofEnv::selects_ipus("IPUOF_VIPU_API_TIMEOUT"));
+    /// ```
+    #[must_use]
+    pub fn selects_ipus(name: &str) -> bool {
+        name != TIMEOUT && (name.starts_with("IPUOF_VIPU_API_") || Self::NAMES.contains(&name))
+    }
+
     /// Creates the variables for GCD `gcd` of `partition` at the controller `host`:`port`, as its users reach
     /// it.
     #[must_use]
@@ -79,20 +109,15 @@ impl IpuofEnv {
             .timeout
             .as_secs()
             .saturating_add(u64::from(self.timeout.subsec_nanos() > 0));
-        let mut vars: Vec<(&'static str, String)> = [
-            ("IPUOF_VIPU_API_HOST", self.host.clone()),
-            ("IPUOF_VIPU_API_PORT", self.port.to_string()),
-            ("IPUOF_VIPU_API_PARTITION_ID", self.partition.to_string()),
-            ("IPUOF_VIPU_API_GCD_ID", self.gcd.to_string()),
-            ("IPUOF_VIPU_API_TIMEOUT", seconds.to_string()),
-        ]
-        .into();
-        vars.extend(
-            self.config_path
-                .iter()
-                .map(|path| ("IPUOF_CONFIG_PATH", path.clone())),
-        );
-        vars
+        let values = [
+            self.host.clone(),
+            self.port.to_string(),
+            self.partition.to_string(),
+            self.gcd.to_string(),
+            seconds.to_string(),
+        ];
+        let values = values.into_iter().chain(self.config_path.clone());
+        Self::NAMES.into_iter().zip(values).collect()
     }
 }
 

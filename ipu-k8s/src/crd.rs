@@ -27,13 +27,18 @@ mod check;
 mod edit;
 mod host;
 mod ipujob;
+mod job_container;
 mod manifest;
+mod pod_rules;
 mod rules;
 mod spec;
 mod status;
 
 pub use self::edit::{EditError, FieldEdit};
 pub use self::host::{HostContainer, HostView};
+#[cfg(feature = "operator")]
+pub(crate) use self::job_container::DEFAULT_CONTAINER;
+pub use self::job_container::job_container;
 pub use self::manifest::{
     Document, MAX_MANIFEST_BYTES, Manifest, ManifestError, SkippedDocument, read_manifests,
 };
@@ -45,16 +50,3 @@ pub use self::status::{
     AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, PreemptionReport,
     Time, TimeError, WorkersStatus,
 };
-
-/// Returns whether a variable contains the address of the partition: a stale value would direct a job to
-/// another job's IPUs.
-#[cfg(any(feature = "operator", feature = "webhook"))]
-pub(crate) fn is_partition_variable(name: &str) -> bool {
-    matches!(
-        name,
-        "IPUOF_VIPU_API_HOST"
-            | "IPUOF_VIPU_API_PORT"
-            | "IPUOF_VIPU_API_PARTITION_ID"
-            | "IPUOF_VIPU_API_GCD_ID"
-    )
-}

@@ -13,17 +13,20 @@ mod worker;
 
 use std::collections::BTreeMap;
 
-use ipu_core::{JobSpec, Limits, PartitionId};
+use ipu_core::{IpuofEnv, JobSpec, Limits, PartitionId};
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, PodTemplateSpec, Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 pub(crate) use self::labels::{ATTEMPT, INSTANCE, JOB_NAME, JOB_UID, PodRole, ROLE, WORKER, selector};
 pub(crate) use self::launcher_objects::launcher_role;
 
-use crate::crd::{IpuJob, is_partition_variable};
+use crate::crd::{DEFAULT_CONTAINER, IpuJob, job_container};
 
 /// Field manager of all writes of the operator.
 pub(crate) const FIELD_MANAGER: &str = "ipu-operator";
+
+/// Name of the container of a launcher.
+const LAUNCHER_CONTAINER: &str = "launcher";
 
 /// Settings of an installation for all jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +139,13 @@ impl<'a> ResourceBuilder<'a> {
         }
     }
 
+    /// Returns the name of the job's container in the template.
+    fn job_container_name<'c>(&self, containers: &'c [Container]) -> Option<&'c str> {
+        let metadata = self.template.metadata.as_ref();
+        let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref());
+        job_container(annotations, containers.iter().map(|container| &*container.name))
+    }
+
     /// Returns the headless Service of the job, which resolves to its ready workers.
     pub(crate) fn headless_service(&self) -> Service {
         let name = self.spec.key().name.to_string();
@@ -165,7 +175,14 @@ impl<'a> ResourceBuilder<'a> {
             labels.insert(WORKER.to_owned(), worker.to_string());
         }
         metadata.labels = Some(labels);
-        metadata.annotations = template.annotations;
+        // An injector may put a container in front of the job's.
+        let container = match role {
+            PodRole::Launcher => Some(LAUNCHER_CONTAINER),
+            PodRole::Worker => self.job_container_name(&spec.containers),
+        };
+        let mut annotations = template.annotations.unwrap_or_default();
+        annotations.extend(container.map(|name| (DEFAULT_CONTAINER.to_owned(), name.to_owned())));
+        metadata.annotations = Some(annotations);
         metadata.finalizers = Some(vec![IpuJob::POD_FINALIZER.to_owned()]);
         Pod {
             metadata,
@@ -216,11 +233,11 @@ fn all_containers(spec: &mut PodSpec) -> impl Iterator<Item = &mut Container> {
     first.chain(&mut spec.containers)
 }
 
-/// Inserts variables into a container, before those of the user, which may refer to them. Variables with the
-/// address of the partition are always the operator's, or absent; the user may override all others.
+/// Inserts variables into a container, before those of the user, which may refer to them. Variables that
+/// select IPUs are always the operator's, or absent; the user may override all others.
 fn set_env(container: &mut Container, variables: &BTreeMap<String, String>) {
     let mut own = container.env.take().unwrap_or_default();
-    own.retain(|var| !is_partition_variable(&var.name));
+    own.retain(|var| !IpuofEnv::selects_ipus(&var.name));
     let defaults = variables
         .iter()
         .filter(|(name, _)| own.iter().all(|var| var.name != **name));

@@ -42,7 +42,7 @@ use kube::core::response::{StatusCause, StatusDetails};
 use kube::core::{DynamicObject, Status, TypeMeta};
 use serde_json::json;
 
-use self::warnings::{delayed_change, ignored_fields};
+use self::warnings::delayed_change;
 use crate::crd::{IpuJob, Manifest};
 
 /// Maximum size of a review in bytes: the API server accepts objects of up to 3 MiB, and a review contains
@@ -230,7 +230,6 @@ fn validate_job(
     if !refused.is_empty() {
         return refuse(request, IpuJob::KIND, &refused);
     }
-    warnings.extend(ignored_fields(&new.data["spec"]));
     warnings.extend(old.and_then(|old| delayed_change(&old.data, &new.data)));
     warnings.extend(tolerated);
     let mut response = AdmissionResponse::from(request);
@@ -289,6 +288,7 @@ fn judge(
         .job_instances
         .as_ref()
         .and_then(IntOrString::as_int);
+    violations.extend(manifest.job.missing_images());
     violations.extend(instances.and_then(|instances| too_many("spec.jobInstances", instances, rules)));
     (violations, warnings)
 }

@@ -7,6 +7,8 @@ mod table;
 pub mod time;
 
 pub use self::cordon::{CordonSelector, CordonSelectorError, Drained, cordoned_text, uncordoned_text};
-pub use self::documents::{controllers, cordons, held_seconds, ipu_seconds, machines, stats, usage};
+pub use self::documents::{
+    controllers, cordons, foreign_partitions, held_seconds, ipu_seconds, machines, stats, usage,
+};
 pub use self::exit_code::{Code, Failure, never_fits};
 pub use self::table::{Table, align, printable};

@@ -1,6 +1,7 @@
 //! Generates `deploy/crd/ipujobs.graphcore.ai.yaml`, the CRD of the IPUJob, and
 //! `docs/reference/ipujob-crd.md`, its reference page. Both are derived from the type in
-//! `ipu-k8s/src/crd/spec.rs`.
+//! `ipu-k8s/src/crd/spec.rs`. Manifests are checked against `ipu-k8s/src/crd/pod_template.json`, the schema of
+//! the Pod template in the CRD.
 
 mod pod;
 mod reference;
@@ -15,9 +16,10 @@ use crate::Generated;
 
 const HEADER: &str = "# Written by `cargo xtask gen` from ipu-k8s/src/crd/spec.rs: edit that.\n";
 
-/// Generates both files; reads no file.
+/// Generates these files; reads no file.
 pub(crate) fn generate(_root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
-    let definition = IpuJob::definition(&pod::template()?);
+    let template = pod::template()?;
+    let definition = IpuJob::definition(&template);
     let mut yaml = HEADER.to_owned();
     let options = serde_saphyr::ser_options! {
         compact_list_indent: true,
@@ -25,6 +27,10 @@ pub(crate) fn generate(_root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
     };
     yaml.push_str(&to_yaml(&definition, options)?);
     Ok(vec![
+        Generated {
+            path: PathBuf::from("ipu-k8s/src/crd/pod_template.json"),
+            text: format!("{template}\n"),
+        },
         Generated {
             path: PathBuf::from("deploy/crd/ipujobs.graphcore.ai.yaml"),
             text: yaml,

@@ -25,6 +25,11 @@ const MAX_WORKERS: u32 = IpuCount::MAX.get();
 /// Maximum length of a derived name: it becomes a host name, which is a DNS-1123 label.
 const MAX_LABEL: usize = 63;
 
+/// Length of the random end of a generated name, and the maximum length of a prefix in front of it, of which the
+/// API server drops the rest.
+const GENERATED_LEN: usize = 5;
+const MAX_PREFIX_LEN: usize = 58;
+
 /// Maximum of a count or a duration in seconds (68 years): the 32 bits of the custom resource 1.2.0.
 const MAX_INTEGER: u32 = i32::MAX.unsigned_abs();
 
@@ -430,9 +435,10 @@ impl Parser<'_> {
             "the name of the job",
         );
         let absent = match (&raw.name, &raw.generate_name) {
-            (Some(text), _) => {
+            (Some(text), prefix) => {
                 if name.is_some() {
-                    self.label(text, instances, workers);
+                    let prefix = prefix.as_deref().filter(|prefix| is_generated(text, prefix));
+                    self.label(text, prefix, instances, workers);
                 }
                 None
             }
@@ -469,8 +475,12 @@ impl Parser<'_> {
     }
 
     /// Checks that every name derived from `name` is a DNS-1123 label: `<job>-worker-<n>` and
-    /// `<job>-launcher` (seed 000 §6.6).
-    fn label(&mut self, name: &str, instances: u32, workers: u32) {
+    /// `<job>-launcher` (seed 000 §6.6). A `name` that `prefix` begins is reported as that prefix.
+    fn label(&mut self, name: &str, prefix: Option<&str>, instances: u32, workers: u32) {
+        let (field, shown, added) = match prefix {
+            Some(prefix) => ("metadata.generateName", prefix, GENERATED_LEN),
+            None => ("metadata.name", name, 0),
+        };
         let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(is_valid) {
             let valid = |c: char| {
@@ -480,14 +490,14 @@ impl Parser<'_> {
                     '-'
                 }
             };
-            let similar: String = name.chars().take(MAX_LABEL).map(valid).collect();
+            let similar: String = shown.chars().take(MAX_LABEL).map(valid).collect();
             let similar = match similar.trim_matches('-') {
                 "" => "my-job",
                 similar => similar,
             };
             self.limit(
-                "metadata.name",
-                name,
+                field,
+                shown,
                 "must be lower-case letters, digits and '-', beginning with a letter or digit (DNS-1123), because host names are derived from it".into(),
                 format!("use {similar}, for example"),
             );
@@ -502,11 +512,18 @@ impl Parser<'_> {
         };
         let max_len = MAX_LABEL - longest.len();
         if name.len() > max_len {
+            let generated = match prefix {
+                Some(_) => format!(", to which {added} are added"),
+                None => String::new(),
+            };
             self.limit(
-                "metadata.name",
-                name,
-                format!("has {} characters, and the name of its last process, <job>{longest}, must fit in {MAX_LABEL}", name.len()),
-                format!("use at most {max_len} characters"),
+                field,
+                shown,
+                format!(
+                    "has {} characters{generated}, and the name of its last process, <job>{longest}, must fit in {MAX_LABEL}",
+                    shown.len()
+                ),
+                format!("use at most {} characters", max_len - added),
             );
         }
     }
@@ -783,6 +800,12 @@ impl Parser<'_> {
     fn warn(&mut self, field: &str, value: Option<&str>, rule: impl Into<String>, fix: impl Into<String>) {
         self.warnings.push(Warning::new(field, value, rule, fix));
     }
+}
+
+/// Returns whether `name` is `prefix` with a random end.
+fn is_generated(name: &str, prefix: &str) -> bool {
+    let used = prefix.get(..MAX_PREFIX_LEN).unwrap_or(prefix);
+    name.len() == used.len() + GENERATED_LEN && name.starts_with(used)
 }
 
 /// Suggests the supported value that differs from `word` in case only, or all of them.

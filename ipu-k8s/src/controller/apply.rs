@@ -372,6 +372,11 @@ impl<'a> Effects<'a> {
                 continue;
             };
             let is_observed = self.observed.pods.iter().any(|pod| pod.uid == live.uid);
+            if live.lingering.is_some() {
+                // Its other containers do not end by themselves, and its IPUs are demanded.
+                self.revoke(&live).await?;
+                remove(&self.pods, &live).await?;
+            }
             if !live.has_ended() || !is_observed {
                 return Err(ReconcileError::Changed(format!(
                     "Pod {} exists and the store does not show it as ended",

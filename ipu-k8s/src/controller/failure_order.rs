@@ -204,7 +204,7 @@ fn settle_delay(pods: &[&JobPod], spec: &JobSpec, now: Timestamp) -> Option<Dura
             || reported_rank(pod).is_some_and(|failure| failure.exit.code() != killed)
     });
     let is_leaving = failed().any(|pod| pod.terminating);
-    let all_ended = pods.iter().all(|pod| pod.has_ended());
+    let all_ended = pods.iter().all(|pod| pod.outcome() != PodOutcome::Active);
     if is_independent || is_reported || is_leaving || all_ended {
         return None;
     }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubeTime;
 use kube::ResourceExt as _;
 
-use crate::crd::{IpuJob, Time};
+use crate::crd::{DEFAULT_CONTAINER, IpuJob, Time, job_container};
 use crate::resources::{ATTEMPT, INSTANCE, JOB_UID, PodRole, ROLE, WORKER};
 
 /// Maximum size of a stored log excerpt, in bytes.
@@ -48,8 +48,12 @@ pub(super) struct JobPod {
     pub(super) removed: bool,
     /// Reason why it does not run yet, as Kubernetes reports it.
     pub(super) start_blocker: Option<String>,
-    /// Name of its first container that failed.
+    /// Name of its first container that failed; that of the job takes precedence.
     pub(super) failed_container: Option<String>,
+    /// A container that still runs although the job's container has ended.
+    pub(super) lingering: Option<LingeringContainer>,
+    /// True if no process of the Pod can run any longer.
+    is_over: bool,
     /// Phase of its process.
     pub(super) phase: ProcessPhase,
     /// Start time of its first container, init containers aside.
@@ -58,6 +62,14 @@ pub(super) struct JobPod {
     deletion_deadline: Option<Timestamp>,
     /// Time since which it is running but not ready.
     unready_since: Option<Timestamp>,
+}
+
+/// A container that outlives the container of the job. Until it ends, the Pod holds the IPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LingeringContainer {
+    name: String,
+    /// End of the job's container.
+    since: Timestamp,
 }
 
 /// Category that a Pod counts as.
@@ -93,7 +105,9 @@ impl JobPod {
             return None;
         }
         let placed = condition(pod, "PodScheduled").filter(|placed| placed.status == "True");
-        let removed_at = removal_end(pod, now);
+        let is_over = has_ended(pod, now);
+        let is_own_end = ended_before_deletion(pod);
+        let removed_at = removal_end(pod, now).filter(|_| !is_own_end);
         let cause = || disruption(pod).unwrap_or("deleted while it ran").to_owned();
         Some(Self {
             name: pod.name_any(),
@@ -110,13 +124,15 @@ impl JobPod {
             removed: removed_at.is_some(),
             start_blocker: start_blocker(pod),
             failed_container: failed_container(pod).map(|(name, _)| name.to_owned()),
+            lingering: lingering(pod).filter(|_| is_own_end && !is_over),
+            is_over,
             phase: match removed_at {
                 Some(at) => ProcessPhase::Lost { at, cause: cause() },
                 None => phase(pod, now),
             },
             started: started(pod),
             deletion_deadline: pod.metadata.deletion_timestamp.as_ref().map(millis),
-            unready_since: unready_since(pod),
+            unready_since: unready_since(pod).filter(|_| !is_own_end),
         })
     }
 
@@ -129,9 +145,22 @@ impl JobPod {
         }
     }
 
-    /// Returns whether its process has ended.
+    /// Returns whether its process and all others of the Pod have ended.
     pub(super) const fn has_ended(&self) -> bool {
-        !self.phase.is_alive()
+        self.is_over
+    }
+
+    /// Returns a message if its process has ended at `now` and the Pod goes on.
+    pub(super) fn holds_on(&self, now: Timestamp) -> Option<String> {
+        let lingering = self.lingering.as_ref();
+        let LingeringContainer { name, since } =
+            lingering.filter(|lingering| is_past(lingering.since, now))?;
+        Some(format!(
+            "LingeringContainer: the process of the job ended at {}, but container {name} still runs, so that the Pod \
+             holds its IPUs: let {name} end with the process, make it an init container with restartPolicy Always, or \
+             delete the job",
+            Time(*since)
+        ))
     }
 
     /// Returns the phase of its process just before it ended.
@@ -185,6 +214,7 @@ impl JobPod {
         let reports = due
             .into_iter()
             .chain(self.unready_since)
+            .chain(self.lingering.as_ref().map(|lingering| lingering.since))
             .map(|time| time.plus(REPORT_DELAY));
         let delays = reports.chain(forced).map(|time| time.since(now));
         delays.filter(|delay| !delay.is_zero()).min()
@@ -211,20 +241,19 @@ pub(super) fn has_ended(pod: &Pod, now: Timestamp) -> bool {
 /// Drops the parts of a Pod that no decision needs, to save memory.
 pub(super) fn compact(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
-    pod.metadata.annotations = None;
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.retain(|name, _| name == DEFAULT_CONTAINER);
+    }
     let spec = pod.spec.take().unwrap_or_default();
-    let init_containers = spec
-        .init_containers
-        .into_iter()
-        .flatten()
-        .map(|container| Container {
-            name: container.name,
-            restart_policy: container.restart_policy,
-            ..Container::default()
-        });
+    let compact = |container: Container| Container {
+        name: container.name,
+        restart_policy: container.restart_policy,
+        ..Container::default()
+    };
     pod.spec = Some(PodSpec {
         node_name: spec.node_name,
-        init_containers: Some(init_containers.collect()),
+        containers: spec.containers.into_iter().map(compact).collect(),
+        init_containers: Some(spec.init_containers.into_iter().flatten().map(compact).collect()),
         termination_grace_period_seconds: spec.termination_grace_period_seconds,
         ..PodSpec::default()
     });
@@ -308,24 +337,66 @@ fn terminated(pod: &Pod) -> impl Iterator<Item = &ContainerStateTerminated> {
     states(containers(pod)).filter_map(|state| state.terminated.as_ref())
 }
 
-/// Returns the time at which the process of a deleted Pod ended, if the deletion ended it: it had not exited
-/// before, it never ran, or a client deleted the Pod by force and the node does not report its end.
-fn removal_end(pod: &Pod, now: Timestamp) -> Option<Timestamp> {
+/// Returns the end of the job's container, with its name; none while it runs, or if it never did.
+fn own_end(pod: &Pod) -> Option<(&str, &ContainerStateTerminated)> {
+    let names = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let name = job_container(
+        pod.metadata.annotations.as_ref(),
+        names.map(|container| &*container.name),
+    )?;
+    let own = containers(pod).iter().find(|status| status.name == name)?;
+    Some((name, own.state.as_ref()?.terminated.as_ref()?))
+}
+
+/// Returns whether the job's container ended by itself: not after the deletion of the Pod was requested, and
+/// not because the kubelet or a controller ended the Pod.
+fn ended_before_deletion(pod: &Pod) -> bool {
+    let is_ended_by_node = pod
+        .status
+        .as_ref()
+        .is_some_and(|status| status.reason.as_deref().is_some_and(|reason| !reason.is_empty()));
+    let end = own_end(pod)
+        .and_then(|(_, end)| end.finished_at.as_ref())
+        .map(millis);
+    let requested = deletion_request(pod);
+    end.is_some_and(|end| !is_ended_by_node && requested.is_none_or(|requested| end < requested))
+}
+
+/// Returns a container that runs although the job's container has ended. Sidecars that are init containers end
+/// with the others.
+fn lingering(pod: &Pod) -> Option<LingeringContainer> {
+    let (_, end) = own_end(pod)?;
+    let since = end.finished_at.as_ref().map(millis)?;
+    let is_running =
+        |status: &&ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
+    let name = containers(pod).iter().find(is_running)?.name.clone();
+    Some(LingeringContainer { name, since })
+}
+
+/// Returns the time at which the deletion of a Pod was requested.
+fn deletion_request(pod: &Pod) -> Option<Timestamp> {
     // Kubernetes stores the deadline of the deletion, not the time of the request. Once the kubelet has ended
     // the Pod, it deletes it without grace period, and the deadline is that moment: the request was at most
     // the Pod's own grace period earlier.
     let deadline = pod.metadata.deletion_timestamp.as_ref().map(millis)?;
     let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    let grace = seconds(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
     let own_grace = pod
         .spec
         .as_ref()
         .and_then(|spec| spec.termination_grace_period_seconds);
-    let longest = match grace {
+    let longest = match seconds(pod.metadata.deletion_grace_period_seconds.unwrap_or(0)) {
         Duration::ZERO => seconds(own_grace.unwrap_or(DEFAULT_GRACE_SECONDS)),
         grace => grace,
     };
-    let requested = Timestamp::from_millis(deadline.as_millis().saturating_sub(millis_of(longest)));
+    Some(Timestamp::from_millis(
+        deadline.as_millis().saturating_sub(millis_of(longest)),
+    ))
+}
+
+/// Returns the time at which the process of a deleted Pod ended, if the deletion ended it: it had not exited
+/// before, it never ran, or a client deleted the Pod by force and the node does not report its end.
+fn removal_end(pod: &Pod, now: Timestamp) -> Option<Timestamp> {
+    let requested = deletion_request(pod)?;
     if is_terminal(pod) {
         let end = terminated(pod)
             .filter_map(|end| end.finished_at.as_ref())
@@ -334,7 +405,9 @@ fn removal_end(pod: &Pod, now: Timestamp) -> Option<Timestamp> {
         return Some(end.unwrap_or(requested)).filter(|end| *end >= requested);
     }
     let never_ran = node_of(pod).is_none();
-    let is_forced = grace.is_zero() && deadline.plus(FORCED_END_DELAY) <= now;
+    let deadline = pod.metadata.deletion_timestamp.as_ref().map(millis)?;
+    let is_forced = pod.metadata.deletion_grace_period_seconds.unwrap_or(0) <= 0
+        && deadline.plus(FORCED_END_DELAY) <= now;
     (never_ran || is_forced).then_some(requested)
 }
 
@@ -346,6 +419,9 @@ fn millis_of(duration: Duration) -> u64 {
 fn phase(pod: &Pod, now: Timestamp) -> ProcessPhase {
     let running = |since| ProcessPhase::Running { since };
     let ready = condition(pod, "Ready").filter(|ready| ready.status == "True");
+    if let Some((_, end)) = own_end(pod).filter(|_| ended_before_deletion(pod)) {
+        return exited(pod, end);
+    }
     match phase_text(pod) {
         "Succeeded" => ProcessPhase::Exited {
             exit: Exit::Code(0),
@@ -470,9 +546,12 @@ fn failed(pod: &Pod) -> ProcessPhase {
     }
 }
 
-/// Returns the name and the end of the first container that failed. Within a second, in which a sidecar is
-/// stopped after the process, it is not an init container.
+/// Returns the name and the end of the job's container if it has ended by a failure, else of the first container
+/// that failed. Within a second, in which a sidecar is stopped after the process, it is not an init container.
 fn failed_container(pod: &Pod) -> Option<(&str, &ContainerStateTerminated)> {
+    if let Some(own) = own_end(pod).filter(|(_, end)| end.exit_code != 0) {
+        return Some(own);
+    }
     let all = containers(pod).iter().chain(init_containers(pod));
     let ends =
         all.filter_map(|status| Some((status.name.as_str(), status.state.as_ref()?.terminated.as_ref()?)));
@@ -524,7 +603,7 @@ fn exited(pod: &Pod, end: &ContainerStateTerminated) -> ProcessPhase {
         cause: end
             .reason
             .clone()
-            .filter(|reason| reason != "Error")
+            .filter(|reason| !matches!(&**reason, "Error" | "Completed"))
             .unwrap_or_default(),
     }
 }
@@ -544,13 +623,24 @@ mod tests {
     use super::*;
 
     fn ended(metadata: &Value, containers: &Value, init_containers: &Value) -> JobPod {
-        let key = JobKey::new("default", "training", "u").expect("a key");
-        let mut pod: Pod = serde_json::from_value(json!({
+        let pod: Pod = serde_json::from_value(json!({
             "metadata": metadata,
             "spec": {"containers": [], "nodeName": "n", "terminationGracePeriodSeconds": 10},
             "status": {"phase": "Failed", "containerStatuses": containers, "initContainerStatuses": init_containers},
         }))
         .expect("a Pod");
+        read(pod, "2027-01-15T08:00:00Z")
+    }
+
+    fn at(time: &str) -> Timestamp {
+        Timestamp::from_millis(
+            u64::try_from(time.parse::<jiff::Timestamp>().expect("a time").as_millisecond())
+                .expect("a time after 1970"),
+        )
+    }
+
+    fn read(mut pod: Pod, now: &str) -> JobPod {
+        let key = JobKey::new("default", "training", "u").expect("a key");
         pod.metadata.name = Some("training-worker-0".to_owned());
         pod.metadata.uid = Some("p".to_owned());
         pod.metadata.finalizers = Some(vec![IpuJob::POD_FINALIZER.to_owned()]);
@@ -564,8 +654,7 @@ mod tests {
         let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
         pod.metadata.labels = Some(labels.into());
         compact(&mut pod);
-        let now = Timestamp::from_millis(1_800_000_000_000);
-        JobPod::read(&pod, &key, now).expect("a Pod of the job")
+        JobPod::read(&pod, &key, at(now)).expect("a Pod of the job")
     }
 
     fn container(name: &str, code: i32, second: u32) -> Value {
@@ -587,6 +676,53 @@ mod tests {
             let pod = ended(&deleting, &json!([container("main", 0, second)]), &json!([]));
             assert_eq!(pod.removed, is_removed, "{second}");
         }
+    }
+
+    /// Returns a Pod whose job's container `main` ended with `code` while its container `proxy` runs, with more
+    /// metadata, at second 40.
+    fn lingering_pod(code: i32, metadata: &Value) -> JobPod {
+        let mut pod: Pod = serde_json::from_value(json!({
+            "metadata": metadata,
+            "spec": {"nodeName": "n", "containers": [{"name": "proxy"}, {"name": "main"}], "terminationGracePeriodSeconds": 10},
+            "status": {"phase": "Running", "containerStatuses": [container("main", code, 20), {
+                "name": "proxy", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}},
+            }]},
+        }))
+        .expect("a Pod");
+        let annotation = (
+            "kubectl.kubernetes.io/default-container".to_owned(),
+            "main".to_owned(),
+        );
+        pod.metadata.annotations = Some([annotation].into());
+        read(pod, "2026-01-01T00:00:40Z")
+    }
+
+    #[test]
+    fn a_process_ends_with_its_container_while_the_pod_holds_its_ipus() {
+        let now = at("2026-01-01T00:00:40Z");
+        for (code, outcome) in [(0, PodOutcome::Succeeded), (3, PodOutcome::Failed)] {
+            let pod = lingering_pod(code, &json!({}));
+            assert_eq!(pod.outcome(), outcome);
+            assert!(!pod.has_ended(), "the sidecar may use the partition");
+            let text = pod.holds_on(now).unwrap_or_default();
+            assert!(text.contains("container proxy still runs"), "{text}");
+            assert_eq!(pod.not_ready(now), None);
+        }
+    }
+
+    #[test]
+    fn a_deletion_after_the_end_of_the_process_does_not_change_its_outcome() {
+        let deleted = |request: u32| {
+            let deadline = format!("2026-01-01T00:00:{:02}Z", request + 10);
+            let pod = lingering_pod(
+                3,
+                &json!({"deletionTimestamp": deadline, "deletionGracePeriodSeconds": 10}),
+            );
+            (pod.outcome(), pod.removed, pod.has_ended())
+        };
+        assert_eq!(deleted(30), (PodOutcome::Failed, false, false));
+        // The container ended within the grace period, because of the deletion.
+        assert_eq!(deleted(15), (PodOutcome::Active, false, false));
     }
 
     #[test]

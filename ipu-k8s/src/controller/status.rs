@@ -436,11 +436,10 @@ fn phase_seconds(observed: &ObservedJob) -> PhaseSeconds {
     )
 }
 
-/// Returns a message about the first process of the job that does not terminate, does not start, or is not
-/// ready.
+/// Returns a message about the first process of the job that does not terminate, does not start, is not ready,
+/// or whose Pod outlives it.
 pub(super) fn pod_problem(phase: JobPhase, observed: &ObservedJob) -> Option<String> {
     let (starts, runs) = match phase {
-        phase if phase.is_finished() => return None,
         JobPhase::Pending | JobPhase::Restarting => (true, false),
         JobPhase::Running => (true, true),
         _ => (false, false),
@@ -449,9 +448,10 @@ pub(super) fn pod_problem(phase: JobPhase, observed: &ObservedJob) -> Option<Str
         let mut pods = observed.pods.iter();
         pods.find_map(|pod| Some(format!("{}: {}", pod.name, message_of(pod)?)))
     };
-    first_message(&|pod| pod.overdue(observed.now))
+    first_message(&|pod| pod.overdue(observed.now).filter(|_| !phase.is_finished()))
         .or_else(|| first_message(&|pod| pod.start_blocker.clone().filter(|_| starts)))
         .or_else(|| first_message(&|pod| pod.not_ready(observed.now).filter(|_| runs)))
+        .or_else(|| first_message(&|pod| pod.holds_on(observed.now)))
 }
 
 /// Returns the time for which the status of a job in a short transition is not written: a new job that starts

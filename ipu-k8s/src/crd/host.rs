@@ -1,44 +1,30 @@
 //! The part of a pod template that a bare host supports, and a list of the fields that it ignores.
 
-use std::sync::LazyLock;
-
 use ipu_core::{EnvVar, Violation, Warning};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::check::prune;
+use super::job_container::job_container;
 use super::spec::IpuJob;
 
 const TEMPLATE: &str = "spec.workers.template";
 
-/// The fields of a container that a host supports.
-static CONTAINER: LazyLock<Value> = LazyLock::new(|| {
-    let string = json!({"type": "string"});
-    let strings = json!({"type": "array", "items": string});
-    let variable = json!({"type": "object", "properties": {"name": string, "value": string, "valueFrom": {"type": "object"}}});
-    json!({"type": "object", "properties": {
-        "name": string,
-        "image": string,
-        "command": strings,
-        "args": strings,
-        "env": {"type": "array", "items": variable},
-        "workingDir": string,
-    }})
-});
+/// The fields of a container that a host supports, or at least reads.
+const USED_FIELDS: [&str; 6] = ["name", "image", "command", "args", "env", "workingDir"];
 
 /// A job's pod template on a host without containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostView {
-    /// First container, which the workers run.
+    /// The container of the job, which the workers run: see [`job_container`].
     pub container: HostContainer,
     /// Warnings about variables of the workers and of the launcher whose value only Kubernetes can resolve.
     pub unsupported_env: Vec<Warning>,
-    /// Ignored fields of the template, then those of the first container, each with a summary of its value:
+    /// Ignored fields of the template, then those of the job's container, each with a summary of its value:
     /// `spec.volumes[0] (data (nfs))`, for example.
     pub ignored: Vec<String>,
 }
 
-/// The first container of a template.
+/// The container of the job in a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostContainer {
@@ -74,7 +60,8 @@ impl IpuJob {
     ///
     /// The template has no container, or a field that a host needs is of a wrong kind.
     pub fn host_view(&self) -> Result<HostView, Vec<Violation>> {
-        let path = format!("{TEMPLATE}.spec.containers[0]");
+        let index = self.job_container_index();
+        let path = format!("{TEMPLATE}.spec.containers[{index}]");
         let mut ignored = Vec::new();
         let mut ignore = |field: String, value: &Value| ignored.push(format!("{field} ({})", summary(value)));
         let template = self
@@ -85,14 +72,14 @@ impl IpuJob {
         if let Some(annotations) = template.and_then(|template| template.0.pointer("/metadata/annotations")) {
             ignore(format!("{TEMPLATE}.metadata.annotations"), annotations);
         }
-        let mut first = &Value::Null;
+        let mut container = &Value::Null;
         for (name, value) in self.pod_spec().and_then(Value::as_object).into_iter().flatten() {
             let field = format!("{TEMPLATE}.spec.{name}");
             match (name.as_str(), value) {
                 ("containers" | "volumes", Value::Array(items)) => {
                     for (i, item) in items.iter().enumerate() {
-                        match (i, name.as_str()) {
-                            (0, "containers") => first = item,
+                        match name.as_str() {
+                            "containers" if i == index => container = item,
                             _ => ignore(format!("{field}[{i}]"), item),
                         }
                     }
@@ -100,12 +87,12 @@ impl IpuJob {
                 _ => ignore(field, value),
             }
         }
-        let Value::Object(first) = first else {
+        let Value::Object(fields) = container else {
             return Err(vec![no_containers(None)]);
         };
         let mut known = Value::Object(Map::new());
-        for (name, value) in first {
-            let is_known = CONTAINER["properties"].get(name).is_some();
+        for (name, value) in fields {
+            let is_known = USED_FIELDS.contains(&&**name);
             if is_known {
                 known[name] = value.clone();
             }
@@ -114,7 +101,6 @@ impl IpuJob {
             }
         }
         let mut violations = Vec::new();
-        prune(&mut known, &CONTAINER, &path, &mut violations);
         let mut unsupported_env = Vec::new();
         let mut env = Vec::new();
         for (i, variable) in known["env"].take().as_array().into_iter().flatten().enumerate() {
@@ -141,7 +127,16 @@ impl IpuJob {
             let source = variable.value_from.as_ref();
             unsupported_env.extend(source.map(|source| from_kubernetes(&field, &variable.name, source)));
         }
-        let container: HostContainer = serde_json::from_value(known).unwrap_or_default();
+        // A manifest was checked against the schema when it was read.
+        let container: HostContainer = serde_json::from_value(known).unwrap_or_else(|error| {
+            violations.push(Violation::new(
+                &path,
+                Some("{…}"),
+                error.to_string(),
+                "correct the value",
+            ));
+            HostContainer::default()
+        });
         for (field, words) in [("command", &container.command), ("args", &container.args)] {
             for (i, word) in words.iter().enumerate().filter(|(_, word)| word.contains('\0')) {
                 let field = format!("{path}.{field}[{i}]");
@@ -157,6 +152,25 @@ impl IpuJob {
             unsupported_env,
             ignored,
         })
+    }
+}
+
+impl IpuJob {
+    /// Returns the index of the job's container in the Pod template; 0 if there are none.
+    fn job_container_index(&self) -> usize {
+        let template = self
+            .spec
+            .workers
+            .as_ref()
+            .and_then(|workers| workers.template.as_ref());
+        let annotations = template.and_then(|template| template.0.pointer("/metadata/annotations"));
+        let annotations =
+            annotations.and_then(|annotations| serde_json::from_value(annotations.clone()).ok());
+        let containers = self.pod_spec().and_then(|spec| spec["containers"].as_array());
+        let containers = containers.into_iter().flatten();
+        let names = containers.map(|container| container["name"].as_str().unwrap_or_default());
+        let name = job_container(annotations.as_ref(), names.clone());
+        names.into_iter().position(|one| Some(one) == name).unwrap_or(0)
     }
 }
 

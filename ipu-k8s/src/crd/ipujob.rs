@@ -17,6 +17,9 @@ const LAUNCHER_ACCOUNT_SUFFIX: &str = "-launcher";
 const ENV_VAR_SOURCE: &str =
     "/properties/spec/properties/containers/items/properties/env/items/properties/valueFrom";
 
+/// Path of the resources of a container in that schema.
+const RESOURCES: &str = "/properties/spec/properties/containers/items/properties/resources";
+
 impl IpuJob {
     /// The group and version of the resource.
     pub const API_VERSION: &'static str = "graphcore.ai/v1alpha1";
@@ -71,14 +74,16 @@ impl IpuJob {
     pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
         let parsed = self.to_raw().and_then(|raw| raw.parse(limits));
         let mut warnings = self.ignored_strategy();
+        warnings.extend(self.replaced_fields());
         let mut violations = self.launcher_accounts();
-        // A job that was stored without containers can still be changed and deleted.
-        let idle = if limits.is_stored() {
+        // A stored job can still be changed and deleted.
+        let refused = if limits.is_stored() {
             &mut warnings
         } else {
             &mut violations
         };
-        idle.extend(self.without_containers());
+        refused.extend(self.without_containers());
+        refused.extend(self.refused_pods());
         match parsed {
             Ok(mut parsed) if violations.is_empty() => {
                 parsed.warnings.extend(warnings);
@@ -115,6 +120,7 @@ impl IpuJob {
         }
         if let Some(launcher) = &mut spec.launcher {
             launcher.env.retain(|variable| variable.value_from.is_none());
+            launcher.resources = None;
         }
         let raw = serde_json::to_value(&spec).and_then(serde_json::from_value);
         let metadata = &self.metadata;
@@ -198,6 +204,7 @@ impl IpuJob {
                 "launcher/properties/env/items/properties/valueFrom",
                 pod_template.pointer(ENV_VAR_SOURCE),
             ),
+            ("launcher/properties/resources", pod_template.pointer(RESOURCES)),
         ] {
             let field = schema.pointer_mut(&format!("/properties/spec/properties/{path}"));
             if let (Some(field), Some(kubernetes)) = (field, kubernetes) {

@@ -4,6 +4,7 @@ use ipu_core::{Limits, ParsedJob, Violation};
 use serde_json::Value;
 use serde_saphyr::{Spanned, UserMessageFormatter};
 
+use super::check::{Faults, read};
 use super::edit::{EditError, FieldEdit};
 use super::spec::IpuJob;
 
@@ -31,8 +32,8 @@ pub struct Manifest {
     pub job: IpuJob,
     /// First line of the document, from 1.
     pub line: u64,
-    /// Fields that an IPUJob does not have, and values of a wrong kind. [`Manifest::parse`] reports them.
-    faults: Vec<Violation>,
+    /// Faults against the schema. [`Manifest::parse`] reports them.
+    faults: Faults,
 }
 
 /// A document that is not an IPUJob.
@@ -98,7 +99,7 @@ fn others(found: &[SkippedDocument]) -> String {
 impl Manifest {
     /// Reads an IPUJob from `value`, whatever its kind is.
     pub(crate) fn from_value(line: u64, value: Value) -> Self {
-        let (job, faults) = IpuJob::from_value(value);
+        let (job, faults) = read(value);
         Self { job, line, faults }
     }
 
@@ -109,7 +110,10 @@ impl Manifest {
     /// Returns all violations: unknown fields, values of a wrong kind, and broken rules.
     pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
         let violations = match self.job.parse(limits) {
-            Ok(parsed) if self.faults.is_empty() => return Ok(parsed),
+            Ok(mut parsed) if self.violations().is_empty() => {
+                parsed.warnings.extend_from_slice(&self.faults.warnings);
+                return Ok(parsed);
+            }
             parsed => parsed.err().unwrap_or_default(),
         };
         // A field that could not be read is not reported as absent too.
@@ -119,10 +123,15 @@ impl Manifest {
                 || fault.starts_with(&format!("{field}["))
                 || field.starts_with(&format!("{fault}."))
         };
-        let is_new = |violation: &Violation| !self.faults.iter().any(|fault| covers(fault, &violation.field));
+        let is_new = |violation: &Violation| {
+            !self
+                .violations()
+                .iter()
+                .any(|fault| covers(fault, &violation.field))
+        };
         let rest = violations.into_iter().filter(is_new);
         Err(self
-            .faults
+            .violations()
             .iter()
             .cloned()
             .chain(rest)
@@ -133,7 +142,7 @@ impl Manifest {
     /// Returns the unknown fields, and the values of a wrong kind.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
-        &self.faults
+        &self.faults.violations
     }
 }
 

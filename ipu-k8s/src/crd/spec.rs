@@ -184,6 +184,11 @@ pub struct Launcher {
     /// Environment variables of the launcher.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<LauncherEnv>,
+    /// Resources of the launcher and of its init container. If absent, 100m CPU and 256Mi memory are
+    /// requested, with limits of 2 CPUs and 4Gi.
+    #[schemars(schema_with = "any_object")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Value>,
     /// Interfaces or subnets for MPI between the workers, such as eth0 or 10.0.0.0/16; exported as
     /// OMPI_MCA_btl_tcp_if_include.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -247,8 +252,8 @@ pub struct Workers {
     /// Deprecated and ignored: the workers of an attempt are replaced together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// The pod template of the workers. Its first container is the worker; its volumes and mounts are also
-    /// the launcher's.
+    /// The pod template of the workers. Its first container, or that of the annotation
+    /// kubectl.kubernetes.io/default-container, is the worker; its volumes and mounts are also the launcher's.
     #[schemars(schema_with = "any_object")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,

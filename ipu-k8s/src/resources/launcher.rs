@@ -4,20 +4,34 @@ use std::collections::BTreeMap;
 
 use ipu_core::{JobKind, MpiEnv};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, EnvVar, Pod, PodSpec, SecurityContext, Volume, VolumeMount,
+    Capabilities, Container, EmptyDirVolumeSource, EnvVar, Pod, PodSpec, ResourceRequirements,
+    SecurityContext, Volume, VolumeMount,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::launcher_objects::{AGENT, HOSTFILE, TOOLS_MOUNT, TOOLS_VOLUME, config_mount};
-use super::{JOB_UID, PartitionEndpoint, PodRole, ProcessPlace, ResourceBuilder, set_env, variable};
+use super::{
+    JOB_UID, LAUNCHER_CONTAINER, PartitionEndpoint, PodRole, ProcessPlace, ResourceBuilder, set_env, variable,
+};
 
 /// Command of an interactive launcher.
 const INTERACTIVE_COMMAND: &str = "trap 'exit 0' TERM INT; sleep 365d & wait";
+
+/// Default requests of a launcher: `mpirun` and its agents wait most of the time.
+const DEFAULT_REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "256Mi")];
+/// Default limits of a launcher: room for the output of many ranks, and for a shell of an interactive job.
+const DEFAULT_LIMITS: [(&str, &str); 2] = [("cpu", "2"), ("memory", "4Gi")];
 
 impl ResourceBuilder<'_> {
     /// Returns the Pod of the launcher of instance `instance`, for attempt `attempt`.
     pub(crate) fn launcher(&self, instance: u32, attempt: u32, endpoint: &PartitionEndpoint) -> Pod {
         let template = self.template.spec.clone().unwrap_or_default();
-        let first = template.containers.into_iter().next().unwrap_or_default();
+        let name = self.job_container_name(&template.containers);
+        let first = template
+            .containers
+            .iter()
+            .find(|container| Some(&*container.name) == name);
+        let first = first.cloned().unwrap_or_default();
         let mut volumes = template.volumes.unwrap_or_default();
         volumes.push(self.config_volume(instance));
         volumes.push(Volume {
@@ -65,6 +79,7 @@ impl ResourceBuilder<'_> {
             name: "wait-for-workers".to_owned(),
             image: Some(self.installation.launcher_image.clone()),
             image_pull_policy: Some(self.installation.launcher_image_pull_policy.clone()),
+            resources: Some(self.launcher_resources()),
             command: Some(
                 ["ipu-launcher", "wait", "--install", TOOLS_MOUNT]
                     .map(str::to_owned)
@@ -98,9 +113,8 @@ impl ResourceBuilder<'_> {
         mounts.push(config_mount());
         mounts.push(tools_mount(Some(true)));
         let interactive = || ["/bin/sh", "-c", INTERACTIVE_COMMAND].map(str::to_owned).into();
-        // Not its resources: a launcher computes nothing.
         let mut container = Container {
-            name: "launcher".to_owned(),
+            name: LAUNCHER_CONTAINER.to_owned(),
             command: Some(match self.spec.shape() {
                 JobKind::Launcher { command } => command.clone(),
                 _ => interactive(),
@@ -109,6 +123,8 @@ impl ResourceBuilder<'_> {
             env_from: first.env_from,
             image: first.image,
             image_pull_policy: first.image_pull_policy,
+            // Not those of the worker: a launcher computes nothing.
+            resources: Some(self.launcher_resources()),
             security_context: first.security_context,
             termination_message_policy: first.termination_message_policy,
             volume_mounts: Some(mounts),
@@ -145,6 +161,26 @@ impl ResourceBuilder<'_> {
         // Workers cannot start processes on other workers: the launcher starts all of them.
         variables.insert("OMPI_MCA_plm_rsh_no_tree_spawn".to_owned(), "1".to_owned());
         variables
+    }
+
+    /// Returns the resources of the containers of a launcher. With requests and limits for both, a namespace
+    /// with a ResourceQuota accepts it.
+    fn launcher_resources(&self) -> ResourceRequirements {
+        let launcher = self.job.spec.launcher.as_ref();
+        let given = launcher.and_then(|launcher| launcher.resources.clone());
+        given
+            .and_then(|given| serde_json::from_value(given).ok())
+            .unwrap_or_else(|| {
+                let list = |list: [(&str, &str); 2]| {
+                    let list = list.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
+                    Some(list.into())
+                };
+                ResourceRequirements {
+                    requests: list(DEFAULT_REQUESTS),
+                    limits: list(DEFAULT_LIMITS),
+                    claims: None,
+                }
+            })
     }
 
     /// Returns the name of the launchers' service account.

@@ -143,3 +143,56 @@ fn the_wait_container_satisfies_the_security_profile_of_the_first_container() {
         json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
     );
 }
+
+#[test]
+fn a_launcher_has_the_resources_of_its_field_or_small_ones() {
+    let resources = |change: fn(&mut Value)| {
+        let (_, launcher) = pods(Network::Host, change);
+        let spec = &launcher["spec"];
+        assert_eq!(
+            spec["containers"][0]["resources"],
+            spec["initContainers"][0]["resources"]
+        );
+        spec["containers"][0]["resources"].clone()
+    };
+    assert_eq!(
+        resources(|spec| template(spec)["containers"][0]["resources"] = json!({"limits": {"cpu": "64"}})),
+        json!({"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "4Gi"}})
+    );
+    assert_eq!(
+        resources(|spec| spec["launcher"]["resources"] = json!({"limits": {"memory": "1Gi"}})),
+        json!({"limits": {"memory": "1Gi"}})
+    );
+}
+
+#[test]
+fn a_launcher_resembles_the_container_of_the_job_and_names_its_own() {
+    const DEFAULT: &str = "kubectl.kubernetes.io/default-container";
+    let (worker, launcher) = pods(Network::Host, |spec| {
+        let template = &mut spec["workers"]["template"];
+        template["metadata"]["annotations"][DEFAULT] = json!("main");
+        template["spec"]["containers"] =
+            json!([{"name": "proxy", "image": "p"}, {"name": "main", "image": "i"}]);
+    });
+    assert_eq!(launcher["spec"]["containers"][0]["image"], "i");
+    assert_eq!(launcher["metadata"]["annotations"][DEFAULT], "launcher");
+    assert_eq!(worker["metadata"]["annotations"][DEFAULT], "main");
+    // Only the container of the job waits for ranks.
+    assert_eq!(worker["spec"]["containers"][0]["command"], Value::Null);
+    assert_eq!(worker["spec"]["containers"][1]["command"][0], "/bin/sh");
+    let (worker, _) = pods(Network::Host, |_| {});
+    assert_eq!(worker["metadata"]["annotations"][DEFAULT], "main");
+}
+
+#[test]
+fn a_configuration_file_of_the_template_reaches_no_container() {
+    let (worker, launcher) = pods(Network::Host, |spec| {
+        let path = json!([{"name": "IPUOF_CONFIG_PATH", "value": "/etc/ipuof.conf.d/pod16_a01.conf"}]);
+        spec["launcher"]["env"] = path.clone();
+        template(spec)["initContainers"] = json!([{"name": "first", "image": "i", "env": path}]);
+        template(spec)["containers"][0]["env"] = path;
+    });
+    for pod in [worker, launcher] {
+        assert!(!pod["spec"].to_string().contains("IPUOF_CONFIG_PATH"), "{pod}");
+    }
+}

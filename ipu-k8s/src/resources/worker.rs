@@ -27,7 +27,12 @@ impl ResourceBuilder<'_> {
             set_env(container, &env);
         }
         if !matches!(self.spec.shape(), JobKind::Workers) {
-            if let Some(first) = spec.containers.first_mut() {
+            let name = self.job_container_name(&spec.containers).map(str::to_owned);
+            if let Some(first) = spec
+                .containers
+                .iter_mut()
+                .find(|one| Some(&one.name) == name.as_ref())
+            {
                 if first.command.as_ref().is_none_or(Vec::is_empty) {
                     let command = ["/bin/sh", "-c", SLEEP_COMMAND];
                     first.command = Some(command.map(str::to_owned).into());

@@ -67,7 +67,7 @@ fn every_field_of_a_spec_reaches_the_core_or_is_kubernetes_alone() {
             "modelReplicasPerWorker": 2, "modelReplicas": 1, "ipusPerModelReplica": 1, "cleanPodPolicy": "Workers",
             "interactive": {"ttl": 60},
             "launcher": {
-                "command": ["a"], "tcpInterface": "eth0",
+                "command": ["a"], "tcpInterface": "eth0", "resources": {"limits": {"cpu": "1"}},
                 "env": [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": {"fieldRef": {}}}],
             },
             "restartPolicy": {"type": "ExitCode", "backOffLimit": 1, "exitCodes": 1, "backOffSeconds": 1},

@@ -6,5 +6,6 @@ mod documented_examples;
 mod fields;
 mod host;
 mod manifests;
+mod pod_rules;
 mod status;
 mod webhook;

@@ -250,6 +250,7 @@ const FIELDS: &[&str] = &[
     "spec.launcher.env[0].name",
     "spec.launcher.env[0].value",
     "spec.launcher.env[0].valueFrom",
+    "spec.launcher.resources",
     "spec.launcher.tcpInterface",
     "spec.restartPolicy",
     "spec.restartPolicy.type",

@@ -89,7 +89,7 @@ fn job() -> Value {
         "metadata": {"name": "job", "namespace": "default", "uid": "u"},
         "spec": {
             "jobInstances": 1, "ipusPerJobInstance": "4",
-            "workers": {"template": {"spec": {"containers": [{"name": "main"}]}}},
+            "workers": {"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}},
         },
     })
 }
@@ -162,7 +162,7 @@ fn all_errors_are_in_one_response_with_their_fields() {
 fn translated_and_ignored_fields_cause_warnings() {
     let unusual = job_with(&json!({
         "workerPerJobInstance": "1",
-        "workers": {"strategy": {"type": "Recreate"}, "template": {"spec": {"containers": [{"name": "main"}]}}},
+        "workers": {"strategy": {"type": "Recreate"}, "template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}},
     }));
     let reply = created(&unusual);
     assert!(reply.allowed, "{}", reply.result.message);
@@ -203,6 +203,29 @@ fn ignored_fields_of_a_template_cause_warnings() {
         "restartPolicy": "Never", "containers": [{"name": "main", "image": "i", "env": [{"name": "A", "value": "b"}]}],
     }}}}));
     assert_eq!(created(&usual).warnings, None);
+}
+
+#[test]
+fn pods_that_the_api_server_would_refuse_are_refused_with_the_job() {
+    let template = |containers: Value| json!({"workers": {"template": {"spec": {"containers": containers}}}});
+    for (spec, part) in [
+        (
+            template(json!([{"name": "main"}])),
+            "containers[0].image is absent: Kubernetes runs a container",
+        ),
+        (
+            template(json!([{"name": "main", "image": "i"}, {"name": "main", "image": "i"}])),
+            "containers[1].name = \"main\": must be unique",
+        ),
+        (
+            template(
+                json!([{"name": "main", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/a"}]}]),
+            ),
+            "volumeMounts[0].name = data: no volume",
+        ),
+    ] {
+        assert_refused(&created(&job_with(&spec)), part);
+    }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use ipu_core::{AgentId, ControllerName, PartitionId, SizeFit};
 use serde::{Deserialize, Serialize};
 
+use super::allocation::UnrecordedPartition;
+
 /// Name and address of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -56,6 +58,10 @@ pub struct ControllerStatus {
     /// Machines, ordered by name; empty if the controller does not answer or does not report its hardware.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<MachineDocument>,
+    /// Partitions that the controller lists and the ledger does not record, such as those of a user of the
+    /// `vipu` tool. Their IPUs are used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub foreign: Vec<UnrecordedPartition>,
     /// Placement of new partitions: the name of the placement policy, or `delegated` for the
     /// controller itself; none if the proxy does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,6 +87,7 @@ impl ControllerStatus {
             largest_block: None,
             fits: Vec::new(),
             machines: Vec::new(),
+            foreign: Vec::new(),
             placement: None,
             failures_in_a_row: 0,
             error: None,

@@ -117,6 +117,26 @@ pub fn stats(stats: &Stats) -> Table {
     table
 }
 
+/// Returns a note about the partitions that the ledger does not record; none if there are none. Nothing releases
+/// them but their users.
+#[must_use]
+pub fn foreign_partitions(list: &ControllerList) -> Option<String> {
+    let of_controller = |status: &ControllerStatus| {
+        let name = status.controller.name.clone();
+        let foreign = status.foreign.iter();
+        let foreign =
+            foreign.map(move |partition| format!("{} ({} IPUs at {name})", partition.id, partition.size));
+        foreign.collect::<Vec<_>>()
+    };
+    let all: Vec<String> = list.controllers.iter().flat_map(of_controller).collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "Used by partitions of other programs: {}. If no process uses one, its user removes it with `vipu remove partition`.",
+            all.join(", ")
+        )
+    })
+}
+
 /// Returns finished holds with owner, times and size.
 #[must_use]
 pub fn usage(records: &[RecordDocument]) -> Table {

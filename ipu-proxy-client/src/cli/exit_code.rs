@@ -27,6 +27,8 @@ pub enum Code {
     Host,
     /// The partitions do not fit now.
     NoCapacity,
+    /// The job is suspended or has no instances, so that it runs nothing.
+    Idle,
     /// The credentials are rejected, the caller has too few rights, or the partition has another owner.
     Denied,
     /// The partitions can never fit.
@@ -49,6 +51,7 @@ impl Code {
             Self::Bug => 70,
             Self::Host => 71,
             Self::NoCapacity => 75,
+            Self::Idle => 76,
             Self::Denied => 77,
             Self::Impossible => 78,
             Self::Signal(signal) => 128_u8.saturating_add(signal),

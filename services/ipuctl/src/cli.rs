@@ -55,6 +55,7 @@ Exit codes:
   70     internal error
   71     error of this host
   75     does not fit now
+  76     runs nothing: suspended, or no instances
   77     permission denied
   78     can never fit
   128+N  terminated by signal N";

@@ -1,5 +1,6 @@
 //! The connection to a proxy: that of `--proxy`, or the local server of this user.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipu_core::{PartitionId, PartitionSpec, Reason};
@@ -258,7 +259,8 @@ fn remote(url: &str, arguments: &ProxyArgs, mut options: ClientOptions) -> Resul
     })
 }
 
-/// Prints that the simulated IPU-POD is used: once for each state directory, and always with `-v`.
+/// Prints that the simulated IPU-POD is used: once for each state directory, and always with `-v` or if a
+/// configuration file of Graphcore's `vipu` names a controller.
 fn report_simulator(
     is_nested: bool,
     state: &StateDir,
@@ -270,13 +272,32 @@ fn report_simulator(
     } else {
         "No V-IPU controller is configured (--vipu, IPUOF_VIPU_API_HOST): using a simulated Pod16."
     };
+    let unread = vipu_cli_files();
+    let hint = match unread.is_empty() || is_nested {
+        true => String::new(),
+        false => format!(
+            " {} of Graphcore's `vipu` is not read: pass the controller that it names with --vipu.",
+            unread.join(" and ")
+        ),
+    };
     // Creates the directory of the notice.
     state.simulator()?;
     let is_first = || !is_nested && !global.quiet && state.mark_simulator_notice();
-    if global.verbose > 0 || is_first() {
-        output.say(text);
+    let is_surprising = !hint.is_empty() && !global.quiet;
+    if global.verbose > 0 || is_surprising || is_first() {
+        output.say(&format!("{text}{hint}"));
     }
     Ok(())
+}
+
+/// Returns the existing configuration files of Graphcore's command line, which name a controller.
+fn vipu_cli_files() -> Vec<String> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".vipu.hcl"));
+    let files = home.into_iter().chain([PathBuf::from("/etc/vipu/vipu-cli.hcl")]);
+    files
+        .filter(|file| file.exists())
+        .map(|file| file.display().to_string())
+        .collect()
 }
 
 /// Returns the controller of the flags, else of the environment.

@@ -194,6 +194,15 @@ pub(crate) fn parse(
     })
 }
 
+/// Returns why a job runs nothing, if it does not: no program on a host resumes or scales it.
+pub(crate) fn idle_reason(spec: &JobSpec) -> Option<&'static str> {
+    if spec.suspend() {
+        return Some("spec.suspend is true: remove it, or use --set suspend=false");
+    }
+    (spec.instances() == 0)
+        .then_some("spec.jobInstances is 0: use at least 1, for example with --set jobInstances=1")
+}
+
 /// Returns one failure with all violations.
 pub(crate) fn refuse(name: &str, violations: &[Violation]) -> Failure {
     let listed: Vec<String> = violations

@@ -54,6 +54,12 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
     let job = manifest::parse(selected, &overrides, output)
         .map_err(|violations| manifest::refuse(&name, &violations))?;
     manifest::report_ignored_fields(&job.host, output);
+    if let Some(reason) = manifest::idle_reason(&job.spec) {
+        return Err(Failure::new(
+            Code::Idle,
+            format!("IPUJob {name} runs nothing: {reason}"),
+        ));
+    }
     let job = HostJob::new(job.spec, job.host.container)?;
 
     let connection = Connection::open(global, Requirement::All, output).await?;

@@ -226,6 +226,9 @@ pub(crate) struct Logs {
     /// All workers and launchers, each line with the name of its Pod
     #[arg(long, conflicts_with_all = ["worker", "launcher", "instance"])]
     pub(crate) all: bool,
+    /// Container [default: the one in the Pod's default-container annotation, or the first]
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) container: Option<String>,
     /// Options of `kubectl logs`, such as `--tail=20` or `--previous`
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) options: Vec<String>,

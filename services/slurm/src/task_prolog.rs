@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ipu_core::IpuofEnv;
 use ipu_slurm::text::{hook_failure, no_partition_file, step_differs, unknown_licenses};
 use ipu_slurm::{HookEnvironment, SlurmJob, TaskRequest};
 
@@ -170,20 +171,11 @@ fn print(file: &RunFile, task: u32) -> io::Result<()> {
     print_lines(&file.variables, &gcd)
 }
 
-/// The variables of a partition.
-const PARTITION_VARIABLES: [&str; 5] = [
-    "IPUOF_VIPU_API_HOST",
-    "IPUOF_VIPU_API_PORT",
-    "IPUOF_VIPU_API_PARTITION_ID",
-    "IPUOF_VIPU_API_GCD_ID",
-    "IPUOF_VIPU_API_TIMEOUT",
-];
-
 /// Prints the lines that Slurm reads: `unset NAME` and `export NAME=value`. A job that another one submitted
 /// inherits the variables of that job, whose partition it must not use.
 fn print_lines(variables: &BTreeMap<String, String>, more: &str) -> io::Result<()> {
     let mut text = String::new();
-    for name in PARTITION_VARIABLES {
+    for name in IpuofEnv::NAMES {
         text.push_str(&format!("unset {name}\n"));
     }
     for (name, value) in variables {

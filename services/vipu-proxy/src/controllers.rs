@@ -8,7 +8,7 @@ use ipu_allocator::{Controller, View};
 use ipu_core::{
     AgentId, Capacity, CapacityBySize, ControllerName, CordonOwner, CordonTarget, PlacementMode, Reason,
 };
-use ipu_proxy_client::{ControllerList, ControllerStatus, FitDocument, MachineDocument};
+use ipu_proxy_client::{ControllerList, ControllerStatus, FitDocument, MachineDocument, UnrecordedPartition};
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool, Member, MemberState};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -55,6 +55,7 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
             .map(FitDocument::from)
             .collect();
         status.machines = machines(&view, &member.name);
+        status.foreign = foreign(&view, &member.name);
         // A controller that answers without hardware always chooses.
         let chooses = capacity.as_ref().is_some_and(|capacity| capacity.fits.is_empty());
         status.placement = Some(if chooses {
@@ -90,6 +91,21 @@ fn machines(view: &View, controller: &ControllerName) -> Vec<MachineDocument> {
         .machines()
         .into_iter()
         .filter_map(machine)
+        .collect()
+}
+
+/// Returns the partitions that a controller lists and the ledger does not record.
+fn foreign(view: &View, controller: &ControllerName) -> Vec<UnrecordedPartition> {
+    let listing = view.hardware().listing(controller);
+    let listed = listing
+        .into_iter()
+        .flat_map(|listing| listing.partitions().values());
+    listed
+        .filter(|partition| {
+            let entry = view.state().get(&partition.id);
+            entry.is_none_or(|entry| !entry.phase.holds())
+        })
+        .map(|partition| UnrecordedPartition::new(partition.id.clone(), partition.spec.size.get()))
         .collect()
 }
 

@@ -14,6 +14,11 @@ use crate::table::render;
 pub(crate) async fn stats(proxy: &ProxyClient, format: Format, output: &Output) -> Result<Code, Failure> {
     let stats = proxy.stats().await?;
     output.result(&render(format, &stats, || cli::stats(&stats).to_string())?);
+    // The note is an addition: without it the answer is complete.
+    let controllers = proxy.controllers().await.ok();
+    if let Some(note) = controllers.as_ref().and_then(cli::foreign_partitions) {
+        output.say(&note);
+    }
     Ok(Code::Done)
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ipu_core::{AllocationId, IpuCount, PartitionId, PartitionSpec, SpecError};
 use ipu_proxy_client::{
-    ClientError, DeletePartition, HoldState, OnNoCapacity, OwnerDocument, PartitionDocument, PutPartition,
-    ResetPartition,
+    ClientError, ControllerDocument, ControllerList, ControllerStatus, DeletePartition, HoldState,
+    OnNoCapacity, OwnerDocument, PartitionDocument, PutPartition, ResetPartition,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -53,8 +53,12 @@ pub(crate) async fn run(
         }
         Partition::List { watch: false } => {
             let partitions = proxy.partitions().await?;
-            let summaries = summarize(&partitions, connection).await;
-            partition_table::print(&summaries, &partitions, format, output)
+            let mut summaries = summarize(&partitions, connection).await;
+            let foreign = foreign(&proxy.controllers().await?);
+            summaries.extend(foreign.iter().map(ForeignPartition::summary));
+            let own = partitions.iter().map(Listed::Own);
+            let listed: Vec<Listed<'_>> = own.chain(foreign.iter().map(Listed::Foreign)).collect();
+            partition_table::print(&summaries, &listed, format, output)
         }
         Partition::Get { id } => {
             let partition = proxy.partition(&id).await?;
@@ -146,6 +150,52 @@ pub(crate) async fn waiting(
 }
 
 /// Returns what is shown of partitions.
+/// A partition of the list, as JSON.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Listed<'a> {
+    Own(&'a PartitionDocument),
+    Foreign(&'a ForeignPartition),
+}
+
+/// A partition at a controller that the ledger does not record.
+#[derive(Debug, Serialize)]
+struct ForeignPartition {
+    id: PartitionId,
+    /// Always `foreign`.
+    state: &'static str,
+    size: u32,
+    controller: ControllerDocument,
+}
+
+impl ForeignPartition {
+    fn summary(&self) -> PartitionSummary {
+        PartitionSummary {
+            id: self.id.to_string(),
+            state: self.state.to_owned(),
+            size: self.size,
+            controller: self.controller.name.to_string(),
+            ..PartitionSummary::default()
+        }
+    }
+}
+
+/// Returns the partitions of other programs at the controllers.
+fn foreign(list: &ControllerList) -> Vec<ForeignPartition> {
+    let of_controller = |status: &ControllerStatus| {
+        let controller = status.controller.clone();
+        let foreign = status.foreign.iter().cloned();
+        let foreign = foreign.map(move |partition| ForeignPartition {
+            id: partition.id,
+            state: "foreign",
+            size: partition.size,
+            controller: controller.clone(),
+        });
+        foreign.collect::<Vec<_>>()
+    };
+    list.controllers.iter().flat_map(of_controller).collect()
+}
+
 async fn summarize(partitions: &[PartitionDocument], connection: &Connection) -> Vec<PartitionSummary> {
     let reasons = partitions
         .iter()

@@ -49,6 +49,9 @@ struct PlannedJob {
     #[serde(skip)]
     created: Vec<(String, IpuCount)>,
     reasons: Vec<Reason>,
+    /// Why the job runs nothing, if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle: Option<&'static str>,
     fit: Option<Fit>,
 }
 
@@ -158,6 +161,7 @@ async fn jobs(
             .push(plan_job(manifest, &overrides, capacity, output).await?);
     }
     output.result(&render(format, &planned, || text_of(&planned))?);
+    let idle = planned.jobs.iter().any(|job| job.idle.is_some());
     let invalid = planned.jobs.iter().any(|job| !job.violations.is_empty());
     let worst = planned
         .jobs
@@ -169,6 +173,7 @@ async fn jobs(
         (true, _) => Code::Data,
         (false, Some(FitResult::Never)) => Code::Impossible,
         (false, Some(FitResult::Waits)) => Code::NoCapacity,
+        (false, _) if idle => Code::Idle,
         (false, Some(FitResult::Now | FitResult::Unknown) | None) => Code::Done,
     })
 }
@@ -180,9 +185,12 @@ async fn plan_job(
     output: &Output,
 ) -> Result<PlannedJob, Failure> {
     let name = manifest::name_of(&manifest);
+    // A host needs no image; the plan is also the check of a manifest for Kubernetes.
+    let missing = manifest.job.missing_images();
     let job = match manifest::parse(manifest, overrides, output) {
-        Ok(job) => job,
-        Err(violations) => {
+        Ok(job) if missing.is_empty() => job,
+        parsed => {
+            let violations = [parsed.err().unwrap_or_default(), missing].concat();
             return Ok(PlannedJob {
                 name,
                 violations,
@@ -191,6 +199,7 @@ async fn plan_job(
                 effects: Vec::new(),
                 created: Vec::new(),
                 reasons: Vec::new(),
+                idle: None,
                 fit: None,
             });
         }
@@ -208,7 +217,11 @@ async fn plan_job(
         Effect::EnsurePartition { partition, spec, .. } => Some((id_pattern(partition), spec.size)),
         _ => None,
     });
-    let fit = capacity.fit(&spec).await?;
+    let idle = manifest::idle_reason(&spec);
+    let fit = match idle {
+        Some(_) => None,
+        None => Some(capacity.fit(&spec).await?),
+    };
     Ok(PlannedJob {
         name,
         violations: Vec::new(),
@@ -221,7 +234,8 @@ async fn plan_job(
             .collect::<Result<_, _>>()?,
         created: created.collect(),
         reasons: first.reasons,
-        fit: Some(fit),
+        idle,
+        fit,
     })
 }
 
@@ -438,6 +452,9 @@ fn text_of(planned: &PlanOutput) -> String {
                 "  First step: create partition {partition} of {}\n",
                 display::count(size.get(), "IPU")
             ));
+        }
+        if let Some(reason) = job.idle {
+            text.push_str(&format!("  Runs nothing: {reason}\n"));
         }
         if let Some(fit) = &job.fit {
             let reason = &fit.reason;

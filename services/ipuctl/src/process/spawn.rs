@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ipu_core::{Exit, Timestamp};
+use ipu_core::{Exit, IpuofEnv, Timestamp};
 
 use crate::output::{Output, OutputTail, Stream};
 
@@ -101,8 +101,12 @@ pub(crate) fn start(
     let mut command = Command::new("/proc/self/exe");
     command.arg0("ipuctl").arg("__supervise");
     command.stdin(Stdio::from(OwnedFd::from(supervisor_end)));
-    // A configuration file of the user's environment must not select another partition.
-    command.env_remove("IPUOF_CONFIG_PATH").envs(spawn.environment);
+    // The environment of the user must not select another partition.
+    let inherited = std::env::vars_os().map(|(name, _)| name);
+    for name in inherited.filter(|name| name.to_str().is_some_and(IpuofEnv::selects_ipus)) {
+        command.env_remove(name);
+    }
+    command.envs(spawn.environment);
     match spawn.terminal {
         Terminal::Attached => command.arg("--terminal"),
         Terminal::Detached => command

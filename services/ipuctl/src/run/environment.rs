@@ -10,16 +10,6 @@ use vipu_proxy::process_holder::PARTITION_MARKER;
 /// Names and values.
 pub(crate) type Variables = Vec<(String, String)>;
 
-/// Variables that select the partition. A manifest cannot override them: a stale value would select another
-/// job's IPUs.
-const RESERVED: [&str; 5] = [
-    "IPUOF_VIPU_API_HOST",
-    "IPUOF_VIPU_API_PORT",
-    "IPUOF_VIPU_API_PARTITION_ID",
-    "IPUOF_VIPU_API_GCD_ID",
-    SIMULATED_MARK,
-];
-
 /// Returns the variables of a worker: those of the partition, then those of `container`. There `$(NAME)`
 /// refers to variables of the partition and to earlier ones.
 pub(crate) fn worker(
@@ -61,7 +51,8 @@ pub(crate) fn launcher(
 /// Adds variables in order, each with its references expanded.
 fn add(variables: &mut Variables, env: &[EnvVar]) {
     for EnvVar { name, value, .. } in env {
-        if RESERVED.contains(&name.as_str()) || name == PARTITION_MARKER {
+        // A stale value would select the IPUs of another job; parsing the job warns about it.
+        if IpuofEnv::selects_ipus(name) || [SIMULATED_MARK, PARTITION_MARKER].contains(&name.as_str()) {
             continue;
         }
         let value = expand(value, |name| lookup(variables, name));
@@ -121,8 +112,10 @@ mod tests {
     fn a_manifest_cannot_override_the_variables_of_the_partition() {
         let variables = of(&[
             var("IPUOF_VIPU_API_PARTITION_ID", "p64"),
+            var("IPUOF_CONFIG_PATH", "/etc/ipuof.conf.d/pod16_a01.conf"),
             var("IPUOF_VIPU_API_TIMEOUT", "600"),
         ]);
+        assert_eq!(lookup(&variables, "IPUOF_CONFIG_PATH"), None);
         assert_eq!(
             lookup(&variables, "IPUOF_VIPU_API_PARTITION_ID").unwrap(),
             "p-a-0"

@@ -353,6 +353,13 @@ fn the_notice_about_the_simulated_ipu_pod_appears_once_or_with_verbose() {
     assert!(verbose.err.contains(notice), "{verbose:?}");
     let elsewhere = home.run(&["--state-dir", home.path("other").to_str().unwrap(), "query", "1"]);
     assert!(elsewhere.err.contains(notice), "{elsewhere:?}");
+    // A user with this file expects the controller that it names.
+    let file = home.file(".vipu.hcl", "api-host=10.5.212.116\n");
+    for _ in 0..2 {
+        let done = home.run(&["query", "1"]);
+        let text = format!("{} of Graphcore's `vipu` is not read", file.display());
+        assert!(done.err.contains(notice) && done.err.contains(&text), "{done:?}");
+    }
 }
 
 #[test]

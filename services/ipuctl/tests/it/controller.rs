@@ -68,6 +68,28 @@ fn partitions_of_other_programs_take_room_and_are_kept() {
         "{planned:?}"
     );
     assert_eq!(mine.run(&["--vipu", &pod.address, "gc"]).code, 0);
+    let listed = mine.json(&["--vipu", &pod.address, "partition", "list"]);
+    let facts = ["id", "state", "size"].map(|field| &listed[0][field]);
+    assert_eq!(
+        facts,
+        [&json!("theirs"), &json!("foreign"), &json!(8)],
+        "{listed}"
+    );
+    let table = mine.run(&["--vipu", &pod.address, "partition", "list"]);
+    let row: Vec<&str> = table
+        .out
+        .lines()
+        .nth(1)
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    assert_eq!(row[..3], ["theirs", "foreign", "8"], "{table:?}");
+    let stats = mine.run(&["--vipu", &pod.address, "stats"]);
+    let note = format!(
+        "Used by partitions of other programs: theirs (8 IPUs at {})",
+        pod.address
+    );
+    assert!(stats.err.contains(&note), "{stats:?}");
     let remove = ["partition", "remove", "theirs", "--force"];
     let unknown = mine.run(&[&["--vipu", &pod.address], &remove[..]].concat());
     assert_eq!(unknown.code, 66, "{unknown:?}");

@@ -7,6 +7,7 @@ mod examples;
 mod harness;
 mod help;
 mod kill;
+mod manifest;
 mod nested;
 mod partition;
 mod placement;

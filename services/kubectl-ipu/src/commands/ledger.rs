@@ -18,6 +18,11 @@ const RELEASE_WAIT: Duration = Duration::from_secs(30);
 pub(crate) async fn stats(proxy: &ProxyClient, format: Format) -> Result<Code, Failure> {
     let stats = proxy.stats().await?;
     output::result(&render(format, &stats, || cli::stats(&stats).to_string())?)?;
+    // The note is an addition: without it the answer is complete.
+    let controllers = proxy.controllers().await.ok();
+    if let Some(note) = controllers.as_ref().and_then(cli::foreign_partitions) {
+        output::say(&note);
+    }
     Ok(Code::Done)
 }
 

@@ -29,12 +29,17 @@ pub(crate) async fn machines(proxy: &ProxyClient, format: Format) -> Result<Code
     Ok(Code::Done)
 }
 
-/// Prints the entries of the ledger, queued requests last.
+/// Prints the entries of the ledger, queued requests last. A note names the partitions of other programs.
 pub(crate) async fn partitions(proxy: &ProxyClient, format: Format) -> Result<Code, Failure> {
     let mut list = proxy.partitions().await?;
     list.sort_by_key(|partition| partition.state == HoldState::Waiting);
     let now = now();
     output::result(&render(format, &list, || partitions_table(&list, now))?)?;
+    // The note is an addition: without it the answer is complete.
+    let controllers = proxy.controllers().await.ok();
+    if let Some(note) = controllers.as_ref().and_then(cli::foreign_partitions) {
+        output::say(&note);
+    }
     Ok(Code::Done)
 }
 

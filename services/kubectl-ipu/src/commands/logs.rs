@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use ipu_core::JobPhase;
+use ipu_k8s::crd::job_container;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::Api;
@@ -42,21 +43,24 @@ pub(crate) async fn logs(arguments: &Logs, context: &Context, global: &Global) -
     kubectl.arg("logs");
     if arguments.follow {
         for pod in &selected {
-            wait_for_start(context, pod).await?;
+            wait_for_start(context, pod, arguments.container.as_deref()).await?;
         }
         kubectl.arg("--follow");
     }
     match selected.as_slice() {
         [pod] => {
-            let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
-            let container = containers.unwrap_or_default().first();
-            let container = container.map(|container| format!("--container={}", container.name));
+            let container = arguments.container.as_deref().or_else(|| container_of(pod));
+            let container = container.map(|container| format!("--container={container}"));
             kubectl.arg(pod.name_any()).args(container);
         }
         _ => {
             let selector = format!("--selector={JOB_NAME}={job}");
             let requests = format!("--max-log-requests={MAX_FOLLOWED}");
+            let container = arguments.container.as_ref();
+            let container = container.map(|container| format!("--container={container}"));
+            // Without an option, kubectl chooses the container of each Pod by the same rule.
             kubectl.args([&selector, &requests, "--prefix", "--tail=-1", "--ignore-errors"]);
+            kubectl.args(container);
         }
     }
     Err(replace(kubectl.args(&arguments.options)))
@@ -88,6 +92,15 @@ fn kubectl(global: &Global, context: &Context) -> Command {
 
 fn replace(command: &mut Command) -> Failure {
     Failure::because(Code::Host, "cannot run kubectl", command.exec())
+}
+
+/// Returns the name of the job's container in a Pod.
+fn container_of(pod: &Pod) -> Option<&str> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    job_container(
+        pod.metadata.annotations.as_ref(),
+        containers.map(|container| &*container.name),
+    )
 }
 
 /// Returns the Pods whose logs are requested.
@@ -136,15 +149,18 @@ async fn wait_for_pod(arguments: &Logs, context: &Context) -> Result<Vec<Pod>, F
     }
 }
 
-/// Waits until the first container of a Pod has started.
-async fn wait_for_start(context: &Context, pod: &Pod) -> Result<(), Failure> {
+/// Waits until the container whose log is requested, or the job's, has started.
+async fn wait_for_start(context: &Context, pod: &Pod, container: Option<&str>) -> Result<(), Failure> {
     let has_started = |pod: Option<&Pod>| {
         // A deleted Pod is reported by the request for its log.
         let Some(status) = pod.and_then(|pod| pod.status.as_ref()) else {
             return pod.is_none();
         };
-        let first = status.container_statuses.iter().flatten().next();
-        let state = first.and_then(|container| container.state.as_ref());
+        let wanted = container.or_else(|| pod.and_then(container_of));
+        let mut statuses = status.container_statuses.iter().flatten();
+        let state = statuses
+            .find(|status| Some(&*status.name) == wanted)
+            .and_then(|container| container.state.as_ref());
         !matches!(status.phase.as_deref(), None | Some("Pending"))
             || state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
     };

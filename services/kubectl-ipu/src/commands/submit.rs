@@ -164,14 +164,15 @@ impl ManifestFile {
         }
         // The webhook knows the limit of the installation.
         let parsed = checked.parse(&Limits::default().with_max_ipus(IpuCount::MAX));
+        let missing = checked.job.missing_images();
         let violations = match parsed {
-            Ok(parsed) => {
+            Ok(parsed) if missing.is_empty() => {
                 for warning in &parsed.warnings {
                     output::say(&format!("Warning: {warning}"));
                 }
                 return Vec::new();
             }
-            Err(violations) => violations,
+            parsed => [parsed.err().unwrap_or_default(), missing].concat(),
         };
         violations
             .iter()

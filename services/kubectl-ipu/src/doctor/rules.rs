@@ -176,6 +176,15 @@ pub(super) const RULES: &[Rule] = &[
         check: ledger::leaked,
     },
     Rule {
+        code: "PartitionsForeign",
+        condition: "A V-IPU controller has a partition that the ledger does not record: a user, Slurm or another \
+                    cluster made it.",
+        effect: "Its IPUs are not available to jobs until it is removed. The proxy never removes it.",
+        remedy: "Ask its user. If no process uses it, remove it with the tools of V-IPU. To reserve IPUs for other \
+                 programs, use a V-IPU allocation that the proxy does not use.",
+        check: controllers::foreign_partitions,
+    },
+    Rule {
         code: "NamespaceRestricted",
         condition: "A namespace with jobs enforces the Pod Security level `restricted` or `baseline`, and the \
                     installation uses the host network.",
@@ -197,7 +206,8 @@ pub(super) const RULES: &[Rule] = &[
         code: "QuotaWithoutLimitRange",
         condition: "A namespace with jobs has a ResourceQuota of CPU or memory for all Pods, and no LimitRange with \
                     defaults of these.",
-        effect: "The API server refuses Pods without requests and limits, such as the launcher's init container.",
+        effect: "The API server refuses Pods without requests and limits. Launchers have them, workers only if \
+                 their template does.",
         remedy: "Create a LimitRange with defaults.",
         check: jobs::quota_without_limit_range,
     },

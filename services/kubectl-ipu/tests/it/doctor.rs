@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::harness::{DEPLOY, Run, run};
 
 /// Rules that need a running proxy, which a cluster without nodes does not have.
-const NEED_PROXY: [&str; 1] = ["ControllerUnreachable"];
+const NEED_PROXY: [&str; 2] = ["ControllerUnreachable", "PartitionsForeign"];
 
 /// Returns the report as JSON.
 fn report(run: &Run) -> Value {

@@ -76,6 +76,10 @@ fn logs_and_exec_use_the_launcher_by_default_and_worker_0_without_one() {
             "logs --selector=graphcore.ai/ipujob-name=training --max-log-requests=1024 --prefix --tail=-1 --ignore-errors",
         ),
         (
+            "logs --all training --container side",
+            "logs --selector=graphcore.ai/ipujob-name=training --max-log-requests=1024 --prefix --tail=-1 --ignore-errors --container=side",
+        ),
+        (
             "exec -it training -- sh -c id",
             "exec --stdin --tty launcher -- sh -c id",
         ),
@@ -89,6 +93,30 @@ fn logs_and_exec_use_the_launcher_by_default_and_worker_0_without_one() {
     assert_eq!(absent.code, 66, "{}", absent.err);
     let text = "instance 1 of IPUJob training has no launcher; existing Pods: w-0-0, w-0-1, launcher, w-1-0";
     assert!(absent.err.contains(text), "{}", absent.err);
+}
+
+/// Answers with a Pod in which an injector put its sidecar in front of the job's container.
+fn injected(_: &Request) -> FakeAnswer {
+    let mut pod = pod("w-0-0", "worker", 0, 0);
+    pod["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": "main"});
+    pod["spec"]["containers"] = json!([{"name": "mesh-proxy"}, {"name": "main"}]);
+    pods(&[pod])
+}
+
+#[test]
+fn logs_are_of_the_container_of_the_job_or_of_the_named_one() {
+    let api = FakeApi::start(injected);
+    for (line, container) in [
+        ("logs training", "main"),
+        ("logs --all training", "main"),
+        ("logs training --container mesh-proxy", "mesh-proxy"),
+        ("logs training -c mesh-proxy", "mesh-proxy"),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let run = run(&api, &words);
+        let expected = format!("logs w-0-0 --container={container}");
+        assert_eq!(arguments(&run, &api.kubeconfig()), expected, "{line}");
+    }
 }
 
 #[test]

@@ -86,7 +86,7 @@ async fn certificates_are_renewed_repeatedly_without_a_failed_request() {
             "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": "job"},
             "spec": {
                 "jobInstances": 1, "ipusPerJobInstance": 1,
-                "workers": {"template": {"spec": {"containers": [{"name": "main"}]}}},
+                "workers": {"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}},
             },
         });
         let uri = "/apis/graphcore.ai/v1alpha1/namespaces/rotated/ipujobs?dryRun=All";

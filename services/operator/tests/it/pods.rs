@@ -480,3 +480,114 @@ async fn the_states_of_instances_and_the_texts_of_the_status_say_what_happens() 
     fixture.wait_until_released().await;
     fixture.shut_down().await;
 }
+
+/// Reports the end of the container `main` of a Pod while its container `proxy` runs on.
+fn end_main_container(fixture: &Fixture, pod: &str, exit_code: u8) {
+    let end = json!({"exitCode": exit_code, "reason": "Completed", "startedAt": now(), "finishedAt": now()});
+    let status = |name: &str, state: Value| json!({"name": name, "image": "a", "imageID": "", "restartCount": 0, "ready": name == "proxy", "state": state});
+    let statuses = json!([
+        status("main", json!({"terminated": end})),
+        status("proxy", json!({"running": {"startedAt": now()}})),
+    ]);
+    let patch = json!({"status": {"containerStatuses": statuses}}).to_string();
+    let patch = [
+        "patch",
+        "pod",
+        pod,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &patch,
+    ];
+    fixture.cluster.kubectl(&patch).unwrap();
+}
+
+fn now() -> String {
+    format!("{:.0}", Timestamp::now())
+}
+
+/// Returns a job in whose Pods an injector has put a sidecar in front of the container of the job.
+fn job_with_sidecar(name: &str) -> Value {
+    let mut job = job(name, None);
+    let template = &mut job["spec"]["workers"]["template"];
+    template["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": "main"});
+    template["spec"]["containers"] = json!([{"name": "proxy", "image": "a"}, {"name": "main", "image": "a"}]);
+    job
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_ends_with_the_container_of_the_job_and_its_pod_holds_the_ipus() {
+    let test = "a_worker_ends_with_the_container_of_the_job_and_its_pod_holds_the_ipus";
+    let Some(fixture) = Fixture::start(test).await else {
+        return;
+    };
+    apply(&fixture.cluster, &job_with_sidecar("done"));
+    fixture.wait_for_phase("done", "Running").await;
+    end_main_container(&fixture, "done-worker-0", 0);
+    fixture.wait_for_phase("done", "Completed").await;
+    let status = fixture
+        .wait_for("done", "the container is named", |status| {
+            let message = status["lastMessage"].as_str();
+            message.is_some_and(|message| message.contains("container proxy still runs"))
+        })
+        .await;
+    assert_eq!(status["workersStatus"]["succeeded"], 1, "{status}");
+    assert_eq!(status["ipusHeld"], 1, "{status}");
+    assert_eq!(fixture.partitions().await, BTreeSet::from(["active".to_owned()]));
+    fixture
+        .cluster
+        .kubectl(&["delete", "ipujob", "done", "--timeout=60s"])
+        .unwrap();
+    fixture.wait_until_released().await;
+
+    // The next attempt begins once the sidecar of the failed one has ended, too.
+    let mut failing = job_with_sidecar("failing");
+    failing["spec"]["restartPolicy"] = json!({"type": "OnFailure", "backOffLimit": 1, "backOffSeconds": 0});
+    apply(&fixture.cluster, &failing);
+    fixture.wait_for_phase("failing", "Running").await;
+    let first = fixture.object("pod", "failing-worker-0")["metadata"]["uid"].clone();
+    end_main_container(&fixture, "failing-worker-0", 7);
+    let status = fixture
+        .wait_for("failing", "the second attempt runs", |status| {
+            (&status["phase"], &status["restartCount"]) == (&json!("Running"), &json!(1))
+        })
+        .await;
+    assert_eq!(status["firstFailure"]["exitCode"], 7, "{status}");
+    assert_ne!(
+        fixture.object("pod", "failing-worker-0")["metadata"]["uid"],
+        first
+    );
+    // With the policy All, the Pod and its sidecar end with the job.
+    let all = json!({"spec": {"cleanPodPolicy": "All"}}).to_string();
+    fixture
+        .cluster
+        .kubectl(&["patch", "ipujob", "failing", "--type=merge", "-p", &all])
+        .unwrap();
+    end_main_container(&fixture, "failing-worker-0", 0);
+    fixture.wait_for_phase("failing", "Completed").await;
+    fixture.wait_until_released().await;
+    fixture.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launcher_starts_in_a_namespace_with_a_quota_on_limits() {
+    let test = "a_launcher_starts_in_a_namespace_with_a_quota_on_limits";
+    let Some(fixture) = Fixture::start(test).await else {
+        return;
+    };
+    apply(
+        &fixture.cluster,
+        &json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "project", "namespace": "default"},
+            "spec": {"hard": {"limits.cpu": "128", "limits.memory": "800Gi"}},
+        }),
+    );
+    let mut job = job_with_launcher("quota", "never executed");
+    job["spec"]["workers"]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"limits": {"cpu": "8", "memory": "64Gi"}});
+    apply(&fixture.cluster, &job);
+    fixture.wait_for_phase("quota", "Running").await;
+    let limits = &fixture.object("pod", "quota-launcher")["spec"]["containers"][0]["resources"]["limits"];
+    assert_eq!(limits, &json!({"cpu": "2", "memory": "4Gi"}));
+    fixture.shut_down().await;
+}

@@ -147,7 +147,7 @@ fn job(name: &str, spec: &Value) -> String {
         "apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": name},
         "spec": {
             "jobInstances": 1, "ipusPerJobInstance": "4",
-            "workers": {"template": {"spec": {"containers": [{"name": "main"}]}}},
+            "workers": {"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}},
         },
     });
     for (name, value) in spec.as_object().unwrap() {

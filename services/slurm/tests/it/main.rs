@@ -21,4 +21,5 @@ mod pool_lua;
 mod render;
 mod soak;
 mod stopped_slurmctld;
+mod task_prolog;
 mod waiting;

@@ -1,6 +1,6 @@
 //! V-IPU controllers: their list, their state, and their nodes.
 
-use ipu_proxy_client::ControllerStatus;
+use ipu_proxy_client::{ControllerStatus, UnrecordedPartition};
 use ipu_vipu_client::{ControllerEndpoint, NodeLabel, parse_controllers};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
@@ -61,6 +61,27 @@ pub(super) fn unreachable(facts: &Facts) -> Checked {
         Finding::new(format!("controller {}", status.controller.name), error, fix)
     };
     Ok(down.map(finding).collect())
+}
+
+pub(super) fn foreign_partitions(facts: &Facts) -> Checked {
+    Ok(known(&facts.controllers)?.iter().flat_map(foreign_at).collect())
+}
+
+/// Returns a finding for each partition of a controller that the ledger does not record.
+fn foreign_at(status: &ControllerStatus) -> Vec<Finding> {
+    let controller = &status.controller.name;
+    let finding = |partition: &UnrecordedPartition| {
+        let fix = Fix::inspect(format!("vipu get partition {}", partition.id)).with_note(
+            "On a host that uses the controller. If no process has the partition, its user removes it with \
+             `vipu remove partition`. Graphcore's Slurm names it `slurm_` and the id of its job.",
+        );
+        let actual = format!(
+            "{} IPUs at controller {controller}, and the ledger does not record it",
+            partition.size
+        );
+        Finding::new(format!("partition {}", partition.id), actual, fix)
+    };
+    status.foreign.iter().map(finding).collect()
 }
 
 /// Returns the node labels of the listed controllers.
@@ -135,4 +156,26 @@ pub(super) fn rdma_unavailable(facts: &Facts) -> Checked {
         }
     }
     Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use ipu_core::{ControllerName, PartitionId};
+    use ipu_proxy_client::ControllerDocument;
+
+    use super::*;
+
+    #[test]
+    fn a_partition_that_a_user_left_is_named_with_its_controller() {
+        let mut status =
+            ControllerStatus::new(ControllerDocument::new(ControllerName::new("pod:8090").unwrap()));
+        assert!(foreign_at(&status).is_empty());
+        status.foreign = vec![UnrecordedPartition::new(PartitionId::new("slurm_22").unwrap(), 4)];
+        let findings = foreign_at(&status);
+        assert_eq!(findings[0].object, "partition slurm_22");
+        assert_eq!(
+            findings[0].actual,
+            "4 IPUs at controller pod:8090, and the ledger does not record it"
+        );
+    }
 }

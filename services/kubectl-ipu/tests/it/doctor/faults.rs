@@ -248,13 +248,14 @@ const FAULTS: &[Fault] = &[
 ];
 
 /// Findings that other tests plant, and those that only a running proxy or a running job has.
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 9] = [
     "ControllerUnreachable",
     "CrdAbsent",
     "InstallationsOverlap",
     "MemlockLimitTooLow",
     "NamespaceNotWatched",
     "NamespaceRestricted",
+    "PartitionsForeign",
     "PodsLeft",
     "QuotaWithoutLimitRange",
 ];
