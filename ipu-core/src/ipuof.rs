@@ -46,7 +46,7 @@ pub struct IpuofEnv {
 }
 
 impl IpuofEnv {
-    /// Names of all variables by which Poplar finds IPUs. Unset them in an environment that a process of a job
+    /// Names of all variables by which Poplar finds IPUs. Unset them in an environment that a process
     /// inherits, before you set those of its own partition.
     pub const NAMES: [&'static str; 6] = [
         "IPUOF_VIPU_API_HOST",

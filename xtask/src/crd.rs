@@ -1,7 +1,7 @@
 //! Generates `deploy/crd/ipujobs.graphcore.ai.yaml`, the CRD of the IPUJob, and
 //! `docs/reference/ipujob-crd.md`, its reference page. Both are derived from the type in
-//! `ipu-k8s/src/crd/spec.rs`. Manifests are checked against `ipu-k8s/src/crd/pod_template.json`, the schema of
-//! the Pod template in the CRD.
+//! `ipu-k8s/src/crd/spec.rs`. Manifests are checked against the schema of the Pod template in the CRD,
+//! `ipu-k8s/src/crd/pod_template.json`.
 
 mod pod;
 mod reference;

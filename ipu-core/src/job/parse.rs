@@ -25,9 +25,9 @@ const MAX_WORKERS: u32 = IpuCount::MAX.get();
 /// Maximum length of a derived name: it becomes a host name, which is a DNS-1123 label.
 const MAX_LABEL: usize = 63;
 
-/// Length of the random end of a generated name, and the maximum length of a prefix in front of it, of which the
-/// API server drops the rest.
+/// Length of the random end of a generated name, in characters.
 const GENERATED_LEN: usize = 5;
+/// Maximum length of the prefix of a generated name, in characters; the API server drops the rest.
 const MAX_PREFIX_LEN: usize = 58;
 
 /// Maximum of a count or a duration in seconds (68 years): the 32 bits of the custom resource 1.2.0.

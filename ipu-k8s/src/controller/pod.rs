@@ -362,8 +362,8 @@ fn ended_before_deletion(pod: &Pod) -> bool {
     end.is_some_and(|end| !is_ended_by_node && requested.is_none_or(|requested| end < requested))
 }
 
-/// Returns a container that runs although the job's container has ended. Sidecars that are init containers end
-/// with the others.
+/// Returns a container that runs although the job's container has ended. Sidecars that are init containers
+/// end with the others.
 fn lingering(pod: &Pod) -> Option<LingeringContainer> {
     let (_, end) = own_end(pod)?;
     let since = end.finished_at.as_ref().map(millis)?;
@@ -546,8 +546,8 @@ fn failed(pod: &Pod) -> ProcessPhase {
     }
 }
 
-/// Returns the name and the end of the job's container if it has ended by a failure, else of the first container
-/// that failed. Within a second, in which a sidecar is stopped after the process, it is not an init container.
+/// Returns the name and the end of the job's container if it has failed, else of the first container that
+/// failed. Within a second, in which a sidecar is stopped after the process, it is not an init container.
 fn failed_container(pod: &Pod) -> Option<(&str, &ContainerStateTerminated)> {
     if let Some(own) = own_end(pod).filter(|(_, end)| end.exit_code != 0) {
         return Some(own);
@@ -678,8 +678,8 @@ mod tests {
         }
     }
 
-    /// Returns a Pod whose job's container `main` ended with `code` while its container `proxy` runs, with more
-    /// metadata, at second 40.
+    /// Returns a Pod whose job's container `main` ended with `code` while its container `proxy` runs, at
+    /// second 40.
     fn lingering_pod(code: i32, metadata: &Value) -> JobPod {
         let mut pod: Pod = serde_json::from_value(json!({
             "metadata": metadata,

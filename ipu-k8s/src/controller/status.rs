@@ -436,8 +436,8 @@ fn phase_seconds(observed: &ObservedJob) -> PhaseSeconds {
     )
 }
 
-/// Returns a message about the first process of the job that does not terminate, does not start, is not ready,
-/// or whose Pod outlives it.
+/// Returns a message about the first process of the job that does not terminate, does not start or is not
+/// ready, or whose Pod outlives it.
 pub(super) fn pod_problem(phase: JobPhase, observed: &ObservedJob) -> Option<String> {
     let (starts, runs) = match phase {
         JobPhase::Pending | JobPhase::Restarting => (true, false),

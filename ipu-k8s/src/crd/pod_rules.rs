@@ -80,8 +80,8 @@ impl IpuJob {
         all
     }
 
-    /// Returns a violation for each container of the Pod template without an image. Kubernetes refuses it, and a
-    /// host does not need one.
+    /// Returns a violation for each container of the Pod template without an image. Kubernetes refuses it; a
+    /// host needs no image.
     #[must_use]
     pub fn missing_images(&self) -> Vec<Violation> {
         let missing = containers(self.pod_spec().unwrap_or(&Value::Null))

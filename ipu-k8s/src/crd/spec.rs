@@ -253,7 +253,8 @@ pub struct Workers {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
     /// The pod template of the workers. Its first container, or that of the annotation
-    /// kubectl.kubernetes.io/default-container, is the worker; its volumes and mounts are also the launcher's.
+    /// kubectl.kubernetes.io/default-container, is the worker; its volumes and mounts are also the
+    /// launcher's.
     #[schemars(schema_with = "any_object")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,

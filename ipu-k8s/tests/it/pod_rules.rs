@@ -1,5 +1,5 @@
-//! Pod templates that the API server refuses for ever, and fields at a wrong level: refused before a job holds
-//! IPUs.
+//! Pod templates that the API server refuses for ever, and fields at a wrong level: they are refused before a
+//! job holds IPUs.
 
 use ipu_core::Limits;
 use ipu_k8s::crd::{Document, Manifest, job_container, read_manifests};

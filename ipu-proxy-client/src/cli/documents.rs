@@ -117,8 +117,8 @@ pub fn stats(stats: &Stats) -> Table {
     table
 }
 
-/// Returns a note about the partitions that the ledger does not record; none if there are none. Nothing releases
-/// them but their users.
+/// Returns a note about the partitions that the ledger does not record; none if there are none. Nothing
+/// releases them but their users.
 #[must_use]
 pub fn foreign_partitions(list: &ControllerList) -> Option<String> {
     let of_controller = |status: &ControllerStatus| {

@@ -1,5 +1,5 @@
-//! Manifests of users that need a word: variables that select IPUs, jobs that run nothing, and jobs that an API
-//! server refuses.
+//! Manifests that need a warning or an error: variables that select IPUs, jobs that run nothing, and jobs
+//! that an API server refuses.
 
 use serde_json::json;
 

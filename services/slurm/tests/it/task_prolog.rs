@@ -14,6 +14,7 @@ fn a_task_without_ipus_inherits_no_variable_that_selects_ipus() {
         .arg("task-prolog")
         .env_clear()
         .envs([
+            ("SLURM_SCRIPT_CONTEXT", "prolog_task"),
             ("SLURM_JOB_ID", "7"),
             ("SLURM_CLUSTER_NAME", "lab"),
             ("SLURM_PROCID", "0"),
