@@ -146,7 +146,7 @@ pub(crate) fn status(
 }
 
 /// Converts a timestamp. A time before 1970 is "never" of a Go server (its zero time is the year 1).
-fn timestamp(time: ::pbjson_types::Timestamp) -> Option<Timestamp> {
+fn timestamp(time: prost_types::Timestamp) -> Option<Timestamp> {
     let seconds = u64::try_from(time.seconds).ok()?;
     let millis = u64::try_from(time.nanos).ok()? / 1_000_000;
     Some(Timestamp::from_millis(

@@ -1,7 +1,8 @@
 //! The wire messages of the V-IPU user API (package `virmgrpc`), generated from `proto/vipu_user.proto` by
 //! `cargo xtask gen`.
 //!
-//! They stay in this layer: only the transports and the simulator use them.
+//! They stay in this layer: only the transports and the simulator use them. The serde attributes of the
+//! messages are those of proto3 JSON.
 #![allow(
     missing_docs,
     clippy::all,
@@ -15,5 +16,6 @@
     reason = "generated code"
 )]
 
+pub mod json;
+
 include!("wire/generated/virmgrpc.rs");
-include!("wire/generated/virmgrpc.serde.rs");

@@ -179,7 +179,7 @@ fn a_reply_about_another_partition_is_a_bad_reply() {
 
 #[test]
 fn every_field_of_a_status_is_read() {
-    let time = |seconds, nanos| Some(::pbjson_types::Timestamp { seconds, nanos });
+    let time = |seconds, nanos| Some(prost_types::Timestamp { seconds, nanos });
     let reply = |last_auto_reset_time| wire::GetPartitionStatusReply {
         status: Some(wire::PartitionStatus {
             partition_id: "p1".into(),

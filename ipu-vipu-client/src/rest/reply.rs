@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::VipuError;
 use crate::status_code::{self, RpcMethod};
+use crate::wire;
 
 /// `google.rpc.Status` as JSON; the API does not use its details.
 #[derive(Deserialize)]
@@ -22,7 +23,7 @@ pub(crate) fn parse<T: DeserializeOwned>(
     call: &RpcMethod<'_>,
 ) -> Result<T, VipuError> {
     if status.is_success() {
-        return serde_json::from_slice(body).map_err(|error| VipuError::BadReply {
+        return wire::json::from_slice(body).map_err(|error| VipuError::BadReply {
             detail: format!("HTTP {}: {error}", status.as_u16()),
         });
     }
@@ -71,7 +72,6 @@ mod tests {
 
     use super::*;
     use crate::status_code::Subject;
-    use crate::wire;
 
     fn id() -> PartitionId {
         PartitionId::new("p1").unwrap()

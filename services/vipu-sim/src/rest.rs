@@ -70,7 +70,7 @@ fn user_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(warp::body::bytes())
         .and(with(api))
         .then(|body: Bytes, api: Api| async move {
-            match parse_body(&body) {
+            match parse_message(&body) {
                 Ok(request) => respond(StatusCode::ACCEPTED, api.create(request).await),
                 Err(refusal) => refuse(&refusal),
             }
@@ -179,7 +179,7 @@ fn reset_request(partition_id: String, body: &[u8]) -> Result<wire::ResetPartiti
     let request: wire::ResetPartitionRequest = if body.is_empty() {
         wire::ResetPartitionRequest::default()
     } else {
-        parse_body(body)?
+        parse_message(body)?
     };
     if !request.partition_id.is_empty() && request.partition_id != partition_id {
         let rule = "must be absent, or equal the id in the path";
@@ -224,10 +224,18 @@ fn parse_query_into<T>(
     Ok(request)
 }
 
-/// Parses a JSON body; unknown fields are errors.
+/// Parses the JSON of a message.
+fn parse_message<T: DeserializeOwned>(body: &[u8]) -> Result<T, SimError> {
+    wire::json::from_slice(body).map_err(|error| invalid_body(&error))
+}
+
+/// Parses a JSON body.
 pub(crate) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, SimError> {
-    serde_json::from_slice(body)
-        .map_err(|error| SimError::invalid("body", "not valid JSON for this request", error.to_string()))
+    serde_json::from_slice(body).map_err(|error| invalid_body(&error))
+}
+
+fn invalid_body(error: &serde_json::Error) -> SimError {
+    SimError::invalid("body", "not valid JSON for this request", error.to_string())
 }
 
 /// Serializes a message as JSON, or the error.

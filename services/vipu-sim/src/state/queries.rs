@@ -248,9 +248,9 @@ pub struct PartitionView {
 }
 
 /// Converts a time to the API's form.
-fn timestamp(at: Timestamp) -> pbjson_types::Timestamp {
+fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     let millis = at.as_millis();
-    pbjson_types::Timestamp {
+    prost_types::Timestamp {
         seconds: i64::try_from(millis / 1000).unwrap_or(i64::MAX),
         nanos: i32::try_from(millis % 1000 * 1_000_000).unwrap_or(0),
     }
