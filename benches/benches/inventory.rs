@@ -11,7 +11,6 @@ use ipu_core::{
     BestFit, Block, Capacity, CordonOwner, FirstFit, Inventory, InventoryCapacity, IpuAddress, IpuCount,
     PartitionId, PartitionSpec, Placement, PlacementPolicy, PlacementRequest, Topology, place,
 };
-use ipu_testkit::TestPolicy;
 
 /// Bit mask of one machine per link domain, which is cordoned.
 const CORDONED: u64 = 0x00f0_0000;
@@ -147,8 +146,7 @@ fn queries(criterion: &mut Criterion) {
 /// One decision of a policy, and the number of partitions that fit by its decisions.
 fn decisions(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("policy");
-    let policies: [&dyn PlacementPolicy; 4] =
-        [&FirstFit, &BestFit, &TestPolicy::Spread, &TestPolicy::AnyBlock(1)];
+    let policies: [&dyn PlacementPolicy; 2] = [&FirstFit, &BestFit];
     for ipus in IPUS {
         let inventory = inventory(&Trace::new(ipus, 90), 0);
         for size in [1, 4, 64] {

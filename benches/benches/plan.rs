@@ -5,7 +5,12 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ipu_core::{JobPhase, plan};
-use ipu_testkit::{JobWorld, ProcessRole};
+
+#[allow(dead_code, reason = "the benchmark uses a part of the model")]
+#[path = "../../ipu-core/tests/it/lifecycle/world.rs"]
+mod world;
+
+use world::{JobWorld, ProcessRole};
 
 /// Reconciles until the job is stable.
 fn settle(mut world: JobWorld) -> JobWorld {

@@ -121,12 +121,7 @@ impl At<'_> {
 
     /// Removes the partition; if the controller refuses because of errors, with force where that is allowed.
     async fn remove(&self, force: bool) -> Reply {
-        let needs_force = |error: &VipuError| {
-            matches!(
-                error,
-                VipuError::Refused { .. } | VipuError::PartitionFailed { .. }
-            )
-        };
+        let needs_force = |error: &VipuError| matches!(error, VipuError::Refused { .. });
         let mut result = self
             .within(self.controller.remove_partition(self.id(), false))
             .await;

@@ -7,11 +7,9 @@
 mod concurrency;
 mod crashes;
 mod errors;
-mod fault_injection;
 mod harness;
 mod lifecycle;
 mod listing;
-mod lost_replies;
 mod transport;
 
 use std::sync::Arc;
@@ -123,9 +121,8 @@ pub enum FaultSupport {
 
 /// Starts the controllers that [`controller_suite`] tests.
 ///
-/// Only [`start`](Self::start) and [`controller`](Self::controller) are required. The suite itself injects
-/// lost, repeated and delayed calls in front of the controller. The other methods let it do so behind a
-/// transport, which must report the result of a call.
+/// Only [`start`](Self::start) and [`controller`](Self::controller) are required. The other methods let the
+/// suite inject lost, repeated and delayed calls behind a transport, which must report the result of a call.
 #[async_trait]
 pub trait ControllerBench: Send + Sync + 'static {
     /// Starts a fresh controller without partitions. It ends when the fixture is dropped.
@@ -229,7 +226,6 @@ pub async fn try_controller_suite<B: ControllerBench>() -> Result<SuiteReport, S
     errors::run(&mut runner, harness).await;
     concurrency::run(&mut runner, harness).await;
     crashes::run(&mut runner, harness).await;
-    lost_replies::run(&mut runner, harness).await;
     transport::run(&mut runner, harness).await;
     runner.finish()
 }

@@ -15,8 +15,6 @@ mod checks;
 mod history;
 mod property;
 mod report;
-mod repro_test;
-mod shrink;
 
 pub use property::PolicyProperty;
 pub use report::PolicyReport;
@@ -25,8 +23,6 @@ use checks::{Cheaper, PolicyCase, PropertyChecker, catch_panic};
 use history::{InventoryHistory, histories, replay};
 use property::BrokenProperty;
 use report::kinds_of_allocations;
-use repro_test::reproduction;
-use shrink::smallest;
 
 /// Default number of placement cases: every class is reached several times.
 const CASES: u32 = 256;
@@ -34,8 +30,8 @@ const CASES: u32 = 256;
 /// Number of placement cases per inventory history.
 const CASES_PER_HISTORY: u32 = 8;
 
-/// Limit on simpler random choices after a failure, before structural shrinking.
-const MAX_SHRINKS: u32 = 200;
+/// Limit on attempts to shrink a failing case: about a second.
+const MAX_SHRINKS: u32 = 1_000;
 
 /// Checks all properties of the placement policy `P` and returns the coverage.
 ///
@@ -70,12 +66,10 @@ const MAX_SHRINKS: u32 = 200;
 ///
 /// # Panics
 ///
-/// If a property is violated: with the property, the smallest case found, and a test to paste that reproduces
-/// it. See [`PolicyFailure`].
+/// If a property is violated: with the property and the smallest case found. See [`PolicyFailure`].
 #[track_caller]
 pub fn check_policy<P: PlacementPolicy + Default>() -> PolicyReport {
-    let code = format!("{}::default()", short_name(type_name::<P>()));
-    PolicyCheck::new().with_constructor(code).check(P::default)
+    PolicyCheck::new().check(P::default)
 }
 
 /// Like [`check_policy`], for a policy with parameters: every call of `make` must return the same policy.
@@ -103,7 +97,6 @@ pub struct PolicyCheck {
     seed: u64,
     may_decline: bool,
     cheaper: Option<Box<Cheaper>>,
-    code: Option<String>,
     placement_cases: BoxedStrategy<PlacementCase>,
     histories: BoxedStrategy<InventoryHistory>,
 }
@@ -127,7 +120,6 @@ impl PolicyCheck {
             seed: number("IPU_POLICY_SEED").unwrap_or(0),
             may_decline: false,
             cheaper: None,
-            code: None,
             placement_cases: placement_cases().boxed(),
             histories: histories().boxed(),
         }
@@ -173,12 +165,6 @@ impl PolicyCheck {
             }
             (best.0 < cost(reference, request, chosen)).then_some(best.1)
         }));
-        self
-    }
-
-    /// Sets the Rust expression that constructs the policy, for the test that reproduces a failure.
-    pub fn with_constructor(mut self, code: impl Into<String>) -> Self {
-        self.code = Some(code.into());
         self
     }
 
@@ -236,7 +222,7 @@ impl PolicyCheck {
         let report = report.into_inner();
         match broken {
             Ok(()) => self.check_coverage(report),
-            Err(broken) => Err(self.failure(&checker, report.policy, *broken)),
+            Err(broken) => Err(self.failure(report.policy, *broken)),
         }
     }
 
@@ -294,33 +280,23 @@ impl PolicyCheck {
             property: PolicyProperty::WellCovered,
             seed: self.seed,
             cases: self.cases,
-            reproduction: None,
+            case: None,
         })
     }
 
-    fn failure(
-        &self,
-        checker: &PropertyChecker<'_>,
-        policy: String,
-        broken: BrokenProperty,
-    ) -> PolicyFailure {
-        let broken = smallest(checker, broken);
-        let code = self
-            .code
-            .as_deref()
-            .unwrap_or("make() /* the constructor passed to the check */");
+    fn failure(&self, policy: String, broken: BrokenProperty) -> PolicyFailure {
         PolicyFailure {
             policy,
             property: broken.property,
-            reproduction: Some(reproduction(&broken, code)),
             detail: broken.detail,
+            case: Some(broken.case),
             seed: self.seed,
             cases: self.cases,
         }
     }
 }
 
-/// Violated property of a policy. Displays as a report with a test to paste.
+/// Violated property of a policy. Displays as a report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub struct PolicyFailure {
@@ -334,9 +310,9 @@ pub struct PolicyFailure {
     pub seed: u64,
     /// Number of placement cases.
     pub cases: u32,
-    /// Test that depends only on `ipu-core` and fails while the property is violated; none if coverage was
-    /// insufficient.
-    pub reproduction: Option<String>,
+    /// Smallest case found, a line each for the topology, the changes that led to its inventory, and the
+    /// request; none if coverage was insufficient.
+    pub case: Option<String>,
 }
 
 impl fmt::Display for PolicyFailure {
@@ -352,8 +328,8 @@ impl fmt::Display for PolicyFailure {
             "  to repeat these cases: IPU_POLICY_SEED={} IPU_POLICY_CASES={}",
             self.seed, self.cases
         )?;
-        match &self.reproduction {
-            Some(code) => write!(f, "  this test reproduces the failure:\n\n{code}"),
+        match &self.case {
+            Some(case) => writeln!(f, "  the smallest case:\n    {}", case.replace('\n', "\n    ")),
             None => writeln!(f, "  to run more cases, set IPU_POLICY_CASES"),
         }
     }

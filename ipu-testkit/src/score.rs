@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use ipu_core::{Inventory, PlacementPolicy, Topology};
 use serde::Serialize;
 
-mod accumulator;
 mod distributions;
-mod queue;
 mod replay;
+mod sums;
 mod swf;
 mod synthetic;
 mod table;
@@ -22,12 +21,12 @@ pub use replay::{JobOutcome, Replay, ScoreOptions, replay_trace};
 pub use swf::{SwfError, SwfOptions};
 pub use synthetic::{JobClass, SyntheticOptions};
 pub use table::Comparison;
-pub use trace::{SkipReason, SwfHeader, Trace, TraceJob};
+pub use trace::{SkipReason, Trace, TraceJob};
 pub use wait_reason::WaitReason;
 
 /// Score of a policy on a trace. Times are seconds, shares are from 0 to 1.
 ///
-/// [`Display`](std::fmt::Display) writes it as a table, [`Score::compare`] several side by side.
+/// [`Display`](std::fmt::Display) writes it as a table, and [`Score::compare`] several side by side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -95,9 +94,6 @@ pub struct WaitStats {
 pub struct CauseStats {
     /// Number of jobs queued at submission for this cause.
     pub waited: u64,
-    /// Number of "not now" decisions: one for each size and priority with queued jobs of this cause, after
-    /// every event.
-    pub decisions: u64,
     /// Time in the queue for this cause, summed over jobs. The cause of a job may change while it is queued.
     pub job_seconds: f64,
     /// Number of rejected jobs.

@@ -6,12 +6,15 @@
 
 use std::error::Error;
 
-use ipu_core::{IpuCount, PartitionId, PartitionSpec, Topology};
+use ipu_core::{IpuCount, PartitionId, PartitionSpec, PartitionState, Topology};
 use ipu_vipu_client::{
-    ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, Removal, VipuController as _,
-    WaitOptions, ensure_absent, ensure_present, wait_active,
+    ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, VipuController as _, VipuError,
 };
+use tokio::time::{Duration, sleep};
 use vipu_sim::Simulator;
+
+/// Pause between two polls of the state.
+const POLL_PAUSE: Duration = Duration::from_millis(50);
 
 async fn run_once(endpoint: &ControllerEndpoint) -> Result<(), Box<dyn Error>> {
     let controller = GrpcController::connect(endpoint, &ConnectOptions::default())?;
@@ -22,13 +25,22 @@ async fn run_once(endpoint: &ControllerEndpoint) -> Result<(), Box<dyn Error>> {
         spec: PartitionSpec::of_size(IpuCount::try_from(4)?),
         ipus: Vec::new(),
     };
-    ensure_present(&controller, &request, &WaitOptions::default()).await?;
-    wait_active(&controller, &id, &WaitOptions::default()).await?;
+    controller.create_partition(request).await?;
+    while controller.partition_status(&id).await?.state != PartitionState::Active {
+        sleep(POLL_PAUSE).await;
+    }
     let config = controller.ipuof_config(&id, None).await?;
     for (number, gcd) in config.gcds.iter().enumerate() {
         println!("GCD {number}: {} devices", gcd.devices.len());
     }
-    ensure_absent(&controller, &id, Removal::Regular, &WaitOptions::default()).await?;
+    controller.remove_partition(&id, false).await?;
+    loop {
+        match controller.partition_status(&id).await {
+            Err(VipuError::NotFound { .. }) => break,
+            answer => drop(answer?),
+        }
+        sleep(POLL_PAUSE).await;
+    }
     println!("{id} is removed");
     Ok(())
 }

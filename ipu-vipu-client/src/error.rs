@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use ipu_core::{PartitionId, PartitionState};
+use ipu_core::PartitionId;
 
 /// Whether and when a retry of the same call can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,24 +82,6 @@ pub enum VipuError {
         /// The violation.
         detail: String,
     },
-    /// A partition is in error instead of active.
-    #[error("partition {id} is in error: {}", errors.join("; "))]
-    PartitionFailed {
-        /// The partition.
-        id: PartitionId,
-        /// The errors that the controller reports.
-        errors: Vec<String>,
-    },
-    /// A partition did not reach the expected state in time; the controller continues.
-    #[error("partition {id} is still {} after {waited:?}", state.as_ref().map_or("in an unknown state", PartitionState::label))]
-    WaitTimeout {
-        /// The partition.
-        id: PartitionId,
-        /// The last observed state; `None` if the controller did not reply.
-        state: Option<PartitionState>,
-        /// The time waited.
-        waited: Duration,
-    },
 }
 
 impl VipuError {
@@ -111,14 +93,10 @@ impl VipuError {
             | Self::AlreadyExists { .. }
             | Self::Refused { .. }
             | Self::BadReply { .. } => Retry::Never,
-            Self::NoCapacity { .. } | Self::Denied { .. } | Self::PartitionFailed { .. } => {
-                Retry::AfterChange
+            Self::NoCapacity { .. } | Self::Denied { .. } => Retry::AfterChange,
+            Self::NotSent | Self::Timeout { .. } | Self::Unreachable { .. } | Self::Failed { .. } => {
+                Retry::Soon
             }
-            Self::NotSent
-            | Self::Timeout { .. }
-            | Self::Unreachable { .. }
-            | Self::Failed { .. }
-            | Self::WaitTimeout { .. } => Retry::Soon,
         }
     }
 
@@ -128,11 +106,7 @@ impl VipuError {
     pub const fn may_have_executed(&self) -> bool {
         matches!(
             self,
-            Self::Timeout { .. }
-                | Self::Unreachable { .. }
-                | Self::Failed { .. }
-                | Self::BadReply { .. }
-                | Self::WaitTimeout { .. }
+            Self::Timeout { .. } | Self::Unreachable { .. } | Self::Failed { .. } | Self::BadReply { .. }
         )
     }
 
@@ -150,9 +124,7 @@ impl VipuError {
             | Self::AlreadyExists { .. }
             | Self::NoCapacity { .. }
             | Self::Refused { .. }
-            | Self::NotSent
-            | Self::PartitionFailed { .. }
-            | Self::WaitTimeout { .. } => false,
+            | Self::NotSent => false,
         }
     }
 
@@ -170,8 +142,6 @@ impl VipuError {
             Self::Unreachable { .. } => "unreachable",
             Self::Failed { .. } => "failed",
             Self::BadReply { .. } => "bad_reply",
-            Self::PartitionFailed { .. } => "partition_failed",
-            Self::WaitTimeout { .. } => "slow",
         }
     }
 }

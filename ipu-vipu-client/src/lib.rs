@@ -5,11 +5,14 @@
 //! 1. [`ControllerEndpoint`] is the address of the controller; [`parse_controllers`] parses a list of them.
 //! 2. `GrpcController::connect` (feature `grpc`) or `RestController::connect` (feature `rest`) prepares a
 //!    client with the deadlines, certificates and credentials of [`ConnectOptions`]. Nothing is sent yet.
-//! 3. [`VipuController::create_partition`] starts to create a partition; [`ensure_present`] does so even if
-//!    replies are lost.
-//! 4. [`wait_active`] polls until the partition is active; [`VipuController::ipuof_config`] returns how to
-//!    reach its devices.
-//! 5. [`ensure_absent`] removes the partition and polls until the controller no longer knows it.
+//! 3. [`VipuController::create_partition`] starts to create a partition. If the reply is lost, repeat the
+//!    call: [`VipuError::AlreadyExists`] then means that an earlier call created it.
+//! 4. Poll [`VipuController::partition_status`] until the partition is active;
+//!    [`VipuController::ipuof_config`] returns how to reach its devices.
+//! 5. [`VipuController::remove_partition`] starts to remove the partition. It is gone when its status is
+//!    [`VipuError::NotFound`].
+//!
+//! `ipu-allocator` does all of this, for several jobs and across crashes.
 //!
 //! [`send_before`] ensures that a call is not sent after a deadline, even if the process was suspended.
 //!
@@ -21,9 +24,7 @@
 //! # #[cfg(feature = "grpc")]
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! use ipu_core::{IpuCount, PartitionId, PartitionSpec};
-//! use ipu_vipu_client::{
-//!     ConnectOptions, CreatePartition, GrpcController, Removal, VipuController as _, WaitOptions,
-//! };
+//! use ipu_vipu_client::{ConnectOptions, CreatePartition, GrpcController, VipuController as _};
 //!
 //! let endpoint = "pod001:8090".parse()?;
 //! let controller = GrpcController::connect(&endpoint, &ConnectOptions::default())?;
@@ -35,12 +36,12 @@
 //!     spec: PartitionSpec::of_size(IpuCount::try_from(16)?),
 //!     ipus: Vec::new(),
 //! };
-//! ipu_vipu_client::ensure_present(&controller, &request, &WaitOptions::default()).await?;
-//! ipu_vipu_client::wait_active(&controller, &id, &WaitOptions::default()).await?;
+//! controller.create_partition(request).await?;
+//! println!("{:?}", controller.partition_status(&id).await?.state);
 //! let config = controller.ipuof_config(&id, Some(0)).await?;
 //! println!("{} devices", config.gcds[0].devices.len());
 //!
-//! ipu_vipu_client::ensure_absent(&controller, &id, Removal::Regular, &WaitOptions::default()).await?;
+//! controller.remove_partition(&id, false).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -82,7 +83,6 @@ mod status_code;
 mod tls;
 #[cfg(feature = "grpc")]
 mod transport;
-mod wait;
 pub mod wire;
 
 pub use boot_time::boot_time;
@@ -106,7 +106,6 @@ pub use pool::{CircuitBreaker, ControllerPool, Member, MemberState};
 #[cfg(feature = "rest")]
 pub use rest::RestController;
 pub use send_before::{send_before, send_deadline};
-pub use wait::{Removal, WaitOptions, ensure_absent, ensure_present, wait_active};
 
 /// Compiles and runs the examples of the README.
 #[cfg(doctest)]

@@ -2,10 +2,14 @@
 
 mod cases;
 mod checks;
+mod job_event;
+mod planner;
 mod properties;
+mod world;
 
 use ipu_core::{Plan, check_plan, plan};
-use ipu_testkit::JobWorld;
+
+use world::JobWorld;
 
 /// Returns the plan for the current observation, after `check_plan`.
 fn checked_plan(world: &JobWorld) -> Plan {

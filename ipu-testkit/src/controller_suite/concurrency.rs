@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ipu_core::{PartitionId, Topology};
-use ipu_vipu_client::{Removal, VipuController, VipuError, ensure_absent, wait_active};
+use ipu_vipu_client::{VipuController, VipuError};
 use tokio::task::JoinSet;
 
-use super::harness::{Fixture, Harness, check_error, id, listed, request, wait_options};
+use super::harness::{Fixture, Harness, Removal, check_error, id, listed, remove, request, wait_active};
 use super::{Setup, cases};
 use crate::conformance::{CaseError, CaseOutcome, broken, check_eq, check_ok};
 
@@ -118,10 +118,8 @@ async fn churn_client(controller: Arc<dyn VipuController>, client: u32, rounds: 
             "a partition that fits is created despite concurrent calls",
             answer,
         )?;
-        let answer = wait_active(&*controller, &id(&name), &wait_options()).await;
-        check_ok("a partition becomes active", answer)?;
-        let answer = ensure_absent(&*controller, &id(&name), Removal::Regular, &wait_options()).await;
-        check_ok("a partition is removed", answer)?;
+        wait_active(&*controller, &name).await?;
+        remove(&*controller, &name, Removal::Regular).await?;
     }
     Ok(())
 }
@@ -171,8 +169,8 @@ async fn the_listing_is_consistent_during_partition_churn(harness: Harness) -> C
     fixture.check_listing(&["permanent"]).await
 }
 
-/// A remove starts the removal, finds it in progress (accepted or rejected: both occur, and `ensure_absent`
-/// handles both), or finds the partition gone.
+/// A remove starts the removal, finds it in progress (accepted or rejected: both occur), or finds the
+/// partition gone.
 async fn concurrent_removals_remove_a_partition(harness: Harness) -> CaseOutcome {
     let fixture = harness.start(Setup::steady(Topology::pod16())).await;
     fixture.create_active("p1", 16).await?;

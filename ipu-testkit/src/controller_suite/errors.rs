@@ -1,9 +1,9 @@
 //! Cases about rejected calls and their errors.
 
 use ipu_core::{AgentId, AllocationId, Topology};
-use ipu_vipu_client::{CreatePartition, Removal, VipuError};
+use ipu_vipu_client::{CreatePartition, VipuError};
 
-use super::harness::{Harness, check_error, id, place, request};
+use super::harness::{Harness, Removal, check_error, id, place, request};
 use super::{Setup, cases};
 use crate::conformance::{CaseOutcome, check_eq, check_ok};
 

@@ -7,12 +7,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::{IpuCount, IpuPlace, Partition, PartitionId, PartitionSpec, PartitionState};
-use ipu_vipu_client::{
-    CreatePartition, Removal, Retry, VipuController, VipuError, WaitOptions, ensure_absent, wait_active,
-};
+use ipu_vipu_client::{CreatePartition, Retry, VipuController, VipuError};
 
 use super::{CallFault, CallKind, ControllerBench, FaultSupport, Setup};
 use crate::conformance::{CaseError, CaseOutcome, broken, check_eq, check_ok};
+
+/// Time limit of a wait for a state: no operation in a test takes that long.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Pause between two polls of a state.
+const POLL_PAUSE: Duration = Duration::from_millis(2);
+
+/// Whether a removal continues despite errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    Regular,
+    Forced,
+}
 
 type StartFuture = Pin<Box<dyn Future<Output = Box<dyn ControllerBench>> + Send>>;
 
@@ -64,8 +75,7 @@ impl Fixture {
 
     /// Waits until a partition is active.
     pub(super) async fn check_active(&self, name: &str) -> CaseOutcome {
-        let answer = wait_active(&*self.controller, &id(name), &wait_options()).await;
-        check_ok("a partition becomes active", answer).map(drop)
+        wait_active(&*self.controller, name).await
     }
 
     /// Returns the state of an existing partition according to its status.
@@ -88,8 +98,7 @@ impl Fixture {
     }
 
     pub(super) async fn remove(&self, name: &str, removal: Removal) -> CaseOutcome {
-        let answer = ensure_absent(&*self.controller, &id(name), removal, &wait_options()).await;
-        check_ok("a partition is removed", answer)
+        remove(&*self.controller, name, removal).await
     }
 
     /// Returns all partitions after a consistency check of the listing.
@@ -134,6 +143,62 @@ pub(super) fn require(injected: FaultSupport, needs: &str) -> CaseOutcome {
         FaultSupport::Done => Ok(()),
         FaultSupport::Unsupported => Err(CaseError::Unsupported(needs.to_owned())),
     }
+}
+
+/// Waits until a partition is active. A controller that cannot be reached for now is asked again.
+pub(super) async fn wait_active(controller: &dyn VipuController, name: &str) -> CaseOutcome {
+    let rule = "a partition becomes active";
+    let poll = async {
+        loop {
+            match controller.partition_status(&id(name)).await {
+                Ok(status) if status.state == PartitionState::Active => return Ok(()),
+                Ok(status) if matches!(status.state, PartitionState::Failed { .. }) => {
+                    return Err(broken(rule, "ACTIVE", status.state.label()));
+                }
+                Err(error) if error.retry() != Retry::Soon => return check_ok(rule, Err(error)),
+                Ok(_) | Err(_) => tokio::time::sleep(POLL_PAUSE).await,
+            }
+        }
+    };
+    in_time(rule, poll).await
+}
+
+/// Removes a partition, which may be unknown, and waits until the controller no longer knows it. A removal
+/// that is refused because of an operation in progress is repeated.
+pub(super) async fn remove(controller: &dyn VipuController, name: &str, removal: Removal) -> CaseOutcome {
+    let rule = "a partition is removed";
+    let (id, force) = (id(name), removal == Removal::Forced);
+    let poll = async {
+        loop {
+            match controller.remove_partition(&id, force).await {
+                Err(VipuError::NotFound { .. }) => return Ok(()),
+                Err(error) if error.retry() != Retry::Soon && error.label() != "refused" => {
+                    return check_ok(rule, Err(error));
+                }
+                Ok(()) | Err(_) => {}
+            }
+            loop {
+                tokio::time::sleep(POLL_PAUSE).await;
+                match controller.partition_status(&id).await {
+                    Err(VipuError::NotFound { .. }) => return Ok(()),
+                    Ok(status) if status.state == PartitionState::Removing => {}
+                    Ok(_) => break,
+                    Err(error) if error.retry() == Retry::Soon => {}
+                    Err(error) => return check_ok(rule, Err(error)),
+                }
+            }
+        }
+    };
+    in_time(rule, poll).await
+}
+
+async fn in_time(rule: &str, work: impl Future<Output = CaseOutcome>) -> CaseOutcome {
+    tokio::time::timeout(WAIT_TIMEOUT, work)
+        .await
+        .unwrap_or_else(|_| {
+            let actual = format!("not after {WAIT_TIMEOUT:?}");
+            Err(broken(rule, "in time", actual))
+        })
 }
 
 /// Returns all partitions after a consistency check of the listing.
@@ -225,12 +290,4 @@ pub(super) fn request(name: &str, ipus: u32) -> CreatePartition {
 
 pub(super) const fn place(link_domain: u32, ipu: u32) -> IpuPlace {
     IpuPlace { link_domain, ipu }
-}
-
-/// Returns options for short waits, so that the limit matters only on a failure.
-pub(super) fn wait_options() -> WaitOptions {
-    let mut wait = WaitOptions::with_deadline(Duration::from_secs(20));
-    wait.first_pause = Duration::from_millis(1);
-    wait.max_pause = Duration::from_millis(50);
-    wait
 }

@@ -1,9 +1,9 @@
 //! Lifecycle of a partition: created, active, reset, removed.
 
 use ipu_core::{AllocationId, PartitionSpec, PartitionState, Topology};
-use ipu_vipu_client::{CreatePartition, Removal, ensure_present};
+use ipu_vipu_client::CreatePartition;
 
-use super::harness::{Harness, check_error, id, place, request, require, size, wait_options};
+use super::harness::{Harness, Removal, check_error, id, place, request, require, size};
 use super::{Setup, cases};
 use crate::conformance::{CaseOutcome, broken, check_eq, check_ok};
 
@@ -19,7 +19,6 @@ cases![
     a_partition_exists_until_its_removal_ends,
     a_removed_partition_frees_its_ipus_and_id,
     the_longest_id_is_accepted,
-    an_existing_partition_is_not_created_twice,
     a_failed_partition_is_in_error_and_can_be_removed,
 ];
 
@@ -212,19 +211,6 @@ async fn the_longest_id_is_accepted(harness: Harness) -> CaseOutcome {
         fixture.remove(name, Removal::Forced).await?;
     }
     fixture.check_listing(&[]).await
-}
-
-/// `ensure_present` adopts a partition that matches the request, and no other.
-async fn an_existing_partition_is_not_created_twice(harness: Harness) -> CaseOutcome {
-    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
-    for _ in 0..2 {
-        let answer = ensure_present(&*fixture.controller, &request("p1", 4), &wait_options()).await;
-        check_ok("an existing partition that matches is adopted", answer)?;
-    }
-    fixture.check_listing(&["p1"]).await?;
-    let answer = ensure_present(&*fixture.controller, &request("p1", 8), &wait_options()).await;
-    let rule = "a partition that differs from the request is not adopted";
-    check_error(rule, answer, &["already_exists"]).map(drop)
 }
 
 /// ERROR marks a partition that failed (reference, States), and force removes despite errors

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::{AgentId, Allocation, AllocationId, Topology};
-use ipu_vipu_client::Removal;
 
-use super::harness::{Harness, check_error, id, place, request};
+use super::harness::{Harness, Removal, check_error, id, place, request};
 use super::{Setup, cases};
 use crate::conformance::{CaseOutcome, broken, check_eq, check_ok};
 

@@ -1,6 +1,7 @@
 //! Checks of a policy's decision.
 
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
@@ -8,7 +9,7 @@ use ipu_core::{
     Block, Impossible, Inventory, IpuAddress, IpuCount, Placement, PlacementPolicy, PlacementRequest, place,
 };
 
-use super::property::{BrokenProperty, PolicyProperty, Reproduction};
+use super::property::{BrokenProperty, PolicyProperty};
 use crate::reference_inventory::ReferenceInventory;
 use crate::strategies::InventoryChange;
 
@@ -16,7 +17,7 @@ use crate::strategies::InventoryChange;
 pub(super) type Cheaper = dyn Fn(&ReferenceInventory, &PlacementRequest, &Block) -> Option<Block>;
 
 /// Number of repetitions of a request.
-pub(super) const REPEATS: usize = 4;
+const REPEATS: usize = 4;
 
 /// Limit on placements until nothing fits: enough to fill a link domain with partitions of one IPU.
 const FILL_LIMIT: u32 = 64;
@@ -38,19 +39,16 @@ pub(super) struct PolicyCase<'a> {
 }
 
 impl PolicyCase<'_> {
-    fn broken(
-        &self,
-        property: PolicyProperty,
-        detail: String,
-        reproduction: Reproduction,
-    ) -> Box<BrokenProperty> {
+    fn broken(&self, property: PolicyProperty, detail: String) -> Box<BrokenProperty> {
+        let mut case = format!("topology {}", self.reference.topology());
+        for change in self.history {
+            case.push_str(&format!("\n{change}"));
+        }
+        case.push_str(&format!("\nplace {}", self.requested()));
         Box::new(BrokenProperty {
             property,
             detail,
-            reproduction,
-            reference: self.reference.clone(),
-            history: self.history.to_vec(),
-            request: self.request.clone(),
+            case,
         })
     }
 
@@ -95,7 +93,7 @@ impl PropertyChecker<'_> {
                 case.requested(),
                 block_text(block)
             );
-            return Err(case.broken(property, detail, Reproduction::Illegal));
+            return Err(case.broken(property, detail));
         }
         match &placement {
             Placement::Fits(block) => self.check_cost(case, block)?,
@@ -113,8 +111,7 @@ impl PropertyChecker<'_> {
             "for {} the policy chooses {chosen}, but {better} costs less",
             case.requested()
         );
-        let reproduction = Reproduction::CostlyBlock(chosen.clone());
-        Err(case.broken(PolicyProperty::CostsLeast, detail, reproduction))
+        Err(case.broken(PolicyProperty::CostsLeast, detail))
     }
 
     fn check_reason(&self, case: PolicyCase<'_>, reported: &Impossible) -> Result<(), Box<BrokenProperty>> {
@@ -124,12 +121,12 @@ impl PropertyChecker<'_> {
             None if declined && self.may_decline => Ok(()),
             None => {
                 let detail = format!("{} would fit, but the result is: {reported}", case.requested());
-                Err(case.broken(PolicyProperty::FindsWhatFits, detail, Reproduction::NoFit))
+                Err(case.broken(PolicyProperty::FindsWhatFits, detail))
             }
             Some(expected) if expected == *reported => Ok(()),
             Some(expected) => {
                 let detail = format!("the result is `{reported}`, the expected reason is `{expected}`");
-                Err(case.broken(PolicyProperty::TrueReason, detail, Reproduction::Not(expected)))
+                Err(case.broken(PolicyProperty::TrueReason, detail))
             }
         }
     }
@@ -149,7 +146,7 @@ impl PropertyChecker<'_> {
                     decision_text(first),
                     decision_text(&again)
                 );
-                return Err(case.broken(PolicyProperty::SameAnswerTwice, detail, Reproduction::Repeated));
+                return Err(case.broken(PolicyProperty::SameAnswerTwice, detail));
             }
         }
         Ok(())
@@ -168,7 +165,7 @@ impl PropertyChecker<'_> {
                 decision_text(first),
                 decision_text(again)
             );
-            case.broken(PolicyProperty::ViewAlone, detail, Reproduction::AfterOthers)
+            case.broken(PolicyProperty::ViewAlone, detail)
         };
         for (inventory, request) in other_requests(case) {
             let request = &request;
@@ -206,7 +203,7 @@ impl PropertyChecker<'_> {
             decision_text(first),
             decision_text(&again)
         );
-        Err(case.broken(PolicyProperty::IgnoresHistory, detail, Reproduction::Rebuilt))
+        Err(case.broken(PolicyProperty::IgnoresHistory, detail))
     }
 
     fn check_fills_up(
@@ -249,7 +246,7 @@ impl PropertyChecker<'_> {
             "{expected} partitions of {} fit, but {placed} are placed",
             case.requested()
         );
-        Err(case.broken(PolicyProperty::FillsUp, detail, Reproduction::Count(expected)))
+        Err(case.broken(PolicyProperty::FillsUp, detail))
     }
 }
 
@@ -261,7 +258,7 @@ fn place_checked(
 ) -> Result<Placement, Box<BrokenProperty>> {
     catch_panic(|| place(inventory, case.request, policy)).map_err(|message| {
         let detail = format!("for {} the policy panics: {message}", case.requested());
-        case.broken(PolicyProperty::NeverPanics, detail, Reproduction::Placing)
+        case.broken(PolicyProperty::NeverPanics, detail)
     })
 }
 
@@ -305,7 +302,7 @@ fn broken_rule(
 }
 
 /// Requests in between: the same with an empty inventory, and one IPU and a link domain with this one.
-pub(super) fn other_requests(case: PolicyCase<'_>) -> [(Inventory, PlacementRequest); 3] {
+fn other_requests(case: PolicyCase<'_>) -> [(Inventory, PlacementRequest); 3] {
     let empty = Inventory::new(case.reference.topology());
     let in_this = |size| {
         (
@@ -321,34 +318,16 @@ pub(super) fn other_requests(case: PolicyCase<'_>) -> [(Inventory, PlacementRequ
 }
 
 /// Returns changes that produce the inventory: holders by descending address, then cordons.
-pub(super) fn changes_descending(reference: &ReferenceInventory) -> Vec<InventoryChange> {
-    let mut changes = changes_ascending(reference);
-    let holders = changes
-        .iter()
-        .take_while(|change| matches!(change, InventoryChange::Occupy(..)))
-        .count();
-    changes[..holders].reverse();
-    changes
-}
-
-/// Returns changes that produce the inventory: holders by ascending address, then cordons.
-pub(super) fn changes_ascending(reference: &ReferenceInventory) -> Vec<InventoryChange> {
+fn changes_descending(reference: &ReferenceInventory) -> Vec<InventoryChange> {
     let mut held: Vec<_> = reference.holders().into_iter().collect();
-    held.sort_by_key(|(_, ipus)| ipus.first().copied());
+    held.sort_by_key(|(_, ipus)| Reverse(ipus.first().copied()));
     let held = held.into_iter().map(|(holder, ipus)| {
         let block = Block::from_ipus(ipus).expect("the IPUs of a holder are distinct");
         InventoryChange::Occupy(holder, block)
     });
-    let mut changes: Vec<InventoryChange> = held.collect();
-    for (owner, at) in reference.cordons() {
-        match changes.last_mut() {
-            Some(InventoryChange::Cordon(last, ipus)) if *last == owner => {
-                ipus.insert(at);
-            }
-            _ => changes.push(InventoryChange::Cordon(owner, [at].into())),
-        }
-    }
-    changes
+    let cordons = reference.cordons().into_iter();
+    held.chain(cordons.map(|(owner, at)| InventoryChange::Cordon(owner, [at].into())))
+        .collect()
 }
 
 /// Returns a short description of a block.

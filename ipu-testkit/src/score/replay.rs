@@ -2,12 +2,11 @@
 //!
 //! The queue has the order and the limit of the allocator's ([`Policy`]): higher priority first, then
 //! submission order. Later jobs may overtake a job that does not fit at most 16 times; then it holds back all
-//! jobs behind it. The code is separate from the allocator because one of its decisions looks at every queued
-//! request, which is too slow for a trace of 100,000 jobs. A test replays traces through the allocator and
-//! compares the results.
+//! jobs behind it. The allocator itself would evaluate every request again at every event, too slowly for a
+//! trace of 100,000 jobs. A test replays traces through the allocator and compares the results.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use ipu_core::{
@@ -15,8 +14,7 @@ use ipu_core::{
 };
 
 use super::Score;
-use super::accumulator::Accumulator;
-use super::queue::{JobQueue, ORDERS, QueueKey};
+use super::sums::Sums;
 use super::trace::{Trace, TraceJob, millis};
 use super::wait_reason::WaitReason;
 
@@ -89,8 +87,6 @@ impl Replay {
 /// job is queued as [`WaitReason::Illegal`]. A job that the hardware cannot hold is rejected; one that is
 /// still queued after the last event is [`JobOutcome::Stranded`].
 ///
-/// The run time grows with the number of jobs and of different priorities, not with the length of the queue.
-///
 /// # Panics
 ///
 /// If a holder in `inventory` is named `trace-job-N`.
@@ -103,24 +99,35 @@ pub fn replay_trace(
 ) -> Replay {
     let mut run = ReplayRun::new(policy, trace, inventory, options);
     while let Some(now) = run.next_moment() {
-        run.accumulator.advance_to(now);
+        run.sums.advance_to(now);
         run.end_jobs(now);
         let first_new = run.next;
         run.submit_jobs(now);
-        if !run.queue.is_empty() {
-            while run.schedule(now) {}
-        }
+        while run.schedule(now) {}
         run.record_state(first_new);
     }
     run.finish()
+}
+
+/// Number of sizes.
+const ORDERS: usize = IpuCount::MAX.order() as usize + 1;
+
+/// Queued job.
+struct QueuedJob {
+    /// Index in the trace.
+    index: usize,
+    /// Number of later jobs that started before it.
+    overtaken: u32,
 }
 
 /// Replay in progress.
 struct ReplayRun<'a> {
     policy: &'a dyn PlacementPolicy,
     trace: &'a Trace,
+    limit: u32,
     inventory: Inventory,
-    queue: JobQueue,
+    /// Queued jobs by [`position`](Self::position).
+    queue: Vec<QueuedJob>,
     /// Running jobs: end time and index in the trace.
     running: BinaryHeap<Reverse<(u64, usize)>>,
     /// Index of the next job to submit.
@@ -128,14 +135,11 @@ struct ReplayRun<'a> {
     /// For each size, whether the policy can place it in the empty inventory: only then does holding back
     /// other jobs help.
     placeable: [Result<(), WaitReason>; ORDERS],
-    /// Number of starts and ends.
-    version: u64,
-    /// For each size, the version at which the policy had no block, and the reason.
-    answers: [Option<(u64, WaitReason)>; ORDERS],
+    /// For each size, the reason for which the policy has no block in the present inventory, if known.
+    answers: [Option<WaitReason>; ORDERS],
     outcomes: Vec<Option<JobOutcome>>,
     started: Vec<usize>,
-    queues: Vec<QueueKey>,
-    accumulator: Accumulator,
+    sums: Sums,
 }
 
 impl<'a> ReplayRun<'a> {
@@ -155,17 +159,16 @@ impl<'a> ReplayRun<'a> {
         Self {
             policy,
             trace,
+            limit: options.overtake_limit,
             inventory: inventory.clone(),
-            queue: JobQueue::new(trace, options.overtake_limit),
+            queue: Vec::new(),
             running: BinaryHeap::new(),
             next: 0,
             placeable,
-            version: 0,
             answers: [None; ORDERS],
             outcomes: vec![None; trace.jobs().len()],
             started: Vec::new(),
-            queues: Vec::new(),
-            accumulator: Accumulator::new(trace, inventory),
+            sums: Sums::new(trace, inventory),
         }
     }
 
@@ -177,28 +180,29 @@ impl<'a> ReplayRun<'a> {
     }
 
     fn end_jobs(&mut self, now: u64) {
-        while let Some(Reverse((_, job))) = self
-            .running
-            .peek()
-            .copied()
-            .filter(|Reverse((end, _))| *end <= now)
-        {
+        while let Some(Reverse((end, job))) = self.running.peek().copied() {
+            if end > now {
+                return;
+            }
             self.running.pop();
-            self.inventory
-                .vacate(&partition_id(job))
-                .expect("a running job holds its IPUs");
-            self.version += 1;
+            let vacated = self.inventory.vacate(&partition_id(job));
+            vacated.expect("a running job holds its IPUs");
+            self.answers = [None; ORDERS];
         }
     }
 
     fn submit_jobs(&mut self, now: u64) {
-        while let Some(job) = self.job(self.next).filter(|job| millis(job.submit) <= now) {
-            match self.placeable[job.size.order() as usize] {
-                Err(cause @ WaitReason::TooLarge) => {
-                    self.outcomes[self.next] = Some(JobOutcome::Refused(cause));
-                    self.accumulator.record_rejected(cause);
-                }
-                _ => self.queue.join(self.next, job),
+        while let Some(job) = self.trace.jobs().get(self.next) {
+            if millis(job.submit) > now {
+                return;
+            }
+            if let Err(cause @ WaitReason::TooLarge) = self.placeable[order(job)] {
+                self.outcomes[self.next] = Some(JobOutcome::Refused(cause));
+                self.sums.cause(cause).refused += 1;
+            } else {
+                let (index, overtaken) = (self.next, 0);
+                let at = self.place_in_queue(index);
+                self.queue.insert(at, QueuedJob { index, overtaken });
             }
             self.next += 1;
         }
@@ -207,59 +211,58 @@ impl<'a> ReplayRun<'a> {
     /// Runs one scheduling pass over the queue. Returns whether another pass is needed: a job started after
     /// the policy had declined another, and may decide differently now.
     fn schedule(&mut self, now: u64) -> bool {
-        let mut stayed: Vec<QueueKey> = Vec::new();
-        let (mut declined, mut again) = (false, false);
-        for class in 0..self.queue.classes() {
-            let mut closed = [false; ORDERS];
-            while let Some(place) = self.queue.next(class, &closed) {
-                match self.block_for(place.order) {
-                    Ok(block) => {
-                        self.start(place, block, now);
-                        again |= declined;
-                        if stayed.iter().any(|place| self.holds_back(*place)) {
-                            return again;
-                        }
-                    }
+        let mut closed = [false; ORDERS];
+        let (mut declined, mut again, mut at) = (false, false, 0);
+        while let Some(index) = self.queue.get(at).map(|queued| queued.index) {
+            let order = order(&self.trace.jobs()[index]);
+            let block = if closed[order] {
+                None
+            } else {
+                match self.block_for(order) {
+                    Ok(block) => Some(block),
                     Err(cause) => {
                         declined |= !cause.is_capacity_shortage();
-                        closed[place.order] = true;
-                        stayed.push(place);
-                        if self.holds_back(place) {
-                            return again;
-                        }
+                        closed[order] = true;
+                        None
                     }
                 }
+            };
+            if let Some(block) = block {
+                self.queue.remove(at);
+                self.start(index, block, now);
+                again |= declined;
+                for earlier in &mut self.queue[..at] {
+                    earlier.overtaken += 1;
+                }
+                if self.queue[..at].iter().any(|earlier| self.holds_back(earlier)) {
+                    return again;
+                }
+            } else if self.holds_back(&self.queue[at]) {
+                return again;
+            } else {
+                at += 1;
             }
         }
         again
     }
 
-    /// Returns the policy's block for a partition of this size, computed once per inventory state.
+    /// Returns the policy's block for a partition of this size.
     fn block_for(&mut self, order: usize) -> Result<Block, WaitReason> {
-        if let Some((version, cause)) = self.answers[order]
-            && version == self.version
-        {
+        if let Some(cause) = self.answers[order] {
             return Err(cause);
         }
-        let block_for = place_size(self.policy, &self.inventory, order);
-        self.answers[order] = block_for.as_ref().err().map(|cause| (self.version, *cause));
-        block_for
+        let block = place_size(self.policy, &self.inventory, order);
+        self.answers[order] = block.as_ref().err().copied();
+        block
     }
 
-    /// Starts the first job of a list on `block`.
-    fn start(&mut self, place: QueueKey, block: Block, now: u64) {
-        let Some(index) = self.queue.leave(place) else {
-            return;
-        };
-        let Some(job) = self.job(index) else {
-            return;
-        };
+    fn start(&mut self, index: usize, block: Block, now: u64) {
+        let job = &self.trace.jobs()[index];
         let end = now.saturating_add(millis(job.runtime));
-        self.accumulator.start(job);
-        self.inventory
-            .occupy(partition_id(index), block.clone())
-            .expect("the placed block is free, and no other holder is named trace-job-N");
-        self.version += 1;
+        self.sums.start(job);
+        let occupied = self.inventory.occupy(partition_id(index), block.clone());
+        occupied.expect("the placed block is free, and no other holder is named trace-job-N");
+        self.answers = [None; ORDERS];
         self.running.push(Reverse((end, index)));
         self.started.push(index);
         self.outcomes[index] = Some(JobOutcome::Ran {
@@ -269,36 +272,48 @@ impl<'a> ReplayRun<'a> {
         });
     }
 
-    /// Returns whether the first job of a list, which cannot start, holds back all later ones.
-    fn holds_back(&self, place: QueueKey) -> bool {
-        self.placeable[place.order].is_ok() && self.queue.is_at_limit(place)
+    /// Returns whether a job, which cannot start, holds back all later ones.
+    fn holds_back(&self, queued: &QueuedJob) -> bool {
+        queued.overtaken >= self.limit && self.placeable[order(&self.trace.jobs()[queued.index])].is_ok()
+    }
+
+    /// Returns the sort key of a job in the queue.
+    fn position(&self, index: usize) -> (Reverse<i32>, usize) {
+        (Reverse(self.trace.jobs()[index].priority), index)
+    }
+
+    fn place_in_queue(&self, index: usize) -> usize {
+        let key = self.position(index);
+        self.queue
+            .partition_point(|queued| self.position(queued.index) < key)
     }
 
     /// Records the state until the next event, and the wait reasons of newly submitted jobs.
     fn record_state(&mut self, first_new: usize) {
-        let mut queues = std::mem::take(&mut self.queues);
-        self.queue.queues(&mut queues);
-        let barrier = queues.iter().copied().find(|place| self.holds_back(*place));
-        self.accumulator.sample(&self.inventory, self.version);
-        for place in &queues {
-            let (before, behind) = self.queue.split(*place, barrier);
-            let cause = self.wait_reason(place.order);
-            self.accumulator.wait(cause, before);
-            self.accumulator.wait(WaitReason::HeldBackForEarlier, behind);
+        self.sums.sample(&self.inventory);
+        let barrier = self.queue.iter().position(|queued| self.holds_back(queued));
+        let reachable = barrier.map_or(self.queue.len(), |at| at + 1);
+        let mut by_order = [0; ORDERS];
+        for queued in &self.queue[..reachable] {
+            by_order[order(&self.trace.jobs()[queued.index])] += 1;
         }
-        self.queues = queues;
+        let mut waiting = BTreeMap::new();
+        for order in (0..ORDERS).filter(|order| by_order[*order] > 0) {
+            *waiting.entry(self.wait_reason(order)).or_default() += by_order[order];
+        }
+        if reachable < self.queue.len() {
+            let behind = (self.queue.len() - reachable) as u64;
+            waiting.insert(WaitReason::HeldBackForEarlier, behind);
+        }
+        self.sums.set_waiting(waiting);
         for index in first_new..self.next {
-            if self.outcomes[index].is_none()
-                && let Some(job) = self.job(index)
-            {
-                let position = (Reverse(job.priority), index);
-                let held_back = barrier.is_some_and(|barrier| self.queue.position(barrier) < position);
-                let cause = if held_back {
+            if self.outcomes[index].is_none() {
+                let cause = if self.place_in_queue(index) >= reachable {
                     WaitReason::HeldBackForEarlier
                 } else {
-                    self.wait_reason(job.size.order() as usize)
+                    self.wait_reason(order(&self.trace.jobs()[index]))
                 };
-                self.accumulator.record_queued(cause);
+                self.sums.cause(cause).waited += 1;
             }
         }
     }
@@ -309,11 +324,10 @@ impl<'a> ReplayRun<'a> {
     }
 
     fn finish(mut self) -> Replay {
-        let stranded: Vec<(QueueKey, usize)> = self.queue.queued_jobs().collect();
-        for (place, index) in stranded {
-            let cause = self.wait_reason(place.order);
-            self.accumulator.record_stranded(cause);
-            self.outcomes[index] = Some(JobOutcome::Stranded(cause));
+        for queued in std::mem::take(&mut self.queue) {
+            let cause = self.wait_reason(order(&self.trace.jobs()[queued.index]));
+            self.sums.cause(cause).stranded += 1;
+            self.outcomes[queued.index] = Some(JobOutcome::Stranded(cause));
         }
         let outcomes = self
             .outcomes
@@ -322,13 +336,13 @@ impl<'a> ReplayRun<'a> {
         Replay {
             outcomes: outcomes.collect(),
             started: self.started,
-            score: self.accumulator.score(self.policy.name(), self.trace),
+            score: self.sums.score(self.policy.name(), self.trace),
         }
     }
+}
 
-    fn job(&self, index: usize) -> Option<&'a TraceJob> {
-        self.trace.jobs().get(index)
-    }
+fn order(job: &TraceJob) -> usize {
+    job.size.order() as usize
 }
 
 /// Returns the policy's block for a partition of 2^`order` IPUs.

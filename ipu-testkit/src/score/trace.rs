@@ -68,7 +68,7 @@ pub enum SkipReason {
     UnknownRuntime,
     /// Neither the allocated nor the requested number of processors is known.
     UnknownSize,
-    /// The job needs more IPUs than [`SwfOptions::largest`](crate::SwfOptions::largest).
+    /// The job needs more IPUs than [`IpuCount::MAX`].
     TooLarge,
     /// The job was cancelled before it started.
     NeverStarted,
@@ -89,25 +89,11 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// Relevant header comments of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct SwfHeader {
-    /// Processors of the machine (`MaxProcs`).
-    pub max_procs: Option<u64>,
-    /// Nodes of the machine (`MaxNodes`).
-    pub max_nodes: Option<u64>,
-    /// Start of the trace, in seconds since the Unix epoch (`UnixStartTime`).
-    pub unix_start_time: Option<u64>,
-}
-
 /// Jobs ordered by submit time: from a file in the Standard Workload Format ([`Trace::parse_swf`]), synthetic
 /// ([`Trace::synthetic`]), or listed ([`Trace::of_jobs`]).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     jobs: Vec<TraceJob>,
-    pub(super) header: SwfHeader,
     pub(super) skipped: BTreeMap<SkipReason, u64>,
 }
 
@@ -136,12 +122,6 @@ impl Trace {
     #[must_use]
     pub fn jobs(&self) -> &[TraceJob] {
         &self.jobs
-    }
-
-    /// Returns the header of the file; empty without a file.
-    #[must_use]
-    pub const fn header(&self) -> SwfHeader {
-        self.header
     }
 
     /// Returns the number of skipped records, by reason.
@@ -176,7 +156,6 @@ impl Trace {
             ..job.clone()
         });
         Self {
-            header: self.header,
             skipped: self.skipped.clone(),
             ..Self::of_jobs(stretched)
         }

@@ -27,18 +27,6 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
-    pub(super) const COUNT: usize = 8;
-    pub(super) const ALL: [Self; Self::COUNT] = [
-        Self::NotEnoughFree,
-        Self::Fragmented,
-        Self::Cordoned,
-        Self::Declined,
-        Self::Illegal,
-        Self::HeldBackForEarlier,
-        Self::TooLarge,
-        Self::Other,
-    ];
-
     pub(super) const fn of(impossible: &Impossible) -> Self {
         match impossible {
             Impossible::NotEnoughFree { .. } => Self::NotEnoughFree,

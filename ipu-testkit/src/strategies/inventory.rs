@@ -1,6 +1,7 @@
 //! Random operations on an inventory and its reference, and random requests.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use ipu_core::{
     AllocationId, Block, CordonOwner, Inventory, IpuAddress, IpuCount, PartitionId, PlacementRequest,
@@ -132,6 +133,21 @@ impl InventoryChange {
                 assert_eq!(lifted.is_ok(), legal, "{self:?}: {lifted:?}");
                 legal
             }
+        }
+    }
+}
+
+impl fmt::Display for InventoryChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |ipus: &BTreeSet<IpuAddress>| {
+            let texts: Vec<_> = ipus.iter().map(ToString::to_string).collect();
+            texts.join(", ")
+        };
+        match self {
+            Self::Occupy(holder, block) => write!(f, "{holder} occupies {block}"),
+            Self::Vacate(holder) => write!(f, "{holder} vacates"),
+            Self::Cordon(owner, ipus) => write!(f, "{owner} cordons {}", list(ipus)),
+            Self::Lift(owner, ipus) => write!(f, "{owner} lifts the cordon of {}", list(ipus)),
         }
     }
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use crate::planner::job_dsl::{parse, raw_job_from_dsl};
+use crate::job_dsl::{parse, raw_job_from_dsl};
 
 /// Returns small jobs in the job DSL ([`raw_job_from_dsl`]): every shape, restart policy and clean-up policy,
 /// up to three instances of up to two workers, with and without each time limit. One, two or all instances

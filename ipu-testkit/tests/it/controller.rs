@@ -179,8 +179,8 @@ async fn failure_of<const DEFECT: usize>() -> SuiteFailure {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bench_with_two_methods_runs_all_cases_that_need_no_more() {
     let report = controller_suite::<Bench<0>>().await;
-    assert_eq!(report.skipped.len(), 14, "{report}");
-    assert!(report.ran.len() > 40, "{report}");
+    assert_eq!(report.skipped.len(), 12, "{report}");
+    assert!(report.ran.len() > 30, "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -206,5 +206,5 @@ async fn a_failure_names_the_case_the_rule_and_both_values() {
     for part in [broken.case, &broken.rule, &broken.expected, &broken.actual] {
         assert!(!part.is_empty() && text.contains(part), "{part:?} in {text}");
     }
-    assert!(failure.report.ran.len() > 40, "all other cases ran: {text}");
+    assert!(failure.report.ran.len() > 30, "all other cases ran: {text}");
 }

@@ -2,8 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod controller;
-mod coverage;
-mod planner;
 mod policy;
 mod score;
 mod stores;

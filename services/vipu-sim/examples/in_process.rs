@@ -5,9 +5,7 @@
 use std::error::Error;
 
 use ipu_core::{IpuCount, PartitionId, PartitionSpec, Topology};
-use ipu_vipu_client::{
-    ConnectOptions, CreatePartition, GrpcController, VipuController as _, WaitOptions, ensure_present,
-};
+use ipu_vipu_client::{ConnectOptions, CreatePartition, GrpcController, VipuController as _, VipuError};
 use vipu_sim::{Fault, FaultKind, Method, Simulator};
 
 #[tokio::main(flavor = "current_thread")]
@@ -34,8 +32,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         controller.list_partitions(None).await?.len()
     );
 
-    // Retrying until the partition exists is safe: the caller chooses the id.
-    ensure_present(&controller, &request, &WaitOptions::default()).await?;
+    // A retry is safe: the caller chooses the id.
+    match controller.create_partition(request).await {
+        Err(VipuError::AlreadyExists { id }) => println!("{id} exists"),
+        answer => drop(answer?),
+    }
     println!("{id}: {:?}", controller.partition_status(&id).await?.state);
     Ok(())
 }

@@ -5,8 +5,9 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use ipu_core::{Effect, Plan, Reason};
-use ipu_testkit::{EventEffect, JobEvent, JobWorld};
 
+use super::job_event::{EventEffect, JobEvent};
+use super::world::JobWorld;
 use super::{checked_plan, reconcile};
 use crate::datadriven;
 

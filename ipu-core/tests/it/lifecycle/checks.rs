@@ -6,8 +6,7 @@ use ipu_core::{
     BrokenPlan, Effect, InstanceOutcome, JobPhase, PartitionFacts, Plan, ProcessPhase, check_plan,
 };
 
-use ipu_testkit::{CapacityState, JobWorld, ProcessRole};
-
+use super::world::{CapacityState, JobWorld, ProcessRole};
 use super::{checked_plan, reconcile};
 
 /// Returns a stable world of the job `words`, changed by `events`.

@@ -32,8 +32,6 @@ fn a_small_trace_has_the_score_calculated_by_hand() {
     );
     let cause = score.causes[&WaitReason::NotEnoughFree];
     assert_eq!((cause.waited, cause.job_seconds), (1, 35.0));
-    // Decided at its arrival, at the end of the first job of four, and at the end of the second.
-    assert_eq!(cause.decisions, 3);
     // 10-20: 3 free in blocks of 2 and 1; 20-40: 7 free, of 4, 2 and 1; otherwise whole or nothing.
     let mean = (10.0 * (1.0 / 3.0) + 20.0 * (3.0 / 7.0)) / 50.0;
     assert!((score.fragmentation.mean - mean).abs() < 1e-12);

@@ -1,13 +1,13 @@
-//! Standard Workload Format: traces survive a round trip, errors are precise, and nothing panics.
+//! Standard Workload Format: conversion to IPUs, skipped records, precise errors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ipu_core::{IpuCount, Topology};
-use ipu_testkit::{SkipReason, SwfOptions, SyntheticOptions, Trace, TraceJob};
+use ipu_core::Topology;
+use ipu_testkit::{SkipReason, SwfOptions, Trace};
 use proptest::prelude::*;
 
-use super::policies::{count, job};
+use super::policies::job;
 
 const SAMPLE: &str = include_str!("../../../testdata/mixed.swf");
 
@@ -29,18 +29,7 @@ fn line(number: u64, submit: &str, runtime: &str, allocated: &str, requested: &s
 }
 
 #[test]
-fn the_sample_matches_the_generator() {
-    let made = Trace::synthetic(&SyntheticOptions::mixed(4, 180, 64));
-    if std::env::var_os("UPDATE").is_some() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/mixed.swf");
-        std::fs::write(file, made.to_swf()).unwrap();
-    }
-    assert!(
-        made.to_swf() == SAMPLE,
-        "`UPDATE=1 cargo test -p ipu-testkit --test it sample` rewrites testdata/mixed.swf, if the generator was \
-        changed on purpose"
-    );
-    assert_eq!(parsed(SAMPLE), made);
+fn a_file_becomes_a_trace_that_can_be_scored() {
     let score = ipu_testkit::score_policy::<ipu_core::BestFit>(&parsed(SAMPLE), &Topology::pod64());
     assert_eq!((score.ran, score.refused, score.stranded), (180, 0, 0));
 }
@@ -76,7 +65,7 @@ fn skipped_records_are_counted_by_reason() {
         line(1, "-1", "5", "1", "1", "1"),
         line(2, "0", "-1", "1", "1", "1"),
         line(3, "0", "5", "-1", "0", "1"),
-        line(4, "0", "5", "128", "-1", "1"),
+        line(4, "0", "5", "65537", "-1", "1"),
         line(5, "0", "0", "8", "8", "5"),
         line(6, "0", "5", "8", "8", "2"),
         line(7, "0", "5", "8", "8", "3"),
@@ -85,9 +74,7 @@ fn skipped_records_are_counted_by_reason() {
         line(10, "0", "0.25", "1", "2", "5"),
         line(11, "0", "0", "1", "2", "1"),
     ];
-    let mut options = SwfOptions::default();
-    options.largest = IpuCount::LINK_DOMAIN;
-    let trace = Trace::parse_swf(text.concat(), &options).unwrap();
+    let trace = parsed(&text.concat());
     let expected = [
         (SkipReason::UnknownSubmit, 1),
         (SkipReason::UnknownRuntime, 1),
@@ -105,7 +92,9 @@ fn skipped_records_are_counted_by_reason() {
     assert_eq!(jobs, [(9, 2), (10, 1), (11, 1)]);
     let table = ipu_testkit::score_policy::<ipu_core::BestFit>(&trace, &Topology::pod4()).to_string();
     assert!(
-        table.contains("3  partial record of an interrupted job"),
+        table
+            .lines()
+            .any(|line| line.starts_with("skipped, partial record") && line.ends_with('3')),
         "{table}"
     );
 }
@@ -142,23 +131,16 @@ fn errors_name_line_field_value_rule_and_fix() {
 }
 
 #[test]
-fn headers_and_queues_are_parsed_and_free_text_is_ignored() {
-    let text = format!(
-        "; Version: 2.2\r\n;MaxProcs:  128 (of them 8 interactive)\r\n; MaxNodes: many\r\n; UnixStartTime: 873493322\r\n\
-        ; Queue: 2 priority 7\r\n; Queue: 3 standby\r\n;\r\n;;; nothing\r\n{}",
-        line(1, "0", "5", "1", "1", "1").replace('\n', "\r\n")
+fn comments_are_free_text_in_any_encoding() {
+    let mut text = b"; Version: 2.2\r\n;MaxProcs:  128 (of them 8 interactive)\r\n;;; nothing\r\n".to_vec();
+    text.extend(b"; Computer: Universit\xe9\n");
+    text.extend(
+        line(1, "0", "5", "1", "1", "1")
+            .replace('\n', "\r\n")
+            .into_bytes(),
     );
-    let trace = parsed(&text);
-    let header = trace.header();
-    assert_eq!((header.max_procs, header.max_nodes), (Some(128), None));
-    assert_eq!(header.unix_start_time, Some(873_493_322));
-    assert_eq!(trace.jobs()[0].priority, 7);
-    let mut options = SwfOptions::default();
-    options.priorities.insert(2, -1);
-    assert_eq!(Trace::parse_swf(&text, &options).unwrap().jobs()[0].priority, -1);
-    let mut latin = b"; Computer: Universit\xe9\n".to_vec();
-    latin.extend(text.as_bytes());
-    assert_eq!(Trace::parse_swf(latin, &SwfOptions::default()).unwrap(), trace);
+    let trace = Trace::parse_swf(text, &SwfOptions::default()).unwrap();
+    assert_eq!(trace.jobs().len(), 1);
 }
 
 #[test]
@@ -184,44 +166,14 @@ fn a_trace_is_scaled_to_the_requested_load() {
     assert_eq!(Trace::of_jobs([job(0, 10, 4)]).load(16), None);
 }
 
-fn any_trace() -> impl Strategy<Value = Trace> {
-    let millis = prop_oneof![0_u64..100_000, 0..=10_000_000_000_000_u64];
-    let job = (
-        any::<u64>(),
-        millis.clone(),
-        millis,
-        0_u32..=16,
-        prop_oneof![Just(0), any::<i32>()],
-    );
-    prop::collection::vec(job, 0..20).prop_map(|jobs| {
-        Trace::of_jobs(
-            jobs.into_iter()
-                .map(|(number, submit, runtime, order, priority)| {
-                    TraceJob::new(
-                        Duration::from_millis(submit),
-                        Duration::from_millis(runtime),
-                        count(1 << order),
-                    )
-                    .numbered(number)
-                    .with_priority(priority)
-                }),
-        )
-    })
-}
-
 proptest! {
-    #[test]
-    fn a_trace_survives_a_round_trip(trace in any_trace()) {
-        prop_assert_eq!(parsed(&trace.to_swf()), trace);
-    }
-
     #[test]
     fn the_parser_never_panics_on_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = Trace::parse_swf(bytes, &SwfOptions::default());
     }
 
     #[test]
-    fn the_parser_never_panics_on_numbers_and_parsed_traces_can_be_written(
+    fn the_parser_counts_each_line_with_numbers_as_a_job_or_as_skipped(
         fields in prop::collection::vec(
             prop_oneof![
                 4 => Just("-1".to_owned()),
@@ -239,8 +191,6 @@ proptest! {
         if let Ok(trace) = Trace::parse_swf(fields.join(" "), &options) {
             let lines = trace.jobs().len() as u64 + trace.skipped().values().sum::<u64>();
             prop_assert_eq!(lines, 1);
-            let again = parsed(&trace.to_swf());
-            prop_assert_eq!(again.jobs(), trace.jobs());
         }
     }
 }

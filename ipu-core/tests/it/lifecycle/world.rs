@@ -8,41 +8,25 @@ use ipu_core::{
     ProcessFacts, ProcessPhase, Reason, Timestamp,
 };
 
-use super::job_dsl::job_from_dsl;
+use ipu_testkit::job_from_dsl;
 
 /// Observed state of one job, which effects and events change. Fast: a whole history takes microseconds.
-///
-/// ```
-/// use ipu_core::{JobPhase, plan};
-/// use ipu_testkit::{JobWorld, ProcessRole};
-///
-/// let mut world = JobWorld::new(["workers=2"])?;
-/// for _ in 0..4 {
-///     let plan = plan(&world.job, &world.observation);
-///     world.reconcile(&plan).expect("no device is shared");
-///     world.progress();
-/// }
-/// assert_eq!(world.observation.status.phase, JobPhase::Running);
-/// assert!(world.process(0, ProcessRole::Worker(1)).is_some());
-/// # Ok::<(), String>(())
-/// ```
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct JobWorld {
+pub(crate) struct JobWorld {
     /// Current job spec.
-    pub job: JobSpec,
+    pub(crate) job: JobSpec,
     /// Current observation, including the status of the last reconciliation.
-    pub observation: Observation,
+    pub(crate) observation: Observation,
     /// Whether capacity for another partition is available.
-    pub capacity: CapacityState,
+    pub(crate) capacity: CapacityState,
     /// Whether the job was finalized.
-    pub finalized: bool,
+    pub(crate) finalized: bool,
     fields: Vec<String>,
 }
 
 /// Capacity for another partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CapacityState {
+pub(crate) enum CapacityState {
     /// Capacity is available.
     #[default]
     Free,
@@ -52,39 +36,16 @@ pub enum CapacityState {
 
 /// Role of a process of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessRole {
+pub(crate) enum ProcessRole {
     /// Worker with this index.
     Worker(u32),
     /// Launcher.
     Launcher,
 }
 
-/// Effect that no adapter could apply without sharing a device, or at all.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SafetyViolation {
-    /// A partition is created, reset or released under a process that is alive.
-    #[error("{effect:?} while processes of the instance are alive")]
-    UnderProcesses {
-        /// The effect.
-        effect: Box<Effect>,
-    },
-    /// A process starts without a partition that is ready for its attempt.
-    #[error("{effect:?} while the partition is {partition:?}")]
-    WithoutPartition {
-        /// The effect.
-        effect: Box<Effect>,
-        /// State of the partition.
-        partition: Box<PartitionFacts>,
-    },
-}
-
 impl JobWorld {
-    /// Creates the model of a new job in the job DSL ([`raw_job_from_dsl`](crate::raw_job_from_dsl)).
-    ///
-    /// # Errors
-    ///
-    /// A message about invalid fields, or about the job.
-    pub fn new<W: Into<String>>(fields: impl IntoIterator<Item = W>) -> Result<Self, String> {
+    /// Creates the model of a new job in the job DSL ([`ipu_testkit::raw_job_from_dsl`]).
+    pub(crate) fn new<W: Into<String>>(fields: impl IntoIterator<Item = W>) -> Result<Self, String> {
         let fields: Vec<String> = fields.into_iter().map(Into::into).collect();
         Ok(Self {
             job: job_from_dsl(fields.iter().map(String::as_str))?,
@@ -96,17 +57,12 @@ impl JobWorld {
     }
 
     /// Returns the fields of the job.
-    #[must_use]
-    pub fn text(&self) -> &[String] {
+    pub(crate) fn text(&self) -> &[String] {
         &self.fields
     }
 
     /// Edits the job as its owner would: appends fields to its description.
-    ///
-    /// # Errors
-    ///
-    /// A message about invalid fields, or about the job; nothing has changed then.
-    pub fn change<'a>(&mut self, fields: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
+    pub(crate) fn change<'a>(&mut self, fields: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
         let mut all = self.fields.clone();
         all.extend(fields.into_iter().map(String::from));
         self.job = job_from_dsl(all.iter().map(String::as_str))?;
@@ -115,23 +71,19 @@ impl JobWorld {
     }
 
     /// Applies the effects of `plan`, in order, and records its status.
-    ///
-    /// # Errors
-    ///
-    /// The first rejected effect; earlier ones are applied, and the status is not recorded.
-    pub fn reconcile(&mut self, plan: &Plan) -> Result<(), SafetyViolation> {
+    pub(crate) fn reconcile(&mut self, plan: &Plan) -> Result<(), String> {
         plan.effects.iter().try_for_each(|effect| self.apply(effect))?;
         self.observation.status = plan.status.clone();
         Ok(())
     }
 
     /// Advances time.
-    pub fn after(&mut self, time: Duration) {
+    pub(crate) fn after(&mut self, time: Duration) {
         self.observation.now = self.observation.now.plus(time);
     }
 
     /// Returns the facts about instance `index`; it is reported from now on, even without resources.
-    pub fn instance(&mut self, index: u32) -> &mut InstanceFacts {
+    pub(crate) fn instance(&mut self, index: u32) -> &mut InstanceFacts {
         let instances = &mut self.observation.instances;
         let at = instances.partition_point(|facts| facts.index < index);
         if instances.get(at).is_none_or(|facts| facts.index != index) {
@@ -141,7 +93,7 @@ impl JobWorld {
     }
 
     /// Returns the facts about a process, if it exists.
-    pub fn process(&mut self, instance: u32, role: ProcessRole) -> Option<&mut ProcessFacts> {
+    pub(crate) fn process(&mut self, instance: u32, role: ProcessRole) -> Option<&mut ProcessFacts> {
         let facts = self.instance(instance);
         match role {
             ProcessRole::Launcher => facts.launcher.as_mut(),
@@ -150,7 +102,7 @@ impl JobWorld {
     }
 
     /// Removes a process without a trace.
-    pub fn delete_process(&mut self, instance: u32, role: ProcessRole) {
+    pub(crate) fn delete_process(&mut self, instance: u32, role: ProcessRole) {
         let facts = self.instance(instance);
         match role {
             ProcessRole::Launcher => facts.launcher = None,
@@ -159,7 +111,7 @@ impl JobWorld {
     }
 
     /// Deletes a process by a third party; it is reported as missing before its end.
-    pub fn disrupt(&mut self, instance: u32, role: ProcessRole) {
+    pub(crate) fn disrupt(&mut self, instance: u32, role: ProcessRole) {
         let process = self
             .process(instance, role)
             .filter(|process| process.phase.is_alive());
@@ -172,7 +124,7 @@ impl JobWorld {
     }
 
     /// Ends a process by itself, if it is starting or running.
-    pub fn exits(&mut self, instance: u32, role: ProcessRole, code: u8) {
+    pub(crate) fn exits(&mut self, instance: u32, role: ProcessRole, code: u8) {
         let at = self.observation.now;
         if let Some(process) = self.process(instance, role)
             && matches!(
@@ -190,11 +142,7 @@ impl JobWorld {
     }
 
     /// Applies an effect.
-    ///
-    /// # Errors
-    ///
-    /// The effect, if it would share a device; nothing has changed then.
-    pub fn apply(&mut self, effect: &Effect) -> Result<(), SafetyViolation> {
+    pub(crate) fn apply(&mut self, effect: &Effect) -> Result<(), String> {
         match effect {
             Effect::EnsurePartition {
                 instance, attempt, ..
@@ -231,7 +179,7 @@ impl JobWorld {
         Ok(())
     }
 
-    fn ensure(&mut self, instance: u32, attempt: u32, effect: &Effect) -> Result<(), SafetyViolation> {
+    fn ensure(&mut self, instance: u32, attempt: u32, effect: &Effect) -> Result<(), String> {
         let capacity = self.capacity;
         let facts = self.instance(instance);
         let made = PartitionFacts::Pending { attempt };
@@ -261,15 +209,12 @@ impl JobWorld {
         role: ProcessRole,
         attempt: u32,
         effect: &Effect,
-    ) -> Result<(), SafetyViolation> {
+    ) -> Result<(), String> {
         let since = self.observation.now;
         let facts = self.instance(instance);
         let fresh = matches!(facts.partition, PartitionFacts::Active { attempt: made_for, .. } if made_for == attempt);
         if !fresh {
-            return Err(SafetyViolation::WithoutPartition {
-                effect: Box::new(effect.clone()),
-                partition: Box::new(facts.partition.clone()),
-            });
+            return Err(format!("{effect:?} while the partition is {:?}", facts.partition));
         }
         let index = match role {
             ProcessRole::Worker(number) => number,
@@ -300,7 +245,7 @@ impl JobWorld {
     }
 
     /// Completes partition operations in progress; processes do not change.
-    pub fn partitions_progress(&mut self) {
+    pub(crate) fn partitions_progress(&mut self) {
         let since = self.observation.now;
         for facts in &mut self.observation.instances {
             match &facts.partition {
@@ -319,7 +264,7 @@ impl JobWorld {
 
     /// Completes operations in progress: partitions become active or are deleted, processes run or are
     /// deleted.
-    pub fn progress(&mut self) {
+    pub(crate) fn progress(&mut self) {
         let since = self.observation.now;
         self.partitions_progress();
         for facts in &mut self.observation.instances {
@@ -338,8 +283,7 @@ impl JobWorld {
     }
 
     /// Returns whether nothing exists of the job.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let mut instances = self.observation.instances.iter();
         instances.all(|facts| {
             // Missing processes do not exist.
@@ -352,11 +296,10 @@ impl JobWorld {
     }
 }
 
-fn check_unused(facts: &InstanceFacts, effect: &Effect) -> Result<(), SafetyViolation> {
+fn check_unused(facts: &InstanceFacts, effect: &Effect) -> Result<(), String> {
     let mut processes = facts.workers.iter().chain(&facts.launcher);
     if processes.any(|process| process.phase.is_alive()) {
-        let effect = Box::new(effect.clone());
-        return Err(SafetyViolation::UnderProcesses { effect });
+        return Err(format!("{effect:?} while processes of the instance are alive"));
     }
     Ok(())
 }

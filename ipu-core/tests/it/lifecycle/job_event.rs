@@ -12,7 +12,7 @@ use super::world::{CapacityState, JobWorld, ProcessRole};
 /// Event in a [`JobWorld`] besides reconciliations: a line of a script of `ipu-core/testdata/plan`, whose
 /// README explains the lines. `Display` and `FromStr` are inverse.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JobEvent {
+pub(crate) enum JobEvent {
     /// Operations in progress complete.
     Progress,
     /// Partition operations in progress complete.
@@ -21,7 +21,7 @@ pub enum JobEvent {
     After(u64),
     /// Capacity becomes available or exhausted.
     Capacity(CapacityState),
-    /// The owner edits the job; fields as in [`raw_job_from_dsl`](crate::raw_job_from_dsl).
+    /// The owner edits the job; fields as in [`ipu_testkit::raw_job_from_dsl`].
     Change(Vec<String>),
     /// The deletion of the job is requested.
     Delete,
@@ -39,7 +39,7 @@ pub enum JobEvent {
 
 /// Change of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProcessEnd {
+pub(crate) enum ProcessEnd {
     /// The process is running and ready.
     Runs,
     /// The process keeps waiting, for this reason.
@@ -56,7 +56,7 @@ pub enum ProcessEnd {
 
 /// Result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventEffect {
+pub(crate) enum EventEffect {
     /// The event had a target.
     Found,
     /// No such process is alive, or no such partition exists.
@@ -65,11 +65,7 @@ pub enum EventEffect {
 
 impl JobEvent {
     /// Applies the event.
-    ///
-    /// # Errors
-    ///
-    /// A message about an invalid change of the job.
-    pub fn inject(&self, world: &mut JobWorld) -> Result<EventEffect, String> {
+    pub(crate) fn inject(&self, world: &mut JobWorld) -> Result<EventEffect, String> {
         let at = world.observation.now;
         match self {
             Self::Progress => world.progress(),
@@ -226,7 +222,7 @@ fn number<T: FromStr>(text: &str) -> Result<T, String> {
 }
 
 /// Returns any event of a job of up to four instances and two workers.
-pub(super) fn job_events() -> impl Strategy<Value = JobEvent> {
+pub(crate) fn job_events() -> impl Strategy<Value = JobEvent> {
     let role = prop_oneof![2 => (0_u32..2).prop_map(ProcessRole::Worker), 1 => Just(ProcessRole::Launcher)];
     let end = prop_oneof![
         1 => Just(ProcessEnd::Ends(Exit::Code(0))),
@@ -252,4 +248,37 @@ pub(super) fn job_events() -> impl Strategy<Value = JobEvent> {
             .prop_map(|word| JobEvent::Change(vec![word.into()])),
         1 => (0_u32..4).prop_map(|instances| JobEvent::Change(vec![format!("instances={instances}")])),
     ]
+}
+
+#[test]
+fn job_events_survive_a_round_trip_through_text() {
+    let lines = [
+        "progress",
+        "ready",
+        "after 10s",
+        "room",
+        "full",
+        "change suspend=yes instances=2",
+        "delete",
+        "partition 1 error",
+        "partition 0 gone",
+        "worker 1/0 exits 3",
+        "worker 0/1 killed 9",
+        "launcher 0 lost no heartbeat",
+        "launcher 2 vanishes",
+        "worker 0/0 runs",
+    ];
+    for line in lines {
+        let event: JobEvent = line.parse().unwrap();
+        assert_eq!(event.to_string(), line);
+    }
+    for wrong in [
+        "",
+        "worker 1 exits 3",
+        "worker 0/0 sings",
+        "after noon",
+        "partition 0",
+    ] {
+        assert!(wrong.parse::<JobEvent>().is_err(), "{wrong}");
+    }
 }

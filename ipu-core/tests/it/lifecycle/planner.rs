@@ -1,6 +1,9 @@
-//! Random cases, and shrinking of failures.
+//! Properties of `plan`, over random jobs, observations and histories, and mutants that they detect.
+
+mod mutants;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,20 +11,22 @@ use std::time::Duration;
 
 use ipu_core::{
     BrokenPlan, CleanPodPolicy, Exit, JobKind, JobPhase, JobSpec, Observation, PartitionFacts, Plan,
-    RestartPolicy, check_plan,
+    RestartPolicy, check_plan, plan,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
-use super::PlannerOptions;
-use super::failure::{PlannerFailure, PlannerProperty};
-use super::job_event::{EventEffect, JobEvent, ProcessEnd, job_events};
-use super::report::PlannerReport;
-use super::world::{CapacityState, JobWorld, ProcessRole, SafetyViolation};
-use crate::strategies::{consistent_observations, job_dsl, observations};
+use ipu_testkit::strategies::{consistent_observations, job_dsl, observations};
 
+use super::job_event::{EventEffect, JobEvent, ProcessEnd, job_events};
+use super::world::{CapacityState, JobWorld, ProcessRole};
+use mutants::MUTANTS;
+
+/// Number of random histories, and of histories from a random state: enough to detect each mutant, most of
+/// them in the first dozen.
+const CASES: u32 = 200;
 /// Number of random observations per history: they are cheaper by that factor.
 const OBSERVATIONS: u32 = 5;
 /// Fraction of the cases that run first.
@@ -33,61 +38,172 @@ const MAX_RECONCILIATIONS: u32 = 200;
 /// releasing everything takes less than ten.
 const MAX_STABLE_RECONCILIATIONS: u32 = 40;
 
+/// Property of a planner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlannerProperty {
+    /// The planner returns a plan for every job and observation.
+    Total,
+    /// The planner returns the same plan for the same input.
+    Deterministic,
+    /// `check_plan` finds no violation.
+    Sound,
+    /// No effect shares a device.
+    NoSharedDevices,
+    /// Applying the plans, with no other events, reaches a plan without changes.
+    FixedPoint,
+    /// Once the faults stop, a job runs or has finished.
+    Quiesces,
+    /// A job all of whose processes succeed finishes, or restarts if its restart policy is Always.
+    Finishes,
+    /// A job keeps its resources exactly as its clean-up policy requires.
+    FollowsCleanupPolicy,
+    /// A deleted job is finalized.
+    Finalizes,
+}
+
+/// Smallest case found that violates a property.
+#[derive(Clone, Debug)]
+struct PlannerFailure {
+    property: PlannerProperty,
+    /// First invariant that `check_plan` found to be violated.
+    broken: Option<std::mem::Discriminant<BrokenPlan>>,
+    detail: String,
+    /// Job, observation and, for the history of a new job, the script for a file of `testdata/plan`.
+    case: String,
+}
+
+impl fmt::Display for PlannerFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is violated: {}\n{}",
+            self.property, self.detail, self.case
+        )
+    }
+}
+
+/// Checks every property of a planner in `cases` histories.
+fn check_planner(
+    planner: impl Fn(&JobSpec, &Observation) -> Plan,
+    cases: u32,
+    shrinks: u32,
+) -> Result<(), Box<PlannerFailure>> {
+    PlannerRun {
+        planner: &planner,
+        shrinks,
+    }
+    .run(cases)
+}
+
+#[test]
+fn the_planner_of_the_core_has_every_property() {
+    if let Err(failure) = check_planner(plan, CASES, CASES) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn every_planner_mutant_is_detected_by_the_intended_property() {
+    let mut undetected = Vec::new();
+    for case in &MUTANTS {
+        let message = match check_planner(case.planner, CASES, 10) {
+            Ok(()) => "no failure".to_owned(),
+            Err(failure) => failure.to_string(),
+        };
+        if !case.expected.split('|').any(|text| message.contains(text)) {
+            undetected.push(format!("{}: {}: {message}", case.rule, case.mutation));
+        }
+    }
+    assert!(undetected.is_empty(), "{}", undetected.join("\n"));
+}
+
+#[test]
+fn every_rule_has_a_planner_mutant() {
+    let index = include_str!("../../../src/rules.rs");
+    let rules: BTreeSet<&str> = index
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub(crate) mod ")?.strip_suffix(';'))
+        .collect();
+    assert!(rules.len() >= 12, "{rules:?}");
+    let broken: BTreeSet<&str> = MUTANTS.iter().map(|case| case.rule).collect();
+    let missing: Vec<_> = rules.difference(&broken).collect();
+    assert!(missing.is_empty(), "no planner mutant for {missing:?}");
+}
+
+#[test]
+fn the_job_model_rejects_effects_that_share_a_device() {
+    let mut world = JobWorld::new(["workers=1"]).unwrap();
+    world.capacity = CapacityState::Full;
+    for _ in 0..3 {
+        world.reconcile(&plan(&world.job, &world.observation)).unwrap();
+        world.progress();
+    }
+    let worker = ProcessRole::Worker(0);
+    assert!(world.process(0, worker).is_none(), "no capacity is available");
+    world.capacity = CapacityState::Free;
+    for _ in 0..3 {
+        world.reconcile(&plan(&world.job, &world.observation)).unwrap();
+        world.progress();
+    }
+    assert!(world.process(0, worker).is_some());
+    let before = world.observation.clone();
+    let release = ipu_core::Effect::ReleasePartition {
+        instance: 0,
+        attempt: 0,
+        partition: world.job.partition_id(0),
+    };
+    let rejected = world.apply(&release).unwrap_err();
+    assert!(
+        rejected.contains("processes of the instance are alive"),
+        "{rejected}"
+    );
+    assert_eq!(world.observation, before);
+}
+
 /// Step of a history.
 #[derive(Clone, Debug)]
-pub(super) enum EventStep {
+enum EventStep {
     Reconcile,
     /// Reconciliation that applies its first effects and crashes before it records the status.
     CrashAfter(usize),
     Job(JobEvent),
 }
 
-/// Planner under test and its report.
-pub(super) struct PlannerRun<'a, P> {
+/// Planner under test, and the limit on attempts to shrink a failing case.
+struct PlannerRun<'a, P> {
     planner: &'a P,
-    report: RefCell<PlannerReport>,
+    shrinks: u32,
 }
 
 type Checked<T> = Result<T, Box<PlannerFailure>>;
 
-impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
-    pub(super) fn new(planner: &'a P) -> Self {
-        Self {
-            planner,
-            report: RefCell::default(),
-        }
-    }
-
-    pub(super) fn run(self, options: PlannerOptions) -> Checked<PlannerReport> {
+impl<P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'_, P> {
+    fn run(self, cases: u32) -> Checked<()> {
         // A few cases of each kind first, so that frequent failures are found early.
-        let few = options.cases.div_ceil(FIRST_ROUND_DIVISOR);
-        self.run_round(options.with_cases(few), 0)?;
-        self.run_round(options.with_cases(options.cases - few), 1)?;
-        Ok(self.report.into_inner())
+        let few = cases.div_ceil(FIRST_ROUND_DIVISOR);
+        self.run_round(few, 0)?;
+        self.run_round(cases - few, 1)
     }
 
-    fn run_round(&self, options: PlannerOptions, round: u8) -> Checked<()> {
-        let cases = options.cases;
-        let many = PlannerOptions::with_cases(options, cases.saturating_mul(OBSERVATIONS));
+    fn run_round(&self, cases: u32, round: u8) -> Checked<()> {
+        let shrinks = self.shrinks;
         search(
-            many,
+            cases * OBSERVATIONS,
+            shrinks,
             round,
             &(job_dsl(), observations()),
             |(fields, observation)| {
-                self.report.borrow_mut().observations += 1;
                 let mut world = world(fields);
                 world.observation = observation;
                 self.plan(&world).map(drop)
             },
         )?;
         let histories = (job_dsl(), vec(events(), 0..50));
-        search(options, round, &histories, |(fields, events)| {
-            self.report.borrow_mut().histories += 1;
+        search(cases, shrinks, round, &histories, |(fields, events)| {
             self.run_new_job(fields, &events.concat())
         })?;
         let states = (job_dsl(), consistent_observations());
-        search(options, round, &states, |(fields, observation)| {
-            self.report.borrow_mut().states += 1;
+        search(cases, shrinks, round, &states, |(fields, observation)| {
             self.run_from_state(fields, observation)
         })
     }
@@ -105,12 +221,12 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
             return Err(failure(world, PlannerProperty::Deterministic, String::new()));
         }
         let broken = check_plan(job, observation, &plan);
-        if !broken.is_empty() {
-            let mut failure = failure(world, PlannerProperty::Sound, String::new());
-            failure.broken = broken;
+        if let Some(first) = broken.first() {
+            let details: Vec<_> = broken.iter().map(ToString::to_string).collect();
+            let mut failure = failure(world, PlannerProperty::Sound, details.join("; "));
+            failure.broken = Some(std::mem::discriminant(first));
             return Err(failure);
         }
-        self.report.borrow_mut().record(job, observation, &plan);
         Ok(plan)
     }
 
@@ -141,7 +257,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
         let mut script = vec![format!("job {}", fields.join(" "))];
         self.run_steps(world(fields), events, &mut script)
             .map_err(|mut failure| {
-                failure.script = Some(script);
+                failure.case += &format!("\nscript:\n{}\n----\n", script.join("\n"));
                 failure
             })
     }
@@ -201,7 +317,7 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
     /// an event could cause changes. The job must then run or have finished.
     fn quiesce(&self, world: &mut JobWorld) -> Checked<JobPhase> {
         let mut quiet = 0;
-        for pass in 1..=MAX_RECONCILIATIONS {
+        for _ in 0..MAX_RECONCILIATIONS {
             let before = world.observation.clone();
             let plan = self.reconcile(world)?;
             world.progress();
@@ -209,8 +325,6 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
             // A deadline of a running job is not awaited: the job is quiescent.
             let rests = plan.status.phase == JobPhase::Running || plan.status.phase.is_finished();
             if world.finalized || (quiet == 3 && rests && plan.effects.is_empty()) {
-                let mut report = self.report.borrow_mut();
-                report.longest = report.longest.max(pass);
                 return Ok(plan.status.phase);
             }
             quiet = if changed { 0 } else { quiet + 1 };
@@ -287,20 +401,20 @@ impl<'a, P: Fn(&JobSpec, &Observation) -> Plan> PlannerRun<'a, P> {
 /// Runs the requested number of cases; returns the smallest case that fails in the same way as the first
 /// failure.
 fn search<S: Strategy<Value: Clone + Debug>>(
-    options: PlannerOptions,
+    cases: u32,
+    shrinks: u32,
     round: u8,
     strategy: &S,
     case: impl Fn(S::Value) -> Checked<()>,
 ) -> Checked<()> {
     let config = Config {
-        cases: options.cases,
+        cases,
         failure_persistence: None,
-        max_shrink_iters: options.shrinks,
+        max_shrink_iters: shrinks,
         ..Config::default()
     };
     let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&options.seed.to_le_bytes());
-    bytes[8] = round;
+    bytes[0] = round;
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let smallest: RefCell<Option<Box<PlannerFailure>>> = RefCell::default();
     let tried = TestRunner::new_with_rng(config, rng).run(strategy, |value| {
@@ -309,7 +423,9 @@ fn search<S: Strategy<Value: Clone + Debug>>(
         };
         // A failing case must not turn into a different failure while it shrinks.
         let mut smallest = smallest.borrow_mut();
-        let other = |current: &PlannerFailure| kind(current) != kind(&failure);
+        let other = |current: &PlannerFailure| {
+            (current.property, current.broken) != (failure.property, failure.broken)
+        };
         if smallest.as_deref().is_some_and(other) {
             return Ok(());
         }
@@ -323,25 +439,17 @@ fn search<S: Strategy<Value: Clone + Debug>>(
     }
 }
 
-/// Returns the identity of a failure: the property and the invariant.
-fn kind(failure: &PlannerFailure) -> (PlannerProperty, Option<std::mem::Discriminant<BrokenPlan>>) {
-    let broken = failure.broken.first().map(std::mem::discriminant);
-    (failure.property, broken)
-}
-
 fn failure(world: &JobWorld, property: PlannerProperty, detail: String) -> Box<PlannerFailure> {
     Box::new(PlannerFailure {
         property,
-        broken: Vec::new(),
+        broken: None,
         detail,
-        job: world.text().to_vec(),
-        observation: world.observation.clone(),
-        script: None,
+        case: format!("job {}\n{:#?}", world.text().join(" "), world.observation),
     })
 }
 
-fn shared_device(world: &JobWorld, violation: &SafetyViolation) -> Box<PlannerFailure> {
-    failure(world, PlannerProperty::NoSharedDevices, violation.to_string())
+fn shared_device(world: &JobWorld, violation: &str) -> Box<PlannerFailure> {
+    failure(world, PlannerProperty::NoSharedDevices, violation.to_owned())
 }
 
 fn world(fields: Vec<String>) -> JobWorld {
