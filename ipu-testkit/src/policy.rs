@@ -31,7 +31,7 @@ const CASES: u32 = 256;
 const CASES_PER_HISTORY: u32 = 8;
 
 /// Limit on attempts to shrink a failing case: about a second.
-const MAX_SHRINKS: u32 = 1_000;
+const MAX_SHRINKS: u32 = 4_000;
 
 /// Checks all properties of the placement policy `P` and returns the coverage.
 ///
