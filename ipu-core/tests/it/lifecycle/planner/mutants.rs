@@ -46,7 +46,7 @@ pub(super) const MUTANTS: [PlannerMutant; 35] = [
     mutant("deadline", "every attempt restarts the clock", loses_start_time, "its start time is not"),
     mutant("finalize", "released under processes", releases_early, "while a process may still use the partition"),
     mutant("finalize", "finalized first", finalizes_first, "finalized with remaining resources"),
-    mutant("finalize", "never finalized", never_finalizes, "Finalizes is violated"),
+    mutant("finalize", "never finalized", never_finalizes, "and is not finalized"),
     mutant("first_failure", "the last failure is named", blames_the_last, "wrong first failure"),
     mutant("first_failure", "the launcher is named", blames_the_launcher, "wrong first failure"),
     mutant("interactive", "the session never ends", endless_session, "the time of its session is over"),
