@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Display};
 
-use ipu_slurm::conf::{ClusterConf, ConfError, ConfFiles, HostMap, LicenseList, ModelConf, NodeGresList};
+use ipu_slurm::conf::{ClusterConf, ConfError, ConfFiles, HostMap, LicenseList, ModelConf, NodeGresList, SlurmConf};
 
 use crate::error_messages::{check_error, text};
 
@@ -30,11 +30,14 @@ pub fn slurm_conf(bytes: &[u8]) {
             assert!(machines.iter().all(|machine| map.host_of(machine) == Some(host)));
         }
     }
-    if let Some(list) = assert_round_trip(text, |text| NodeGresList::parse("f", text, MODELS)) {
-        assert!(list.nodes().iter().all(|node| !node.gres().is_empty()));
-    }
-    if let Some(list) = assert_round_trip(text, |text| LicenseList::parse("f", text)) {
-        assert!(list.items().iter().all(|license| license.count() > 0));
+    let nodes = NodeGresList::parse(&SlurmConf::parse("f", text), MODELS);
+    assert!(nodes.nodes().iter().all(|node| !node.gres().is_empty()));
+    let list = text.replace('\n', ",");
+    let licenses = LicenseList::parse("f", &list);
+    for (text, errors) in [(text, nodes.errors()), (&list, licenses.errors().to_vec())] {
+        if !errors.is_empty() {
+            check_errors(text, &errors);
+        }
     }
 }
 

@@ -1,11 +1,8 @@
 //! Configuration files of the Slurm integration: `vipu.conf`, `<model>.conf`, the host map `ipum.allocs`,
 //! the GRES of node lines, and license lists.
 //!
-//! Sources: seed 004 §8.3 (`Gres=vipu:<size>:<count>`), §8.5.2 (the seven keys and their defaults), §8.5.3
-//! (`Gres=vipu:<model>:no_consume:<size>`) and §8.6 (no white space in `ipum.allocs`).
-//!
-//! Every parser takes a text and the file name for messages, reads no file, and returns all errors at
-//! once. A rendered value parses to itself.
+//! [`SlurmConf`] reads `slurm.conf` as Slurm does. The other parsers take a text and the file name for
+//! messages. None reads a file, and all errors are returned at once.
 //!
 //! ```
 //! use ipu_slurm::conf::ConfFiles;
@@ -22,7 +19,6 @@
 //! ```
 
 mod cluster;
-mod cluster_name;
 mod command;
 mod error;
 mod files;
@@ -30,22 +26,25 @@ mod host_list;
 mod host_map;
 mod key;
 mod licenses;
+mod logical_line;
 mod model;
 mod node_gres;
 mod settings;
 mod similar;
+mod slurm_conf;
 mod span;
 mod url;
 mod values;
 
 pub use cluster::{AllocationCommands, ClusterConf};
-pub use cluster_name::{ClusterNameSetting, cluster_name_settings};
 pub use command::CommandTemplate;
 pub use error::ConfError;
 pub(crate) use error::at_beginning;
 pub use files::ConfFiles;
 pub use host_list::expand_nodes;
 pub use host_map::HostMap;
+pub(crate) use licenses::with_count;
 pub use licenses::{License, LicenseList};
 pub use model::ModelConf;
 pub use node_gres::{NodeGres, NodeGresList, VipuGres};
+pub use slurm_conf::{IncludeSource, SlurmConf, SlurmLine, SlurmSetting};

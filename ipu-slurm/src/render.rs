@@ -1,12 +1,13 @@
 //! Files that a stock Slurm needs for IPUs, from those of Graphcore's plugin: `slurm.conf`, `gres.conf`,
 //! `plugstack.conf`, and the limits of `ipu_slurm.lua`.
 //!
-//! The input is that of seed 004 §8.5.4, or a configuration that was rendered before: to render twice
-//! changes nothing.
+//! The input is a configuration of Graphcore's plugin, or one that was rendered before: to render twice
+//! changes nothing. A setting is changed in the file that has it, and a line is added only if no file has
+//! its key.
 
+mod edits;
 mod outputs;
 mod rules;
-mod slurm_text;
 mod version;
 
 pub use version::SlurmVersion;
@@ -16,8 +17,8 @@ use std::collections::BTreeMap;
 
 use ipu_core::Violation;
 
-use crate::conf::{ConfError, ConfFiles, HostMap, NodeGresList, VipuGres};
-use slurm_text::SlurmText;
+use crate::conf::{ConfError, ConfFiles, HostMap, NodeGresList, SlurmConf, VipuGres};
+use edits::Edits;
 
 /// A file by its name and text.
 pub type ConfText<'a> = (&'a str, &'a str);
@@ -27,11 +28,8 @@ pub type ConfText<'a> = (&'a str, &'a str);
 pub struct RenderInput<'a> {
     /// The version of Slurm.
     pub version: SlurmVersion,
-    /// `slurm.conf`.
-    pub slurm_conf: ConfText<'a>,
-    /// The file with the settings for IPUs that `slurm.conf` includes at its end, such as
-    /// `v-ipu-plugin.conf`. Without it they are in `slurm.conf` itself.
-    pub included: Option<ConfText<'a>>,
+    /// `slurm.conf` and the files that it includes.
+    pub slurm_conf: SlurmConf,
     /// `vipu.conf`.
     pub vipu_conf: ConfText<'a>,
     /// The files of models, by name of the model.
@@ -108,6 +106,9 @@ pub struct Rendered {
     pub notes: Vec<String>,
     /// Whether jobs may use `--ipus`, so that every host needs the SPANK plugin.
     pub uses_plugin: bool,
+    /// Whether `files` have all changes. A line is not added if an included file that cannot be read may have
+    /// its key.
+    pub is_complete: bool,
 }
 
 /// A model that nodes have, whose IPUs are given, or that has a license.
@@ -148,10 +149,9 @@ impl fmt::Display for Rendered {
 ///
 /// All errors that have no safe correction, in the order of the files; never empty.
 pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
-    let mut slurm_conf = SlurmText::parse(input.slurm_conf.0, input.slurm_conf.1);
-    let mut included = input.included.map(|(name, text)| SlurmText::parse(name, text));
+    let slurm_conf = &input.slurm_conf;
     let mut findings = Vec::new();
-    let mut vipu_conf = outputs::vipu_conf(input, [Some(&slurm_conf), included.as_ref()], &mut findings);
+    let mut vipu_conf = outputs::vipu_conf(input, &mut findings);
 
     let mut errors = Vec::new();
     let conf = ConfFiles::parse((input.vipu_conf.0, &vipu_conf), input.models);
@@ -160,56 +160,43 @@ pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
     if conf.as_ref().is_none_or(|conf| conf.model("vipu").is_some()) {
         names.push("vipu");
     }
-    let mut gres = Vec::new();
-    for text in [Some(&slurm_conf), included.as_ref()].into_iter().flatten() {
-        match NodeGresList::parse(text.name, text.text(), &names) {
-            Ok(list) => gres.push(list),
-            Err(mistakes) => errors.extend(mistakes),
-        }
-    }
+    let gres = NodeGresList::parse(slurm_conf, &names);
+    errors.extend(gres.errors());
     let Some(conf) = conf.filter(|_| errors.is_empty()) else {
         return Err(errors);
     };
-    let main = included.as_ref().unwrap_or(&slurm_conf);
-    let models = models(input, &conf, &gres, &slurm_conf, main)?;
+    let models = models(input, &conf, &gres)?;
     let has_map = conf.cluster().host_map().is_some();
-    let has_gres = gres.iter().any(|list| !list.nodes().is_empty());
+    let has_gres = !gres.nodes().is_empty();
     if models.is_empty() && !has_map && !has_gres {
-        let rule = "no node has IPUs".to_owned();
-        let fix =
-            "add Gres=vipu:<model>:no_consume:<size> to the NodeName lines, <model>:<IPUs> to Licenses, or \
-                   HostMap to vipu.conf"
-                .to_owned();
-        return Err(vec![main.absent("Gres", rule, fix)]);
+        let fix = "add Gres=vipu:<model>:no_consume:<size> to the NodeName lines, <model>:<IPUs> to Licenses, or \
+                   HostMap to vipu.conf";
+        let mut errors = slurm_conf.unread().to_vec();
+        errors.push(slurm_conf.absent("Gres", "no node has IPUs", fix));
+        return Err(errors);
     }
 
     if conf.cluster().every_job_has_one() {
         ensure_one_size(input.vipu_conf.0, &gres)?;
     }
     let is_static = |resource: &VipuGres| matches!(resource, VipuGres::Partitions { .. });
-    let mut nodes = gres.iter().flat_map(NodeGresList::nodes);
-    let has_static = nodes.any(|node| node.gres().iter().any(is_static));
+    let has_static = gres.nodes().iter().any(|node| node.gres().iter().any(is_static));
     if has_static && conf.cluster().pool_dir("").is_none() {
         outputs::pool_dir(input.vipu_conf.0, &mut vipu_conf, &mut findings);
     }
-    rules::apply(
+    let mut edits = Edits::default();
+    let is_complete = rules::apply(
         input,
         &conf,
         &models,
         (has_gres, has_static),
-        &mut slurm_conf,
-        included.as_mut(),
+        &mut edits,
         &mut findings,
     );
     let has_option = models.iter().any(|model| !model.has_license_only);
     let (plugstack, uses_plugin) = outputs::plugstack_conf(input, has_option, &mut findings);
-    let has_slurmdbd = rules::has_slurmdbd([Some(&slurm_conf), included.as_ref()]);
-    let mut files = Vec::new();
+    let mut files = edits.apply(slurm_conf);
     let mut add = |name: &str, text: Option<String>| files.extend(text.map(|text| (name.to_owned(), text)));
-    add(slurm_conf.name, slurm_conf.edited());
-    if let Some(included) = &included {
-        add(included.name, included.edited());
-    }
     add(
         "gres.conf",
         outputs::gres_conf(input.gres_conf, &gres, &mut findings),
@@ -226,15 +213,15 @@ pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
     Ok(Rendered {
         files,
         findings,
-        notes: outputs::notes(input, &models, has_slurmdbd),
+        notes: outputs::notes(input, &models, rules::has_slurmdbd(slurm_conf)),
         uses_plugin,
+        is_complete,
     })
 }
 
 /// Checks that no node has partitions of several sizes: with `EveryJobHasOne`, Prolog takes any.
-fn ensure_one_size(vipu_conf: &str, gres: &[NodeGresList]) -> Result<(), Vec<ConfError>> {
-    let nodes = gres.iter().flat_map(NodeGresList::nodes);
-    let mut several = nodes.filter(|node| {
+fn ensure_one_size(vipu_conf: &str, gres: &NodeGresList) -> Result<(), Vec<ConfError>> {
+    let mut several = gres.nodes().iter().filter(|node| {
         let is_static = |resource: &&VipuGres| matches!(resource, VipuGres::Partitions { .. });
         node.gres().iter().filter(is_static).count() > 1
     });
@@ -250,43 +237,25 @@ fn ensure_one_size(vipu_conf: &str, gres: &[NodeGresList]) -> Result<(), Vec<Con
     Err(vec![crate::conf::at_beginning(vipu_conf, violation)])
 }
 
-/// Returns the value of a key that is in force: the last one of the last file that has it. `files` are the
-/// texts of `slurm.conf` and of a file that it includes at its end.
-#[must_use]
-pub fn setting(files: &[&str], key: &str) -> Option<String> {
-    let value_in = |text: &&str| {
-        SlurmText::parse("slurm.conf", text)
-            .get(key)
-            .map(|found| found.value.to_owned())
-    };
-    files.iter().rev().find_map(value_in)
-}
-
 /// Returns the models that nodes have, whose IPUs are given, or that have a license, by name.
 fn models<'a>(
     input: &'a RenderInput<'_>,
     conf: &'a ConfFiles,
-    gres: &'a [NodeGresList],
-    slurm_conf: &SlurmText<'_>,
-    main: &SlurmText<'_>,
+    gres: &'a NodeGresList,
 ) -> Result<Vec<Model<'a>>, Vec<ConfError>> {
     let mut largest: BTreeMap<&str, u32> = BTreeMap::new();
     for (name, ipus) in &input.options.ipus {
         largest.insert(name, previous_power_of_two(*ipus));
     }
     let mut of_nodes: BTreeMap<&str, u32> = BTreeMap::new();
-    for resource in gres
-        .iter()
-        .flat_map(NodeGresList::nodes)
-        .flat_map(|node| node.gres())
-    {
+    for resource in gres.nodes().iter().flat_map(|node| node.gres()) {
         if let VipuGres::Model { model, max_partition } = resource {
             let size = of_nodes.entry(model).or_default();
             *size = max_partition.get().max(*size);
         }
     }
     largest.extend(of_nodes);
-    let licenses = rules::licenses([Some(main), Some(slurm_conf)])?;
+    let licenses = rules::licenses(&input.slurm_conf);
     let is_license_only = |name: &str| !largest.contains_key(name);
     let licensed: Vec<(&str, u32)> = conf
         .models()

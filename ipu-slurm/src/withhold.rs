@@ -4,7 +4,7 @@
 //! of slurmctld, and `UNLIMITED` is 365 days from its start. `update Duration=UNLIMITED` does not extend it;
 //! `EndTime` does. Slurm 26.05 refuses a count of 0 (seen on 22.05.8, 24.11.5 and 26.05.5).
 
-use crate::conf::{ConfError, LicenseList};
+use crate::conf::LicenseList;
 use crate::error::{InputError, decimal};
 
 /// The beginning of the names of our reservations. The model follows.
@@ -82,12 +82,9 @@ impl Reservation {
         if self.has_nodes {
             return None;
         }
-        // 22.05 and 24.11 accept 0.
-        if self.licenses == format!("{model}:0") {
-            return Some(0);
-        }
-        let list: Result<LicenseList, Vec<ConfError>> = LicenseList::parse("Licenses", &self.licenses);
-        match list.ok()?.items() {
+        let list = LicenseList::parse("Licenses", &self.licenses);
+        match list.items() {
+            _ if !list.errors().is_empty() => None,
             [] => Some(0),
             [license] if license.name() == model => Some(license.count()),
             _ => None,

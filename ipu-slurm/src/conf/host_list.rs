@@ -1,14 +1,13 @@
 //! Slurm's host lists: `host-1,host-[2-4,7]`.
 
-use super::error::{ConfError, absent};
-use super::span::{Span, lines};
+use super::error::ConfError;
+use super::span::Span;
 use super::values::is_name;
 
 /// Maximum number of hosts of a list and of a file: as many as Slurm's largest documented clusters.
 pub(super) const MAX_HOSTS: usize = 65_536;
 
-/// Returns the hosts of a list in their order. Each item has at most one list in brackets, as node names of
-/// one dimension do.
+/// Returns the hosts of a list in their order.
 pub(super) fn expand(field: &str, list: Span<'_>) -> Result<Vec<String>, ConfError> {
     let mut hosts = Vec::new();
     for item in split_items(list) {
@@ -26,18 +25,7 @@ pub(super) fn expand(field: &str, list: Span<'_>) -> Result<Vec<String>, ConfErr
 ///
 /// If the text is no host list.
 pub fn expand_nodes(field: &str, list: &str) -> Result<Vec<String>, ConfError> {
-    let mut errors = Vec::new();
-    let spans = lines(field, list, &mut errors);
-    match (errors.pop(), spans.first()) {
-        (Some(error), _) => Err(error),
-        (None, Some(span)) if spans.len() == 1 => expand(field, *span),
-        (None, _) => Err(absent(
-            field,
-            "node",
-            "a host list has one line",
-            "let Slurm set it",
-        )),
-    }
+    expand(field, Span::of_value(field, 1, 0, list))
 }
 
 /// Splits at commas outside brackets.
@@ -60,37 +48,51 @@ fn split_items(list: Span<'_>) -> Vec<Span<'_>> {
     items
 }
 
+/// Expands `rack[1-2]-host[01-10]`: the numbers of the last list in brackets change fastest.
 fn expand_item(field: &str, item: Span<'_>, hosts: &mut Vec<String>) -> Result<(), ConfError> {
-    let Some((prefix, rest)) = item.split_once('[') else {
-        hosts.push(check_host(field, item, item.text().to_owned())?);
-        return Ok(());
-    };
-    let Some((ranges, suffix)) = rest.split_once(']') else {
-        return Err(item.error(field, "a bracket is not closed", "write host-[1-4]"));
-    };
+    let mut names = vec![String::new()];
+    let mut rest = item;
+    while let Some((prefix, after)) = rest.split_once('[') {
+        let Some((ranges, suffix)) = after.split_once(']') else {
+            return Err(item.error(field, "a bracket is not closed", "write host-[1-4]"));
+        };
+        let numbers = expand_ranges(field, ranges)?;
+        if names.len().saturating_mul(numbers.len()) + hosts.len() > MAX_HOSTS {
+            return Err(too_many(field, item));
+        }
+        let prefix = prefix.text();
+        let with_number = |name: String| {
+            let numbers = numbers.iter();
+            numbers.map(move |number| format!("{name}{prefix}{number}"))
+        };
+        names = names.into_iter().flat_map(with_number).collect();
+        rest = suffix;
+    }
+    for name in names {
+        hosts.push(check_host(field, item, name + rest.text())?);
+    }
+    Ok(())
+}
+
+/// Returns the numbers of `1-4,7`. Leading zeros are part of them.
+fn expand_ranges(field: &str, ranges: Span<'_>) -> Result<Vec<String>, ConfError> {
+    let mut numbers = Vec::new();
     for range in ranges.split(|c| c == ',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let width = first.text().len();
         let (first, last) = match (number(first), number(last)) {
             (Some(low), Some(high)) if low <= high => (low, high),
             _ => {
-                return Err(range.error(
-                    field,
-                    "is not a range of numbers",
-                    "write host-[1-4] or host-[1,3]",
-                ));
+                let fix = "write host-[1-4] or host-[1,3]";
+                return Err(range.error(field, "is not a range of numbers", fix));
             }
         };
-        if last - first >= MAX_HOSTS || hosts.len() > MAX_HOSTS {
-            return Err(too_many(field, item));
+        if last - first >= MAX_HOSTS || numbers.len() > MAX_HOSTS {
+            return Err(too_many(field, ranges));
         }
-        // Leading zeros are part of the names: [001-010].
-        let width = range.text().split('-').next().unwrap_or_default().len();
-        for index in first..=last {
-            let host = format!("{}{index:0width$}{}", prefix.text(), suffix.text());
-            hosts.push(check_host(field, item, host)?);
-        }
+        numbers.extend((first..=last).map(|index| format!("{index:0width$}")));
     }
-    Ok(())
+    Ok(numbers)
 }
 
 fn number(span: Span<'_>) -> Option<usize> {
@@ -104,7 +106,7 @@ fn check_host(field: &str, item: Span<'_>, host: String) -> Result<String, ConfE
     }
     Err(item.error(
         field,
-        "a node name has letters, digits, '-', '_' and '.', and one list in brackets at most",
+        "a node name has letters, digits, '-', '_' and '.'",
         "write host-1 or host-[1-4]",
     ))
 }

@@ -1,13 +1,19 @@
 //! License lists: `--licenses`, `Licenses=` of slurm.conf, `SLURM_JOB_LICENSES` of the hooks.
 //!
-//! Slurm from 25.05 on accepts alternatives (`pod64:8|pod16:8`). They are refused here on all versions,
+//! As in Slurm, `,` and `;` separate licenses, `:` and `=` are before a count, the counts of one name add up,
+//! and a count of 0 is valid. Slurm from 25.05 on accepts alternatives (`pod64:8|pod16:8`): these are errors,
 //! because the hooks cannot know which one Slurm chose.
 
 use core::fmt;
 
 use super::error::ConfError;
-use super::span::{Span, lines, shorten};
-use super::values::is_name;
+use super::span::{Span, shorten};
+
+/// The separators of licenses.
+const SEPARATORS: [char; 2] = [',', ';'];
+/// The signs before a count.
+const COUNT_SIGNS: [char; 2] = [':', '='];
+const FIELD: &str = "license";
 
 /// A license with its count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,15 +22,12 @@ pub struct License {
     count: u32,
 }
 
-/// Licenses by different names, all of which a job needs.
-///
-/// Displays as a list that parses to the same one; the empty list as the empty text.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// Licenses by different names, all of which a job needs, and the errors of items that are not licenses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LicenseList {
     items: Vec<License>,
+    errors: Vec<ConfError>,
 }
-
-const FIELD: &str = "license";
 
 impl License {
     /// Returns the name, such as `pod64`. Licenses of other products may have `@server` at the end.
@@ -33,7 +36,7 @@ impl License {
         &self.name
     }
 
-    /// Returns the count, at least 1. It is 1 if the text has none, as in Slurm.
+    /// Returns the count. It is 1 if the text has none, as in Slurm.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
@@ -43,42 +46,45 @@ impl License {
 impl LicenseList {
     /// Parses `name:count,name2:count`. `source` stands for a file name in messages, such as `--licenses`.
     /// An empty text and Slurm's `(null)` are the empty list.
-    ///
-    /// # Errors
-    ///
-    /// All errors, in the order of the text; never empty.
-    pub fn parse(source: &str, text: &str) -> Result<Self, Vec<ConfError>> {
-        if matches!(text, "" | "(null)") {
-            return Ok(Self::default());
+    #[must_use]
+    pub fn parse(source: &str, text: &str) -> Self {
+        Self::of_span(Span::of_value(source, 1, 0, text))
+    }
+
+    pub(super) fn of_span(span: Span<'_>) -> Self {
+        let mut list = Self::default();
+        if span.text() == "(null)" {
+            return list;
         }
-        let mut errors = Vec::new();
-        let mut items: Vec<License> = Vec::new();
-        let all_lines = lines(source, text, &mut errors);
-        if let Some(second) = all_lines.get(1) {
-            errors.push(second.error(FIELD, "a list has one line", "remove the line feed"));
-        }
-        let list = all_lines.first().filter(|line| line.line_number() == 1);
-        for item in list.map(|line| line.split(|c| c == ',')).unwrap_or_default() {
+        for item in span.split(|c| SEPARATORS.contains(&c)) {
+            let item = item.trim();
+            if item.text().is_empty() {
+                continue;
+            }
             match parse_item(item) {
-                Ok(license) if items.iter().any(|known| known.name == license.name) => {
-                    errors.push(item.error(FIELD, "the license is given twice", "add up the counts"));
-                }
-                Ok(license) => items.push(license),
-                Err(error) => errors.push(error),
+                Ok(license) => list.add(license),
+                Err(error) => list.errors.push(error),
             }
         }
-        errors.sort_by_key(|error| (error.line, error.column));
-        if errors.is_empty() {
-            Ok(Self { items })
-        } else {
-            Err(errors)
-        }
+        list
     }
 
     /// Returns the licenses in their order.
     #[must_use]
     pub fn items(&self) -> &[License] {
         &self.items
+    }
+
+    /// Returns the errors, one for each item that is no license.
+    #[must_use]
+    pub fn errors(&self) -> &[ConfError] {
+        &self.errors
+    }
+
+    /// Returns whether there is no item at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.errors.is_empty()
     }
 
     /// Returns the count of a license; none if the list does not have it.
@@ -89,6 +95,13 @@ impl LicenseList {
             .find(|license| license.name == name)
             .map(License::count)
     }
+
+    fn add(&mut self, new: License) {
+        match self.items.iter_mut().find(|known| known.name == new.name) {
+            Some(known) => known.count = known.count.saturating_add(new.count),
+            None => self.items.push(new),
+        }
+    }
 }
 
 impl fmt::Display for License {
@@ -97,64 +110,67 @@ impl fmt::Display for License {
     }
 }
 
-impl fmt::Display for LicenseList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, license) in self.items.iter().enumerate() {
-            let comma = if i == 0 { "" } else { "," };
-            write!(f, "{comma}{license}")?;
+/// Returns a license list with another count of one license. The text of all other items stays.
+pub(crate) fn with_count(list: &str, name: &str, count: u32) -> String {
+    let mut is_set = false;
+    let mut result = String::new();
+    for part in list.split_inclusive(SEPARATORS) {
+        let item = part.trim_end_matches(SEPARATORS);
+        if name_of(item) != name {
+            result.push_str(part);
+        } else if !is_set {
+            is_set = true;
+            result.push_str(&format!("{name}:{count}{}", &part[item.len()..]));
         }
-        Ok(())
     }
+    if !is_set {
+        let separator = if result.is_empty() || result.ends_with(SEPARATORS) {
+            ""
+        } else {
+            ","
+        };
+        result.push_str(&format!("{separator}{name}:{count}"));
+    }
+    result
+}
+
+fn name_of(item: &str) -> &str {
+    item.split(COUNT_SIGNS).next().unwrap_or_default().trim()
 }
 
 fn parse_item(item: Span<'_>) -> Result<License, ConfError> {
+    const FIX: &str = "write name:count,name2:count";
     let text = item.text();
-    if text.is_empty() {
-        return Err(item.error(
-            FIELD,
-            "a part between commas is empty",
-            "write name:count,name2:count",
-        ));
-    }
     if let Some(at) = text.find('|') {
-        return Err(item.error_at(
-            at,
-            FIELD,
-            "alternatives are not supported",
-            fix_alternatives(item),
-        ));
+        let rule = "alternatives are not supported";
+        return Err(item.error_at(at, FIELD, rule, fix_alternatives(item)));
     }
-    if let Some(at) = text.find(char::is_whitespace) {
-        return Err(item.error_at(at, FIELD, "has white space", "remove it"));
+    if let Some(at) = text.find(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(item.error_at(at, FIELD, "has white space or a control character", "remove it"));
     }
-    if let Some(at) = text.find([';', '=']) {
-        let fix = "write name:count,name2:count";
-        return Err(item.error_at(at, FIELD, "the separators are ':' and ','", fix));
+    let name = name_of(text);
+    if name.is_empty() {
+        return Err(item.error(FIELD, "has no name", FIX));
     }
-    let (name, count) = match item.split_once(':') {
-        Some((name, count)) => (name, Some(count)),
-        None => (item, None),
+    let digits = text.get(name.len() + 1..).unwrap_or_default();
+    // Without digits after the sign, the count is 0.
+    let count = match text.len() - name.len() {
+        0 => Some(1),
+        1 => Some(0),
+        _ if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok(),
+        _ => None,
     };
-    let (own, server) = name.text().split_once('@').unwrap_or((name.text(), "server"));
-    if !is_name(own) || !is_name(server) {
-        let rule = "a name has letters, digits, '-', '_' and '.' only, a letter or digit first";
-        return Err(name.error(FIELD, rule, "write name:count"));
+    match count.filter(|count| i32::try_from(*count).is_ok()) {
+        Some(count) => Ok(License {
+            name: name.to_owned(),
+            count,
+        }),
+        None => {
+            let rule = format!("a count is a whole number from 0 to {}", i32::MAX);
+            let fix = format!("write {}:1, for example", shorten(name));
+            Err(item.error(FIELD, rule, fix))
+        }
     }
-    let count = count.map_or(Ok(1), |count| parse_count(name.text(), count))?;
-    Ok(License {
-        name: name.text().to_owned(),
-        count,
-    })
-}
-
-fn parse_count(name: &str, count: Span<'_>) -> Result<u32, ConfError> {
-    let digits = count.text();
-    let is_number = digits.bytes().all(|b| b.is_ascii_digit());
-    let number = digits.parse().ok().filter(|number| is_number && *number > 0);
-    number.ok_or_else(|| {
-        let rule = format!("a count is a whole number from 1 to {}", u32::MAX);
-        count.error(FIELD, rule, format!("write {}:1, for example", shorten(name)))
-    })
 }
 
 /// Returns the fix for alternatives: the first valid one alone.

@@ -1,8 +1,7 @@
-//! The V-IPU resources on the node lines of slurm.conf.
+//! The V-IPU resources of the nodes in slurm.conf.
 //!
-//! `Gres=vipu:<size>:<count>` are partitions of option 2 (seed 004 §8.3), and
-//! `Gres=vipu:<model>:no_consume:<size>` is a model of option 4 (§8.5.3). All other lines, keys and resources
-//! are left to Slurm's own parser.
+//! `Gres=vipu:<size>:<count>` are static partitions, and `Gres=vipu:<model>:no_consume:<size>` is a model of
+//! Graphcore's plugin. All other lines, keys and resources are left to Slurm's own parser.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -12,7 +11,8 @@ use ipu_core::{IpuCount, IpuCountError};
 use super::error::ConfError;
 use super::host_list::{self, MAX_HOSTS};
 use super::similar::closest;
-use super::span::{Span, lines};
+use super::slurm_conf::{SlurmConf, SlurmLine};
+use super::span::Span;
 use crate::{Counting, Gres};
 
 /// Maximum number of partitions of a size on a node: as many as there are IPUs in any documented system.
@@ -20,12 +20,19 @@ const MAX_COUNT: u64 = 65_536;
 const FIELD: &str = "Gres";
 const FIX: &str = "write vipu:<size>:<count>, or vipu:<model>:no_consume:<size>";
 
-/// The nodes with V-IPU resources, in the order of the file.
-///
-/// Displays as one line for each node, which parse to the same list.
+/// The nodes with V-IPU resources, in the order of the configuration, and the errors of their lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeGresList {
     nodes: Vec<NodeGres>,
+    errors: Vec<GresLineError>,
+}
+
+/// An error in a line of nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct GresLineError {
+    /// The nodes of the line; empty if they are unknown.
+    nodes: Vec<String>,
+    error: ConfError,
 }
 
 /// The V-IPU resources of a node.
@@ -55,52 +62,82 @@ pub enum VipuGres {
 }
 
 impl NodeGresList {
-    /// Parses the node lines of slurm.conf or of a file that it includes. `models` are the names of the
-    /// models that have a configuration file.
-    ///
-    /// # Errors
-    ///
-    /// All errors in V-IPU resources, in the order of their lines; never empty.
-    pub fn parse(file: &str, text: &str, models: &[&str]) -> Result<Self, Vec<ConfError>> {
-        let mut errors = Vec::new();
-        let mut nodes = Vec::new();
+    /// Parses the resources of all nodes. `models` are the names of the models that have a configuration
+    /// file.
+    #[must_use]
+    pub fn parse(conf: &SlurmConf, models: &[&str]) -> Self {
+        let mut list = Self::default();
         let mut first_lines = BTreeMap::new();
-        let mut physical = lines(file, text, &mut errors).into_iter();
-        while let Some(words) = next_words(&mut physical) {
-            let Some((names, gres)) = parse_line(&words, models, &mut errors) else {
+        for line in conf.lines("NodeName") {
+            let (gres, mut errors) = parse_line(conf, &line, models);
+            if gres.is_empty() && errors.is_empty() {
                 continue;
-            };
-            let names_of_line = host_list::expand("NodeName", names);
-            for name in names_of_line
-                .map_err(|error| errors.push(error))
-                .unwrap_or_default()
-            {
-                if let Some(first) = first_lines.get(&name) {
-                    let rule = format!("{name} is on line {first} already");
-                    errors.push(names.error("NodeName", rule, "remove it from one of the lines"));
-                    break;
+            }
+            let names = conf.span(line.name);
+            let nodes = host_list::expand("NodeName", names).unwrap_or_else(|error| {
+                errors.push(error);
+                Vec::new()
+            });
+            let mut repeated = Vec::new();
+            for name in &nodes {
+                if first_lines.contains_key(name) {
+                    repeated.push(name.clone());
+                    continue;
                 }
-                first_lines.insert(name.clone(), names.line_number());
-                nodes.push(NodeGres {
-                    name,
-                    gres: gres.clone(),
+                first_lines.insert(name.clone(), line.name);
+                if !gres.is_empty() {
+                    let (name, gres) = (name.clone(), gres.clone());
+                    list.nodes.push(NodeGres { name, gres });
+                }
+            }
+            if let Some((name, first)) = repeated.first().and_then(|name| first_lines.get_key_value(name)) {
+                let rule = format!("{name} is on {} already", conf.place(first));
+                let error = names.error("NodeName", rule, "remove it from one of the lines");
+                list.errors.push(GresLineError {
+                    nodes: repeated,
+                    error,
                 });
             }
-            if nodes.len() > MAX_HOSTS {
-                let rule = format!("a file has at most {MAX_HOSTS} nodes");
-                errors.push(names.error("NodeName", rule, "remove nodes"));
+            list.errors.extend(errors.into_iter().map(|error| GresLineError {
+                nodes: nodes.clone(),
+                error,
+            }));
+            if list.nodes.len() > MAX_HOSTS {
+                let rule = format!("a cluster has at most {MAX_HOSTS} nodes");
+                let error = names.error("NodeName", rule, "remove nodes");
+                list.errors.push(GresLineError { nodes, error });
                 break;
             }
         }
-        errors.sort_by_key(|error| (error.line, error.column));
-        if errors.is_empty() {
-            Ok(Self { nodes })
-        } else {
-            Err(errors)
-        }
+        list
     }
 
-    /// Returns the nodes in the order of the file.
+    /// Returns the errors in the order of their lines, each once.
+    #[must_use]
+    pub fn errors(&self) -> Vec<ConfError> {
+        let mut errors: Vec<ConfError> = Vec::new();
+        for line in &self.errors {
+            // Several lines may have the default of one line.
+            if !errors.contains(&line.error) {
+                errors.push(line.error.clone());
+            }
+        }
+        errors
+    }
+
+    /// Returns the errors in the lines of a node; if no line names it, those in lines of unknown nodes.
+    #[must_use]
+    pub fn errors_of(&self, node: &str) -> Vec<ConfError> {
+        let names_node = |line: &&GresLineError| line.nodes.iter().any(|name| name == node);
+        let is_known = self.node(node).is_some() || self.errors.iter().any(|line| names_node(&line));
+        let lines = self.errors.iter().filter(|line| match line.nodes.is_empty() {
+            true => !is_known,
+            false => names_node(line),
+        });
+        lines.map(|line| line.error.clone()).collect()
+    }
+
+    /// Returns the nodes in the order of the configuration.
     #[must_use]
     pub fn nodes(&self) -> &[NodeGres] {
         &self.nodes
@@ -136,45 +173,14 @@ impl fmt::Display for VipuGres {
     }
 }
 
-impl fmt::Display for NodeGresList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for NodeGres { name, gres } in &self.nodes {
-            let gres: Vec<_> = gres.iter().map(ToString::to_string).collect();
-            writeln!(f, "NodeName={name} Gres={}", gres.join(","))?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns the words of the next line; a line that ends with a backslash continues on the next one.
-fn next_words<'a>(lines: &mut impl Iterator<Item = Span<'a>>) -> Option<Vec<Span<'a>>> {
-    let mut words = lines.next()?.without_comment().words();
-    while let Some(end) = words.pop_if(|word| word.text().ends_with('\\')) {
-        let end = end.until(end.text().len() - 1);
-        words.extend(Some(end).filter(|word| !word.text().is_empty()));
-        match lines.next() {
-            Some(line) => words.extend(line.without_comment().words()),
-            None => break,
-        }
-    }
-    Some(words)
-}
-
-/// Parses a line; none if it is no node line, or has no valid V-IPU resource.
-fn parse_line<'a>(
-    words: &[Span<'a>],
-    models: &[&str],
-    errors: &mut Vec<ConfError>,
-) -> Option<(Span<'a>, Vec<VipuGres>)> {
-    let names = value_of(words.first()?, "NodeName", errors)?;
-    let mut values = words[1..].iter().filter_map(|word| value_of(word, FIELD, errors));
-    let (list, second) = (values.next()?, values.next());
-    drop(values);
-    if let Some(second) = second {
-        errors.push(second.error(FIELD, "a node has one Gres", "write one list with commas"));
-    }
+/// Parses the resources of a line, its own or the default ones.
+fn parse_line(conf: &SlurmConf, line: &SlurmLine<'_>, models: &[&str]) -> (Vec<VipuGres>, Vec<ConfError>) {
     let mut gres: Vec<VipuGres> = Vec::new();
-    for item in list.split(|c| c == ',') {
+    let mut errors = Vec::new();
+    let Some(setting) = line.get(FIELD) else {
+        return (gres, errors);
+    };
+    for item in conf.span(setting).split(|c| c == ',') {
         match parse_item(item, models) {
             Ok(None) => {}
             Ok(Some(new)) if gres.iter().any(|known| is_same_kind(known, &new)) => {
@@ -184,37 +190,12 @@ fn parse_line<'a>(
             Err(error) => errors.push(error),
         }
     }
-    if names.text().eq_ignore_ascii_case("DEFAULT") && !gres.is_empty() {
-        let rule = "V-IPU resources have no default";
-        errors.push(names.error("NodeName", rule, "write Gres on the line of each node"));
-        return None;
-    }
-    (!gres.is_empty()).then_some((names, gres))
-}
-
-/// Returns the value of the word `key=value`. As in Slurm, keys ignore case.
-fn value_of<'a>(word: &Span<'a>, key: &str, errors: &mut Vec<ConfError>) -> Option<Span<'a>> {
-    let (name, value) = match word.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (*word, None),
-    };
-    if !name.text().eq_ignore_ascii_case(key) {
-        return None;
-    }
-    if value.is_none_or(|value| value.text().is_empty()) {
-        let fix = format!("write {key}=value without white space");
-        errors.push(word.error(key, "has no value", fix));
-        return None;
-    }
-    value
+    (gres, errors)
 }
 
 /// Parses one resource; none if it is not a V-IPU resource.
 fn parse_item(item: Span<'_>, models: &[&str]) -> Result<Option<VipuGres>, ConfError> {
     let name = item.text().split(':').next().unwrap_or_default();
-    if name.is_empty() {
-        return Err(item.error(FIELD, "a resource has no name", FIX));
-    }
     if name != "vipu" {
         return if name.eq_ignore_ascii_case("vipu") {
             Err(item.error(FIELD, "the name is in lower case", FIX))

@@ -15,6 +15,8 @@ const MAX_FIELD: usize = 40;
 pub(super) struct Span<'a> {
     file: &'a str,
     number: usize,
+    /// The characters of the line before `line`.
+    before: usize,
     line: &'a str,
     start: usize,
     end: usize,
@@ -25,6 +27,7 @@ pub(super) fn lines<'a>(file: &'a str, text: &'a str, errors: &mut Vec<ConfError
     let spans = text.split('\n').enumerate().map(|(index, line)| Span {
         file,
         number: index + 1,
+        before: 0,
         line,
         start: 0,
         end: line.len(),
@@ -41,6 +44,19 @@ pub(super) fn lines<'a>(file: &'a str, text: &'a str, errors: &mut Vec<ConfError
 }
 
 impl<'a> Span<'a> {
+    /// Creates the span of a value, which may differ from the text of its line by quotation marks and
+    /// continued lines. `before` is the number of characters before it.
+    pub(super) const fn of_value(file: &'a str, number: usize, before: usize, value: &'a str) -> Self {
+        Self {
+            file,
+            number,
+            before,
+            line: value,
+            start: 0,
+            end: value.len(),
+        }
+    }
+
     pub(super) fn text(&self) -> &'a str {
         &self.line[self.start..self.end]
     }
@@ -139,7 +155,7 @@ impl<'a> Span<'a> {
         ConfError {
             file: self.file.to_owned(),
             line: self.number,
-            column: self.line[..self.start + at].chars().count() + 1,
+            column: self.before + self.line[..self.start + at].chars().count() + 1,
             violation: Box::new(Violation::new(&shorten(field), Some(value), rule, fix)),
         }
     }

@@ -163,15 +163,18 @@ fn license(
     requested: Option<u32>,
 ) -> Result<(String, u32), InputError> {
     let text = variables.text(LICENSES)?.unwrap_or_default();
-    let list = LicenseList::parse(LICENSES, text).map_err(|errors| {
-        let first = errors.into_iter().next().map(|error| error.violation);
-        first.map_or_else(
-            || InputError::new(LICENSES, Some(text), "must be a list of licenses", BY_SLURM),
-            |violation| InputError::new(LICENSES, Some(text), violation.rule, violation.fix),
-        )
-    })?;
+    let list = LicenseList::parse(LICENSES, text);
     let mut licenses = list.items().iter().filter(|license| is_model(license.name()));
     let Some(first) = licenses.next() else {
+        if let Some(error) = list.errors().first() {
+            let violation = &error.violation;
+            return Err(InputError::new(
+                LICENSES,
+                Some(text),
+                &*violation.rule,
+                &*violation.fix,
+            ));
+        }
         let rule = format!("a job with {} needs a license of a model", IPUS.flag);
         let fix = "set JobSubmitPlugins=lua and install job_submit.lua";
         let shown = (!text.is_empty()).then_some(text);

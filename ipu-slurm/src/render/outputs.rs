@@ -1,8 +1,8 @@
 //! The files besides `slurm.conf`.
 
-use super::slurm_text::SlurmText;
+use super::edits::Edits;
 use super::{Finding, Model, RenderInput, Severity, SlurmVersion};
-use crate::conf::{ConfFiles, NodeGres, NodeGresList, VipuGres};
+use crate::conf::{ConfFiles, NodeGres, NodeGresList, SlurmConf, SlurmSetting, VipuGres};
 
 /// Consecutive numbers at the end of node names, by prefix and number of digits.
 type NumberRanges<'a> = (&'a str, usize, Vec<(u32, u32)>);
@@ -13,13 +13,9 @@ const POOL_DIR: &str = "/var/lib/ipu-pool/%n";
 const SPANK_PLUGIN: &str = "libspank_vipu.so";
 
 /// Returns the text of `vipu.conf` with the keys that it lacks.
-pub(super) fn vipu_conf(
-    input: &RenderInput<'_>,
-    files: [Option<&SlurmText<'_>>; 2],
-    findings: &mut Vec<Finding>,
-) -> String {
+pub(super) fn vipu_conf(input: &RenderInput<'_>, findings: &mut Vec<Finding>) -> String {
     let (name, text) = input.vipu_conf;
-    let vipu_conf = SlurmText::parse(name, text);
+    let vipu_conf = SlurmConf::parse(name, text);
     let mut result = text.to_owned();
     let mut add = |key: &str, value: &str| {
         if !result.is_empty() && !result.ends_with('\n') {
@@ -27,17 +23,14 @@ pub(super) fn vipu_conf(
         }
         result.push_str(&format!("{key}={value}\n"));
     };
-    let directory = files
-        .into_iter()
-        .flatten()
-        .find_map(|file| file.get("VipuIpuofDir"));
+    let directory = input.slurm_conf.value("VipuIpuofDir");
     if let (Some(directory), None) = (directory, vipu_conf.get("VipuIpuofDir")) {
-        add("VipuIpuofDir", directory.value);
+        add("VipuIpuofDir", directory);
     }
     if vipu_conf.get("Proxy").is_none() {
         let options = &input.options;
         add("Proxy", &options.proxy);
-        let rule = "the hooks ask the proxy, which knows the other owners of IPUs".to_owned();
+        let rule = "the hooks ask the proxy, which knows the other owners of IPUs";
         let fix = format!(
             "write Proxy={} and ProxyTokenFile={}",
             options.proxy, options.proxy_token_file
@@ -55,11 +48,11 @@ pub(super) fn vipu_conf(
 
 /// Adds the directory of static partitions to `vipu.conf`.
 pub(super) fn pool_dir(name: &str, text: &mut String, findings: &mut Vec<Finding>) {
-    let rule = "without it, the hooks do nothing, and jobs start without their partitions".to_owned();
+    let rule = "without it, the hooks do nothing, and jobs start without their partitions";
     let fix = format!("write PoolDir={POOL_DIR}, and run ipu-slurm pool create on each node");
     findings.push(Finding {
         severity: Severity::Error,
-        error: SlurmText::parse(name, text).absent("PoolDir", rule, fix),
+        error: SlurmConf::parse(name, text).absent("PoolDir", rule, fix),
     });
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -68,25 +61,33 @@ pub(super) fn pool_dir(name: &str, text: &mut String, findings: &mut Vec<Finding
 }
 
 /// Returns `gres.conf` with lines for all nodes; none if it does not change.
-pub(super) fn gres_conf(old: &str, lists: &[NodeGresList], findings: &mut Vec<Finding>) -> Option<String> {
+pub(super) fn gres_conf(old: &str, list: &NodeGresList, findings: &mut Vec<Finding>) -> Option<String> {
     let mut groups: Vec<(&[VipuGres], Vec<&str>)> = Vec::new();
-    for node in lists.iter().flat_map(NodeGresList::nodes) {
+    for node in list.nodes() {
         match groups.iter_mut().find(|(gres, _)| *gres == node.gres()) {
             Some((_, nodes)) => nodes.push(node.name()),
             None => groups.push((NodeGres::gres(node), vec![node.name()])),
         }
     }
-    let is_other = |line: &&str| -> bool {
-        let settings = SlurmText::parse("gres.conf", line);
-        settings
-            .get("Name")
-            .is_none_or(|name| !name.value.eq_ignore_ascii_case("vipu"))
+    let conf = SlurmConf::parse("gres.conf", old);
+    let is_vipu = |line: &&SlurmSetting| {
+        let name = if line.has_key("Name") {
+            Some(*line)
+        } else {
+            line.other("Name")
+        };
+        name.is_some_and(|name| name.value().eq_ignore_ascii_case("vipu"))
     };
-    let mut new: String = old
-        .lines()
-        .filter(is_other)
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let lines: Vec<&SlurmSetting> = conf.settings().filter(is_vipu).collect();
+    let mut edits = Edits::default();
+    lines.iter().for_each(|line| edits.remove(line));
+    let mut new = edits
+        .apply(&conf)
+        .pop()
+        .map_or_else(|| old.to_owned(), |(_, text)| text);
+    if !new.is_empty() && !new.ends_with('\n') {
+        new.push('\n');
+    }
     for (gres, nodes) in groups {
         let nodes = host_list(&nodes);
         for resource in gres {
@@ -102,12 +103,11 @@ pub(super) fn gres_conf(old: &str, lists: &[NodeGresList], findings: &mut Vec<Fi
     if new == old {
         return None;
     }
-    if old.lines().any(|line| !is_other(&line)) {
+    if let Some(line) = lines.first() {
         let rule = "counts differ from slurm.conf, or a node is absent: Slurm takes the smaller count";
-        let gres_conf = SlurmText::parse("gres.conf", old);
         findings.push(Finding {
             severity: Severity::Warning,
-            error: gres_conf.absent("Name=vipu", rule.to_owned(), "use the rendered lines".to_owned()),
+            error: conf.error(line, rule, "use the rendered lines"),
         });
     }
     Some(new)
@@ -161,7 +161,7 @@ pub(super) fn plugstack_conf(
     findings: &mut Vec<Finding>,
 ) -> (Option<String>, bool) {
     let old = input.plugstack_conf;
-    let plugstack = SlurmText::parse("plugstack.conf", old);
+    let plugstack = SlurmConf::parse("plugstack.conf", old);
     let is_plugin = |line: &&str| !line.trim_start().starts_with('#') && line.contains(SPANK_PLUGIN);
     let found = old.lines().find(is_plugin);
     let plugin = format!("optional {}", input.options.spank_plugin);
@@ -186,7 +186,7 @@ pub(super) fn plugstack_conf(
     };
     findings.push(Finding {
         severity: Severity::Warning,
-        error: plugstack.absent("plugin", rule.to_owned(), format!("write {plugin}")),
+        error: plugstack.absent("plugin", rule, format!("write {plugin}")),
     });
     (Some(new), true)
 }
@@ -209,7 +209,11 @@ pub(super) fn limits(conf: &ConfFiles, models: &[Model<'_>]) -> String {
     for model in models {
         text.push_str(&format!(
             "    [\"{}\"] = {{ max_ipus_per_job = {}, pod_ipus = {}, largest_partition = {} }},\n",
-            model.name, model.max_ipus_per_job, model.ipus, model.largest_partition
+            model.name,
+            model.max_ipus_per_job,
+            // 0 licenses switch a model off.
+            model.ipus.max(1),
+            model.largest_partition
         ));
     }
     text.push_str("  },\n}\n");

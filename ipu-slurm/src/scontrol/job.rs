@@ -1,7 +1,7 @@
 //! A job of `scontrol -o show job`.
 
 use super::record;
-use crate::conf::{ConfError, LicenseList};
+use crate::conf::LicenseList;
 use crate::error::{InputError, decimal};
 use crate::job_state::JobState;
 
@@ -91,11 +91,8 @@ impl SlurmJob {
     }
 
     /// Parses the requested licenses.
-    ///
-    /// # Errors
-    ///
-    /// All errors, such as alternatives with `|`; never empty.
-    pub fn license_list(&self) -> Result<LicenseList, Vec<ConfError>> {
+    #[must_use]
+    pub fn license_list(&self) -> LicenseList {
         LicenseList::parse("Licenses", &self.licenses)
     }
 }

@@ -1,10 +1,10 @@
 //! Configuration files: golden files, cases and properties.
 
 mod cases;
-mod cluster_name;
 mod golden;
 mod lists;
 mod properties;
+mod slurm_conf;
 
 use ipu_slurm::conf::ConfError;
 

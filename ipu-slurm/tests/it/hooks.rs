@@ -232,7 +232,9 @@ fn bad_values_are_refused_with_one_line() {
         ),
         ("pod64:128", "at most 64 IPUs of pod64"),
         ("pod16:32", "at most 16 IPUs of pod16"),
-        ("pod64:0", "a count is a whole number"),
+        ("pod64:0", "a power of two; ask for 1"),
+        ("pod64:2,pod64", "= pod64:3: the IPUs"),
+        ("matlab:x;pod64=3", "= pod64:3: the IPUs"),
     ] {
         let mut changes = without_option.to_vec();
         changes.push(("SLURM_JOB_LICENSES", Some(licenses)));

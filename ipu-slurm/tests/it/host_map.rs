@@ -89,7 +89,7 @@ fn bad_input_is_refused_by_name() {
     for (nodes, rule) in [
         ("host-[1", "SLURM_JOB_NODELIST = host-[1: a bracket is not closed"),
         ("", "SLURM_JOB_NODELIST is absent: must be set"),
-        ("host-1\nhost-2", "a host list has one line"),
+        ("host-1\nhost-2", "a node name has letters"),
     ] {
         let error = request(nodes, &one).unwrap_err().to_string();
         assert!(error.contains(rule), "{error}");

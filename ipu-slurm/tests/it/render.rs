@@ -6,7 +6,7 @@ mod seed;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ipu_slurm::conf::HostMap;
+use ipu_slurm::conf::{HostMap, SlurmConf};
 use ipu_slurm::render::{RenderInput, RenderOptions, Rendered, Severity, render};
 
 /// A `slurm.conf` with the line of seed 004 §8.5.4.
@@ -24,12 +24,20 @@ fn read(name: &str) -> String {
     fs::read_to_string(data(name)).expect("read the data")
 }
 
-/// Returns the input with one `slurm.conf`, a model `pod64`, and Slurm 24.11.
-fn input(slurm_conf: &str) -> RenderInput<'_> {
+/// Reads a `slurm.conf` whose included files are these.
+fn conf(text: &str, included: &[(&str, &str)]) -> SlurmConf {
+    SlurmConf::read("slurm.conf", text, &|path| {
+        let mut found = included.iter().filter(|(name, _)| *name == path);
+        let (name, text) = found.next().ok_or("No such file")?;
+        Ok(vec![((*name).to_owned(), (*text).to_owned())])
+    })
+}
+
+/// Returns the input with a `slurm.conf`, a model `pod64`, and Slurm 24.11.
+fn input(slurm_conf: &str) -> RenderInput<'static> {
     RenderInput {
         version: "24.11".parse().expect("a version"),
-        slurm_conf: ("slurm.conf", slurm_conf),
-        included: None,
+        slurm_conf: conf(slurm_conf, &[]),
         vipu_conf: ("vipu.conf", VIPU_CONF),
         models: &[("pod64", VIPU_CONF)],
         host_map: None,
@@ -51,11 +59,13 @@ fn findings(rendered: &Rendered) -> Vec<String> {
 #[test]
 fn a_rendered_configuration_renders_to_itself() {
     let plugin = read("conf/seed-v-ipu-plugin.conf");
-    let mut first_input = input(SLURM_CONF);
-    first_input.included = Some(("v-ipu-plugin.conf", &plugin));
+    let mut first_input = input("");
+    first_input.slurm_conf = conf(SLURM_CONF, &[("v-ipu-plugin.conf", &plugin)]);
     let first = render(&first_input).unwrap();
     let mut second_input = first_input.clone();
-    second_input.included = Some(("v-ipu-plugin.conf", file(&first, "v-ipu-plugin.conf").unwrap()));
+    let plugin = file(&first, "v-ipu-plugin.conf").unwrap();
+    let slurm_conf = file(&first, "slurm.conf").unwrap();
+    second_input.slurm_conf = conf(slurm_conf, &[("v-ipu-plugin.conf", plugin)]);
     let vipu_conf = file(&first, "vipu.conf").unwrap();
     second_input.vipu_conf = ("vipu.conf", vipu_conf);
     second_input.gres_conf = file(&first, "gres.conf").unwrap();
@@ -100,19 +110,138 @@ fn settings_of_the_site_are_kept_and_extended() {
     );
 }
 
+/// A configuration that is right, in several files.
+const SPLIT: &str = "ClusterName=lab\nInclude hooks.conf\nInclude licenses.conf\nInclude nodes.conf\n";
+const SPLIT_FILES: [(&str, &str); 3] = [
+    (
+        "hooks.conf",
+        "PrologSlurmctld=/site/start.sh\nEpilogSlurmctld=/usr/lib/ipu-slurm/epilog-slurmctld\n\
+         TaskProlog=/usr/lib/ipu-slurm/task-prolog\nPropagateResourceLimitsExcept=MEMLOCK\n\
+         LaunchParameters=use_interactive_step\nJobSubmitPlugins=lua\nPrologEpilogTimeout=30\n",
+    ),
+    (
+        "licenses.conf",
+        "Licenses=matlab:4;pod64:8,,ansys:0,pod64:8,x:y # ours\r\n",
+    ),
+    (
+        "nodes.conf",
+        "NodeName=n[1-2] CPUs=4\nPartitionName=ipu Nodes=ALL\n",
+    ),
+];
+
+fn names(rendered: &Rendered) -> Vec<&str> {
+    rendered.files.iter().map(|(name, _)| name.as_str()).collect()
+}
+
 #[test]
-fn an_included_file_extends_the_lists_of_slurm_conf() {
-    let mut input = input("Licenses=matlab:5\nGresTypes=gpu\nVipuIpuofDir=/home/ipuof\n");
-    input.included = Some(("v-ipu-plugin.conf", NODE));
+fn a_setting_is_changed_in_the_file_that_has_it() {
+    let mut input = input("");
+    input.slurm_conf = conf(SPLIT, &SPLIT_FILES);
+    input.options.ipus = [("pod64".to_owned(), 64)].into();
     let rendered = render(&input).unwrap();
-    let included = file(&rendered, "v-ipu-plugin.conf").unwrap();
-    assert!(included.contains("\nLicenses=matlab:5,pod64:64\n"), "{included}");
-    assert!(included.contains("\nGresTypes=gpu,vipu\n"), "{included}");
+    assert_eq!(
+        names(&rendered),
+        ["hooks.conf", "licenses.conf", "plugstack.conf", "ipu_limits.lua"]
+    );
+    let hooks = SPLIT_FILES[0].1.replace("Timeout=30", "Timeout=660");
+    assert_eq!(file(&rendered, "hooks.conf"), Some(hooks.as_str()));
+    assert_eq!(
+        file(&rendered, "licenses.conf"),
+        Some("Licenses=matlab:4;pod64:64,,ansys:0,x:y # ours\r\n")
+    );
+    let shown: Vec<String> = findings(&rendered);
+    let expected = [
+        "warning: licenses.conf:1:44: license = x:y: a count is a whole number",
+        "error: licenses.conf:1:10: Licenses = matlab:4;pod64:8,,ansys:0,pod64:8,x:y: Slurm counts",
+        "warning: hooks.conf:1:17: PrologSlurmctld = /site/start.sh: is a program of your own, and stays",
+        "error: hooks.conf:7:21: PrologEpilogTimeout = 30: Slurm kills",
+    ];
+    for (shown, expected) in shown.iter().zip(expected) {
+        assert!(shown.starts_with(expected), "{shown}");
+    }
+}
+
+#[test]
+fn a_line_is_added_only_if_no_file_has_its_key() {
+    let text = format!("{SPLIT}Include absent.conf\n");
+    let without = |removed: &str| {
+        let hooks = SPLIT_FILES[0].1.replace(removed, "#");
+        let mut input = input("");
+        input.slurm_conf = conf(&text, &[("hooks.conf", &hooks), SPLIT_FILES[1], SPLIT_FILES[2]]);
+        input.options.ipus = [("pod64".to_owned(), 16)].into();
+        render(&input).unwrap()
+    };
+    let complete = without("none");
+    assert!(complete.is_complete);
+    let unread = "slurm.conf:5:9: Include = absent.conf: cannot be read: No such file; correct the path, or run \
+                  the command where the file is";
+    assert!(findings(&complete).contains(&format!("warning: {unread}")));
+
+    let incomplete = without("JobSubmitPlugins=");
+    assert!(!incomplete.is_complete && file(&incomplete, "slurm.conf").is_none());
+    let findings = findings(&incomplete);
+    assert!(findings.contains(&format!("error: {unread}")), "{findings:?}");
+    let absent = "warning: slurm.conf:5:1: JobSubmitPlugins is absent: ipu_slurm.lua does not turn requests into \
+                  licenses; write JobSubmitPlugins=lua, unless an included file that cannot be read has \
+                  JobSubmitPlugins";
+    assert!(findings.iter().any(|finding| finding == absent), "{findings:?}");
+}
+
+#[test]
+fn lines_are_added_at_the_end_of_slurm_conf_with_its_line_ends() {
+    let mut input = input("");
+    let files = [
+        ("nodes.conf", NODE),
+        ("other.conf", "GresTypes=gpu\nVipuIpuofDir=/home/ipuof # shared\n"),
+    ];
+    input.slurm_conf = conf(
+        "ClusterName=lab\r\nInclude nodes.conf\r\nInclude other.conf",
+        &files,
+    );
+    let rendered = render(&input).unwrap();
     let main = file(&rendered, "slurm.conf").unwrap();
-    assert!(!main.contains("VipuIpuofDir"), "{main}");
-    assert!(main.ends_with("Include v-ipu-plugin.conf\n"), "{main}");
+    let beginning = "ClusterName=lab\r\nInclude nodes.conf\r\nInclude other.conf\r\n\r\n# IPUs of jobs.\r\n";
+    assert!(
+        main.starts_with(beginning) && main.contains("\r\nLicenses=pod64:64\r\n"),
+        "{main}"
+    );
+    assert_eq!(main.matches('\n').count(), main.matches("\r\n").count());
+    assert_eq!(file(&rendered, "other.conf"), Some("GresTypes=gpu,vipu\n"));
     let vipu_conf = file(&rendered, "vipu.conf").unwrap();
     assert!(vipu_conf.ends_with("VipuIpuofDir=/home/ipuof\n"), "{vipu_conf}");
+}
+
+#[test]
+fn a_hook_with_several_programs_is_one_of_them_where_slurm_runs_all() {
+    for (version, lines, is_found) in [
+        (
+            "24.05",
+            "Prolog=/usr/lib/ipu-slurm/prolog\nProlog=/site/prolog.sh\n",
+            true,
+        ),
+        (
+            "23.11",
+            "Prolog=/usr/lib/ipu-slurm/prolog\nProlog=/site/prolog.sh\n",
+            false,
+        ),
+        (
+            "23.11",
+            "Prolog=/site/prolog.sh\nProlog=/usr/lib/ipu-slurm/prolog\n",
+            true,
+        ),
+        ("24.11", "Prolog=/site/prolog.sh\n", false),
+    ] {
+        let mut input = input(&format!("{lines}NodeName=host-1 gres=vipu:1:16\n"));
+        input.version = version.parse().unwrap();
+        let rendered = render(&input).unwrap();
+        let main = file(&rendered, "slurm.conf").unwrap();
+        assert!(main.starts_with(lines), "{main}");
+        let findings = findings(&rendered);
+        let is_own = findings
+            .iter()
+            .any(|finding| finding.contains(": Prolog = /site/prolog.sh: "));
+        assert_eq!(is_own, !is_found, "{version} {lines} {findings:?}");
+    }
 }
 
 #[test]
@@ -233,10 +362,64 @@ fn slurm_partitions_without_hosts_of_the_map_stay_shared() {
             1,
         ),
         ("PartitionName=a Nodes=ALL\nPartitionName=b\n", 2),
-        ("NodeSet=ipus Nodes=n1\nPartitionName=a Nodes=ipus\n", 1),
+        (
+            "NodeSet=ipus Nodes=n1\nPartitionName=a Nodes=ipus\nPartitionName=b Nodes=n2\n",
+            1,
+        ),
+        ("NodeSet=fast Feature=f\nPartitionName=a Nodes=n2,fast\n", 1),
         ("PartitionName=a Nodes=n[1\n", 1),
+        (
+            "PartitionName=DEFAULT Nodes=n1\nPartitionName=a\nPartitionName=b Nodes=n2\n",
+            1,
+        ),
+        ("PartitionName=a Nodes=n1 Shared=NO\n", 1),
     ] {
         assert_eq!(exclusive(partitions), expected, "{partitions}");
+    }
+}
+
+#[test]
+fn a_partition_may_be_exclusive_by_default_or_by_old_names() {
+    let vipu_conf = format!("{VIPU_CONF}HostMap=/etc/slurm/ipum.allocs\n");
+    for (partitions, is_exclusive) in [
+        ("PartitionName=a Shared=exclusive\n", true),
+        ("PartitionName=a exclusive=node\n", true),
+        (
+            "PartitionName=DEFAULT OverSubscribe=EXCLUSIVE\nPartitionName=a\n",
+            true,
+        ),
+        (
+            "PartitionName=DEFAULT Shared=EXCLUSIVE\nPartitionName=DEFAULT MaxTime=1\nPartitionName=a\n",
+            true,
+        ),
+        (
+            "PartitionName=DEFAULT OverSubscribe=EXCLUSIVE\nPartitionName=a Shared=NO\n",
+            true,
+        ),
+        (
+            "PartitionName=DEFAULT Shared=EXCLUSIVE\nPartitionName=a OverSubscribe=NO\n",
+            false,
+        ),
+        (
+            "PartitionName=DEFAULT OverSubscribe=EXCLUSIVE\nPartitionName=a Exclusive=NO\n",
+            false,
+        ),
+        (
+            "PartitionName=a\nPartitionName=DEFAULT OverSubscribe=EXCLUSIVE\n",
+            false,
+        ),
+        (
+            "PartitionName=DEFAULT OverSubscribe=EXCLUSIVE\nPartitionName=a OverSubscribe=YES:4\n",
+            false,
+        ),
+    ] {
+        let mut input = input(&format!("NodeName=n1\n{partitions}"));
+        input.vipu_conf = ("vipu.conf", &vipu_conf);
+        let found = findings(&render(&input).unwrap());
+        let is_reported = found
+            .iter()
+            .any(|finding| finding.contains("it has the nodes alone"));
+        assert_eq!(is_reported, !is_exclusive, "{partitions} {found:?}");
     }
 }
 
@@ -311,11 +494,6 @@ fn a_configuration_that_cannot_work_is_refused() {
     assert!(
         no_ipus.contains("slurm.conf:1:1: Gres is absent: no node has IPUs"),
         "{no_ipus}"
-    );
-    let licenses = refused(&input(&format!("Licenses=a|b\n{NODE}")));
-    assert!(
-        licenses.starts_with("slurm.conf:1:10: Licenses = a|b"),
-        "{licenses}"
     );
     let mut digit = input("NodeName=n1 Gres=vipu:64:no_consume:64\n");
     digit.models = &[("64", VIPU_CONF)];

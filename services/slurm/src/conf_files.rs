@@ -6,23 +6,23 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use ipu_slurm::conf::{ClusterConf, ClusterNameSetting, ConfError, ConfFiles, cluster_name_settings};
+use ipu_slurm::conf::{ClusterConf, ConfError, ConfFiles, SlurmConf};
 
 pub(crate) use self::facts::ConfFacts;
 use crate::safe_file;
 
 /// The directory without `SLURM_CONF`.
 const DEFAULT_DIRECTORY: &str = "/etc/slurm";
+/// Slurm's own file.
+pub(crate) const SLURM_CONF: &str = "slurm.conf";
 /// The file of the cluster.
 pub(crate) const VIPU_CONF: &str = "vipu.conf";
 /// The directory of `slurm.conf` on a node without one of its own.
 const CONFIGLESS_DIRECTORY: &str = "/run/slurm/conf";
-/// Maximum depth of included files: an included file may include itself.
-const MAX_INCLUDES: u32 = 4;
 /// The key that every file of a model has.
-const MODEL_KEY: &str = "apihost";
+const MODEL_KEY: &str = "ApiHost";
 /// Files of Slurm itself, by name without `.conf`. None of them is the file of a model.
 const SLURM_FILES: [&str; 12] = [
     "acct_gather",
@@ -85,27 +85,75 @@ pub(crate) fn task_directory() -> PathBuf {
     found.unwrap_or(&directory).clone()
 }
 
+/// Reads `slurm.conf` and the files that it includes.
+///
+/// # Errors
+///
+/// If `slurm.conf` itself cannot be read.
+pub(crate) fn slurm_conf(directory: &Path) -> io::Result<SlurmConf> {
+    let text = safe_file::read_text(&directory.join(SLURM_CONF))?;
+    let source = |path: &str| included_files(directory, path);
+    Ok(SlurmConf::read(SLURM_CONF, &text, &source))
+}
+
+/// Returns the files of an `Include` by name and text. The names of files in the directory are relative.
+fn included_files(directory: &Path, path: &str) -> Result<Vec<(String, String)>, String> {
+    let shown = |error: io::Error| error.to_string();
+    // The directory may be a copy of Slurm's.
+    let copy = path.strip_prefix(&format!("{DEFAULT_DIRECTORY}/"));
+    let copy = copy.map(|path| directory.join(path)).filter(|path| path.exists());
+    let path = copy.unwrap_or_else(|| directory.join(path));
+    let mut files = Vec::new();
+    for path in expanded(path).map_err(shown)? {
+        let text = safe_file::read_text(&path).map_err(shown)?;
+        let is_parent = |part| part == Component::ParentDir;
+        let inside = path.strip_prefix(directory).ok();
+        let inside = inside.filter(|path| !path.components().any(is_parent));
+        let name = inside.unwrap_or(&path).to_string_lossy().into_owned();
+        files.push((name, text));
+    }
+    Ok(files)
+}
+
+/// Returns the files of a path, which may have `*` in its last part, in the order of their names.
+fn expanded(path: PathBuf) -> io::Result<Vec<PathBuf>> {
+    let pattern = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let (Some(directory), Some((first, rest))) = (path.parent(), pattern.split_once('*')) else {
+        return Ok(vec![path]);
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let rest_of_name = name.to_str().and_then(|name| name.strip_prefix(first));
+        if rest_of_name.is_some_and(|name| matches_after_star(name, rest)) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Returns whether a text matches a pattern after any beginning.
+fn matches_after_star(text: &str, pattern: &str) -> bool {
+    match pattern.split_once('*') {
+        None => text.ends_with(pattern),
+        Some((first, rest)) => text
+            .match_indices(first)
+            .any(|(at, _)| matches_after_star(&text[at + first.len()..], rest)),
+    }
+}
+
 /// Returns the name of the cluster in `slurm.conf` of a directory, or in the file that slurmd has got from
 /// slurmctld.
 pub(crate) fn cluster_name(directory: &Path) -> Option<String> {
     let directories = [directory, Path::new(CONFIGLESS_DIRECTORY)];
-    let files = directories.map(|directory| directory.join("slurm.conf"));
-    files.iter().find_map(|file| cluster_name_in(file, MAX_INCLUDES))
-}
-
-fn cluster_name_in(file: &Path, includes: u32) -> Option<String> {
-    let text = safe_file::read(file).ok()?;
-    // Slurm uses the last of several.
-    cluster_name_settings(&text)
+    directories
         .into_iter()
-        .rev()
-        .find_map(|setting| match setting {
-            ClusterNameSetting::Name(name) => Some(name),
-            ClusterNameSetting::Include(path) => {
-                let path = file.parent()?.join(path);
-                cluster_name_in(&path, includes.checked_sub(1)?)
-            }
-        })
+        .find_map(|directory| slurm_conf(directory).ok()?.cluster_name())
 }
 
 /// Reads the configuration. A file is that of a model if it has the key `ApiHost`, or if its name is one of
@@ -127,7 +175,7 @@ pub(crate) fn load_cluster(directory: &Path) -> Result<ClusterConf, LoadError> {
 
 fn read_cluster(directory: &Path) -> Result<String, LoadError> {
     let path = directory.join(VIPU_CONF);
-    match safe_file::read(&path) {
+    match safe_file::read_text(&path) {
         Ok(text) => Ok(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(LoadError::Absent(path)),
         Err(source) => Err(LoadError::Unreadable { path, source }),
@@ -155,7 +203,7 @@ pub(crate) fn model_files(
             continue;
         }
         let is_license = licenses.iter().any(|license| license == name);
-        match safe_file::read(&path) {
+        match safe_file::read_text(&path) {
             Ok(text) if is_license || has_model_key(&text) => {
                 found.insert(name.to_owned(), text);
             }
@@ -179,10 +227,7 @@ pub(crate) fn special_file(directory: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 fn has_model_key(text: &str) -> bool {
-    text.lines().any(|line| {
-        let key = line.split('=').next().unwrap_or_default().trim();
-        key.eq_ignore_ascii_case(MODEL_KEY)
-    })
+    SlurmConf::parse("", text).get(MODEL_KEY).is_some()
 }
 
 /// Returns the directories of the models' files, each once.

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use ipu_slurm::render::setting;
+use ipu_slurm::conf::SlurmConf;
 
 use crate::conf_files::{VIPU_CONF, ipuof_directories};
 use crate::render_command::{CheckArguments, Report, examine, finish};
@@ -30,11 +30,10 @@ const MISSPELT_VARIABLE: &str = "IPUOF_VIPU_PARTITION_ID";
 /// Prints the errors of the configuration and of this host.
 pub(crate) fn doctor(arguments: &CheckArguments) -> ExitCode {
     finish(examine(arguments).map(|mut report| {
-        let files = report.slurm_conf.clone();
-        let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        let user = setting(&files, "SlurmUser").unwrap_or_else(|| "root".to_owned());
-        match user_id(&user) {
-            Some(id) => check_host(&mut report, &files, &user, id),
+        let slurm_conf = report.slurm_conf.clone();
+        let user = slurm_conf.value("SlurmUser").unwrap_or("root");
+        match user_id(user) {
+            Some(id) => check_host(&mut report, &slurm_conf, user, id),
             None => report.error(format!(
                 "SlurmUser = {user}: the user does not exist; create it, or correct SlurmUser"
             )),
@@ -49,19 +48,20 @@ pub(crate) fn doctor(arguments: &CheckArguments) -> ExitCode {
             report.error(format!("Slurm {}: {line}", report.version));
         }
         check_readable(&mut report, &arguments.directory());
-        check_process_tracking(&mut report, &files);
+        check_process_tracking(&mut report, &slurm_conf);
         report
     }))
 }
 
-fn check_host(report: &mut Report, slurm_conf: &[&str], user: &str, id: u32) {
+fn check_host(report: &mut Report, slurm_conf: &SlurmConf, user: &str, id: u32) {
     for key in HOOKS {
-        if let Some(path) = setting(slurm_conf, key) {
-            check_hook(report, key, Path::new(&path), id);
+        // From Slurm 24.05 on, a hook has several programs.
+        for program in slurm_conf.all(key) {
+            check_hook(report, key, Path::new(program.value()), id);
         }
     }
-    if let Some(path) = setting(slurm_conf, "TaskProlog") {
-        check_variables(report, Path::new(&path));
+    if let Some(path) = slurm_conf.value("TaskProlog") {
+        check_variables(report, Path::new(path));
     }
     for directory in ipuof_directories(&report.conf) {
         let shown = directory.display();
@@ -134,9 +134,9 @@ fn check_readable(report: &mut Report, directory: &Path) {
 }
 
 /// Checks that Slurm knows all processes of a job. Only cgroups keep those whose parent has ended.
-fn check_process_tracking(report: &mut Report, slurm_conf: &[&str]) {
+fn check_process_tracking(report: &mut Report, slurm_conf: &SlurmConf) {
     // The default is proctrack/cgroup.
-    let Some(plugin) = setting(slurm_conf, "ProctrackType") else {
+    let Some(plugin) = slurm_conf.value("ProctrackType") else {
         return;
     };
     if !plugin.eq_ignore_ascii_case("proctrack/cgroup") {

@@ -14,6 +14,7 @@ use ipu_slurm::{EpilogRequest, HookEnvironment};
 
 use crate::conf_files::ipuof_directories;
 use crate::failure::Failure;
+use crate::safe_file;
 
 pub(crate) use self::allocation::Allocations;
 pub(crate) use self::record::{FoundRecord, record_name, records};
@@ -27,8 +28,8 @@ pub(crate) fn load_for(variables: &HookEnvironment, conf: &ConfFiles) -> Result<
     let Some(path) = conf.cluster().host_map() else {
         return Ok(None);
     };
-    let text =
-        fs::read_to_string(path).map_err(|error| Failure(format!("cannot read HostMap {path}: {error}")))?;
+    let text = safe_file::read_text(Path::new(path))
+        .map_err(|error| Failure(format!("cannot read HostMap {path}: {error}")))?;
     match HostMap::parse(path, &text) {
         Ok(map) => Ok(Some(map)),
         // A job on other hosts starts, whatever the map is like.

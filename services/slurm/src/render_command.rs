@@ -4,11 +4,11 @@ mod files;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use ipu_slurm::conf::{ConfFiles, HostMap};
+use ipu_slurm::conf::{ConfFiles, HostMap, SlurmConf};
 use ipu_slurm::host_map::sole_vipu_controller;
 use ipu_slurm::render::{
     RenderInput, RenderOptions, Rendered, Severity, SlurmVersion, render as render_files,
@@ -17,7 +17,7 @@ use ipu_slurm::render::{
 use crate::conf_files::{self, VIPU_CONF};
 use crate::failure::Failure;
 use crate::safe_file;
-use files::{Files, SLURM_CONF, installed_version};
+use files::{Files, installed_version};
 
 /// The options of `check`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -25,9 +25,6 @@ pub(crate) struct CheckArguments {
     /// Directory of slurm.conf and vipu.conf [default: that of SLURM_CONF, or /etc/slurm].
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// File with the settings for IPUs that slurm.conf includes [default: v-ipu-plugin.conf, if it exists].
-    #[arg(long, value_name = "NAME", value_parser = parse_include)]
-    include: Option<String>,
     /// Version of Slurm [default: that of the installed slurmctld or slurmd].
     #[arg(long, value_name = "VERSION")]
     slurm_version: Option<SlurmVersion>,
@@ -76,18 +73,38 @@ pub(crate) fn render(arguments: &RenderArguments) -> ExitCode {
         Ok((rendered, ..)) => rendered,
         Err(lines) => return print_failure(&lines),
     };
+    let source = arguments.check.directory();
+    let (by_hand, files): (Vec<_>, Vec<_>) = rendered.files.iter().partition(|(name, _)| is_outside(name));
     let result = match &arguments.output {
+        _ if !rendered.is_complete => Ok(()),
         None => print(&mut io::stdout(), &rendered.to_string()),
-        Some(directory) => write_files(&arguments.check.directory(), directory, &rendered),
+        Some(directory) => write_files(&source, directory, &files),
     };
     if let Err(Failure(line)) = result {
         return print_failure(&[line]);
     }
     let mut lines: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
     lines.extend(rendered.notes.iter().map(|note| format!("note: {note}")));
+    if arguments.output.is_some() {
+        lines.extend(by_hand.iter().map(|(name, _)| {
+            let source = source.display();
+            format!("note: {name} is not in {source}, and is not written: make its changes by hand")
+        }));
+    }
     // The files may be on standard output.
     let _ = print(&mut io::stderr(), &joined(&lines));
-    ExitCode::SUCCESS
+    if rendered.is_complete {
+        return ExitCode::SUCCESS;
+    }
+    print_failure(&[
+        "nothing is written: an included file that cannot be read may have the absent settings".to_owned(),
+    ])
+}
+
+/// Returns whether an included file is not in the directory of `slurm.conf`.
+fn is_outside(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    parts.any(|part| matches!(part, Component::RootDir | Component::ParentDir))
 }
 
 /// A configuration and its mistakes.
@@ -100,8 +117,8 @@ pub(crate) struct Report {
     pub(crate) conf: ConfFiles,
     /// The version of Slurm.
     pub(crate) version: SlurmVersion,
-    /// The texts of `slurm.conf` and of the file that it includes.
-    pub(crate) slurm_conf: Vec<String>,
+    /// `slurm.conf` and the files that it includes.
+    pub(crate) slurm_conf: SlurmConf,
     /// Whether every host needs the SPANK plugin.
     pub(crate) uses_plugin: bool,
 }
@@ -148,16 +165,13 @@ pub(crate) fn examine(arguments: &CheckArguments) -> Result<Report, Vec<String>>
             .findings
             .iter()
             .any(|finding| finding.severity == Severity::Error),
-        slurm_conf: [Some(files.slurm_conf), files.included.map(|(_, text)| text)]
-            .into_iter()
-            .flatten()
-            .collect(),
+        slurm_conf: files.slurm_conf,
         conf,
         version,
         uses_plugin: rendered.uses_plugin,
     };
     if let Some(path) = report.conf.cluster().host_map().map(str::to_owned) {
-        match safe_file::read(Path::new(&path)) {
+        match safe_file::read_text(Path::new(&path)) {
             Ok(text) => {
                 for mistake in HostMap::parse(&path, &text).err().unwrap_or_default() {
                     report.error(mistake.to_string());
@@ -195,7 +209,7 @@ fn read(arguments: &CheckArguments) -> Result<(Rendered, ConfFiles, Files), Vec<
         Some(version) => version,
         None => installed_version().map_err(one)?,
     };
-    let files = Files::read(&arguments.directory(), arguments.include.as_deref(), version).map_err(one)?;
+    let files = Files::read(&arguments.directory(), version).map_err(one)?;
     let models: Vec<(&str, &str)> = files
         .models
         .iter()
@@ -204,11 +218,7 @@ fn read(arguments: &CheckArguments) -> Result<(Rendered, ConfFiles, Files), Vec<
     let host_map = host_map(&files, &models);
     let rendered = render_files(&RenderInput {
         version,
-        slurm_conf: (SLURM_CONF, &files.slurm_conf),
-        included: files
-            .included
-            .as_ref()
-            .map(|(name, text)| (name.as_str(), text.as_str())),
+        slurm_conf: files.slurm_conf.clone(),
         vipu_conf: (VIPU_CONF, &files.vipu_conf),
         models: &models,
         host_map: host_map.as_ref(),
@@ -228,10 +238,10 @@ fn read(arguments: &CheckArguments) -> Result<(Rendered, ConfFiles, Files), Vec<
 fn host_map(files: &Files, models: &[(&str, &str)]) -> Option<HostMap> {
     let conf = ConfFiles::parse((VIPU_CONF, &files.vipu_conf), models).ok()?;
     let path = conf.cluster().host_map()?;
-    HostMap::parse(path, &safe_file::read(Path::new(path)).ok()?).ok()
+    HostMap::parse(path, &safe_file::read_text(Path::new(path)).ok()?).ok()
 }
 
-fn write_files(source: &Path, directory: &Path, rendered: &Rendered) -> Result<(), Failure> {
+fn write_files(source: &Path, directory: &Path, files: &[&(String, String)]) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure(format!("cannot write to {}: {error}", directory.display()));
     fs::create_dir_all(directory).map_err(failed)?;
     if directory.canonicalize().ok() == source.canonicalize().ok() {
@@ -240,27 +250,20 @@ fn write_files(source: &Path, directory: &Path, rendered: &Rendered) -> Result<(
             directory.display()
         )));
     }
-    for (name, text) in &rendered.files {
-        replace(&directory.join(name), text).map_err(failed)?;
+    for (name, text) in files {
+        let path = directory.join(name);
+        let bytes = safe_file::encoded_as(&source.join(name), text);
+        fs::create_dir_all(path.parent().unwrap_or(directory)).map_err(failed)?;
+        replace(&path, &bytes).map_err(failed)?;
     }
     Ok(())
 }
 
 /// Writes a new file in the place of an old one. A symbolic link is replaced, not followed.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     safe_file::remove_if_exists(path)?;
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    file.write_all(text.as_bytes())
-}
-
-/// Parses the name of the included file, which is read and written in the directories of the other files.
-fn parse_include(text: &str) -> Result<String, String> {
-    if Path::new(text).file_name().is_some_and(|name| name == text) {
-        return Ok(text.to_owned());
-    }
-    Err(String::from(
-        "is a path; give the name of a file in the directory of slurm.conf, such as v-ipu-plugin.conf",
-    ))
+    file.write_all(text)
 }
 
 fn joined(lines: &[String]) -> String {
@@ -291,19 +294,8 @@ mod tests {
         );
         fs::write(&target, "old").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        replace(&link, "new").unwrap();
+        replace(&link, b"new").unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "old");
         assert_eq!(fs::read_to_string(&link).unwrap(), "new");
-    }
-
-    #[test]
-    fn an_included_file_is_named_without_a_path() {
-        assert_eq!(
-            parse_include("v-ipu-plugin.conf").as_deref(),
-            Ok("v-ipu-plugin.conf")
-        );
-        for path in ["/etc/slurm/x.conf", "../x.conf", "a/b", "..", ""] {
-            assert!(parse_include(path).is_err(), "{path}");
-        }
     }
 }

@@ -45,6 +45,28 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
+/// Reads a regular file that an administrator writes. Text that is not UTF-8 is taken for ISO 8859-1, which
+/// never fails: names and paths are ASCII, and an old comment is no reason to refuse a file.
+///
+/// # Errors
+///
+/// If it cannot be read, or is not a regular file.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect()))
+}
+
+/// Returns the bytes of a changed text: ISO 8859-1 if the file at `path` was read as such.
+pub(crate) fn encoded_as(path: &Path, text: &str) -> Vec<u8> {
+    let is_latin = fs::read(path).is_ok_and(|old| String::from_utf8(old).is_err());
+    let latin: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(c).ok()).collect();
+    latin
+        .filter(|_| is_latin)
+        .unwrap_or_else(|| text.as_bytes().to_vec())
+}
+
 /// Reads a regular file; none if there is no file.
 ///
 /// # Errors

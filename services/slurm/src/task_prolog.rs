@@ -137,7 +137,7 @@ fn ensure_no_licenses(
     let Some(licenses) = &request.licenses else {
         return Ok(());
     };
-    let is_empty = |job: SlurmJob| job.license_list().is_ok_and(|list| list.items().is_empty());
+    let is_empty = |job: SlurmJob| job.license_list().is_empty();
     if record_of(request.identity.job_id, directory).is_some_and(is_empty) {
         return Ok(());
     }

@@ -1,35 +1,20 @@
 //! The settings that Graphcore's Slurm has and a stock Slurm does not, and those of option 1.
 
 use super::Rules;
-use crate::conf::{HostMap, expand_nodes};
-use crate::render::slurm_text::Setting;
-use crate::render::{Finding, Severity};
+use crate::conf::{HostMap, SlurmConf, SlurmLine, expand_nodes};
+use crate::render::Severity;
+
+/// The value of `OverSubscribe` for nodes that one job has alone.
+const EXCLUSIVE: &str = "EXCLUSIVE";
 
 impl Rules<'_, '_> {
-    /// Includes the file with the settings for IPUs.
-    pub(super) fn include(&mut self) {
-        let Some(name) = self.included.as_ref().map(|file| file.name) else {
-            return;
-        };
-        if !self.slurm_conf.includes(name) {
-            let rule = format!("Slurm does not read {name}");
-            let line = format!("Include {name}");
-            let error = self.slurm_conf.absent("Include", rule, format!("write {line}"));
-            self.slurm_conf.add(line);
-            self.findings.push(Finding {
-                severity: Severity::Error,
-                error,
-            });
-        }
-    }
-
     /// Replaces Graphcore's layered plugin by the one below it.
     pub(super) fn select_type(&mut self) {
-        let Some((parameters, _)) = self.get("SelectTypeParameters") else {
+        let Some(parameters) = self.conf.value("SelectTypeParameters") else {
             return self.select_plugin("select/cons_tres");
         };
         let is_layer = |item: &&str| item.to_ascii_lowercase().starts_with("other_");
-        let (layers, rest): (Vec<&str>, Vec<&str>) = parameters.value.split(',').partition(is_layer);
+        let (layers, rest): (Vec<&str>, Vec<&str>) = parameters.split(',').partition(is_layer);
         let is_linear = layers
             .iter()
             .any(|layer| layer.eq_ignore_ascii_case("other_linear"));
@@ -55,8 +40,8 @@ impl Rules<'_, '_> {
     }
 
     fn select_plugin(&mut self, plugin: &str) {
-        let is_vipu = |(setting, _): &(Setting<'_>, bool)| setting.value.eq_ignore_ascii_case("select/vipu");
-        if self.get("SelectType").as_ref().is_some_and(is_vipu) {
+        let is_vipu = |value: &str| value.eq_ignore_ascii_case("select/vipu");
+        if self.conf.value("SelectType").is_some_and(is_vipu) {
             let rule = "stock Slurm has no plugin select/vipu: licenses count the IPUs";
             self.set("SelectType", plugin, Severity::Error, rule);
         }
@@ -68,68 +53,55 @@ impl Rules<'_, '_> {
         self.remove("VipuIpuofDir", rule, "move it to vipu.conf");
     }
 
-    /// Removes a key from both files.
-    pub(super) fn remove(&mut self, key: &str, rule: &str, fix: &str) {
-        for file in [Some(&mut *self.slurm_conf), self.included.as_deref_mut()]
-            .into_iter()
-            .flatten()
-        {
-            for setting in file.all(key) {
-                let error = file.error(&setting, rule.to_owned(), fix.to_owned());
-                file.remove(&setting);
-                self.findings.push(Finding {
-                    severity: Severity::Error,
-                    error,
-                });
-            }
-        }
-    }
-
     /// Makes the nodes of `map` exclusive, all nodes without a map: a job has the IPU-Machines of its hosts.
     pub(super) fn exclusive_nodes(&mut self, map: Option<&HostMap>) {
-        // The name of a node set looks like that of a node.
-        let map = map.filter(|_| self.get("NodeSet").is_none());
-        for file in [Some(&mut *self.slurm_conf), self.included.as_deref_mut()]
-            .into_iter()
-            .flatten()
-        {
-            for partition in file.all("PartitionName") {
-                let nodes = file.on_line_of(&partition, "Nodes");
-                if !may_have_machines(map, nodes.as_ref().map(|nodes| nodes.value)) {
-                    continue;
+        let conf = self.conf;
+        for partition in conf.lines("PartitionName") {
+            let nodes = partition.get("Nodes").map(|nodes| nodes.value());
+            if is_exclusive(&partition) || !may_have_machines(conf, map, nodes) {
+                continue;
+            }
+            let rule = "a job has the IPU-Machines of its nodes (HostMap), so it has the nodes alone";
+            let fix = format!("write OverSubscribe={EXCLUSIVE}");
+            let own = partition.name.other("OverSubscribe");
+            let setting = own.unwrap_or(partition.name);
+            self.report(Severity::Error, "OverSubscribe", Some(setting), rule, &fix);
+            match own {
+                Some(own) => self.edits.replace(own, EXCLUSIVE),
+                None => {
+                    let text = format!(" OverSubscribe={EXCLUSIVE}");
+                    self.edits.append_to(partition.name, text);
                 }
-                let rule =
-                    "a job has the IPU-Machines of its nodes (HostMap), so it has the nodes alone".to_owned();
-                let value = " OverSubscribe=EXCLUSIVE";
-                let fix = format!("write{value}");
-                let old = file.on_line_of(&partition, "OverSubscribe");
-                let exclusive = file.on_line_of(&partition, "Exclusive");
-                let error = match &old {
-                    Some(old) if old.value.eq_ignore_ascii_case("EXCLUSIVE") => continue,
-                    _ if exclusive.is_some_and(|value| value.value.eq_ignore_ascii_case("NODE")) => continue,
-                    Some(old) => {
-                        file.replace(old, "EXCLUSIVE");
-                        file.error(old, rule, fix)
-                    }
-                    None => {
-                        file.append_to(&partition, value.to_owned());
-                        file.error(&partition, rule, fix)
-                    }
-                };
-                self.findings.push(Finding {
-                    severity: Severity::Error,
-                    error,
-                });
             }
         }
     }
 }
 
+/// Returns whether a job has the nodes of a Slurm partition alone. `Shared` is the old name of
+/// `OverSubscribe`, and is used only if neither the line nor the defaults have the new one.
+fn is_exclusive(partition: &SlurmLine<'_>) -> bool {
+    let has = |key, wanted| {
+        partition
+            .get(key)
+            .map(|setting| setting.value().eq_ignore_ascii_case(wanted))
+    };
+    let is_shared = has("OverSubscribe", EXCLUSIVE).or_else(|| has("Shared", EXCLUSIVE));
+    // From Slurm 26.05 on.
+    has("Exclusive", "NODE").or(is_shared).unwrap_or(false)
+}
+
 /// Returns whether a node of a Slurm partition may have IPU-Machines. `nodes` is the value of `Nodes`.
-fn may_have_machines(map: Option<&HostMap>, nodes: Option<&str>) -> bool {
+fn may_have_machines(conf: &SlurmConf, map: Option<&HostMap>, nodes: Option<&str>) -> bool {
     let (Some(map), Some(nodes)) = (map, nodes) else {
         return true;
     };
     let has_machines = |node: &String| node.eq_ignore_ascii_case("ALL") || map.machines(node).is_some();
-    expand_nodes("Nodes", nodes).map_or(true, |nodes| nodes.iter().any(has_machines))
+    let may_have =
+        |nodes: &str| expand_nodes("Nodes", nodes).map_or(true, |nodes| nodes.iter().any(has_machines));
+    let set_may_have = |node: &str| {
+        let mut sets = conf.all("NodeSet").filter(|set| set.value() == node);
+        // A set without nodes has those with a feature.
+        sets.any(|set| set.other("Nodes").is_none_or(|nodes| may_have(nodes.value())))
+    };
+    may_have(nodes) || nodes.split(',').any(set_may_have)
 }

@@ -4,7 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-use ipu_slurm::conf::{ClusterConf, ConfError, ConfFiles, HostMap, ModelConf, NodeGresList};
+use ipu_slurm::conf::{
+    ClusterConf, ConfError, ConfFiles, HostMap, ModelConf, NodeGres, NodeGresList, SlurmConf,
+};
 
 use super::shown;
 
@@ -51,31 +53,38 @@ fn the_seeds_vipu_conf_has_the_documented_values_and_defaults() {
     assert_eq!(cluster.wait_in_prolog().as_secs(), 600);
 }
 
+/// Returns the nodes of a file, or their errors.
+fn nodes(file: &str, text: &str, models: &[&str]) -> Result<String, Vec<ConfError>> {
+    let list = NodeGresList::parse(&SlurmConf::parse(file, text), models);
+    let line = |node: &NodeGres| {
+        let gres: Vec<String> = node.gres().iter().map(ToString::to_string).collect();
+        format!("{} {}\n", node.name(), gres.join(","))
+    };
+    match list.errors() {
+        errors if errors.is_empty() => Ok(list.nodes().iter().map(line).collect()),
+        errors => Err(errors),
+    }
+}
+
 #[test]
 fn the_seeds_plugin_file_has_four_nodes_of_its_model() {
     let text = read("seed-v-ipu-plugin.conf");
-    let list = NodeGresList::parse("v-ipu-plugin.conf", &text, &["pod64"]).unwrap();
-    let lines = (1..=4).map(|i| format!("NodeName=ipu-pod64-00{i} Gres=vipu:pod64:no_consume:64\n"));
-    assert_eq!(list.to_string(), lines.collect::<String>());
+    let lines = (1..=4).map(|i| format!("ipu-pod64-00{i} vipu:pod64:no_consume:64\n"));
+    assert_eq!(nodes("f", &text, &["pod64"]), Ok(lines.collect()));
 }
 
 #[test]
 fn the_seeds_slurm_conf_has_four_nodes_with_static_partitions() {
-    let list = NodeGresList::parse("slurm.conf", &read("seed-slurm.conf"), &[]).unwrap();
-    assert_eq!(
-        list.to_string(),
-        "NodeName=host-1 Gres=vipu:1:16\nNodeName=host-2 Gres=vipu:2:8\n\
-         NodeName=host-3 Gres=vipu:16:1\nNodeName=host-4 Gres=vipu:4:4\n"
-    );
+    let expected = "host-1 vipu:1:16\nhost-2 vipu:2:8\nhost-3 vipu:16:1\nhost-4 vipu:4:4\n";
+    assert_eq!(nodes("f", &read("seed-slurm.conf"), &[]), Ok(expected.to_owned()));
 }
 
 #[test]
 fn the_seeds_typo_pod6_names_the_model_that_has_a_file() {
-    let list = NodeGresList::parse("v-ipu-plugin.conf", &read("typo-v-ipu-plugin.conf"), &["pod64"]);
+    let list = nodes("v-ipu-plugin.conf", &read("typo-v-ipu-plugin.conf"), &["pod64"]);
     assert_errors("typo-v-ipu-plugin.conf", list);
     // Here the name of the file has the typo.
-    let list = NodeGresList::parse("v-ipu-plugin.conf", &read("seed-v-ipu-plugin.conf"), &["pod6"]);
-    let errors = list.unwrap_err();
+    let errors = nodes("f", &read("seed-v-ipu-plugin.conf"), &["pod6"]).unwrap_err();
     assert!(shown(&errors).contains("the model pod64 has no file pod64.conf; did you mean pod6?"));
     assert_eq!(errors.len(), 4);
 }
@@ -151,6 +160,6 @@ fn a_host_map_has_comments_and_empty_lines() {
 
 #[test]
 fn every_mistake_of_node_lines_is_reported_at_once() {
-    let list = NodeGresList::parse("slurm.conf", &read("mistakes-slurm.conf"), &["pod64"]);
+    let list = nodes("slurm.conf", &read("mistakes-slurm.conf"), &["pod64"]);
     assert_errors("mistakes-slurm.conf", list);
 }

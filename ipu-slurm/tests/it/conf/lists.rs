@@ -1,6 +1,6 @@
 //! Single rules of host maps, node lines and license lists, as tables.
 
-use ipu_slurm::conf::{HostMap, LicenseList, NodeGresList};
+use ipu_slurm::conf::{HostMap, License, LicenseList, NodeGresList, SlurmConf};
 
 use super::shown;
 
@@ -24,64 +24,92 @@ fn a_long_line_is_one_mistake() {
 }
 
 #[test]
-fn node_lists_are_expanded_and_lines_are_continued() {
-    let text = "NodeName=a-[08-10,12],b Gres=gpu:1,vipu:1:4 \\\n  State=UNKNOWN\n\
-                nodename=c \\\n  gres=vipu:2:2,vipu:1:1K # comment\nNodeName=d Gres=gpu:x:y:z";
-    let list = NodeGresList::parse("slurm.conf", text, &[]).unwrap();
+fn node_lists_are_expanded_and_mistakes_are_those_of_their_nodes() {
+    let text = "NodeName=a-[08-10,12],b Gres=gpu:1,,vipu:1:4 \\\n  State=UNKNOWN\n\
+                nodename=c \\\n  gres=vipu:2:2,vipu:1:1K # comment\nNodeName=d Gres=gpu:x:y:z,:\n\
+                NodeName=rack[1-2]-n[01-02] Gres=vipu:2:1\nNodeName=e,f Gres=vipu:3:1\nNodeName=[] Gres=vipu:1";
+    let list = NodeGresList::parse(&SlurmConf::parse("slurm.conf", text), &[]);
     let names: Vec<_> = list.nodes().iter().map(|node| node.name()).collect();
-    assert_eq!(names, ["a-08", "a-09", "a-10", "a-12", "b", "c"]);
+    let racks = ["rack1-n01", "rack1-n02", "rack2-n01", "rack2-n02"];
+    assert_eq!(names[..6], ["a-08", "a-09", "a-10", "a-12", "b", "c"]);
+    assert_eq!(names[6..], racks);
     assert_eq!(list.node("c").unwrap().gres()[1].to_string(), "vipu:1:1024");
     assert!(list.node("d").is_none());
+    assert_eq!(list.errors().len(), 3);
+    for (node, lines) in [("a-08", vec![]), ("f", vec![7]), ("g", vec![8, 8])] {
+        let found: Vec<usize> = list.errors_of(node).iter().map(|error| error.line).collect();
+        assert_eq!(found, lines, "{node}");
+    }
+}
+
+#[test]
+fn a_node_list_with_a_mistake_is_refused() {
     for nodes in [
         "a-[1-99999999]",
         "a[1",
         "a[x]",
-        "a[1-2][3-4]",
+        "a[1-999][1-999]",
         "a,,b",
         "a[2-1]",
         "a[]",
         "-a",
     ] {
-        let text = format!("NodeName={nodes} Gres=vipu:1:1");
-        let errors = NodeGresList::parse("slurm.conf", &text, &[]).unwrap_err();
+        let conf = SlurmConf::parse("slurm.conf", &format!("NodeName={nodes} Gres=vipu:1:1"));
+        let errors = NodeGresList::parse(&conf, &[]).errors();
         assert_eq!((errors.len(), errors[0].line), (1, 1), "{nodes}");
     }
 }
 
+/// Returns the licenses and the number of errors.
+fn licenses(text: &str) -> (Vec<(String, u32)>, usize) {
+    let list = LicenseList::parse("--licenses", text);
+    let item = |license: &License| (license.name().to_owned(), license.count());
+    (list.items().iter().map(item).collect(), list.errors().len())
+}
+
 #[test]
-fn licenses_are_names_with_counts() {
-    let list = LicenseList::parse("--licenses", "pod64:16,matlab@server:2,ansys").unwrap();
-    assert_eq!(
-        (list.count("pod64"), list.count("ansys"), list.count("pod16")),
-        (Some(16), Some(1), None)
-    );
-    assert_eq!(list.to_string(), "pod64:16,matlab@server:2,ansys:1");
-    assert_eq!(list.items()[1].name(), "matlab@server");
-    for none in ["", "(null)"] {
-        assert_eq!(LicenseList::parse("--licenses", none).unwrap().items(), []);
+fn licenses_are_read_as_slurm_reads_them() {
+    let cases: [(&str, &[(&str, u32)], usize); 14] = [
+        ("", &[], 0),
+        ("(null)", &[], 0),
+        (
+            "pod64:16,matlab@server:2,ansys",
+            &[("pod64", 16), ("matlab@server", 2), ("ansys", 1)],
+            0,
+        ),
+        (
+            "matlab:4;pod16:16,ansys:0",
+            &[("matlab", 4), ("pod16", 16), ("ansys", 0)],
+            0,
+        ),
+        ("matlab=4,pod16=16", &[("matlab", 4), ("pod16", 16)], 0),
+        ("a:1,b:2,a:3,a", &[("a", 5), ("b", 2)], 0),
+        (",;a:1,;,b:2;", &[("a", 1), ("b", 2)], 0),
+        ("a:1, b:2 ", &[("a", 1), ("b", 2)], 0),
+        ("a:", &[("a", 0)], 0),
+        ("a-b_c.d/e+f:1", &[("a-b_c.d/e+f", 1)], 0),
+        ("a:x,b:1,c:-1,d:1:2,:4,e:99999999999", &[("b", 1)], 5),
+        ("a b:1,c:1", &[("c", 1)], 1),
+        ("pod64:8|pod16:8", &[], 1),
+        ("a:4294967295,b", &[("b", 1)], 1),
+    ];
+    for (text, items, errors) in cases {
+        let items = items
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), *count))
+            .collect();
+        assert_eq!(licenses(text), (items, errors), "{text}");
     }
 }
 
 #[test]
-fn alternatives_of_licenses_are_refused_with_the_right_spelling() {
-    let errors = shown(&LicenseList::parse("--licenses", "a:1,pod64:8|pod16:8").unwrap_err());
+fn an_item_that_is_no_license_is_named_by_itself() {
+    let errors = LicenseList::parse("--licenses", "a:1,pod64:8|pod16:8,b:x");
     assert_eq!(
-        errors,
+        shown(errors.errors()),
         "--licenses:1:12: license = pod64:8|pod16:8: alternatives are not supported; \
-         request one of them, such as pod64:8\n"
+         request one of them, such as pod64:8\n\
+         --licenses:1:21: license = b:x: a count is a whole number from 0 to 2147483647; \
+         write b:1, for example\n"
     );
-}
-
-#[test]
-fn every_mistake_of_a_license_list_is_reported_at_once() {
-    let text = "pod64:0,,pod16=2,:3,pod64:1,pod64:2,pod32:x,a b,c;d,|,e:99999999999,f:1:2";
-    let errors = LicenseList::parse("--licenses", text).unwrap_err();
-    let columns: Vec<_> = errors.iter().map(|error| error.column).collect();
-    assert_eq!(
-        columns,
-        [7, 9, 15, 18, 29, 43, 46, 50, 53, 57, 71],
-        "{}",
-        shown(&errors)
-    );
-    assert!(LicenseList::parse("--licenses", "pod64:1\nmail").is_err());
 }

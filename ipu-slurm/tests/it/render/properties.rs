@@ -9,7 +9,7 @@ use super::{NODE, file, input};
 proptest! {
     #[test]
     fn any_text_is_rendered_or_refused_and_renders_to_itself(
-        lines in vec("(GresTypes|Licenses|SelectTypeParameters|TaskProlog|X)[ =]{1,3}[\"a-zé:,#\\\\ 0-9]{0,9}", 0..6),
+        lines in vec("(GresTypes|Licenses|SelectTypeParameters|TaskProlog|PartitionName|X)[ =]{1,3}[\"a-zé:,#\\\\ 0-9]{0,9}", 0..6),
     ) {
         let text = format!("{}\n{NODE}", lines.join("\n"));
         if let Ok(first) = render(&input(&text)) {

@@ -4,7 +4,7 @@ use std::fs;
 
 use ipu_slurm::render::{RenderInput, RenderOptions, render};
 
-use super::{NODE, SLURM_CONF, data, findings, input, read};
+use super::{NODE, SLURM_CONF, conf, data, findings, input, read};
 
 #[test]
 fn the_seeds_example_is_rendered_for_every_version() {
@@ -13,8 +13,7 @@ fn the_seeds_example_is_rendered_for_every_version() {
     for version in ["22.05", "24.11", "26.05"] {
         let rendered = render(&RenderInput {
             version: version.parse().unwrap(),
-            slurm_conf: ("slurm.conf", SLURM_CONF),
-            included: Some(("v-ipu-plugin.conf", &plugin)),
+            slurm_conf: conf(SLURM_CONF, &[("v-ipu-plugin.conf", &plugin)]),
             vipu_conf: ("vipu.conf", &vipu),
             // pod64.conf is a link to vipu.conf.
             models: &[("pod64", &vipu)],
@@ -41,8 +40,7 @@ fn the_seeds_example_is_rendered_for_every_version() {
 fn the_seeds_typo_pod6_is_reported_with_its_place() {
     let plugin = read("conf/typo-v-ipu-plugin.conf");
     let errors = render(&RenderInput {
-        slurm_conf: ("slurm.conf", SLURM_CONF),
-        included: Some(("v-ipu-plugin.conf", &plugin)),
+        slurm_conf: conf(SLURM_CONF, &[("v-ipu-plugin.conf", &plugin)]),
         ..input("")
     })
     .unwrap_err();

@@ -133,9 +133,7 @@ struct Facts {
 impl Facts {
     /// Returns what a job that pends for licenses waits for.
     fn wait_of(&self, context: &Context, job: &SlurmJob) -> Wait {
-        let Ok(licenses) = job.license_list() else {
-            return Wait::Other;
-        };
+        let licenses = job.license_list();
         let mut models = licenses
             .items()
             .iter()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ipu_slurm::conf::SlurmConf;
 use ipu_slurm::host_map::{may_name_node, nodes_of};
 use ipu_slurm::{HookEnvironment, NodeTaskRequest, TaskRequest};
 
@@ -32,7 +33,7 @@ impl ConfFacts {
                 continue;
             };
             if name == VIPU_CONF || !SLURM_FILES.contains(&stem) {
-                files.insert(stem.to_owned(), safe_file::read(&path).ok());
+                files.insert(stem.to_owned(), safe_file::read_text(&path).ok());
             }
         }
         Self { files }
@@ -67,7 +68,7 @@ impl ConfFacts {
             .flat_map(|key| self.paths(key))
             .any(|directory| run_file::exists(&directory, &name));
         let has_partition = NodeTaskRequest::parse(variables).is_ok_and(|task| {
-            let is_exclusive = self.values("EveryJobHasOne").any(|value| value == "1");
+            let is_exclusive = self.values("EveryJobHasOne").iter().any(|value| value == "1");
             let mut pools = self.pool_dirs(&task.node).into_iter();
             task.requests_partitions
                 || pools.any(|root| crate::pool::task::has_traces(&root, &task, is_exclusive))
@@ -85,8 +86,8 @@ impl ConfFacts {
     }
 
     fn paths(&self, key: &str) -> Vec<PathBuf> {
-        let mut paths: Vec<PathBuf> = self
-            .values(key)
+        let values = self.values(key).into_iter();
+        let mut paths: Vec<PathBuf> = values
             .filter(|value| value.starts_with('/'))
             .map(PathBuf::from)
             .collect();
@@ -95,18 +96,20 @@ impl ConfFacts {
         paths
     }
 
-    fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        let lines = self.files.values().flatten().flat_map(|text| text.lines());
-        lines.filter_map(move |line| {
-            let (found, value) = line.split('#').next()?.split_once('=')?;
-            found.trim().eq_ignore_ascii_case(key).then(|| value.trim())
-        })
+    fn values(&self, key: &str) -> Vec<String> {
+        let texts = self.files.values().flatten();
+        let values = texts.flat_map(|text| {
+            let conf = SlurmConf::parse("", text);
+            let values = conf.all(key).map(|setting| setting.value().to_owned());
+            values.collect::<Vec<_>>()
+        });
+        values.collect()
     }
 }
 
 /// Returns whether a host map names a node of the job, or cannot tell.
 fn may_have_machines(map: &Path, variables: &HookEnvironment) -> bool {
-    match (safe_file::read(map), nodes_of(variables)) {
+    match (safe_file::read_text(map), nodes_of(variables)) {
         (Ok(text), Ok(nodes)) => may_name_node(&text, &nodes),
         _ => true,
     }

@@ -5,7 +5,6 @@ mod shared;
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -13,7 +12,7 @@ use ipu_core::{IpuCount, JobKey, Owner, PartitionId};
 use ipu_proxy_client::{
     HoldState, OnNoCapacity, OwnerDocument, PartitionDocument, ProxyClient, PutPartition,
 };
-use ipu_slurm::conf::{ConfFiles, ModelConf, NodeGresList, VipuGres};
+use ipu_slurm::conf::{ConfFiles, ModelConf, NodeGresList, SlurmConf, VipuGres};
 use ipu_slurm::{POOL_ALLOCATED, POOL_FREE, PoolFile, PoolState};
 
 use super::directory::PoolDirectory;
@@ -110,18 +109,21 @@ impl NodePool {
             .cluster()
             .pool_dir(&node)
             .ok_or_else(|| Failure("vipu.conf has no PoolDir: add PoolDir=/var/lib/ipu-pool/%n".into()))?;
-        let slurm_conf = read_slurm_conf()?;
-        let models: Vec<&str> = conf.models().map(|(name, _)| name).collect();
-        let nodes = NodeGresList::parse("slurm.conf", &slurm_conf, &models).map_err(|errors| {
-            Failure(
-                errors
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join("; "),
-            )
+        let slurm_conf = conf_files::slurm_conf(&conf_directory).map_err(|error| {
+            let path = conf_directory.join(conf_files::SLURM_CONF);
+            Failure(format!("cannot read {}: {error}", path.display()))
         })?;
+        let models: Vec<&str> = conf.models().map(|(name, _)| name).collect();
+        let nodes = NodeGresList::parse(&slurm_conf, &models);
+        let mut errors = nodes.errors_of(&node);
         let gres = nodes.node(&node).map(|node| node.gres()).unwrap_or_default();
+        if gres.is_empty() {
+            errors.extend_from_slice(slurm_conf.unread());
+        }
+        if !errors.is_empty() {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            return Err(Failure(errors.join("; ")));
+        }
         let gres = gres.iter().filter_map(|gres| match gres {
             VipuGres::Partitions { size, count } => Some((*size, *count)),
             VipuGres::Model { .. } => None,
@@ -129,7 +131,7 @@ impl NodePool {
         Ok(Self {
             gres: gres.collect(),
             directory: PoolDirectory::open(root, &node)?,
-            cluster: cluster_name()?,
+            cluster: cluster_name(&slurm_conf)?,
             conf,
             node,
         })
@@ -338,15 +340,10 @@ fn only_model<'a>(conf: &'a ConfFiles, name: Option<&str>) -> Result<&'a ModelCo
     }
 }
 
-fn read_slurm_conf() -> Result<String, Failure> {
-    let path: PathBuf = conf_files::directory().join("slurm.conf");
-    safe_file::read(&path).map_err(|error| Failure(format!("cannot read {}: {error}", path.display())))
-}
-
 /// Returns `ClusterName` of slurm.conf.
-fn cluster_name() -> Result<String, Failure> {
-    conf_files::cluster_name(&conf_files::directory())
-        .ok_or_else(|| Failure("slurm.conf has no ClusterName: add ClusterName=<name>".into()))
+fn cluster_name(slurm_conf: &SlurmConf) -> Result<String, Failure> {
+    let name = slurm_conf.cluster_name();
+    name.ok_or_else(|| Failure("slurm.conf has no ClusterName: add ClusterName=<name>".into()))
 }
 
 fn print(text: &str) -> Result<(), Failure> {

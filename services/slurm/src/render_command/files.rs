@@ -1,19 +1,17 @@
 //! The files that `render`, `check` and `doctor` read.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use ipu_slurm::conf::SlurmConf;
 use ipu_slurm::render::SlurmVersion;
 
-use crate::conf_files::{self, VIPU_CONF};
+use crate::conf_files::{self, SLURM_CONF, VIPU_CONF};
 use crate::failure::Failure;
 use crate::safe_file;
 
-/// The file that seed 004 §8.5.4 includes in `slurm.conf`.
-const PLUGIN_CONF: &str = "v-ipu-plugin.conf";
-/// Slurm's own file.
-pub(super) const SLURM_CONF: &str = "slurm.conf";
 /// Directories of Slurm's daemons. `scontrol -V` would fail because of an error in `slurm.conf`.
 const DAEMON_DIRECTORIES: [&str; 4] = [
     "/usr/sbin",
@@ -25,8 +23,7 @@ const DAEMON_DIRECTORIES: [&str; 4] = [
 /// The texts of the files.
 pub(super) struct Files {
     pub(super) version: SlurmVersion,
-    pub(super) slurm_conf: String,
-    pub(super) included: Option<(String, String)>,
+    pub(super) slurm_conf: SlurmConf,
     pub(super) vipu_conf: String,
     pub(super) models: BTreeMap<String, String>,
     pub(super) gres_conf: String,
@@ -35,28 +32,15 @@ pub(super) struct Files {
 
 impl Files {
     /// Reads the files of a directory.
-    pub(super) fn read(
-        directory: &Path,
-        include: Option<&str>,
-        version: SlurmVersion,
-    ) -> Result<Self, Failure> {
-        let slurm_conf = required(&directory.join(SLURM_CONF))?;
-        let included = match include {
-            Some(name) => Some((name.to_owned(), required(&directory.join(name))?)),
-            None => optional(&directory.join(PLUGIN_CONF))?.map(|text| (PLUGIN_CONF.to_owned(), text)),
-        };
+    pub(super) fn read(directory: &Path, version: SlurmVersion) -> Result<Self, Failure> {
+        let slurm_conf = conf_files::slurm_conf(directory)
+            .map_err(|error| unreadable(&directory.join(SLURM_CONF), &error))?;
         // A file that nodes name is that of a model, even if it has mistakes.
-        let mut named = Vec::new();
-        for text in [Some(&slurm_conf), included.as_ref().map(|(_, text)| text)]
-            .into_iter()
-            .flatten()
-        {
-            let models = text
-                .split("vipu:")
-                .skip(1)
-                .map(|rest| rest.split([':', ',']).next());
-            named.extend(models.flatten().map(str::to_owned));
-        }
+        let lines = slurm_conf.lines("NodeName");
+        let resources = lines.iter().filter_map(|line| line.get("Gres"));
+        let resources = resources.flat_map(|gres| gres.value().split(','));
+        let models = resources.filter_map(|gres| gres.strip_prefix("vipu:")?.split(':').next());
+        let named: Vec<String> = models.map(str::to_owned).collect();
         // A hook skips it, but an administrator should know it.
         if let Some(path) = conf_files::special_file(directory)? {
             return Err(Failure(format!(
@@ -68,10 +52,9 @@ impl Files {
             version,
             vipu_conf: required(&directory.join(VIPU_CONF))?,
             models: conf_files::model_files(directory, &named)?,
-            gres_conf: optional(&directory.join("gres.conf"))?.unwrap_or_default(),
-            plugstack_conf: optional(&directory.join("plugstack.conf"))?.unwrap_or_default(),
+            gres_conf: optional(&directory.join("gres.conf"))?,
+            plugstack_conf: optional(&directory.join("plugstack.conf"))?,
             slurm_conf,
-            included,
         })
     }
 }
@@ -92,15 +75,22 @@ pub(super) fn installed_version() -> Result<SlurmVersion, Failure> {
 }
 
 fn required(path: &Path) -> Result<String, Failure> {
-    optional(path)?.ok_or_else(|| {
-        Failure(format!(
-            "{} is absent: create it, or use --directory",
-            path.display()
-        ))
-    })
+    safe_file::read_text(path).map_err(|error| unreadable(path, &error))
 }
 
-fn optional(path: &Path) -> Result<Option<String>, Failure> {
-    safe_file::read_if_exists(path)
-        .map_err(|error| Failure(format!("cannot read {}: {error}", path.display())))
+/// Returns the text of a file; empty if there is none.
+fn optional(path: &Path) -> Result<String, Failure> {
+    match safe_file::read_text(path) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    Failure(match error.kind() {
+        io::ErrorKind::NotFound => format!("{path} is absent: create it, or use --directory"),
+        _ => format!("cannot read {path}: {error}"),
+    })
 }

@@ -20,6 +20,7 @@ mod pool_command;
 mod pool_lua;
 mod render;
 mod soak;
+mod split_conf;
 mod stopped_slurmctld;
 mod task_prolog;
 mod waiting;

@@ -24,8 +24,10 @@ fn write_conf(cluster: &Cluster) {
     let pool_dir = format!("PoolDir={BED}/private/pool-%n\n");
     fs::write(directory.join("vipu.conf"), vipu_conf + &pool_dir).unwrap();
     fs::copy(etc.join("pod64.conf"), directory.join("pod64.conf")).unwrap();
-    let slurm_conf = "ClusterName=old\nClusterName=TestBed\nNodeName=host-1 Gres=vipu:1:2,vipu:4:1\n";
+    let slurm_conf = "ClusterName=old\nClusterName=TestBed\nInclude nodes.conf\n";
     fs::write(directory.join("slurm.conf"), slurm_conf).unwrap();
+    let nodes = "NodeName=DEFAULT Gres=vipu:1:2,vipu:4:1\nNodeName=host-1\nNodeName=host-2 Gres=vipu:3:1\n";
+    fs::write(directory.join("nodes.conf"), nodes).unwrap();
 }
 
 #[test]

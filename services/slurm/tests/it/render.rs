@@ -176,6 +176,85 @@ fn graphcores_files_run_a_job_on_a_stock_slurm_once_they_are_rendered() {
     cluster.assert_nothing_left();
 }
 
+/// Splits the configuration of a stopped cluster, with other licenses and defaults.
+fn write_split_files(etc: &Path) {
+    let old = fs::read_to_string(etc.join("slurm.conf")).unwrap();
+    let lines_of = |keys: &[&str]| -> String {
+        let lines = old
+            .lines()
+            .filter(|line| keys.iter().any(|key| line.starts_with(key)));
+        lines.map(|line| format!("{line}\r\n")).collect()
+    };
+    let moved = [
+        "Licenses=",
+        "PrologSlurmctld=",
+        "EpilogSlurmctld=",
+        "TaskProlog=",
+        "NodeName=",
+        "PartitionName=",
+    ];
+    let kept: String = old
+        .lines()
+        .filter(|line| !moved.iter().any(|key| line.starts_with(key)))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let main = format!("{kept}Include hooks.conf\nInclude %c.conf\nInclude nodes.conf\n");
+    fs::write(etc.join("slurm.conf"), main).unwrap();
+    fs::write(etc.join("hooks.conf"), lines_of(&moved[1..4])).unwrap();
+    let mut licenses = b"# f\xfcr\nLicenses=matlab:4;pod64:32,ansys:0,\\\nmatlab:2,pod64:8\n".to_vec();
+    licenses.extend(b"PrologEpilogTimeout=30\n");
+    fs::write(etc.join("testbed.conf"), licenses).unwrap();
+    let nodes = lines_of(&moved[4..]);
+    let nodes = nodes
+        .replace(" CPUs=16", "")
+        .replace(" OverSubscribe=EXCLUSIVE", "");
+    fs::write(
+        etc.join("nodes.conf"),
+        format!("NodeName=DEFAULT CPUs=16\n{nodes}"),
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_split_configuration_keeps_its_lines_and_slurm_reads_the_rendered_one() {
+    let name = "a_split_configuration_keeps_its_lines_and_slurm_reads_the_rendered_one";
+    let Some(mut cluster) = Cluster::start(name, 60) else {
+        return;
+    };
+    stop_slurm(&mut cluster);
+    let etc = cluster.bed.directory().join("etc");
+    write_split_files(&etc);
+    let more = ["--ipus=pod64=64", "--output", &format!("{BED}/rendered")];
+    let rendered = run(&cluster, "render", &more);
+    assert!(rendered.success, "{rendered:?}");
+    let directory = cluster.bed.directory().join("rendered");
+    assert!(!directory.join("hooks.conf").exists() && !directory.join("nodes.conf").exists());
+    for name in ["slurm.conf", "testbed.conf", "ipu_limits.lua"] {
+        fs::copy(directory.join(name), etc.join(name)).unwrap();
+    }
+    let checked = run(&cluster, "check", &more[..1]);
+    assert!(checked.success, "{checked:?}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for script in ["ipu_slurm.lua", "job_submit.lua"] {
+        fs::copy(root.join("deploy/slurm").join(script), etc.join(script)).unwrap();
+    }
+    start_slurm(&mut cluster);
+
+    let licenses = cluster.bed.succeed("scontrol", &["-o", "show", "licenses"]);
+    for license in ["matlab Total=6 ", "pod64 Total=64 ", "ansys Total=0 "] {
+        assert!(licenses.contains(&format!("LicenseName={license}")), "{licenses}");
+    }
+    let config = cluster.bed.succeed("scontrol", &["show", "config"]);
+    assert!(config.contains("PrologEpilogTimeout     = 120 sec"), "{config}");
+    let log = fs::read_to_string(cluster.bed.directory().join("log/slurmctld.log")).unwrap();
+    assert!(!log.contains("specified more than once"), "{log}");
+    let job = cluster.submit(&["--licenses=pod64:4;matlab:1"], "env | grep ^IPUOF_; echo done");
+    cluster.wait_for_line(&job, "done");
+    assert!(cluster.output(&job).contains("IPUOF_VIPU_API_PARTITION_ID="));
+    cluster.wait_for_end(&job);
+    cluster.assert_nothing_left();
+}
+
 #[test]
 fn the_typo_pod6_is_refused_with_its_place() {
     let directory = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use ipu_core::{IpuCount, PartitionId};
 use ipu_proxy_client::{OwnerDocument, PutPartition};
 
-use super::{SHARED_NODE, cluster_name, make, only_model, owner, print};
+use super::{SHARED_NODE, make, only_model, owner, print};
 use crate::conf_files;
 use crate::failure::Failure;
 
@@ -20,9 +20,12 @@ pub(super) async fn create(name: &str, size: IpuCount, model: Option<&str>) -> R
         )));
     }
     let id = PartitionId::new(name)?;
-    let conf = conf_files::load(&conf_files::directory(), &[])?;
+    let directory = conf_files::directory();
+    let conf = conf_files::load(&directory, &[])?;
+    let cluster = conf_files::cluster_name(&directory)
+        .ok_or_else(|| Failure("slurm.conf has no ClusterName: add ClusterName=<name>".into()))?;
     let model = only_model(&conf, model)?;
-    let owner = owner(&cluster_name()?, SHARED_NODE, name)?;
+    let owner = owner(&cluster, SHARED_NODE, name)?;
     let mut request = PutPartition::new(OwnerDocument::from(&owner), size.get());
     request.reconfigurable = true;
     request.controller = Some(model.api_address());

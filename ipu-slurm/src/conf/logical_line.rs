@@ -1,0 +1,92 @@
+//! Lines as Slurm puts them together.
+
+use core::ops::Range;
+
+/// A line without comments, continuations and escapes.
+#[derive(Debug, Default)]
+pub(super) struct LogicalLine {
+    pub(super) text: String,
+    /// The place in the file of each byte of the text.
+    places: Vec<usize>,
+    /// The bytes of the file, up to the beginning of the next line.
+    pub(super) range: Range<usize>,
+}
+
+/// Returns the lines of a file. A backslash at the end continues a line, and `#` begins a comment, unless
+/// another backslash is before it.
+pub(super) fn logical_lines(text: &str) -> Vec<LogicalLine> {
+    let mut lines = Vec::new();
+    let mut current = LogicalLine::default();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let content = &line[..comment_start(line)];
+        let trimmed = content.trim_ascii_end();
+        let kept = trimmed
+            .strip_suffix('\\')
+            .filter(|_| !trailing_backslashes(trimmed).is_multiple_of(2));
+        current.add(kept.unwrap_or(content), start);
+        start += line.len();
+        if kept.is_none() {
+            let next = LogicalLine::starting_at(start);
+            lines.push(current.ended_at(start));
+            current = next;
+        }
+    }
+    lines.push(current.ended_at(start));
+    lines
+}
+
+impl LogicalLine {
+    fn starting_at(start: usize) -> Self {
+        Self {
+            range: start..start,
+            ..Self::default()
+        }
+    }
+
+    fn ended_at(mut self, end: usize) -> Self {
+        self.range.end = end;
+        self
+    }
+
+    /// Returns the place in the file of a byte of the text, or of its end.
+    pub(super) fn place(&self, at: usize) -> usize {
+        let after_last = || self.places.last().map_or(self.range.start, |last| last + 1);
+        self.places.get(at).copied().unwrap_or_else(after_last)
+    }
+
+    /// Returns the bytes of the file for those of the text.
+    pub(super) fn places(&self, range: Range<usize>) -> Range<usize> {
+        let start = self.place(range.start);
+        match range.end.checked_sub(1) {
+            Some(last) if last >= range.start => start..self.place(last) + 1,
+            _ => start..start,
+        }
+    }
+
+    /// Adds text that begins at byte `start` of the file, without the backslash of each escape.
+    fn add(&mut self, text: &str, start: usize) {
+        let mut is_escaped = false;
+        for (at, c) in text.char_indices() {
+            if c == '\\' && !is_escaped {
+                is_escaped = true;
+                continue;
+            }
+            is_escaped = false;
+            self.text.push(c);
+            self.places
+                .extend((0..c.len_utf8()).map(|byte| start + at + byte));
+        }
+    }
+}
+
+/// Returns the byte where the comment of a line begins, or its length.
+fn comment_start(line: &str) -> usize {
+    let is_comment = |at: &usize| trailing_backslashes(&line[..*at]).is_multiple_of(2);
+    let found = line.match_indices('#').map(|(at, _)| at).find(is_comment);
+    found.unwrap_or(line.len())
+}
+
+fn trailing_backslashes(text: &str) -> usize {
+    text.len() - text.trim_end_matches('\\').len()
+}
