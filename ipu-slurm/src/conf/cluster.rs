@@ -1,6 +1,5 @@
 //! The settings of the cluster, from `vipu.conf`.
 
-use core::fmt;
 use core::time::Duration;
 
 use super::command::{self, CommandTemplate, Required};
@@ -18,8 +17,6 @@ const NODE: &str = "%n";
 const WAIT_IN_PROLOG: u32 = 600;
 
 /// The settings of `vipu.conf`.
-///
-/// Displays as a configuration file that parses to the same settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConf {
     keys: ClusterKeys,
@@ -234,20 +231,6 @@ impl ClusterKeys {
             | Key::ApiTimeout
             | Key::ForceDeletePartition
             | Key::UseReconfigPartition => None,
-        }
-    }
-}
-
-impl fmt::Display for ClusterConf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for key in Key::CLUSTER {
-            if let Some(value) = self.keys.value(key) {
-                writeln!(f, "{}={value}", key.name())?;
-            }
-        }
-        match &self.default_model {
-            Some(model) => model.fmt(f),
-            None => Ok(()),
         }
     }
 }

@@ -3,7 +3,6 @@
 //! The file is shared with scripts that split lines at `:` and `,` only, where white space becomes part of a
 //! machine's name (seed 004 §8.6). Therefore white space is refused, and a comment has a line of its own.
 
-use core::fmt;
 use std::collections::BTreeMap;
 
 use ipu_core::AgentId;
@@ -13,8 +12,6 @@ use super::span::{Span, lines};
 use super::values::is_name;
 
 /// The hosts of a cluster with their IPU-Machines, in the order of the file.
-///
-/// Displays as a host map that parses to the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostMap {
     hosts: Vec<(String, Vec<AgentId>)>,
@@ -71,16 +68,6 @@ impl HostMap {
         self.hosts()
             .find(|(_, machines)| machines.contains(machine))
             .map(|(host, _)| host)
-    }
-}
-
-impl fmt::Display for HostMap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (host, machines) in self.hosts() {
-            let machines: Vec<_> = machines.iter().map(AgentId::as_str).collect();
-            writeln!(f, "{host}:{}", machines.join(","))?;
-        }
-        Ok(())
     }
 }
 

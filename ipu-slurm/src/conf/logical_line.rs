@@ -10,15 +10,17 @@ pub(super) struct LogicalLine {
     places: Vec<usize>,
     /// The bytes of the file, up to the beginning of the next line.
     pub(super) range: Range<usize>,
+    /// The number of the first line in the file, from 1.
+    pub(super) number: usize,
 }
 
 /// Returns the lines of a file. A backslash at the end continues a line, and `#` begins a comment, unless
 /// another backslash is before it.
 pub(super) fn logical_lines(text: &str) -> Vec<LogicalLine> {
     let mut lines = Vec::new();
-    let mut current = LogicalLine::default();
+    let mut current = LogicalLine::starting_at(0, 1);
     let mut start = 0;
-    for line in text.split_inclusive('\n') {
+    for (line, number) in text.split_inclusive('\n').zip(2..) {
         let content = &line[..comment_start(line)];
         let trimmed = content.trim_ascii_end();
         let kept = trimmed
@@ -27,7 +29,7 @@ pub(super) fn logical_lines(text: &str) -> Vec<LogicalLine> {
         current.add(kept.unwrap_or(content), start);
         start += line.len();
         if kept.is_none() {
-            let next = LogicalLine::starting_at(start);
+            let next = LogicalLine::starting_at(start, number);
             lines.push(current.ended_at(start));
             current = next;
         }
@@ -37,9 +39,10 @@ pub(super) fn logical_lines(text: &str) -> Vec<LogicalLine> {
 }
 
 impl LogicalLine {
-    fn starting_at(start: usize) -> Self {
+    fn starting_at(start: usize, number: usize) -> Self {
         Self {
             range: start..start,
+            number,
             ..Self::default()
         }
     }

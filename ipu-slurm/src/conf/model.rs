@@ -1,6 +1,5 @@
 //! The settings of a model: a V-IPU controller and the limits of its jobs.
 
-use core::fmt;
 use core::time::Duration;
 
 use ipu_core::IpuCount;
@@ -21,8 +20,6 @@ const API_TIMEOUT: u32 = 50;
 pub(super) const MAX_SECONDS: u32 = 65_533;
 
 /// The settings of one GRES model, from `<model>.conf` or `vipu.conf`.
-///
-/// Displays as a configuration file that parses to the same settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelConf {
     api_host: String,
@@ -144,23 +141,5 @@ impl ModelConf {
     #[must_use]
     pub const fn use_reconfig_partition(&self) -> bool {
         self.use_reconfig_partition
-    }
-}
-
-impl fmt::Display for ModelConf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = [
-            self.api_host.clone(),
-            self.api_port.to_string(),
-            self.ipuof_dir.clone(),
-            self.max_ipus_per_job.to_string(),
-            self.api_timeout.to_string(),
-            u8::from(self.force_delete_partition).to_string(),
-            u8::from(self.use_reconfig_partition).to_string(),
-        ];
-        for (key, value) in Key::MODEL.into_iter().zip(values) {
-            writeln!(f, "{}={value}", key.name())?;
-        }
-        Ok(())
     }
 }

@@ -52,6 +52,8 @@ pub struct SlurmSetting {
     value_range: Range<usize>,
     /// The bytes of the whole line in the file, with continued lines and comments.
     line_range: Range<usize>,
+    /// The number of the first line in the file, from 1.
+    line: usize,
     /// The other settings of the line, for the first one.
     others: Vec<Self>,
 }
@@ -172,8 +174,8 @@ impl SlurmConf {
 
     /// Returns the value of a setting with its place.
     pub(super) fn span<'a>(&'a self, setting: &'a SlurmSetting) -> Span<'a> {
-        let at = setting.value_range.start;
-        self.span_at(setting.file, at, &setting.value)
+        let first = (setting.line_range.start, setting.line);
+        self.span_at(setting.file, first, setting.value_range.start, &setting.value)
     }
 
     /// Parses the value of a setting as a list of licenses.
@@ -183,17 +185,22 @@ impl SlurmConf {
 
     /// Returns the place of a setting as `file:line`.
     pub(super) fn place(&self, setting: &SlurmSetting) -> String {
-        let file = &self.files[setting.file];
-        let lines = file.text[..setting.range.start].matches('\n').count();
-        format!("{}:{}", file.name, lines + 1)
+        format!("{}:{}", self.files[setting.file].name, setting.line)
     }
 
-    fn span_at<'a>(&'a self, file: usize, at: usize, text: &'a str) -> Span<'a> {
+    /// Returns the span of a text at byte `at`. `first` is the first byte of its line, with the line number.
+    fn span_at<'a>(
+        &'a self,
+        file: usize,
+        (start, number): (usize, usize),
+        at: usize,
+        text: &'a str,
+    ) -> Span<'a> {
         let file = &self.files[file];
-        let before = &file.text[..at];
-        let line_start = before.rfind('\n').map_or(0, |found| found + 1);
-        let number = before.matches('\n').count() + 1;
-        Span::of_value(&file.name, number, before[line_start..].chars().count(), text)
+        let before = &file.text[start..at];
+        let number = number + before.matches('\n').count();
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count();
+        Span::of_value(&file.name, number, column, text)
     }
 
     /// Adds a file, once, and returns its index.
@@ -227,7 +234,8 @@ impl SlurmConf {
         let at = line.place(path.start);
         let path = &line.text[path];
         let found = self.included_files(file, path, source, reading);
-        let error = |rule: &str, fix: &str| self.span_at(file, at, path).error("Include", rule, fix);
+        let first = (line.range.start, line.number);
+        let error = |rule: &str, fix: &str| self.span_at(file, first, at, path).error("Include", rule, fix);
         let files = match found {
             Ok(files) => files,
             Err(reason) => {
@@ -360,6 +368,7 @@ fn setting_of(file: usize, line: &LogicalLine) -> Option<SlurmSetting> {
             range: line.places(key.start..end),
             value_range: line.places(value),
             line_range: line.range.clone(),
+            line: line.number,
             others: Vec::new(),
         };
         match &mut first {

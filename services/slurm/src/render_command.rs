@@ -84,8 +84,10 @@ pub(crate) fn render(arguments: &RenderArguments) -> ExitCode {
         return print_failure(&[line]);
     }
     let mut lines: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
-    lines.extend(rendered.notes.iter().map(|note| format!("note: {note}")));
-    if arguments.output.is_some() {
+    if rendered.is_complete {
+        lines.extend(rendered.notes.iter().map(|note| format!("note: {note}")));
+    }
+    if rendered.is_complete && arguments.output.is_some() {
         lines.extend(by_hand.iter().map(|(name, _)| {
             let source = source.display();
             format!("note: {name} is not in {source}, and is not written: make its changes by hand")

@@ -152,10 +152,11 @@ fn a_host_map_has_comments_and_empty_lines() {
     assert_eq!(machines.len(), 4);
     assert_eq!(map.host_of(&machines[0]), Some("host-2"));
     assert_eq!(map.machines("host-3"), None);
-    assert_eq!(
-        map.to_string(),
-        "host-1:ipum1,ipum2,ipum3,ipum4\nhost-2:ipum5,ipum6,ipum7,ipum8\n"
-    );
+    let hosts: Vec<(&str, usize)> = map
+        .hosts()
+        .map(|(host, machines)| (host, machines.len()))
+        .collect();
+    assert_eq!(hosts, [("host-1", 4), ("host-2", 4)]);
 }
 
 #[test]

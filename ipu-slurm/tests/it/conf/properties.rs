@@ -1,4 +1,4 @@
-//! Properties: a rendered value parses to itself, and no text makes a parser panic.
+//! Properties: valid values are accepted, and no text makes a parser panic.
 
 use ipu_slurm::conf::{
     ClusterConf, ConfError, ConfFiles, HostMap, LicenseList, ModelConf, NodeGresList, SlurmConf,
@@ -30,11 +30,10 @@ fn cluster_with_directory() -> ClusterConf {
     ClusterConf::parse("f", "VipuIpuofDir=/d").expect("it is valid")
 }
 
-/// Parses a text as each kind of file, and renders what is valid.
+/// Parses a text as each kind of file.
 fn check_all(text: &str) -> Result<(), TestCaseError> {
     match ClusterConf::parse("f", text) {
         Ok(conf) => {
-            prop_assert_eq!(ClusterConf::parse("f", &conf.to_string()), Ok(conf.clone()));
             if conf.default_model().is_some() {
                 prop_assert!(ConfFiles::parse(("vipu.conf", text), &[("pod64", text)]).is_ok());
             }
@@ -42,13 +41,11 @@ fn check_all(text: &str) -> Result<(), TestCaseError> {
         Err(errors) => check(text, &errors)?,
     }
     let cluster = cluster_with_directory();
-    match ModelConf::parse("f", text, &cluster) {
-        Ok(model) => prop_assert_eq!(ModelConf::parse("f", &model.to_string(), &cluster), Ok(model)),
-        Err(errors) => check(text, &errors)?,
+    if let Err(errors) = ModelConf::parse("f", text, &cluster) {
+        check(text, &errors)?;
     }
-    match HostMap::parse("f", text) {
-        Ok(map) => prop_assert_eq!(HostMap::parse("f", &map.to_string()), Ok(map)),
-        Err(errors) => check(text, &errors)?,
+    if let Err(errors) = HostMap::parse("f", text) {
+        check(text, &errors)?;
     }
     let nodes = NodeGresList::parse(&SlurmConf::parse("f", text), &MODELS);
     let list = text.replace('\n', ",");
@@ -106,24 +103,21 @@ fn cluster() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn a_rendered_configuration_parses_to_itself(text in cluster(), model in model()) {
+    fn valid_values_are_accepted(text in cluster(), model in model()) {
         let conf = ClusterConf::parse("f", &text).unwrap();
-        let rendered = conf.to_string();
-        prop_assert_eq!(ClusterConf::parse("f", &rendered), Ok(conf.clone()));
-        let model = ModelConf::parse("f", &model, &conf).unwrap();
-        prop_assert_eq!(ModelConf::parse("f", &model.to_string(), &conf), Ok(model));
+        prop_assert!(ModelConf::parse("f", &model, &conf).is_ok());
     }
 
     #[test]
-    fn a_rendered_host_map_parses_to_itself(sizes in proptest::collection::vec(1..9_usize, 1..9)) {
+    fn every_host_of_a_map_has_its_machines(sizes in proptest::collection::vec(1..9_usize, 1..9)) {
         let mut text = String::new();
         for (host, size) in sizes.iter().enumerate() {
             let machines: Vec<_> = (0..*size).map(|index| format!("m{host}-{index}")).collect();
             text += &format!("# {host}\nhost-{host}:{}\n", machines.join(","));
         }
         let map = HostMap::parse("f", &text).unwrap();
-        prop_assert_eq!(map.hosts().count(), sizes.len());
-        prop_assert_eq!(HostMap::parse("f", &map.to_string()), Ok(map));
+        let found: Vec<usize> = map.hosts().map(|(_, machines)| machines.len()).collect();
+        prop_assert_eq!(found, sizes);
     }
 
     #[test]
