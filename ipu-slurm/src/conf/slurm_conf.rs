@@ -20,7 +20,7 @@ const DEFAULT: &str = "DEFAULT";
 
 /// Returns the files of an `Include`, each by name and text, or the reason why they cannot be read.
 ///
-/// The path is absolute or relative to the directory of `slurm.conf`. The files are several if it is a pattern.
+/// The path is absolute or relative to the directory of `slurm.conf`. A pattern stands for several files.
 pub type IncludeSource<'a> = dyn Fn(&str) -> Result<Vec<(String, String)>, String> + 'a;
 
 /// The settings of `slurm.conf` and of its included files, in the order in which Slurm reads them.

@@ -33,8 +33,8 @@ impl Edits {
         self.edits.push((setting.file(), end..end, text));
     }
 
-    /// Adds a line at the end of the first file. The key must be absent in all files: a later line overrides an
-    /// earlier one.
+    /// Adds a line at the end of the first file. The key must be absent in all files: a later line overrides
+    /// an earlier one.
     pub(super) fn add(&mut self, key: &str, value: &str) {
         self.added.push(format!("{key}={}", quoted(value)));
     }

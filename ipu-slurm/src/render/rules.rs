@@ -227,6 +227,13 @@ impl<'a> Rules<'a, '_> {
             error: error.clone(),
         });
         self.findings.extend(findings);
+        let setting = self.conf.get(LICENSES);
+        if setting.is_some_and(|setting| setting.value().contains('='))
+            && self.version < SlurmVersion::EQUALS_SIGN
+        {
+            let rule = format!("Slurm {} takes `=` for a part of the name", self.version);
+            self.report(Severity::Warning, LICENSES, setting, &rule, "write name:count");
+        }
         let old = self.conf.value(LICENSES).unwrap_or_default();
         let new = models
             .iter()

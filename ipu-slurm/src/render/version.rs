@@ -17,6 +17,8 @@ pub struct SlurmVersion {
 }
 
 impl SlurmVersion {
+    /// The first version with `name=count` in a list of licenses.
+    pub(super) const EQUALS_SIGN: Self = Self::new(23, 11, None);
     /// The first version that runs all programs of a hook, if its key has several lines.
     pub(super) const SEVERAL_HOOKS: Self = Self::new(24, 5, None);
     /// The first version that shows licenses to TaskProlog.

@@ -212,6 +212,26 @@ fn lines_are_added_at_the_end_of_slurm_conf_with_its_line_ends() {
 }
 
 #[test]
+fn a_count_with_an_equals_sign_is_reported_for_versions_that_do_not_know_it() {
+    for (version, licenses, is_reported) in [
+        ("22.05", "pod64=64", true),
+        ("22.05", "pod64:64", false),
+        ("23.11", "pod64=64", false),
+    ] {
+        let mut input = input(&format!("Licenses={licenses}\nNodeName=n1\n"));
+        input.version = version.parse().unwrap();
+        let findings = findings(&render(&input).unwrap());
+        let expected = "warning: slurm.conf:1:10: Licenses = pod64=64: Slurm 22.05 takes `=` for a part of the name; \
+                        write name:count";
+        assert_eq!(
+            findings.iter().any(|finding| finding == expected),
+            is_reported,
+            "{findings:?}"
+        );
+    }
+}
+
+#[test]
 fn a_hook_with_several_programs_is_one_of_them_where_slurm_runs_all() {
     for (version, lines, is_found) in [
         (

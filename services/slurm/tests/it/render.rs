@@ -245,7 +245,7 @@ fn a_split_configuration_keeps_its_lines_and_slurm_reads_the_rendered_one() {
         assert!(licenses.contains(&format!("LicenseName={license}")), "{licenses}");
     }
     let config = cluster.bed.succeed("scontrol", &["show", "config"]);
-    assert!(config.contains("PrologEpilogTimeout     = 120 sec"), "{config}");
+    assert!(config.contains("PrologEpilogTimeout     = 120\n"), "{config}");
     let log = fs::read_to_string(cluster.bed.directory().join("log/slurmctld.log")).unwrap();
     assert!(!log.contains("specified more than once"), "{log}");
     let job = cluster.submit(&["--licenses=pod64:4;matlab:1"], "env | grep ^IPUOF_; echo done");
