@@ -7,13 +7,14 @@
 
 use kube::core::{Message, Rule};
 
-use super::spec::MAX_COUNT;
-
 /// Maximum number of IPUs of a reconfigurable partition: those of one link domain.
 const MAX_RECONFIGURABLE_SIZE: u32 = 64;
 
 /// Maximum length of a process name in characters, because it becomes a host name.
 const MAX_LABEL_LEN: usize = 63;
+
+/// Maximum number of workers of a job and of IPUs of an instance: the maximum of the core under any limits.
+pub(super) const MAX_COUNT: i32 = 65_536;
 
 /// Returns the rule of an integer from 1 to [`MAX_COUNT`] at `path`, as a number or a string.
 pub(super) fn count(path: &str) -> Rule {

@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::rules;
+use super::rules::{self, MAX_COUNT};
 use super::status::IpuJobStatus;
 
 /// Specification of the job. Required.
@@ -292,8 +292,6 @@ pub struct RollingUpdate {
 #[serde(transparent)]
 pub struct PodTemplate(pub Value);
 
-/// Maximum number of workers of a job and of IPUs of an instance: the maximum of the core under any limits.
-pub(super) const MAX_COUNT: i32 = 65_536;
 const MIN_INTEGER: i32 = i32::MIN;
 const MAX_INTEGER: i32 = i32::MAX;
 
