@@ -27,6 +27,8 @@ pub(crate) struct Connector {
     pub(crate) socket: Option<PathBuf>,
     /// Address to connect to instead of that of the URL.
     pub(crate) connect_to: Option<SocketAddr>,
+    /// Whether the requests have a token.
+    pub(crate) has_token: bool,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<std::sync::Arc<TlsFiles>>,
 }
@@ -58,8 +60,15 @@ impl Connector {
         let is_secure = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
         let stream = match self.connect_to {
+            // The caller has this port.
             Some(address) => TcpStream::connect(address).await?,
-            None => TcpStream::connect((host, port)).await?,
+            None => {
+                let stream = TcpStream::connect((host, port)).await?;
+                if self.has_token && !is_secure {
+                    ensure_no_user_has(stream.peer_addr()?, stream.local_addr()?)?;
+                }
+                stream
+            }
         };
         stream.set_nodelay(true)?;
         #[cfg(feature = "tls")]
@@ -68,6 +77,22 @@ impl Connector {
         }
         Ok(Stream::new(stream))
     }
+}
+
+/// First port that every user of a host may listen on.
+const FIRST_USER_PORT: u16 = 1024;
+
+/// Checks that the server of a connection without TLS is not a program of any user of this host, which would
+/// get the token: while the proxy restarts, every user may take its port.
+fn ensure_no_user_has(server: SocketAddr, client: SocketAddr) -> io::Result<()> {
+    let is_this_host = server.ip().is_loopback() || server.ip() == client.ip();
+    if !is_this_host || server.port() < FIRST_USER_PORT {
+        return Ok(());
+    }
+    let text = format!(
+        "every user of this host may listen on {server} and get the token: use unix:PATH, which needs no token, or https"
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
 impl Service<Uri> for Connector {
@@ -124,5 +149,26 @@ impl hyper::rt::Write for Stream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_port_of_this_host_that_every_user_may_have_is_refused() {
+        for (server, client, is_refused) in [
+            ("127.0.0.1:8080", "127.0.0.1:40000", true),
+            ("127.0.1.1:1024", "127.0.0.1:40000", true),
+            ("[::1]:8080", "[::1]:40000", true),
+            // The address of this host on a network.
+            ("192.0.2.7:8080", "192.0.2.7:40000", true),
+            ("127.0.0.1:1023", "127.0.0.1:40000", false),
+            ("192.0.2.8:8080", "192.0.2.7:40000", false),
+        ] {
+            let checked = ensure_no_user_has(server.parse().unwrap(), client.parse().unwrap());
+            assert_eq!(checked.is_err(), is_refused, "{server}");
+        }
     }
 }

@@ -105,13 +105,14 @@ impl fmt::Debug for RetryOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// Bearer token; none for anonymous requests.
+    /// Bearer token; none for anonymous requests. It is not sent without TLS to a port from 1024 on of this
+    /// host, which any user may take while the proxy restarts: such requests fail.
     pub token: Option<Token>,
     /// Trusted certificates and the client certificate; none for `http`.
     #[cfg(feature = "tls")]
     pub tls: Option<TlsFiles>,
     /// Address to connect to instead of that of the URL, such as a forwarded port. The certificate of the
-    /// proxy is still verified for the host of the URL.
+    /// proxy is still verified for the host of the URL. The caller must hold this port.
     pub connect_to: Option<SocketAddr>,
     /// Timeout of a connection attempt with its TLS handshake, by default 5 s.
     pub connect_deadline: Duration,

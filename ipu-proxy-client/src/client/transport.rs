@@ -42,6 +42,7 @@ impl Transport {
             socket: address.socket.clone(),
             deadline: options.connect_deadline,
             connect_to: options.connect_to,
+            has_token: options.token.is_some(),
             #[cfg(feature = "tls")]
             tls: options.tls.clone().map(std::sync::Arc::new),
         };

@@ -146,6 +146,24 @@ async fn attempts_are_bounded() {
 }
 
 #[tokio::test]
+async fn a_token_is_not_sent_to_a_port_that_any_user_of_the_host_may_take() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut options = without_pauses();
+    options.retry.attempts = 1;
+    options.token = Some(Token::Value("secret".into()));
+    let client = ProxyClient::new(&url, options).unwrap();
+    let error = client.stats().await.unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains("use unix:PATH"), "{error}");
+    drop(client);
+    let (mut connection, _) = listener.accept().unwrap();
+    let mut received = Vec::new();
+    std::io::Read::read_to_end(&mut connection, &mut received).unwrap();
+    assert!(received.is_empty(), "{received:?}");
+}
+
+#[tokio::test]
 async fn a_token_is_read_for_every_request_and_never_shown() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("token");
@@ -153,6 +171,10 @@ async fn a_token_is_read_for_every_request_and_never_shown() {
     let server = ScriptedServer::start(&[ok(STATS), ok(STATS)]).await;
     let mut options = without_pauses();
     options.token = Some(Token::File(path.clone()));
+    options.connect_to = server
+        .url
+        .strip_prefix("http://")
+        .map(|address| address.parse().unwrap());
     let client = server.client(options);
     client.stats().await.unwrap();
     std::fs::write(&path, "second").unwrap();

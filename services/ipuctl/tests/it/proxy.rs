@@ -30,12 +30,14 @@ impl ProxyFixture {
             settings.sim_listen = Some(any_port);
         }
         settings.listen = Some(any_port.into());
+        let socket = overrides.listen.clone();
         let runtime = Runtime::new().unwrap();
         let config = overrides.or(settings).check().unwrap();
         let proxy = runtime.block_on(Proxy::start(config)).unwrap();
+        let url = socket.map_or_else(|| format!("http://{}", proxy.addr()), |socket| socket.to_string());
         Self {
             home,
-            url: format!("http://{}", proxy.addr()),
+            url,
             runtime,
             proxy: Some(proxy),
         }
@@ -322,14 +324,12 @@ fn a_foreign_partition_is_removed_with_force_by_an_admin_token_only() {
     );
     let mut settings = Settings::default();
     settings.token_file = Some(tokens);
+    let socket = home.file("socket", "");
+    std::fs::remove_file(&socket).unwrap();
+    settings.listen = Some(format!("unix:{}", socket.display()).parse().unwrap());
     let fixture = ProxyFixture::with(home, settings);
     let token = |path: &std::path::Path| format!("--proxy-token-file={}", path.display());
     let (admin, team) = (token(&admin), token(&team));
-    fixture.fails(
-        77,
-        &["partition", "create", "p", "--size", "4"],
-        "Unauthenticated",
-    );
     fixture.fails(
         77,
         &[&team, "partition", "create", "p", "--size", "4", "-n", "b"],
@@ -340,6 +340,19 @@ fn a_foreign_partition_is_removed_with_force_by_an_admin_token_only() {
     fixture.ok(&[&admin, "repair"]);
     fixture.ok(&[&admin, "partition", "remove", "p", "--force"]);
     fixture.fails(66, &["--proxy-token-file=/nowhere", "repair"], "/nowhere");
+}
+
+#[test]
+fn a_token_is_not_sent_to_a_port_that_any_user_of_the_host_may_take() {
+    let home = Home::new();
+    let tokens = home.file("tokens", "0123456789abcdef admin\n");
+    let admin = home.file("admin", "0123456789abcdef");
+    let mut settings = Settings::default();
+    settings.token_file = Some(tokens);
+    let fixture = ProxyFixture::with(home, settings);
+    fixture.fails(77, &["repair"], "Unauthenticated");
+    let token = format!("--proxy-token-file={}", admin.display());
+    fixture.fails(69, &[&token, "repair"], "use unix:PATH");
 }
 
 #[test]

@@ -224,6 +224,8 @@ async fn an_unknown_token_is_refused_until_the_client_sends_another() {
     let proxy = proxy(settings).await;
     let mut options = ClientOptions::default();
     options.token = Some(Token::File(own.clone()));
+    // The port is this process's own.
+    options.connect_to = Some(proxy.addr());
     let client = client(&proxy, options);
     let refused = client.repair().await.unwrap_err();
     assert_eq!(refused.code(), Some("Unauthenticated"), "{refused}");
