@@ -53,8 +53,8 @@ pub struct RenderOptions {
     pub ipus: BTreeMap<String, u32>,
     /// The URL of the proxy for a `vipu.conf` without one.
     pub proxy: String,
-    /// The token file for a `vipu.conf` without a proxy.
-    pub proxy_token_file: String,
+    /// The token file for a `vipu.conf` without a proxy; none for a Unix socket.
+    pub proxy_token_file: Option<String>,
     /// The directory of the hooks.
     pub hook_directory: String,
     /// The path of the SPANK plugin on all hosts.
@@ -65,8 +65,8 @@ impl Default for RenderOptions {
     fn default() -> Self {
         Self {
             ipus: BTreeMap::new(),
-            proxy: "http://127.0.0.1:8080".to_owned(),
-            proxy_token_file: "/etc/slurm/ipu-proxy.token".to_owned(),
+            proxy: "unix:/run/vipu-proxy/socket".to_owned(),
+            proxy_token_file: None,
             hook_directory: "/usr/lib/ipu-slurm".to_owned(),
             spank_plugin: "/usr/local/lib/slurm/libspank_vipu.so".to_owned(),
         }

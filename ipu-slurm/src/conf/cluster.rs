@@ -103,7 +103,7 @@ impl ClusterConf {
         self.keys.vipu_ipuof_dir.as_deref()
     }
 
-    /// Returns the URL of the proxy (`Proxy`, no default).
+    /// Returns the address of the proxy (`Proxy`, no default): a URL, or `unix:/path`.
     #[must_use]
     pub fn proxy(&self) -> Option<&str> {
         self.keys.proxy.as_deref()
@@ -245,13 +245,11 @@ fn check_proxy(settings: &Settings<'_>, errors: &mut Vec<ConfError>) {
             "a proxy with TLS needs the certificate of its authority",
             "add ProxyCa=/path",
         )),
-        (Some(url), Some(ca)) if url.text().starts_with("http://") && !ca.text().is_empty() => {
-            errors.push(ca.error(
-                Key::ProxyCa.name(),
-                "Proxy has no TLS",
-                "write https:// in Proxy, or remove ProxyCa",
-            ))
-        }
+        (Some(url), Some(ca)) if !uses_tls(&url) && !ca.text().is_empty() => errors.push(ca.error(
+            Key::ProxyCa.name(),
+            "Proxy has no TLS",
+            "write https:// in Proxy, or remove ProxyCa",
+        )),
         _ => {}
     }
 }

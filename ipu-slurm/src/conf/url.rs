@@ -4,9 +4,9 @@ use super::error::ConfError;
 use super::span::Span;
 use super::values::is_host;
 
-/// Parses `http://host[:port][/path]`, or the same with `https`.
+/// Parses `http://host[:port][/path]`, the same with `https`, or `unix:/path`.
 pub(super) fn parse(field: &str, value: Span<'_>) -> Result<String, ConfError> {
-    const FORM: &str = "write http://host:port or https://host:port";
+    const FORM: &str = "write unix:/path, http://host:port or https://host:port";
     let text = value.text();
     let error = |rule: &str| Err(value.error(field, rule, FORM));
     if text.contains('@') {
@@ -16,11 +16,17 @@ pub(super) fn parse(field: &str, value: Span<'_>) -> Result<String, ConfError> {
             "use ProxyTokenFile instead",
         ));
     }
+    if let Some(path) = text.strip_prefix("unix:") {
+        return match path.starts_with('/') && path.len() > 1 {
+            true => Ok(text.to_owned()),
+            false => error("the path of a Unix socket is absolute"),
+        };
+    }
     let rest = text
         .strip_prefix("http://")
         .or_else(|| text.strip_prefix("https://"));
     let Some(rest) = rest else {
-        return error("must be a URL with the scheme http or https");
+        return error("must be a Unix socket, or a URL with the scheme http or https");
     };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let is_path = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'-' | b'.' | b'_' | b'~');

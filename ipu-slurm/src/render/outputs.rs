@@ -31,16 +31,13 @@ pub(super) fn vipu_conf(input: &RenderInput<'_>, findings: &mut Vec<Finding>) ->
         let options = &input.options;
         add("Proxy", &options.proxy);
         let rule = "the hooks ask the proxy, which knows the other owners of IPUs";
-        let fix = format!(
-            "write Proxy={} and ProxyTokenFile={}",
-            options.proxy, options.proxy_token_file
-        );
+        let fix = format!("write Proxy={}", options.proxy);
         findings.push(Finding {
             severity: Severity::Error,
             error: vipu_conf.absent("Proxy", rule, fix),
         });
-        if vipu_conf.get("ProxyTokenFile").is_none() {
-            add("ProxyTokenFile", &options.proxy_token_file);
+        if let (Some(path), None) = (&options.proxy_token_file, vipu_conf.get("ProxyTokenFile")) {
+            add("ProxyTokenFile", path);
         }
     }
     result

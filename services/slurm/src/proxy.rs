@@ -16,7 +16,7 @@ pub(crate) fn connect(conf: &ConfFiles) -> Result<ProxyClient, Failure> {
     let cluster = conf.cluster();
     let Some(url) = cluster.proxy() else {
         return Err(Failure(
-            "vipu.conf has no Proxy: add Proxy=http://host:port, the address of vipu-proxy".into(),
+            "vipu.conf has no Proxy: add Proxy=unix:/run/vipu-proxy/socket, the socket of vipu-proxy".into(),
         ));
     };
     // The client would wait for the writer of a FIFO.

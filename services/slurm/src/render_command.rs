@@ -42,11 +42,11 @@ pub(crate) struct CheckArguments {
     )]
     spank_plugin: String,
     /// URL of the proxy, for a vipu.conf without one.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(long, value_name = "URL", default_value = "unix:/run/vipu-proxy/socket")]
     proxy: String,
     /// File with the token for the proxy, for a vipu.conf without a proxy.
-    #[arg(long, value_name = "FILE", default_value = "/etc/slurm/ipu-proxy.token")]
-    proxy_token_file: String,
+    #[arg(long, value_name = "FILE")]
+    proxy_token_file: Option<String>,
 }
 
 /// The options of `render`.

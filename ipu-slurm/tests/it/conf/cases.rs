@@ -86,6 +86,7 @@ fn the_url_of_the_proxy_follows_the_rules_of_its_client() {
         "http://10.0.0.1:8080/",
         "http://[::1]:8080",
         "http://gate/ipu/v1",
+        "unix:/run/vipu-proxy/socket",
     ] {
         assert_eq!(cluster(&format!("Proxy={url}")).unwrap().proxy(), Some(url));
     }
@@ -106,6 +107,9 @@ fn the_url_of_the_proxy_follows_the_rules_of_its_client() {
         "http://[a]:1",
         "HTTP://a",
         "https://a",
+        "unix:",
+        "unix:/",
+        "unix:socket",
     ] {
         assert!(cluster(&format!("Proxy={url}")).is_err(), "{url}");
     }

@@ -15,10 +15,11 @@ use vipu_proxy::{Proxy, Settings};
 pub(crate) const PROXY_ARGUMENTS: &str = "IPU_SLURM_TEST_PROXY";
 /// Name of the test that is the body of this process.
 pub(crate) const PROXY_TEST: &str = "cluster::a_proxy_serves_in_a_process_of_its_own";
-/// Address of the proxy in its bed.
-const PROXY: &str = "http://127.0.0.1:8080";
-/// Token of the hooks.
-const TOKEN: &str = "token-of-the-hooks";
+/// Socket of the proxy in its bed, which admits SlurmUser and root.
+pub(crate) const PROXY_SOCKET: &str = "/run/vipu-proxy/socket";
+
+/// Runs a command as SlurmUser.
+const AS_SLURM_USER: [&str; 4] = ["setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups"];
 
 /// Links to the program.
 const HOOKS: [&str; 3] = ["prolog-slurmctld", "epilog-slurmctld", "task-prolog"];
@@ -26,6 +27,8 @@ const HOOKS: [&str; 3] = ["prolog-slurmctld", "epilog-slurmctld", "task-prolog"]
 /// A running cluster.
 pub(crate) struct Cluster {
     pub(crate) bed: Bed,
+    /// Options of `curl` for requests to the proxy.
+    to_proxy: [String; 2],
     proxy: Option<Daemon>,
     agent: Option<Daemon>,
 }
@@ -64,8 +67,7 @@ impl Cluster {
         mut options: BedOptions,
     ) -> Option<Self> {
         let hook = |name: &str| format!("{BED}/hooks/{name}");
-        let vipu_conf =
-            format!("Proxy={PROXY}\nProxyTokenFile={BED}/files/token\nWaitInProlog={wait}\n{vipu_lines}");
+        let vipu_conf = format!("Proxy=unix:{PROXY_SOCKET}\nWaitInProlog={wait}\n{vipu_lines}");
         let pod64 = format!("ApiHost=127.0.0.1\nApiPort=8090\nIpuofDir={BED}/ipuof\n");
         for name in HOOKS {
             options = options.text(&format!("hooks/{name}"), "");
@@ -76,8 +78,6 @@ impl Cluster {
             .copy("hooks/ipu-slurm", Path::new(env!("CARGO_BIN_EXE_ipu-slurm")))
             .text("etc/vipu.conf", &vipu_conf)
             .text("etc/pod64.conf", &pod64)
-            .text("files/token", TOKEN)
-            .text("private/tokens", &format!("{TOKEN} slurm\n"))
             .hook_program(Hook::PrologSlurmctld, &hook("prolog-slurmctld"))
             .hook_program(Hook::EpilogSlurmctld, &hook("epilog-slurmctld"))
             .hook_program(Hook::TaskProlog, &hook("task-prolog"));
@@ -88,15 +88,14 @@ impl Cluster {
             fs::remove_file(&path).unwrap();
             symlink("ipu-slurm", path).unwrap();
         }
-        bed.succeed("chown", &["slurm:slurm", &format!("{BED}/files/token")]);
-        fs::set_permissions(
-            bed.directory().join("files/token"),
-            fs::Permissions::from_mode(0o600),
-        )
-        .unwrap();
+        let socket_directory = Path::new(PROXY_SOCKET).parent().unwrap().to_string_lossy();
+        for directory in [&*socket_directory, &format!("{BED}/proxy")] {
+            bed.succeed("install", &["-d", "-o", "slurm", directory]);
+        }
         bed.succeed("install", &["-d", "-o", "slurm", &format!("{BED}/ipuof")]);
         let mut cluster = Self {
             bed,
+            to_proxy: ["--unix-socket".into(), PROXY_SOCKET.into()],
             proxy: None,
             agent: None,
         };
@@ -112,22 +111,34 @@ impl Cluster {
 
     /// Waits until the proxy serves.
     pub(crate) fn wait_for_proxy(&self) {
-        self.bed.wait_until("the proxy is ready", || {
-            self.bed.run("curl", &["-sf", &format!("{PROXY}/readyz")]).success
-        });
+        self.bed
+            .wait_until("the proxy is ready", || self.try_get("/readyz").is_some());
     }
 
     /// Starts the proxy like [`start_proxy`](Self::start_proxy), and does not wait until it is ready.
     pub(crate) fn launch_proxy(&mut self) {
         let arguments = format!(
-            "--sim pod64 --sim-listen 127.0.0.1:8090 --sim-state {BED}/private/sim --sim-delay-ms 0 \
-             --store file:{BED}/private/ledger.db --token-file {BED}/private/tokens --listen 127.0.0.1:8080"
+            "--sim pod64 --sim-listen 127.0.0.1:8090 --sim-state {BED}/proxy/sim --sim-delay-ms 0 \
+             --store file:{BED}/proxy/ledger.db --listen unix:{PROXY_SOCKET}"
         );
-        self.launch_proxy_with(&arguments, &[]);
+        self.launch_proxy_with(&arguments, &AS_SLURM_USER);
+    }
+
+    /// Uses a proxy at a port of the bed, which needs no token.
+    pub(crate) fn use_proxy_at(&mut self, port: u16) {
+        self.to_proxy = ["--connect-to".into(), format!("::127.0.0.1:{port}")];
+        let path = self.bed.directory().join("etc/vipu.conf");
+        let text = fs::read_to_string(&path).unwrap();
+        let address = format!("Proxy=http://127.0.0.1:{port}\n");
+        fs::write(
+            path,
+            text.replace(&format!("Proxy=unix:{PROXY_SOCKET}\n"), &address),
+        )
+        .unwrap();
     }
 
     /// Starts a proxy with these arguments; `words` are a command that runs it.
-    pub(crate) fn launch_proxy_with(&mut self, arguments: &str, words: &[&str]) {
+    fn launch_proxy_with(&mut self, arguments: &str, words: &[&str]) {
         let arguments = format!("{PROXY_ARGUMENTS}={arguments}");
         let program = this_program();
         let own = ["env", &arguments, &program, PROXY_TEST, "--exact", "--nocapture"];
@@ -159,7 +170,7 @@ impl Cluster {
     /// Removes the ledger of a proxy that does not run.
     pub(crate) fn remove_ledger(&self) {
         for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
-            let _ = fs::remove_file(self.bed.directory().join("private").join(name));
+            let _ = fs::remove_file(self.bed.directory().join("proxy").join(name));
         }
     }
 
@@ -171,14 +182,7 @@ impl Cluster {
     /// Starts an agent whose log has this name.
     pub(crate) fn start_agent_as(&mut self, name: &str) {
         let program = format!("{BED}/hooks/ipu-slurm");
-        let words = [
-            "setpriv",
-            "--reuid=slurm",
-            "--regid=slurm",
-            "--clear-groups",
-            &program,
-            "agent",
-        ];
+        let words = [&AS_SLURM_USER[..], &[program.as_str(), "agent"]].concat();
         self.agent = Some(self.bed.start_program(name, &words));
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ipu_slurm::conf::ClusterConf;
 use ipu_test_slurm::{Bed, BedOptions, Daemon, bed, this_program};
 
-use crate::cluster::{PROXY_ARGUMENTS, PROXY_TEST};
+use crate::cluster::{PROXY_ARGUMENTS, PROXY_SOCKET, PROXY_TEST};
 
 /// Fence of a block whose lines after `# ` run as root, and those after `$ ` as an ordinary user.
 const FENCE: &str = "```console,slurm";
@@ -144,9 +144,11 @@ impl Host {
             values.flat_map(str::split_whitespace).collect::<Vec<_>>()
         };
         let user = values("User=")[0];
-        for directory in values("StateDirectory=") {
-            let path = format!("/var/lib/{directory}");
-            self.0.succeed("install", &["-d", "-o", user, &path]);
+        for (key, root) in [("StateDirectory=", "/var/lib"), ("RuntimeDirectory=", "/run")] {
+            for directory in values(key) {
+                let path = format!("{root}/{directory}");
+                self.0.succeed("install", &["-d", "-o", user, &path]);
+            }
         }
         let (reuid, regid) = (format!("--reuid={user}"), format!("--regid={user}"));
         let mut words = vec!["setpriv", &reuid, &regid, "--clear-groups", "env"];
@@ -155,9 +157,8 @@ impl Host {
         self.0.start_program(name, &words);
         if name == "vipu-proxy" {
             self.0.wait_until("the proxy is ready", || {
-                self.0
-                    .run("curl", &["-sf", "http://127.0.0.1:8080/readyz"])
-                    .success
+                let ready = ["-sf", "--unix-socket", PROXY_SOCKET, "http://proxy/readyz"];
+                self.0.run("curl", &ready).success
             });
         }
     }
@@ -203,9 +204,10 @@ fn the_guide_gives_a_stock_slurm_ipus() {
         host.run(command);
     }
     host.0.wait_until("the partition is released", || {
-        let list = host
-            .0
-            .succeed("curl", &["-sf", "http://127.0.0.1:8080/v1/partitions"]);
+        let list = host.0.succeed(
+            "curl",
+            &["-sf", "--unix-socket", PROXY_SOCKET, "http://proxy/v1/partitions"],
+        );
         list.contains("\"partitions\":[]")
     });
 }

@@ -94,7 +94,7 @@ fn srun_has_the_largest_partition_that_fits_on_its_hosts() {
         ("ipu-host-4", "-N1", None),
     ] {
         let script = "[ $SLURM_PROCID = 0 ] || exit 0; grep -c . $0/$IPUOF_VIPU_API_PARTITION_ID.conf > /dev/null && \
-                      curl -s http://127.0.0.1:8080/v1/partitions/$IPUOF_VIPU_API_PARTITION_ID";
+                      curl -s --unix-socket /run/vipu-proxy/socket http://proxy/v1/partitions/$IPUOF_VIPU_API_PARTITION_ID";
         let directory = format!("{BED}/ipuof");
         let output = cluster
             .bed

@@ -55,9 +55,7 @@ fn write_graphcore_files(etc: &Path) {
 fn run(cluster: &Cluster, command: &str, more: &[&str]) -> CommandOutput {
     let hooks = format!("{BED}/hooks");
     let library = format!("{BED}/files/libspank_vipu.so");
-    let token = format!("{BED}/files/token");
     let mut arguments = vec![command, "--hook-directory", &hooks, "--spank-plugin", &library];
-    arguments.extend(["--proxy-token-file", &token]);
     arguments.extend(more);
     cluster.bed.run(&format!("{hooks}/ipu-slurm"), &arguments)
 }

@@ -160,7 +160,7 @@ fn a_job_waits_for_a_proxy_that_is_down() {
     let job = cluster.submit(&["--licenses=pod64:4"], "env | grep PARTITION_ID");
     cluster.bed.wait_until("AdminComment names the proxy", || {
         let comment = cluster.job_value(&job, "AdminComment");
-        comment.starts_with("vipu: the proxy http://127.0.0.1:8080 failed: ")
+        comment.starts_with("vipu: the proxy unix:/run/vipu-proxy/socket failed: ")
     });
     cluster.start_proxy();
     cluster.wait_for_end(&job);

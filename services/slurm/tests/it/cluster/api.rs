@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Cluster, PROXY, TOKEN};
+use super::Cluster;
 
+/// URL of the proxy; `curl` connects to its socket or port.
+const PROXY: &str = "http://proxy";
 /// Address of the simulated controller in its bed.
 const CONTROLLER: &str = "http://127.0.0.1:8090";
 
@@ -41,38 +43,40 @@ impl Cluster {
 
     /// Returns a document of the proxy.
     pub(crate) fn get(&self, path: &str) -> Value {
-        let text = self.bed.succeed("curl", &["-sf", &format!("{PROXY}{path}")]);
-        serde_json::from_str(&text).unwrap()
+        self.try_get(path)
+            .unwrap_or_else(|| panic!("no answer to {path}\n{}", self.bed.logs()))
     }
 
     /// Returns a document of the proxy; none without an answer.
     pub(crate) fn try_get(&self, path: &str) -> Option<Value> {
-        self.read_document(&format!("{PROXY}{path}"))
+        let [option, target] = &self.to_proxy;
+        self.read_document(&[option, target, &format!("{PROXY}{path}")])
     }
 
     /// Returns the partitions of the simulated controller with their IPUs; none without an answer.
     pub(crate) fn try_simulator_state(&self) -> Option<Value> {
-        self.read_document(&format!("{CONTROLLER}/sim/state"))
+        self.read_document(&[&format!("{CONTROLLER}/sim/state")])
     }
 
     /// Starts to write the events of the proxy to `log/<name>.out`.
     pub(crate) fn start_events(&mut self, name: &str) {
         let url = format!("{PROXY}/v1/events");
-        self.bed.start_program(name, &["curl", "-sN", &url]);
+        let [option, target] = &self.to_proxy;
+        self.bed
+            .start_program(name, &["curl", "-sN", option, target, &url]);
     }
 
-    fn read_document(&self, url: &str) -> Option<Value> {
-        let output = self.bed.run("curl", &["-sf", url]);
+    fn read_document(&self, arguments: &[&str]) -> Option<Value> {
+        let output = self.bed.run("curl", &[&["-sf"], arguments].concat());
         let text = Some(output.stdout).filter(|_| output.success)?;
         serde_json::from_str(&text).ok()
     }
 
     /// Sends a request with a body to the proxy.
     pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> Value {
-        let authorization = format!("authorization: Bearer {TOKEN}");
-        let headers = ["-H", "content-type: application/json", "-H", &authorization];
-        let mut arguments = vec!["-sf", "-X", method];
-        arguments.extend(headers);
+        let [option, target] = &self.to_proxy;
+        let mut arguments = vec!["-sf", option, target, "-X", method];
+        arguments.extend(["-H", "content-type: application/json"]);
         let url = format!("{PROXY}{path}");
         arguments.extend(["-d", body, &url]);
         serde_json::from_str(&self.bed.succeed("curl", &arguments)).unwrap()

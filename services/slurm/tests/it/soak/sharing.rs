@@ -58,6 +58,7 @@ fn slurm_and_the_operator_share_no_ipu_by_one_proxy() {
     for (inside, outside) in [(port, port), (8090, port), (8080, operator.proxy_port)] {
         cluster.bed.forward(inside, outside);
     }
+    cluster.use_proxy_at(8080);
     cluster.wait_for_proxy();
 
     cluster.start_agent();
