@@ -12,7 +12,7 @@ mod node;
 mod prolog;
 mod task;
 
-pub use environment::{HookEnvironment, JobIdentity};
+pub use environment::{HookEnvironment, JobIdentity, cluster_namespace};
 pub use epilog::EpilogRequest;
 pub use ipus::JobIpus;
 pub use node::{NodeHook, NodeRequest, NodeTaskRequest};

@@ -28,6 +28,7 @@ mod scontrol;
 mod squeue;
 mod start;
 pub mod text;
+mod watch;
 mod withhold;
 
 pub use error::InputError;
@@ -38,7 +39,7 @@ pub use gres::tres::{Tres, TresList};
 pub use gres::{Counting, Gres};
 pub use hooks::{
     EpilogRequest, HookEnvironment, JobIdentity, JobIpus, NodeHook, NodeRequest, NodeTaskRequest,
-    PrologRequest, TaskRequest,
+    PrologRequest, TaskRequest, cluster_namespace,
 };
 pub use host_map::HostMapRequest;
 pub use job_state::JobState;
@@ -59,6 +60,7 @@ pub use squeue::{
     ListedState, RunList, SQUEUE_ARGS, SQUEUE_GRES_ARGS, SQUEUE_JOB_ARGS, parse_squeue_gres, parse_squeue_job,
 };
 pub use start::RunStart;
+pub use watch::{Hold, SlurmctldWatch};
 pub use withhold::{RESERVATION_PREFIX, Reservation, reservation_command, withheld};
 
 /// Compiles and runs the examples of the README.

@@ -5,24 +5,19 @@
 //! | does not answer, or not completely | unknown |
 //! | configuring, running, suspended, or completing with nodes left | live |
 //! | finished, completing without nodes, not listed, or the job id has another run | dead |
-//! | the same, but slurmctld has started since the hold began | unknown, until it has settled |
+//! | the same, but slurmctld may have got control since the hold began | unknown, until it has settled |
 //! | the same after it has settled, but the job id has another run with nodes | beside a later run |
-//! | the run has a later start | as after a start of slurmctld |
-//! | pending, and slurmctld has started since the hold began, and has settled | start forgotten |
+//! | the run has a later start | as with a slurmctld that got control later |
+//! | pending, and slurmctld may have got control since the hold began, and has settled | start forgotten |
 //!
 //! Any other fact is unknown. Unknown and beside a later run keep the partition.
 //!
-//! A slurmctld that has started ends processes that it has forgotten when their node registers, but not if
+//! slurmctld gets control by its start, and a backup by its takeover. It has settled once every node has
+//! reported to it. [`SlurmctldWatch`](crate::SlurmctldWatch) has both facts. It ends processes that it has forgotten when their node registers, but not if
 //! the job id runs on that node again: it takes their steps for steps of the later run. They end with it.
-
-use core::time::Duration;
 
 use crate::job_state::JobState;
 use crate::squeue::ListedState;
-
-/// The clocks of the ledger's host and of slurmctld's host may differ by so much. A hold that began so
-/// shortly after the start of slurmctld counts as older than the start.
-const MAX_CLOCK_SKEW: u64 = 10;
 
 /// Whether a run may still use its partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +44,15 @@ pub enum SlurmctldReply {
     Complete(ListedState),
 }
 
-/// The facts that decide about a run. Times are seconds since 1970.
+/// The facts that decide about a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LifeFacts {
     /// The answer about the run.
     pub answer: SlurmctldReply,
-    /// The start of slurmctld (`BOOT_TIME`), read **after** the answer; none if it is not known.
-    pub slurmctld_started: Option<u64>,
-    /// The time after which a slurmctld that has started knows every process:
-    /// [`SlurmctldConfig::settle_time`](crate::SlurmctldConfig::settle_time).
-    pub settle_time: Duration,
-    /// The begin of the hold in the ledger.
-    pub held_since: u64,
-    /// The time.
-    pub now: u64,
+    /// Whether the slurmctld that answers had control when the hold began, so that it has forgotten nothing.
+    pub saw_begin: bool,
+    /// Whether the slurmctld that answers knows the processes of all nodes.
+    pub has_settled: bool,
 }
 
 /// Decides whether a run may still use its partition.
@@ -78,17 +68,15 @@ pub fn life_of(facts: &LifeFacts) -> Life {
             JobState::Completing => dead_if_settled(facts),
             state if state.is_finished() => dead_if_settled(facts),
             // Before the hold, slurmctld cannot have forgotten the start.
-            JobState::Pending if !has_nodes && facts.has_settled() && !facts.has_started_before_hold() => {
-                Life::StartForgotten
-            }
+            JobState::Pending if !has_nodes && facts.has_settled && !facts.saw_begin => Life::StartForgotten,
             _ => Life::Unknown,
         },
         ListedState::Unlisted => dead_if_settled(facts),
         // slurmctld has forgotten nothing: it ended this run before the next one.
-        ListedState::OtherRun { .. } if facts.has_started_before_hold() => Life::Dead,
-        // Only a slurmctld that has started since repeats a start, whatever the clocks say.
+        ListedState::OtherRun { .. } if facts.saw_begin => Life::Dead,
+        // Only a slurmctld that got control since repeats a start.
         ListedState::OtherRun { has_nodes } | ListedState::LaterStart { has_nodes } => {
-            match (facts.has_settled(), has_nodes) {
+            match (facts.has_settled, has_nodes) {
                 (false, _) => Life::Unknown,
                 (true, true) => Life::BesideLaterRun,
                 (true, false) => Life::Dead,
@@ -99,25 +87,10 @@ pub fn life_of(facts: &LifeFacts) -> Life {
 }
 
 /// Returns dead, unless slurmctld may have forgotten processes of the run.
-fn dead_if_settled(facts: &LifeFacts) -> Life {
-    if facts.has_started_before_hold() || facts.has_settled() {
+const fn dead_if_settled(facts: &LifeFacts) -> Life {
+    if facts.saw_begin || facts.has_settled {
         Life::Dead
     } else {
         Life::Unknown
-    }
-}
-
-impl LifeFacts {
-    /// Returns whether slurmctld runs since before the hold, so that it has forgotten nothing of the run.
-    fn has_started_before_hold(&self) -> bool {
-        let started = self.slurmctld_started;
-        started.is_some_and(|started| started.saturating_add(MAX_CLOCK_SKEW) < self.held_since)
-    }
-
-    /// Returns whether every node has reported its processes to slurmctld since its start.
-    fn has_settled(&self) -> bool {
-        let started = self.slurmctld_started;
-        let settled = started.and_then(|started| started.checked_add(self.settle_time.as_secs()));
-        settled.is_some_and(|at| self.now > at)
     }
 }

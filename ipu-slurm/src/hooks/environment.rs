@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-use ipu_core::Namespace;
+use ipu_core::{NameError, Namespace};
 
 use super::ipus::may_request;
 use crate::error::{InputError, decimal};
@@ -21,10 +21,28 @@ pub struct HookEnvironment {
 pub struct JobIdentity {
     /// `SLURM_JOB_ID`. In the tasks of a heterogeneous job it is the id of the first component.
     pub job_id: u32,
-    /// `SLURM_CLUSTER_NAME`.
+    /// The [namespace](cluster_namespace) of `SLURM_CLUSTER_NAME`.
     pub cluster: Namespace,
     /// `SLURM_JOB_SLUID`, in hooks of slurmctld from Slurm 25.11 on.
     pub sluid: Option<RunId>,
+}
+
+/// Returns the namespace of a Slurm cluster, for every name that Slurm accepts: bytes that a namespace cannot
+/// have, and `%`, become `%` and two hexadecimal digits.
+///
+/// # Errors
+///
+/// If the name is empty, or longer than a namespace.
+pub fn cluster_namespace(name: &str) -> Result<Namespace, NameError> {
+    let mut namespace = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%') {
+            namespace.push(char::from(byte));
+        } else {
+            namespace.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    Namespace::new(namespace)
 }
 
 impl JobIdentity {
@@ -101,12 +119,12 @@ impl HookEnvironment {
             return Err(InputError::new("SLURM_JOBID", old, rule, BY_SLURM));
         }
         let cluster = self.required("SLURM_CLUSTER_NAME")?;
-        let cluster = Namespace::new(cluster).map_err(|error| {
+        let cluster = cluster_namespace(cluster).map_err(|error| {
             InputError::new(
                 "SLURM_CLUSTER_NAME",
                 Some(cluster),
                 format!("must be {}", error.rule),
-                "change ClusterName in slurm.conf",
+                "shorten ClusterName in slurm.conf",
             )
         })?;
         let sluid = self.text("SLURM_JOB_SLUID")?.filter(|_| trust_sluid);

@@ -37,17 +37,17 @@ impl PrologRequest {
         variables.check_context("prolog_slurmctld", "PrologSlurmctld")
     }
 
-    /// Checks the variables that Slurm sets for every job, with IPUs or without.
+    /// Returns the job, with IPUs or without, after a check of the variables that Slurm sets for every job.
     ///
     /// # Errors
     ///
     /// The first variable that is missing, not UTF-8, no number, or contradicts another.
-    pub fn check_job(variables: &HookEnvironment) -> Result<(), InputError> {
+    pub fn job(variables: &HookEnvironment) -> Result<JobIdentity, InputError> {
         for name in ["SLURM_JOB_USER", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST"] {
             variables.required(name)?;
         }
         variables.number("SLURM_JOB_UID")?;
-        variables.identity(true).map(drop)
+        variables.identity(true)
     }
 
     /// Parses the variables of PrologSlurmctld; none for a job without IPUs.

@@ -16,6 +16,8 @@ pub struct SlurmctldConfig {
     pub kill_wait: Duration,
     /// `UnkillableStepTimeout`: a node with a process that survives SIGKILL for so long is drained.
     pub unkillable_step_timeout: Duration,
+    /// Whether there is a backup slurmctld. `started` does not tell then when slurmctld got control.
+    pub has_backup: bool,
 }
 
 impl SlurmctldConfig {
@@ -30,10 +32,11 @@ impl SlurmctldConfig {
             slurmd_timeout: Duration::from_secs(value(text, "SlurmdTimeout", " sec")?),
             kill_wait: Duration::from_secs(value(text, "KillWait", " sec")?),
             unkillable_step_timeout: Duration::from_secs(value(text, "UnkillableStepTimeout", " sec")?),
+            has_backup: text.lines().any(|line| line.starts_with("SlurmctldHost[1]")),
         })
     }
 
-    /// Returns how long after its start slurmctld may not know of processes that still run.
+    /// Returns how long slurmctld may not know of processes that still run, after it has got control.
     #[must_use]
     pub fn settle_time(&self) -> Duration {
         self.slurmd_timeout

@@ -7,7 +7,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 
 use ipu_slurm::conf::ConfFiles;
-use ipu_slurm::{EpilogRequest, HookEnvironment, InputError, PrologRequest, RunId, TaskRequest};
+use ipu_slurm::{
+    EpilogRequest, HookEnvironment, InputError, PrologRequest, RunId, TaskRequest, cluster_namespace,
+};
 
 use crate::scontrol::VERSIONS;
 
@@ -146,7 +148,7 @@ fn a_hook_without_the_variables_of_a_job_is_no_hook_of_slurm() {
         let variables = captured("22.05", "prolog-slurmctld");
         HookEnvironment::new(with(variables, name, None))
     };
-    let check = |name: &str| PrologRequest::check_job(&without(name));
+    let check = |name: &str| PrologRequest::job(&without(name));
     for name in [
         "SLURM_JOB_ID",
         "SLURM_CLUSTER_NAME",
@@ -162,6 +164,20 @@ fn a_hook_without_the_variables_of_a_job_is_no_hook_of_slurm() {
     check("SLURM_JOB_LICENSES").unwrap();
     check("SLURM_JOB_ACCOUNT").unwrap();
     assert!(PrologRequest::check_context(&without("SLURM_SCRIPT_CONTEXT")).is_err());
+}
+
+#[test]
+fn every_name_of_a_cluster_is_a_namespace_of_its_own() {
+    for (name, namespace) in [
+        ("testbed", "testbed"),
+        ("hpc_ipu", "hpc_ipu"),
+        ("a/b", "a%2Fb"),
+        ("a%2Fb", "a%252Fb"),
+        ("z\u{fc}rich", "z%C3%BCrich"),
+    ] {
+        assert_eq!(cluster_namespace(name).unwrap().as_str(), namespace);
+    }
+    assert!(cluster_namespace("").is_err());
 }
 
 #[test]
@@ -183,7 +199,6 @@ fn bad_values_are_refused_with_one_line() {
             &[("SLURM_CLUSTER_NAME", None)],
             "SLURM_CLUSTER_NAME is absent: must be set",
         ),
-        (&[("SLURM_CLUSTER_NAME", Some("a/b"))], "change ClusterName"),
         (&[("SLURM_JOB_USER", Some("a\nb"))], "must have no blanks"),
         (&[("SLURM_JOB_ACCOUNT", Some("a \"b"))], "use another account"),
         (&[("SLURM_SCRIPT_CONTEXT", None)], "do not start it by hand"),

@@ -1,13 +1,12 @@
 //! Whether a run may still use its partition.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ipu_slurm::{JobState, Life, LifeFacts, ListedState, SlurmctldReply, life_of};
+use ipu_slurm::{
+    Hold, JobState, Life, LifeFacts, ListedState, RunStart, SlurmctldConfig, SlurmctldReply, SlurmctldWatch,
+    life_of,
+};
 use proptest::prelude::*;
-
-const HELD_SINCE: u64 = 10_000;
-const NOW: u64 = 20_000;
-const SETTLE: u64 = 27;
 
 const STATES: [&str; 17] = [
     "PENDING",
@@ -29,7 +28,7 @@ const STATES: [&str; 17] = [
     "RESIZING",
 ];
 
-/// Returns the life by the table of the module, without regard to a start of slurmctld.
+/// Returns the life by the table of the module, if slurmctld has seen the begin of the hold.
 fn expected(state: &str, has_nodes: bool) -> Life {
     match (state, has_nodes) {
         ("CONFIGURING" | "RUNNING" | "SUSPENDED", _) | ("COMPLETING", true) => Life::Live,
@@ -38,13 +37,12 @@ fn expected(state: &str, has_nodes: bool) -> Life {
     }
 }
 
+/// The facts of a run whose hold slurmctld has seen begin.
 fn facts(answer: SlurmctldReply) -> LifeFacts {
     LifeFacts {
         answer,
-        slurmctld_started: Some(HELD_SINCE - 1_000),
-        settle_time: Duration::from_secs(SETTLE),
-        held_since: HELD_SINCE,
-        now: NOW,
+        saw_begin: true,
+        has_settled: true,
     }
 }
 
@@ -53,7 +51,7 @@ fn same_run(state: &str, has_nodes: bool) -> SlurmctldReply {
     SlurmctldReply::Complete(ListedState::SameRun { state, has_nodes })
 }
 
-/// Every answer with its life, if slurmctld has not started since the hold began.
+/// Every answer with its life, if slurmctld has seen the begin of the hold.
 fn answers() -> Vec<(SlurmctldReply, Life)> {
     let mut answers = vec![
         (SlurmctldReply::Incomplete, Life::Unknown),
@@ -79,22 +77,17 @@ fn every_answer_has_the_life_of_the_table() {
 }
 
 #[test]
-fn dead_is_unknown_until_a_restarted_slurmctld_has_settled() {
+fn dead_is_unknown_until_a_later_slurmctld_has_settled() {
     for (answer, life) in answers() {
-        let started = HELD_SINCE + 5;
-        for (now, settled) in [
-            (started, false),
-            (started + SETTLE, false),
-            (started + SETTLE + 1, true),
-        ] {
+        for has_settled in [false, true] {
             let facts = LifeFacts {
-                slurmctld_started: Some(started),
-                now,
+                saw_begin: false,
+                has_settled,
                 ..facts(answer.clone())
             };
             let expected = match life {
-                Life::Dead if !settled => Life::Unknown,
-                Life::Unknown if settled && answer == same_run("PENDING", false) => Life::StartForgotten,
+                Life::Dead if !has_settled => Life::Unknown,
+                Life::Unknown if has_settled && answer == same_run("PENDING", false) => Life::StartForgotten,
                 life => life,
             };
             assert_eq!(life_of(&facts), expected, "{facts:?}");
@@ -102,46 +95,27 @@ fn dead_is_unknown_until_a_restarted_slurmctld_has_settled() {
     }
 }
 
-/// Returns the life of a run whose hold began before slurmctld started, `age` seconds after that start.
-fn life_after_restart(listed: ListedState, age: u64) -> Life {
-    let started = HELD_SINCE + 5;
-    life_of(&LifeFacts {
-        slurmctld_started: Some(started),
-        now: started + age,
-        ..facts(SlurmctldReply::Complete(listed))
-    })
-}
-
 #[test]
 fn a_forgotten_run_is_not_dead_while_its_job_id_has_nodes() {
-    for (age, without_nodes, with_nodes) in [
-        (SETTLE, Life::Unknown, Life::Unknown),
-        (SETTLE + 1, Life::Dead, Life::BesideLaterRun),
-        (1_000_000, Life::Dead, Life::BesideLaterRun),
+    for (has_settled, has_nodes, life) in [
+        (false, false, Life::Unknown),
+        (false, true, Life::Unknown),
+        (true, false, Life::Dead),
+        (true, true, Life::BesideLaterRun),
     ] {
-        for (has_nodes, life) in [(false, without_nodes), (true, with_nodes)] {
-            let other = ListedState::OtherRun { has_nodes };
-            assert_eq!(life_after_restart(other, age), life, "{age} {has_nodes}");
-            let later = ListedState::LaterStart { has_nodes };
-            assert_eq!(life_after_restart(later, age), life, "{age} {has_nodes}");
+        let life_if = |saw_begin, listed| {
+            life_of(&LifeFacts {
+                answer: SlurmctldReply::Complete(listed),
+                saw_begin,
+                has_settled,
+            })
+        };
+        assert_eq!(life_if(false, ListedState::OtherRun { has_nodes }), life);
+        // A repeated start proves that slurmctld has lost control meanwhile.
+        for saw_begin in [false, true] {
+            assert_eq!(life_if(saw_begin, ListedState::LaterStart { has_nodes }), life);
         }
     }
-}
-
-#[test]
-fn a_start_is_forgotten_if_its_run_pends_after_a_start_of_slurmctld() {
-    let pending = |has_nodes| ListedState::SameRun {
-        state: JobState::Pending,
-        has_nodes,
-    };
-    assert_eq!(life_after_restart(pending(false), SETTLE), Life::Unknown);
-    assert_eq!(
-        life_after_restart(pending(false), SETTLE + 1),
-        Life::StartForgotten
-    );
-    assert_eq!(life_after_restart(pending(true), SETTLE + 1), Life::Unknown);
-    // It may be the hook of the run that has begun the hold.
-    assert_eq!(life_of(&facts(same_run("PENDING", false))), Life::Unknown);
 }
 
 #[test]
@@ -152,103 +126,90 @@ fn a_run_that_slurmctld_has_not_forgotten_is_dead_once_its_job_id_has_another_ru
     }
 }
 
-#[test]
-fn a_repeated_start_proves_a_start_of_slurmctld_whatever_the_clocks_say() {
-    for (now, has_nodes, life) in [
-        (HELD_SINCE - 1_000 + SETTLE, false, Life::Unknown),
-        (NOW, false, Life::Dead),
-        (NOW, true, Life::BesideLaterRun),
-    ] {
-        let listed = ListedState::LaterStart { has_nodes };
-        let facts = LifeFacts {
-            now,
-            ..facts(SlurmctldReply::Complete(listed))
-        };
-        assert_eq!(life_of(&facts), life, "{facts:?}");
+/// `BOOT_TIME` of a slurmctld.
+const BOOT_TIME: u64 = 10_000;
+/// The time after which a slurmctld of these tests has settled.
+const SETTLE: Duration = Duration::from_secs(27);
+
+fn config(boot_time: u64, has_backup: bool) -> SlurmctldConfig {
+    let backup = if has_backup {
+        "SlurmctldHost[1] = ctl2\n"
+    } else {
+        ""
+    };
+    SlurmctldConfig::parse(&format!(
+        "BOOT_TIME = {boot_time}\nKillWait = 2 sec\nSlurmctldHost[0] = ctl\n{backup}SlurmdTimeout = 20 sec\n\
+         UnkillableStepTimeout = 5 sec\n"
+    ))
+    .unwrap()
+}
+
+fn hold(uid: &str, since: Option<u64>) -> Hold {
+    Hold {
+        start: RunStart::from_uid(uid).unwrap(),
+        since,
     }
 }
 
 #[test]
-fn a_start_in_the_same_second_or_within_the_skew_of_clocks_counts_as_later() {
-    let unlisted = || facts(SlurmctldReply::Complete(ListedState::Unlisted));
-    for (started, life) in [
-        (HELD_SINCE, Life::Unknown),
-        (HELD_SINCE - 10, Life::Unknown),
-        (HELD_SINCE - 11, Life::Dead),
+fn a_slurmctld_that_gets_control_has_seen_no_older_hold_and_settles_after_its_first_answer() {
+    // Whatever the clocks say: by them, all holds are later than its start, which was long ago.
+    let now = BOOT_TIME + 1_000_000;
+    for (first, second) in [
+        (config(BOOT_TIME, false), config(BOOT_TIME + 100, false)),
+        // The clock was set back.
+        (config(BOOT_TIME, false), config(BOOT_TIME - 1_800, false)),
+        // A standby that has started before takes over.
+        (config(BOOT_TIME, true), config(BOOT_TIME - 5, true)),
     ] {
-        let facts = LifeFacts {
-            slurmctld_started: Some(started),
-            now: HELD_SINCE + 1,
-            ..unlisted()
-        };
-        assert_eq!(life_of(&facts), life, "{facts:?}");
+        let (mut watch, begin) = (SlurmctldWatch::default(), Instant::now());
+        watch.take_over(&first, [], begin, now);
+        let old = hold("7.9000", Some(BOOT_TIME + 5_000));
+        assert!(watch.knows(&first) && watch.saw_begin(&old.start));
+        assert!(!watch.knows(&second));
+        watch.take_over(&second, [old.clone()], begin, now);
+        assert!(!watch.saw_begin(&old.start));
+        assert!(watch.saw_begin(&hold("8.9000", None).start));
+        assert!(!watch.has_settled(&second, begin + SETTLE));
+        assert!(watch.has_settled(&second, begin + SETTLE + Duration::from_millis(1)));
     }
 }
 
 #[test]
-fn without_the_start_of_slurmctld_no_run_is_dead() {
-    let others = [false, true].into_iter().flat_map(|has_nodes| {
-        [
-            ListedState::OtherRun { has_nodes },
-            ListedState::LaterStart { has_nodes },
-        ]
-    });
-    let others = others.map(|listed| (SlurmctldReply::Complete(listed), Life::Dead));
-    for (answer, _) in answers().into_iter().chain(others) {
-        let facts = LifeFacts {
-            slurmctld_started: None,
-            ..facts(answer)
-        };
-        assert_ne!(life_of(&facts), Life::Dead, "{facts:?}");
+fn the_clocks_decide_at_the_start_of_the_agent_only_and_without_a_backup_only() {
+    let begin = Instant::now();
+    let settled = BOOT_TIME + SETTLE.as_secs();
+    for (since, now, has_backup, saw_begin, has_settled) in [
+        (BOOT_TIME + 11, settled + 1, false, true, true),
+        (BOOT_TIME + 11, settled, false, true, false),
+        // Within the skew of clocks.
+        (BOOT_TIME + 10, settled + 1, false, false, true),
+        // In the future.
+        (BOOT_TIME + 50, BOOT_TIME + 49, false, false, true),
+        (BOOT_TIME + 11, settled + 1, true, false, false),
+    ] {
+        let config = config(BOOT_TIME, has_backup);
+        let (mut watch, hold) = (SlurmctldWatch::default(), hold("7.9000", Some(since)));
+        watch.take_over(&config, [hold.clone()], begin, now);
+        let found = (watch.saw_begin(&hold.start), watch.has_settled(&config, begin));
+        assert_eq!(found, (saw_begin, has_settled), "{since} {now} {has_backup}");
     }
+    let watch = SlurmctldWatch::default();
+    let start = hold("7.9000", None).start;
+    assert!(!watch.saw_begin(&start) && !watch.has_settled(&config(BOOT_TIME, false), begin));
 }
 
 proptest! {
-    #[test]
-    fn a_forgotten_run_is_dead_only_if_its_job_id_has_no_nodes(
-        is_later_start: bool,
-        has_nodes: bool,
-        started in any::<u32>().prop_map(u64::from),
-        settle in any::<u32>().prop_map(u64::from),
-        held_since in any::<u32>().prop_map(u64::from),
-        now in any::<u64>(),
-    ) {
-        let listed = if is_later_start {
-            ListedState::LaterStart { has_nodes }
-        } else {
-            ListedState::OtherRun { has_nodes }
-        };
-        let facts = LifeFacts {
-            answer: SlurmctldReply::Complete(listed),
-            slurmctld_started: Some(started),
-            settle_time: Duration::from_secs(settle),
-            held_since,
-            now,
-        };
-        if is_later_start || started + 10 >= held_since {
-            let is_dead = now > started + settle && !has_nodes;
-            prop_assert_eq!(life_of(&facts) == Life::Dead, is_dead);
-        }
-    }
-
     #[test]
     fn a_run_that_may_have_processes_is_never_dead(
         state in prop::sample::select(&STATES[..]),
         has_nodes: bool,
         answered: bool,
-        started in proptest::option::of(any::<u64>()),
-        settle in any::<u64>(),
-        held_since in any::<u64>(),
-        now in any::<u64>(),
+        saw_begin: bool,
+        has_settled: bool,
     ) {
         let answer = if answered { same_run(state, has_nodes) } else { SlurmctldReply::Incomplete };
-        let facts = LifeFacts {
-            answer,
-            slurmctld_started: started,
-            settle_time: Duration::from_secs(settle),
-            held_since,
-            now,
-        };
+        let facts = LifeFacts { answer, saw_begin, has_settled };
         let runs = matches!(state, "CONFIGURING" | "RUNNING" | "SUSPENDED")
             || (state == "COMPLETING" && has_nodes);
         if !answered || runs {
@@ -256,7 +217,7 @@ proptest! {
         }
         // Time alone does not bring a dead run back.
         if life_of(&facts) == Life::Dead {
-            let later = LifeFacts { now: now.saturating_add(1), ..facts };
+            let later = LifeFacts { has_settled: true, ..facts };
             prop_assert_eq!(life_of(&later), Life::Dead);
         }
     }

@@ -12,6 +12,7 @@ mod withhold;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ipu_slurm::SlurmctldWatch;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
@@ -47,10 +48,11 @@ pub(crate) async fn run() -> Result<(), Failure> {
 pub(crate) async fn run_once() -> Result<(), Failure> {
     let context = Context::load().await?;
     let mut runs = Collected::default();
-    let collected = collect::collect(&context, &mut runs).await;
+    let mut watch = SlurmctldWatch::default();
+    let collected = collect::collect(&context, &mut watch, &mut runs).await;
     let mut lines = runs.released;
     lines.extend(runs.kept);
-    let allocations = allocations::collect(&context, &mut lines).await;
+    let allocations = allocations::collect(&context, &mut watch, &mut lines).await;
     let withheld = withhold::withhold(&context).await;
     let explained = explain::explain(&context, &mut ExplainedJobs::default()).await;
     let withheld = withheld.map(|more| lines.extend(more));
@@ -107,6 +109,7 @@ impl KeptPartitions {
 async fn work() {
     let mut problems = Problems::default();
     let mut kept = KeptPartitions::default();
+    let mut watch = SlurmctldWatch::default();
     let mut context = loop {
         match Context::load().await {
             Ok(context) => break context,
@@ -134,10 +137,10 @@ async fn work() {
                 Err(failure) => problems.report("configuration", Err(failure)),
             }
             let mut runs = Collected::default();
-            let collected = collect::collect(&context, &mut runs).await;
+            let collected = collect::collect(&context, &mut watch, &mut runs).await;
             kept.report(runs.kept, collected.is_ok());
             let mut lines = runs.released;
-            let allocations = allocations::collect(&context, &mut lines).await;
+            let allocations = allocations::collect(&context, &mut watch, &mut lines).await;
             for line in &lines {
                 report::note(line);
             }

@@ -30,7 +30,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// Releases the partition of the job, if it has IPUs.
 pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
-    let started = HookStart::now();
+    let started = ProcessStart::now();
     let directory = conf_files::directory();
     let loaded = conf_files::load(&directory, &[]);
     if loaded.is_err() && !ConfFacts::gather(&directory).may_request_ipus(variables) {
@@ -46,6 +46,11 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
     let conf = loaded?;
     let slurm = Slurm::find(&directory);
     crate::block_on(async {
+        // Before the job: what the answers below say is about one slurmctld.
+        let started = HookStart {
+            process: started,
+            slurmctld: SlurmctldConfig::parse(&slurm.config().await?)?.started,
+        };
         let job = slurm.job(request.identity.job_id).await?;
         let job =
             job.ok_or_else(|| Failure("slurmctld does not know the job; the agent releases it".into()))?;
@@ -85,15 +90,15 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
     })
 }
 
-/// The start of this hook.
-struct HookStart {
+/// The start of this process.
+struct ProcessStart {
     /// The parent process.
     parent: u32,
     /// Seconds since 1970.
     at: u64,
 }
 
-impl HookStart {
+impl ProcessStart {
     fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -101,11 +106,20 @@ impl HookStart {
             at: since.as_secs(),
         }
     }
+}
 
-    /// Returns whether the slurmctld that started at `slurmctld_started` started this hook. A later one may
-    /// have forgotten processes of the run.
-    const fn is_of(&self, slurmctld_started: u64, parent: u32) -> bool {
-        slurmctld_started <= self.at && parent == self.parent
+/// The start of this hook.
+struct HookStart {
+    process: ProcessStart,
+    /// `BOOT_TIME` of the slurmctld that answered first.
+    slurmctld: u64,
+}
+
+impl HookStart {
+    /// Returns whether the slurmctld of this `BOOT_TIME` started this hook. A later one, and a backup that has
+    /// taken over, may have forgotten processes of the run.
+    const fn is_of(&self, slurmctld: u64, parent: u32) -> bool {
+        slurmctld == self.slurmctld && slurmctld <= self.process.at && parent == self.process.parent
     }
 
     /// Checks that the slurmctld that answers started this hook.
@@ -115,7 +129,9 @@ impl HookStart {
             return Ok(());
         }
         Err(Failure(
-            "slurmctld has started since the hook; the agent releases the partition".into(),
+            "another slurmctld than that of the hook answers, or a clock was set; the agent releases the \
+             partition"
+                .into(),
         ))
     }
 }
@@ -202,14 +218,21 @@ mod tests {
 
     #[test]
     fn a_hook_that_outlives_its_slurmctld_releases_nothing() {
-        let hook = HookStart { parent: 7, at: 1_000 };
-        for (started, parent, is_own) in [
-            (900, 7, true),
-            (1_000, 7, true),
-            (1_001, 7, false),
-            (1_000, 1, false),
+        let process = || ProcessStart { parent: 7, at: 1_000 };
+        for (first, last, parent, is_own) in [
+            (900, 900, 7, true),
+            (1_000, 1_000, 7, true),
+            // slurmctld started after the hook.
+            (1_001, 1_001, 7, false),
+            (900, 900, 1, false),
+            // A backup that has waited since before has taken over.
+            (900, 800, 7, false),
         ] {
-            assert_eq!(hook.is_of(started, parent), is_own, "{started} {parent}");
+            let hook = HookStart {
+                process: process(),
+                slurmctld: first,
+            };
+            assert_eq!(hook.is_of(last, parent), is_own, "{first} {last} {parent}");
         }
     }
 }

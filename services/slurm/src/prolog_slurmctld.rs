@@ -168,13 +168,11 @@ fn take_over_files(
     own: Option<(&Path, &RunFile)>,
 ) -> Result<Vec<RunFile>, Failure> {
     let requests_ipus = variables.may_request_ipus(|license| conf.model(license).is_some());
-    let variable = |name: &str| std::env::var(name).unwrap_or_default();
-    let (cluster, job) = (variable("SLURM_CLUSTER_NAME"), variable("SLURM_JOB_ID"));
-    let name = format!("{cluster}-{job}.env");
     // PrologRequest names a variable that is wrong.
-    if PrologRequest::check_job(variables).is_err() {
+    let Ok(job) = PrologRequest::job(variables) else {
         return Ok(Vec::new());
-    }
+    };
+    let name = job.env_file_name();
     let mut earlier = Vec::new();
     // An active file in another directory would start a task, so it goes first.
     for directory in conf_files::ipuof_directories(conf) {

@@ -63,14 +63,21 @@ pub(crate) enum SlurmError {
     },
 }
 
-/// The reason of a job that pends for licenses.
-pub(crate) const WAITS_FOR_LICENSES: &str = "Licenses";
+/// The reasons of a job that may wait for licenses. On a busy cluster, one pass of the scheduler leaves a job
+/// at `Licenses`, and the next one at another of these.
+const REASONS_OF_WAIT: [&str; 4] = ["Licenses", "None", "Priority", "Resources"];
+
+/// Returns whether a job that pends for this reason may wait for licenses.
+pub(crate) fn may_wait_for_licenses(reason: &str) -> bool {
+    REASONS_OF_WAIT.contains(&reason)
+}
 
 /// A pending job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PendingJob {
     pub(crate) id: u32,
-    pub(crate) waits_for_licenses: bool,
+    /// Whether it has licenses, and may wait for them.
+    pub(crate) may_wait: bool,
     pub(crate) has_licenses: bool,
 }
 
@@ -78,10 +85,11 @@ impl PendingJob {
     fn parse(line: &str) -> Option<Self> {
         let (id, rest) = line.split_once('|')?;
         let (reason, licenses) = rest.split_once('|')?;
+        let has_licenses = !matches!(licenses.trim_end_matches('|'), "" | "N/A" | "(null)");
         Some(Self {
             id: id.parse().ok()?,
-            waits_for_licenses: reason == WAITS_FOR_LICENSES,
-            has_licenses: !matches!(licenses.trim_end_matches('|'), "" | "N/A" | "(null)"),
+            may_wait: may_wait_for_licenses(reason) && has_licenses,
+            has_licenses,
         })
     }
 }

@@ -13,7 +13,7 @@ use crate::files::write_files;
 use crate::forward::forward;
 use crate::options::BedOptions;
 use crate::sandbox::Sandbox;
-use crate::slurm_conf::NODES;
+use crate::slurm_conf::{CONTROLLER_RUN, CONTROLLERS, NODES, render_hosts};
 
 /// Lines of each log in an error.
 const LOG_LINES: usize = 12;
@@ -47,10 +47,23 @@ impl Bed {
         if options.has_accounting {
             bed.start_accounting()?;
         }
-        bed.launch(Daemon::Slurmctld)?;
-        bed.await_condition("slurmctld answers", |bed| {
-            bed.run("scontrol", &["ping"]).stdout.contains(" UP")
-        })?;
+        let controllers = match options.has_backup {
+            true => CONTROLLERS.map(|host| Daemon::SlurmctldOn(host.into())).to_vec(),
+            false => vec![Daemon::Slurmctld],
+        };
+        if options.has_backup {
+            let script = format!(
+                "mkdir {CONTROLLER_RUN}; cat >hosts <<'END'\n{}END\nmount --bind hosts /etc/hosts",
+                render_hosts()
+            );
+            bed.succeed("sh", &["-euc", &script]);
+        }
+        for (index, daemon) in controllers.into_iter().enumerate() {
+            bed.launch(daemon)?;
+            bed.await_condition("slurmctld answers", |bed| {
+                bed.run("scontrol", &["ping"]).stdout.matches(" UP").count() > index
+            })?;
+        }
         for daemon in Daemon::slurmds() {
             bed.launch(daemon)?;
         }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use crate::accounting;
 use crate::error::BedError;
 use crate::sandbox::{BED, Sandbox};
-use crate::slurm_conf::NODES;
+use crate::slurm_conf::{CONTROLLER_RUN, NODES};
 
 /// A daemon of a bed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,8 @@ pub enum Daemon {
     Slurmdbd,
     /// Slurm's controller.
     Slurmctld,
+    /// A controller of a bed with a backup, by its host: [`CONTROLLERS`](crate::CONTROLLERS).
+    SlurmctldOn(String),
     /// The node daemon of the node with this name.
     Slurmd(String),
     /// A program of the test, such as a proxy, by a name of the test's choice.
@@ -48,6 +50,15 @@ impl Daemon {
             Self::Mariadbd => accounting::database(),
             Self::Slurmdbd => accounting::slurmdbd(),
             Self::Slurmctld => ["slurmctld", "-D"].map(String::from).to_vec(),
+            Self::SlurmctldOn(host) => {
+                // At its start, slurmctld ends the one of its file.
+                let script = format!(
+                    r#"hostname "$0"; mount -t tmpfs tmpfs {CONTROLLER_RUN}; chown slurm {CONTROLLER_RUN}; exec slurmctld -D"#
+                );
+                ["unshare", "--uts", "--mount", "sh", "-euc", &script, host]
+                    .map(String::from)
+                    .to_vec()
+            }
             Self::Slurmd(node) => ["slurmd", "-D", "-N", node].map(String::from).to_vec(),
             Self::Program(_) => return None,
         };
@@ -62,6 +73,7 @@ impl fmt::Display for Daemon {
             Self::Mariadbd => f.write_str("mariadbd"),
             Self::Slurmdbd => f.write_str("slurmdbd"),
             Self::Slurmctld => f.write_str("slurmctld"),
+            Self::SlurmctldOn(host) => write!(f, "slurmctld-{host}"),
             Self::Slurmd(node) => write!(f, "slurmd-{node}"),
             Self::Program(name) => f.write_str(name),
         }

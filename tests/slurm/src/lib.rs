@@ -41,6 +41,6 @@ pub use daemon::Daemon;
 pub use error::BedError;
 pub use options::{BedOptions, Hook};
 pub use sandbox::{BED, this_program};
-pub use slurm_conf::NODES;
+pub use slurm_conf::{CONTROLLERS, NODES};
 pub use support::{TREE, slurm_version};
 pub use testing::bed;

@@ -51,6 +51,7 @@ pub struct BedOptions {
     pub(crate) files: Vec<(String, FileContent)>,
     pub(crate) requeue_delay_seconds: Option<u32>,
     pub(crate) has_accounting: bool,
+    pub(crate) has_backup: bool,
 }
 
 impl BedOptions {
@@ -141,6 +142,13 @@ impl BedOptions {
     #[must_use]
     pub fn accounting(mut self) -> Self {
         self.has_accounting = true;
+        self
+    }
+
+    /// Adds a backup slurmctld in standby. Both are of [`Daemon::SlurmctldOn`](crate::Daemon::SlurmctldOn).
+    #[must_use]
+    pub fn backup_slurmctld(mut self) -> Self {
+        self.has_backup = true;
         self
     }
 

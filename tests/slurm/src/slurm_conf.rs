@@ -9,6 +9,15 @@ use crate::sandbox::BED;
 /// Names of the nodes.
 pub const NODES: [&str; 4] = ["ipu-host-1", "ipu-host-2", "ipu-host-3", "ipu-host-4"];
 
+/// Hosts of slurmctld in a bed with a backup: the primary one first.
+pub const CONTROLLERS: [&str; 2] = ["ctl", "ctl2"];
+
+/// Addresses of [`CONTROLLERS`], which have one port.
+const CONTROLLER_ADDRESSES: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
+
+/// Directory of the process id of slurmctld in a bed with a backup, a file system of each controller.
+pub(crate) const CONTROLLER_RUN: &str = "/run/slurmctld";
+
 /// Port of slurmctld. The network namespace has no other services.
 const PORT: usize = 6817;
 /// Port of the first slurmd; those of the others follow. 6819 is that of slurmdbd.
@@ -21,7 +30,6 @@ const MIN_CREDENTIAL_SECONDS: u32 = 5;
 /// makes nodes flap when slurmctld restarts.
 const SETTINGS: &str = "\
 ClusterName=testbed
-SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=slurm
 SlurmdUser=root
 AuthType=auth/munge
@@ -52,10 +60,23 @@ pub(crate) fn render(options: &BedOptions) -> String {
         text.push_str(&line);
         text.push('\n');
     };
+    if options.has_backup {
+        for (host, address) in CONTROLLERS.iter().zip(CONTROLLER_ADDRESSES) {
+            line(format!("SlurmctldHost={host}({address})"));
+        }
+        // Each listens at the address of its own name.
+        line("CommunicationParameters=NoCtldInAddrAny".into());
+    } else {
+        line("SlurmctldHost=localhost(127.0.0.1)".into());
+    }
     line(format!("SlurmctldPort={PORT}"));
     line(format!("StateSaveLocation={BED}/state"));
     line(format!("SlurmdSpoolDir={BED}/spool/%n"));
-    line(format!("SlurmctldPidFile={BED}/state/slurmctld.pid"));
+    let pid_directory = match options.has_backup {
+        true => CONTROLLER_RUN.to_owned(),
+        false => format!("{BED}/state"),
+    };
+    line(format!("SlurmctldPidFile={pid_directory}/slurmctld.pid"));
     line(format!("SlurmdPidFile={BED}/spool/%n/slurmd.pid"));
     line(format!("SlurmctldLogFile={BED}/log/slurmctld.log"));
     line(format!("SlurmdLogFile={BED}/log/slurmd-%n.log"));
@@ -96,6 +117,15 @@ pub(crate) fn render(options: &BedOptions) -> String {
         text.push_str(&format!("{extra}\n"));
     }
     text
+}
+
+/// Returns the text of `/etc/hosts` of a bed with a backup.
+pub(crate) fn render_hosts() -> String {
+    let hosts = CONTROLLERS.iter().zip(CONTROLLER_ADDRESSES);
+    let hosts: String = hosts
+        .map(|(host, address)| format!("{address} {host}\n"))
+        .collect();
+    format!("127.0.0.1 localhost\n{hosts}")
 }
 
 /// Returns the text of `cgroup.conf`: slurmd loads a cgroup plugin in any case. Version 1 then touches

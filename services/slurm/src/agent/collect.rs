@@ -4,21 +4,23 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use ipu_core::PartitionId;
 use ipu_proxy_client::{ClientError, HoldState, PartitionDocument};
-use ipu_slurm::{Life, LifeFacts, RunList, RunStart, SlurmctldConfig, SlurmctldReply, life_of};
+use ipu_slurm::{
+    Hold, Life, LifeFacts, RunList, RunStart, SlurmctldConfig, SlurmctldReply, SlurmctldWatch, life_of,
+};
 
-use super::context::{Context, now, seconds};
+use super::allocations;
+use super::context::{Context, now};
 use super::files::remove_files;
 use crate::conf_files::ipuof_directories;
 use crate::failure::Failure;
 use crate::leftovers;
 use crate::proxy::{is_old_attempt, release_options};
+use crate::report;
 use crate::run_file::{self, FileState, RunFile};
-
-/// The begin of a hold that is not known: slurmctld has started since.
-pub(super) const UNKNOWN_BEGIN: u64 = 0;
 
 /// The reason of the proxy for a release that the controller refuses without force.
 const REMOVAL_REFUSED: &str = "RemovalRefused";
@@ -31,42 +33,57 @@ pub(super) struct FoundFile {
 }
 
 /// The answers of slurmctld.
-pub(super) struct SlurmFacts {
+pub(super) struct SlurmFacts<'a> {
     runs: RunList,
-    config: SlurmctldConfig,
     /// All starts in the ledger and in IpuofDir.
     starts: Vec<RunStart>,
-    now: u64,
+    watch: &'a SlurmctldWatch,
+    has_settled: bool,
 }
 
-impl SlurmFacts {
+impl<'a> SlurmFacts<'a> {
     /// Asks slurmctld. `starts` are those in the ledger and in IpuofDir.
-    pub(super) async fn load(context: &Context, starts: Vec<RunStart>) -> Result<Self, Failure> {
+    pub(super) async fn load(
+        context: &Context,
+        starts: Vec<RunStart>,
+        watch: &'a mut SlurmctldWatch,
+    ) -> Result<Self, Failure> {
         let runs = context.slurm.runs().await?;
-        // After the list: a slurmctld that has started in between counts.
+        // After the list: a slurmctld that got control in between counts.
         let config = SlurmctldConfig::parse(&context.slurm.config().await?)?;
+        let answered = Instant::now();
+        if !watch.knows(&config) {
+            if !watch.is_empty() {
+                report::note("another slurmctld has control: it knows all processes once it has settled");
+            }
+            // The list of this pass may lack a hold of the slurmctld before.
+            let partitions = context.proxy.partitions().await?;
+            let held = partitions
+                .iter()
+                .filter_map(|partition| context.hold_of(partition));
+            let in_files = starts.iter().cloned().map(|start| Hold { start, since: None });
+            let in_files = in_files.filter(|hold| !held.clone().any(|held| held.start == hold.start));
+            watch.take_over(&config, held.clone().chain(in_files), answered, now());
+        }
         Ok(Self {
             runs,
-            config,
             starts,
-            now: now(),
+            has_settled: watch.has_settled(&config, answered),
+            watch,
         })
     }
 
-    /// Returns whether the processes of a start are gone.
-    pub(super) fn is_dead(&self, start: &RunStart, held_since: u64) -> bool {
-        self.life(start, held_since) == Life::Dead
+    /// Returns whether the processes of a start are gone. `is_held` says that the ledger has its hold.
+    pub(super) fn is_dead(&self, start: &RunStart, is_held: bool) -> bool {
+        self.life(start, is_held) == Life::Dead
     }
 
-    fn life(&self, start: &RunStart, held_since: u64) -> Life {
-        let facts = LifeFacts {
+    fn life(&self, start: &RunStart, is_held: bool) -> Life {
+        life_of(&LifeFacts {
             answer: SlurmctldReply::Complete(start.listed_in(&self.runs, &self.starts)),
-            slurmctld_started: Some(self.config.started),
-            settle_time: self.config.settle_time(),
-            held_since,
-            now: self.now,
-        };
-        life_of(&facts)
+            saw_begin: is_held && self.watch.saw_begin(start),
+            has_settled: self.has_settled,
+        })
     }
 }
 
@@ -84,7 +101,11 @@ pub(super) struct Collected {
 /// # Errors
 ///
 /// All problems. One with a run, or with a directory, keeps no other run from its release.
-pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Result<(), Failure> {
+pub(super) async fn collect(
+    context: &Context,
+    watch: &mut SlurmctldWatch,
+    collected: &mut Collected,
+) -> Result<(), Failure> {
     // First the ledger: a run that starts later is not in it, so it cannot look dead.
     let partitions = context.proxy.partitions().await?;
     // A directory that cannot be read keeps no partition from its release.
@@ -94,9 +115,10 @@ pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Res
         .iter()
         .filter_map(|partition| context.start_of(partition));
     let in_files = files.iter().map(|found| found.file.start.clone());
-    let facts = SlurmFacts::load(context, in_ledger.chain(in_files).collect()).await?;
+    let starts = in_ledger.chain(in_files).chain(allocations::starts(context));
+    let facts = SlurmFacts::load(context, starts.collect(), watch).await?;
     for partition in &partitions {
-        let Some((start, held_since)) = claim(context, partition, &files) else {
+        let Some((start, is_held)) = claim(context, partition, &files) else {
             continue;
         };
         let options = release_options(&context.conf, &start, Some(partition));
@@ -110,7 +132,7 @@ pub(super) async fn collect(context: &Context, collected: &mut Collected) -> Res
             continue;
         }
         let id = &partition.id;
-        match facts.life(&start, held_since) {
+        match facts.life(&start, is_held) {
             Life::Dead => {}
             Life::StartForgotten => {
                 // A hook takes over a request with its attempt, and an active partition with the next one.
@@ -182,12 +204,11 @@ pub(super) fn cannot_release(id: &PartitionId, error: ClientError) -> String {
     format!("cannot release partition {id}: {}", Failure::from(error).0)
 }
 
-/// Returns the start that owns a partition, and the begin of its hold. A quarantined partition has lost its
-/// owner; the file of a run tells whose it was, but not since when. It may be that of an earlier start.
-fn claim(context: &Context, partition: &PartitionDocument, files: &[FoundFile]) -> Option<(RunStart, u64)> {
+/// Returns the start that owns a partition, and whether the ledger knows it. A quarantined partition has lost
+/// its owner; the file of a run tells whose it was, but not since when. It may be that of an earlier start.
+fn claim(context: &Context, partition: &PartitionDocument, files: &[FoundFile]) -> Option<(RunStart, bool)> {
     if let Some(start) = context.start_of(partition) {
-        let since = partition.held_since.unwrap_or(partition.since);
-        return Some((start, seconds(since)));
+        return Some((start, true));
     }
     // Quarantined, or in a release that began so.
     if partition.owner.is_some() {
@@ -195,7 +216,7 @@ fn claim(context: &Context, partition: &PartitionDocument, files: &[FoundFile]) 
     }
     let mut known = files.iter().flat_map(|found| found.file.known_starts());
     let start = known.find(|start| partition_of(context, start).as_ref() == Some(&partition.id))?;
-    Some((start, UNKNOWN_BEGIN))
+    Some((start, false))
 }
 
 /// Returns the id of the partition of a start.

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ipu_core::{Namespace, Timestamp};
 use ipu_proxy_client::{PartitionDocument, ProxyClient};
 use ipu_slurm::conf::ConfFiles;
-use ipu_slurm::{OWNER_KIND, RunStart};
+use ipu_slurm::{Hold, OWNER_KIND, RunStart, cluster_namespace};
 
 use crate::conf_files;
 use crate::failure::Failure;
@@ -35,7 +35,7 @@ impl Context {
             conf,
             slurm,
             proxy,
-            cluster: Namespace::new(name)?,
+            cluster: cluster_namespace(name)?,
         })
     }
 
@@ -52,6 +52,14 @@ impl Context {
         let owner = partition.owner.as_ref().filter(|_| self.is_ours(partition))?;
         RunStart::from_uid(&owner.uid).ok()
     }
+
+    /// Returns the hold of a run of this cluster.
+    pub(super) fn hold_of(&self, partition: &PartitionDocument) -> Option<Hold> {
+        Some(Hold {
+            start: self.start_of(partition)?,
+            since: Some(seconds(partition.held_since.unwrap_or(partition.since))),
+        })
+    }
 }
 
 fn cluster_name(config: &str) -> Option<&str> {
@@ -62,7 +70,7 @@ fn cluster_name(config: &str) -> Option<&str> {
 }
 
 /// Returns a time of the ledger in seconds since 1970.
-pub(super) const fn seconds(time: Timestamp) -> u64 {
+const fn seconds(time: Timestamp) -> u64 {
     time.as_millis() / 1000
 }
 

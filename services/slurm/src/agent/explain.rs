@@ -12,7 +12,7 @@ use super::context::Context;
 use super::withhold::controller_of;
 use crate::failure::Failure;
 use crate::partition::holder_of_partition;
-use crate::slurm_commands::{PendingJob, WAITS_FOR_LICENSES as REASON};
+use crate::slurm_commands::{PendingJob, may_wait_for_licenses};
 
 /// Maximum number of jobs of a pass, by priority: each is a call of slurmctld or two.
 const MAX_JOBS: usize = 50;
@@ -24,14 +24,14 @@ const WAIT: &str = "waits for ";
 pub(super) struct ExplainedJobs(Option<BTreeSet<u32>>);
 
 impl ExplainedJobs {
-    /// Returns the jobs that pend for licenses, and those that do so no longer. The first pass does not know
+    /// Returns the jobs that may wait for licenses, and those that do so no longer. The first pass does not know
     /// which comments an earlier agent wrote.
     fn sort(&mut self, pending: &[PendingJob]) -> (Vec<u32>, Vec<u32>) {
         let known = self.0.get_or_insert_with(|| {
             let licensed = pending.iter().filter(|job| job.has_licenses);
             licensed.map(|job| job.id).collect()
         });
-        let waiting = pending.iter().filter(|job| job.waits_for_licenses);
+        let waiting = pending.iter().filter(|job| job.may_wait);
         let waiting: Vec<u32> = waiting.map(|job| job.id).take(MAX_JOBS).collect();
         let others = known.iter().copied().filter(|id| !waiting.contains(id));
         let others = others.take(MAX_JOBS).collect();
@@ -47,7 +47,7 @@ impl ExplainedJobs {
     }
 }
 
-/// Writes AdminComment of the jobs that pend for IPUs, and removes it from those that do so no longer. A
+/// Writes AdminComment of the jobs that wait for IPUs, and removes it from those that do so no longer. A
 /// comment of an administrator is kept.
 pub(super) async fn explain(context: &Context, explained: &mut ExplainedJobs) -> Result<(), Failure> {
     let pending = context.slurm.pending_jobs().await?;
@@ -76,7 +76,7 @@ pub(super) async fn explain(context: &Context, explained: &mut ExplainedJobs) ->
             }
         };
         let wait = match &facts {
-            _ if job.reason != REASON => Wait::Other,
+            _ if !may_wait_for_licenses(&job.reason) => Wait::Other,
             Some(facts) => facts.wait_of(context, &job),
             None => Wait::Unknown,
         };
@@ -131,7 +131,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// Returns what a job that pends for licenses waits for.
+    /// Returns what a job that may wait for licenses waits for.
     fn wait_of(&self, context: &Context, job: &SlurmJob) -> Wait {
         let licenses = job.license_list();
         let mut models = licenses
@@ -162,7 +162,7 @@ impl Facts {
 
 /// Returns the free IPUs and the largest partition that a job can get, which are limited by the licenses: a
 /// job that starts has licenses before IPUs. None for a job whose license is available, so that it waits for
-/// another one.
+/// something else.
 fn usable(ipus: u32, counts: Option<&LicenseCounts>, free: u32, largest: u32) -> Option<(u32, u32)> {
     let Some(counts) = counts else {
         return Some((free, largest));
@@ -191,16 +191,16 @@ fn holders(model: &ModelConf, partitions: &[PartitionDocument]) -> Vec<Holder> {
 mod tests {
     use super::*;
 
-    fn pending(id: u32, waits_for_licenses: bool, has_licenses: bool) -> PendingJob {
+    fn pending(id: u32, may_wait: bool, has_licenses: bool) -> PendingJob {
         PendingJob {
             id,
-            waits_for_licenses,
+            may_wait,
             has_licenses,
         }
     }
 
     #[test]
-    fn a_job_that_no_longer_pends_for_licenses_is_seen_once_more() {
+    fn a_job_that_no_longer_waits_for_licenses_is_seen_once_more() {
         let mut explained = ExplainedJobs::default();
         // An earlier agent may have written the comment of job 2.
         let first = [
@@ -235,7 +235,7 @@ mod tests {
         let counts = LicenseCounts::parse_list(line).unwrap();
         let usable = |ipus| usable(ipus, counts.first(), 40, 32);
         assert_eq!(usable(16), Some((8, 8)));
-        assert_eq!(usable(8), None, "it waits for another license");
+        assert_eq!(usable(8), None, "it waits for something else");
         assert_eq!(super::usable(8, None, 40, 32), Some((40, 32)));
     }
 }

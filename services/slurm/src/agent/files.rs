@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ipu_proxy_client::{ClientError, HoldState, PartitionDocument, RepairDocument};
 
-use super::collect::{FoundFile, SlurmFacts, UNKNOWN_BEGIN, cannot_release, partition_of};
+use super::collect::{FoundFile, SlurmFacts, cannot_release, partition_of};
 use super::context::Context;
 use crate::failure::Failure;
 use crate::proxy::release_options;
@@ -15,14 +15,14 @@ use crate::run_file;
 /// its ledger with the controllers of its directory. `listed` are the partitions before this pass.
 pub(super) async fn remove_files(
     context: &Context,
-    facts: &SlurmFacts,
+    facts: &SlurmFacts<'_>,
     listed: &[PartitionDocument],
     files: &[FoundFile],
     problems: &mut Vec<String>,
 ) {
     let is_dead = |found: &&FoundFile| {
         let mut starts = found.file.known_starts();
-        starts.all(|start| facts.is_dead(&start, UNKNOWN_BEGIN))
+        starts.all(|start| facts.is_dead(&start, false))
     };
     let exists = |found: &&FoundFile| run_file::exists(&found.directory, &found.name);
     let ended: Vec<&FoundFile> = files.iter().filter(is_dead).filter(exists).collect();

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use ipu_core::PartitionId;
+use ipu_core::{Namespace, PartitionId};
 use ipu_proxy_client::{Heartbeat, PartitionDocument, ProxyClient};
-use ipu_slurm::OWNER_KIND;
+use ipu_slurm::{OWNER_KIND, cluster_namespace};
 
 use crate::failure::Failure;
 use crate::pool::command::{OWNER_KIND as POOL_KIND, SHARED_NODE};
@@ -89,10 +89,12 @@ impl ClusterFacts {
 
     /// Returns the finding about owners of this name that cannot be of this cluster.
     fn finding(&self, partitions: &[PartitionDocument]) -> Option<String> {
+        let namespace = cluster_namespace(&self.name).ok();
+        let namespace = namespace.as_ref().map(Namespace::as_str);
         let mut traces = partitions.iter().filter_map(|partition| {
             let owner = partition.owner.as_ref()?;
             let reason = match owner.kind.as_str() {
-                _ if owner.namespace != self.name => return None,
+                _ if Some(owner.namespace.as_str()) != namespace => return None,
                 OWNER_KIND => self.reason_of_job(&owner.uid)?,
                 POOL_KIND => self.reason_of_node(&owner.name)?,
                 _ => return None,

@@ -90,8 +90,6 @@ pub(crate) fn record_name(cluster: &str, job_id: u32) -> String {
 pub(crate) struct FoundRecord {
     pub(crate) name: String,
     pub(crate) record: AllocationRecord,
-    /// The last change, in seconds since 1970.
-    pub(crate) changed: u64,
 }
 
 /// Returns the records of a directory by name, without files that this program did not write.
@@ -110,13 +108,10 @@ pub(crate) fn records(directory: &Path) -> io::Result<Vec<FoundRecord>> {
         else {
             continue;
         };
-        let path = directory.join(name);
-        let read = fs::read_to_string(&path).and_then(|text| Ok((text, fs::metadata(&path)?.mtime())));
-        match read {
-            Ok((text, changed)) => found.extend(AllocationRecord::parse(&text).map(|record| FoundRecord {
+        match fs::read_to_string(directory.join(name)) {
+            Ok(text) => found.extend(AllocationRecord::parse(&text).map(|record| FoundRecord {
                 name: name.to_owned(),
                 record,
-                changed: u64::try_from(changed).unwrap_or(0),
             })),
             // Removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -340,10 +340,12 @@ fn only_model<'a>(conf: &'a ConfFiles, name: Option<&str>) -> Result<&'a ModelCo
     }
 }
 
-/// Returns `ClusterName` of slurm.conf.
+/// Returns the namespace of `ClusterName` of slurm.conf.
 fn cluster_name(slurm_conf: &SlurmConf) -> Result<String, Failure> {
-    let name = slurm_conf.cluster_name();
-    name.ok_or_else(|| Failure("slurm.conf has no ClusterName: add ClusterName=<name>".into()))
+    let name = slurm_conf
+        .cluster_name()
+        .ok_or_else(|| Failure("slurm.conf has no ClusterName: add ClusterName=<name>".into()))?;
+    Ok(ipu_slurm::cluster_namespace(&name)?.into())
 }
 
 fn print(text: &str) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 
 mod accounting;
 mod agent;
+mod backup;
 mod cluster;
 mod crash;
 mod doctor;

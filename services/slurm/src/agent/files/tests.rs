@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use ipu_slurm::SlurmctldWatch;
 use ipu_slurm::conf::ConfFiles;
 use serde_json::{Value, json};
 
@@ -59,7 +60,12 @@ async fn passes(answers: Vec<(Value, Option<Response>)>) -> (Vec<bool>, String) 
     let mut left = Vec::new();
     let mut problem = String::new();
     for _ in 0..count {
-        let result = collect(&context, &mut Collected::default()).await;
+        let result = collect(
+            &context,
+            &mut SlurmctldWatch::default(),
+            &mut Collected::default(),
+        )
+        .await;
         problem = result.err().map(|failure| failure.0).unwrap_or_default();
         left.push(file.exists());
     }

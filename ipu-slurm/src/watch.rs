@@ -1,0 +1,98 @@
+//! The slurmctld in control, as the agent sees it over time.
+//!
+//! `BOOT_TIME` is the start of the process that answers. A backup that takes over has started long before, and
+//! the clock of a host may be set. So a new value of `BOOT_TIME` means only that another process has control.
+//! Which holds are older, and how long ago that was, follows from the passes of the agent.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use crate::scontrol::config::SlurmctldConfig;
+use crate::start::RunStart;
+
+/// The clocks of the ledger's host and of slurmctld's host may differ by so many seconds. A hold that began so
+/// shortly after the start of slurmctld counts as older than the start.
+const MAX_CLOCK_SKEW: u64 = 10;
+
+/// A hold of a run in the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The start that owns the partition.
+    pub start: RunStart,
+    /// The begin of the hold in seconds since 1970; none if it is not known.
+    pub since: Option<u64>,
+}
+
+/// The slurmctld in control, and the holds that are older than the first answer of it.
+#[derive(Clone, Debug, Default)]
+pub struct SlurmctldWatch(Option<Control>);
+
+#[derive(Clone, Debug)]
+struct Control {
+    /// `BOOT_TIME`.
+    boot_time: u64,
+    /// The first answer.
+    first_answer: Instant,
+    /// Whether it had settled before the first answer.
+    was_settled: bool,
+    /// The holds that may have begun under another slurmctld.
+    inherited: BTreeSet<RunStart>,
+}
+
+impl SlurmctldWatch {
+    /// Returns whether the slurmctld that answers is that of the passes before.
+    #[must_use]
+    pub fn knows(&self, config: &SlurmctldConfig) -> bool {
+        let control = self.0.as_ref();
+        control.is_some_and(|control| control.boot_time == config.started)
+    }
+
+    /// Returns whether a slurmctld has answered.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Takes the first answer of another slurmctld. `holds` are all holds of the ledger, listed **after** that
+    /// answer. `now` is the time in seconds since 1970.
+    ///
+    /// The first answer to an agent that has just started may be of a slurmctld that has had control for long.
+    /// Only then the clocks decide, and only without a backup.
+    pub fn take_over(
+        &mut self,
+        config: &SlurmctldConfig,
+        holds: impl IntoIterator<Item = Hold>,
+        answered: Instant,
+        now: u64,
+    ) {
+        let by_clocks = self.0.is_none() && !config.has_backup;
+        let settled = config.started.saturating_add(config.settle_time().as_secs());
+        let is_later = |since: u64| config.started.saturating_add(MAX_CLOCK_SKEW) < since && since <= now;
+        let inherited = holds
+            .into_iter()
+            .filter(|hold| !(by_clocks && hold.since.is_some_and(is_later)));
+        self.0 = Some(Control {
+            boot_time: config.started,
+            first_answer: answered,
+            was_settled: by_clocks && settled < now,
+            inherited: inherited.map(|hold| hold.start).collect(),
+        });
+    }
+
+    /// Returns whether the hold of a start in the ledger began under this slurmctld, which has forgotten
+    /// nothing of it then.
+    #[must_use]
+    pub fn saw_begin(&self, start: &RunStart) -> bool {
+        let control = self.0.as_ref();
+        control.is_some_and(|control| !control.inherited.contains(start))
+    }
+
+    /// Returns whether every node has reported its processes to this slurmctld.
+    #[must_use]
+    pub fn has_settled(&self, config: &SlurmctldConfig, now: Instant) -> bool {
+        self.0.as_ref().is_some_and(|control| {
+            let age = now.saturating_duration_since(control.first_answer);
+            control.was_settled || age > config.settle_time()
+        })
+    }
+}
