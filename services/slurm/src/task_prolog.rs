@@ -1,7 +1,7 @@
 //! TaskProlog: runs as the user of the job before each task, without network and without an asynchronous
 //! runtime. Its standard output is read by Slurm.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -172,10 +172,15 @@ fn print(file: &RunFile, task: u32) -> io::Result<()> {
 }
 
 /// Prints the lines that Slurm reads: `unset NAME` and `export NAME=value`. A job that another one submitted
-/// inherits the variables of that job, whose partition it must not use.
+/// inherits the variables of that job, and every job those of the login shell, whose partition it must not use.
 fn print_lines(variables: &BTreeMap<String, String>, more: &str) -> io::Result<()> {
+    let mut names: BTreeSet<String> = IpuofEnv::NAMES.map(str::to_owned).into();
+    let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    // Slurm ends a line at a control character.
+    let is_name = |name: &String| IpuofEnv::selects_ipus(name) && !name.contains(char::is_control);
+    names.extend(inherited.filter(is_name));
     let mut text = String::new();
-    for name in IpuofEnv::NAMES {
+    for name in names {
         text.push_str(&format!("unset {name}\n"));
     }
     for (name, value) in variables {
