@@ -11,6 +11,8 @@ return {
       max_ipus_per_job = 64, -- MaxIpusPerJob of pod64.conf
       pod_ipus = 64, -- IPUs of the IPU-POD
       largest_partition = 64, -- largest partition that its controller creates
+      -- A Feature of the nodes that reach its IPUs, if some do not: jobs with IPUs start on those only.
+      -- feature = "pod64",
     },
   },
 }

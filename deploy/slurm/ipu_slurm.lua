@@ -79,6 +79,11 @@ local function read_limits(path)
       end
     end
   end
+  for name, model in pairs(limits.models) do
+    if model.feature ~= nil and not is_name(model.feature) then
+      refuse("models.%s.feature = %s: it is a Feature of nodes in slurm.conf", name, tostring(model.feature))
+    end
+  end
   local default = limits.default_model
   if default ~= nil and limits.models[default] == nil then
     refuse("default_model = %s: it is one of models", tostring(default))
@@ -339,7 +344,28 @@ end
 -- Texts that users choose, and scontrol prints as they are.
 local TEXTS = { "name", "comment", "account", "wckey", "features", "work_dir", "std_in", "std_out", "std_err" }
 
--- Returns why the texts of a job are refused, or nil. A line feed could imitate a record of a job in scontrol.
+local function has_text(text)
+  return type(text) == "string" and text ~= ""
+end
+
+-- Returns the features of a job with those of the nodes that reach its IPUs, or nil and a text.
+local function with_feature(features, feature)
+  if not feature or not has_text(features) then
+    return feature or features
+  end
+  for name in features:gmatch("[%w_.-]+") do
+    if name == feature then
+      return features
+    end
+  end
+  if features:find("[|%[%(]") then
+    return nil,
+      string.format("--constraint=%s: alternatives must name the nodes with IPUs; write %s in each", features, feature)
+  end
+  return features .. "&" .. feature
+end
+
+-- Returns why the texts of a job with IPUs are refused, or nil. A line feed could imitate a record of a job in scontrol.
 local function control_character(job_desc)
   for _, field in ipairs(TEXTS) do
     local text = job_desc[field]
@@ -356,14 +382,15 @@ local function without_limits(error)
   slurm.log_error("%s", "vipu: jobs with IPUs are refused: " .. error)
   local module = {}
   function module.job_submit(job_desc)
-    local characters = control_character(job_desc)
-    if characters then
-      return refuse(characters)
-    end
     local options, problem = read_options(job_desc)
     local gres = string.find(job_desc.tres_per_node or "", "vipu", 1, true)
     if problem or next(options) or gres then
       return refuse("the limits of this cluster have an error, tell its administrator: " .. error)
+    end
+    -- Any license may be that of a model.
+    problem = has_text(job_desc.licenses) and control_character(job_desc)
+    if problem then
+      return refuse(problem)
     end
     return slurm.SUCCESS
   end
@@ -382,17 +409,23 @@ return function(path)
 
   -- For slurm_job_submit.
   function module.job_submit(job_desc)
-    local problem = control_character(job_desc)
-    if problem then
-      return refuse(problem)
+    local licenses, request, problem = decide(job_desc, limits)
+    if request then
+      problem = control_character(job_desc)
     end
-    local licenses, request
-    licenses, request, problem = decide(job_desc, limits)
     if problem then
       return refuse(problem)
     end
     if request then
+      local features
+      features, problem = with_feature(job_desc.features, limits.models[request.model].feature)
+      if problem then
+        return refuse(problem)
+      end
       job_desc.licenses = licenses
+      if features ~= job_desc.features then
+        job_desc.features = features
+      end
     end
     -- TaskProlog knows by this variable that the job has IPUs. Only a batch job has its environment here, which may be
     -- that of a job with IPUs.
@@ -404,12 +437,12 @@ return function(path)
 
   -- For slurm_job_modify: the partition of a job cannot change, so neither can its license and GRES.
   function module.job_modify(job_desc, job_rec)
-    local problem = control_character(job_desc)
-    if problem then
-      return refuse(problem)
-    end
     local function license(text)
       return read_licenses(text, limits.models)
+    end
+    local problem = license(job_rec.licenses) and control_character(job_desc)
+    if problem then
+      return refuse(problem)
     end
     local changed = changes(job_desc.licenses, job_rec.licenses, license)
       or changes(job_desc.tres_per_node, job_rec.tres_per_node, read_gres)

@@ -116,6 +116,56 @@ fn tasks_of_a_batch_job_know_its_ipus_whatever_form_it_used() {
 }
 
 #[test]
+fn a_job_without_ipus_may_have_any_text() {
+    for limits in [THREE_SYSTEMS, "return {}"] {
+        let Some(bed) = bed_with_lua("a_job_without_ipus_may_have_any_text", limits) else {
+            return;
+        };
+        for options in [&["--comment=a\tb"], &["--job-name=x\nJobId=1 "]] {
+            let job = submit(&bed, options).unwrap();
+            bed.succeed("scontrol", &["update", &format!("JobId={job}"), "Comment=c\td"]);
+        }
+    }
+}
+
+#[test]
+fn a_job_with_ipus_starts_on_nodes_with_the_feature_of_its_model_only() {
+    let name = "a_job_with_ipus_starts_on_nodes_with_the_feature_of_its_model_only";
+    let limits = r#"return { models = {
+      pod64 = { max_ipus_per_job = 64, pod_ipus = 64, largest_partition = 64, feature = "reaches-pod64" },
+    } }"#;
+    let Some(bed) = bed_with_lua(name, limits) else {
+        return;
+    };
+    for (node, features) in [("ipu-host-3", "reaches-pod64,big"), ("ipu-host-4", "big")] {
+        let (node, features) = (
+            format!("NodeName={node}"),
+            format!("AvailableFeatures={features}"),
+        );
+        bed.succeed("scontrol", &["update", &node, &features]);
+    }
+    let cases: [(&[&str], &str); 5] = [
+        (&["--ipus=4"], "reaches-pod64"),
+        (&["--licenses=pod64:4", "--constraint=big"], "big&reaches-pod64"),
+        (&["--ipus=4", "--constraint=reaches-pod64"], "reaches-pod64"),
+        (&["--constraint=big"], "big"),
+        (&[], "(null)"),
+    ];
+    for (options, features) in cases {
+        let job = submit(&bed, options).unwrap();
+        let text = bed.show_job(&job);
+        assert!(
+            text.contains(&format!(" Features={features} ")),
+            "{options:?}: {text}"
+        );
+    }
+    let refused = submit(&bed, &["--ipus=4", "--constraint=big|small"]).unwrap_err();
+    assert!(refused.contains("write reaches-pod64 in each"), "{refused}");
+    let node = bed.succeed("srun", &["--ipus=4", "sh", "-c", "echo $SLURMD_NODENAME"]);
+    assert_eq!(node, "ipu-host-3");
+}
+
+#[test]
 fn an_update_cannot_change_the_ipus_of_a_job() {
     let Some(bed) = bed_with_lua("an_update_cannot_change_the_ipus_of_a_job", THREE_SYSTEMS) else {
         return;

@@ -103,7 +103,7 @@ fn requests_that_can_never_run_are_refused_by_name() {
             "a job has one partition; use --ipus=8",
         ),
         (
-            &["--job-name=x\nJobId=1 "],
+            &["--job-name=x\nJobId=1 ", "--licenses=pod64:4"],
             "name: a text of a job has no control characters",
         ),
         (
