@@ -155,7 +155,10 @@ pub fn unknown_licenses(vipu_conf: &str, licenses: &str) -> String {
 /// tell in a command outside the job.
 #[must_use]
 pub fn step_differs(step: u32, job: u32) -> String {
-    format!("--ipus={step}: a step has the partition of its job, which has {job} IPUs; leave the option out")
+    format!(
+        "--ipus={step}: a step has the partition of its job, which has {job} IPUs; leave the option out, and submit the job \
+         with --ipu-gcds=N to share its IPUs among N tasks of a step"
+    )
 }
 
 /// Returns a text on one line: blanks instead of line feeds and other control characters.
