@@ -13,8 +13,10 @@
 //! Any other fact is unknown. Unknown and beside a later run keep the partition.
 //!
 //! slurmctld gets control by its start, and a backup by its takeover. It has settled once every node has
-//! reported to it. [`SlurmctldWatch`](crate::SlurmctldWatch) has both facts. It ends processes that it has forgotten when their node registers, but not if
-//! the job id runs on that node again: it takes their steps for steps of the later run. They end with it.
+//! reported to it. [`SlurmctldWatch`](crate::SlurmctldWatch) has both facts.
+//!
+//! It ends processes that it has forgotten when their node registers, but not if the job id runs on that node
+//! again: it takes their steps for steps of the later run. They end with it.
 
 use crate::job_state::JobState;
 use crate::squeue::ListedState;

@@ -1,8 +1,8 @@
 //! The slurmctld in control, as the agent sees it over time.
 //!
-//! `BOOT_TIME` is the start of the process that answers. A backup that takes over has started long before, and
-//! the clock of a host may be set. So a new value of `BOOT_TIME` means only that another process has control.
-//! Which holds are older, and how long ago that was, follows from the passes of the agent.
+//! `BOOT_TIME` is the start of the process that answers. A backup that takes over has started long before,
+//! and the clock of a host may be set. So a new value of `BOOT_TIME` means only that another process has
+//! control. The passes of the agent tell which holds are older, and how long ago that was.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -10,8 +10,8 @@ use std::time::Instant;
 use crate::scontrol::config::SlurmctldConfig;
 use crate::start::RunStart;
 
-/// The clocks of the ledger's host and of slurmctld's host may differ by so many seconds. A hold that began so
-/// shortly after the start of slurmctld counts as older than the start.
+/// The clocks of the ledger's host and of slurmctld's host may differ by so many seconds. A hold that began
+/// so shortly after the start of slurmctld counts as older than the start.
 const MAX_CLOCK_SKEW: u64 = 10;
 
 /// A hold of a run in the ledger.
@@ -53,11 +53,11 @@ impl SlurmctldWatch {
         self.0.is_none()
     }
 
-    /// Takes the first answer of another slurmctld. `holds` are all holds of the ledger, listed **after** that
-    /// answer. `now` is the time in seconds since 1970.
+    /// Takes the first answer of another slurmctld. `holds` are all holds of the ledger, listed **after**
+    /// that answer. `now` is the time in seconds since 1970.
     ///
-    /// The first answer to an agent that has just started may be of a slurmctld that has had control for long.
-    /// Only then the clocks decide, and only without a backup.
+    /// The first answer to an agent that has just started may be of a slurmctld that has had control for
+    /// long. Only then the clocks decide, and only without a backup.
     pub fn take_over(
         &mut self,
         config: &SlurmctldConfig,

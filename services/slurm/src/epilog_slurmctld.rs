@@ -116,8 +116,8 @@ struct HookStart {
 }
 
 impl HookStart {
-    /// Returns whether the slurmctld of this `BOOT_TIME` started this hook. A later one, and a backup that has
-    /// taken over, may have forgotten processes of the run.
+    /// Returns whether the slurmctld of this `BOOT_TIME` started this hook. A later one, and a backup that
+    /// has taken over, may have forgotten processes of the run.
     const fn is_of(&self, slurmctld: u64, parent: u32) -> bool {
         slurmctld == self.slurmctld && slurmctld <= self.process.at && parent == self.process.parent
     }

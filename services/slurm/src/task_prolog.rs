@@ -171,8 +171,8 @@ fn print(file: &RunFile, task: u32) -> io::Result<()> {
     print_lines(&file.variables, &gcd)
 }
 
-/// Prints the lines that Slurm reads: `unset NAME` and `export NAME=value`. A job that another one submitted
-/// inherits the variables of that job, and every job those of the login shell, whose partition it must not use.
+/// Prints the lines that Slurm reads: `unset NAME` and `export NAME=value`. A job inherits the variables of
+/// the login shell, or of the job that submitted it, whose partition it must not use.
 fn print_lines(variables: &BTreeMap<String, String>, more: &str) -> io::Result<()> {
     let mut names: BTreeSet<String> = IpuofEnv::NAMES.map(str::to_owned).into();
     let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());

@@ -24,8 +24,8 @@ const WAIT: &str = "waits for ";
 pub(super) struct ExplainedJobs(Option<BTreeSet<u32>>);
 
 impl ExplainedJobs {
-    /// Returns the jobs that may wait for licenses, and those that do so no longer. The first pass does not know
-    /// which comments an earlier agent wrote.
+    /// Returns the jobs that may wait for licenses, and those that do so no longer. The first pass does not
+    /// know which comments an earlier agent wrote.
     fn sort(&mut self, pending: &[PendingJob]) -> (Vec<u32>, Vec<u32>) {
         let known = self.0.get_or_insert_with(|| {
             let licensed = pending.iter().filter(|job| job.has_licenses);
