@@ -55,6 +55,31 @@ fn a_job_that_ends_by_itself_leaves_nothing() {
 }
 
 #[test]
+fn a_task_does_not_inherit_the_variables_of_a_login_shell() {
+    let name = "a_task_does_not_inherit_the_variables_of_a_login_shell";
+    let Some(cluster) = Cluster::start(name, 60) else {
+        return;
+    };
+    let inherited = [
+        "IPUOF_CONFIG_PATH",
+        "IPUOF_VIPU_API_PARTITION_ID",
+        "IPUOF_VIPU_API_ANY",
+    ];
+    let export = format!("--export=ALL,{}=mine", inherited.join("=mine,"));
+    for (licenses, has_ipus) in [(None, false), (Some("--licenses=pod64:4"), true)] {
+        let options: Vec<&str> = [export.as_str()].into_iter().chain(licenses).collect();
+        let job = cluster.submit(&options, "env | grep ^IPUOF_; echo started");
+        cluster.wait_for_line(&job, "started");
+        let output = cluster.output(&job);
+        assert!(!output.contains("=mine"), "{output}");
+        let has_partition = output.contains("IPUOF_VIPU_API_PARTITION_ID=p-slurm-");
+        assert_eq!(has_partition, has_ipus, "{output}");
+        cluster.wait_for_end(&job);
+    }
+    cluster.assert_nothing_left();
+}
+
+#[test]
 fn a_job_without_ipus_makes_no_call() {
     let Some(mut cluster) = Cluster::start("a_job_without_ipus_makes_no_call", 60) else {
         return;
