@@ -141,12 +141,12 @@ fn config(boot_time: u64, has_backup: bool) -> SlurmctldConfig {
         "BOOT_TIME = {boot_time}\nKillWait = 2 sec\nSlurmctldHost[0] = ctl\n{backup}SlurmdTimeout = 20 sec\n\
          UnkillableStepTimeout = 5 sec\n"
     ))
-    .unwrap()
+    .expect("the text has every key")
 }
 
 fn hold(uid: &str, since: Option<u64>) -> Hold {
     Hold {
-        start: RunStart::from_uid(uid).unwrap(),
+        start: RunStart::from_uid(uid).expect("the uid is one of a start"),
         since,
     }
 }

@@ -88,8 +88,7 @@ impl Cluster {
             fs::remove_file(&path).unwrap();
             symlink("ipu-slurm", path).unwrap();
         }
-        let socket_directory = Path::new(PROXY_SOCKET).parent().unwrap().to_string_lossy();
-        for directory in [&*socket_directory, &format!("{BED}/proxy")] {
+        for directory in ["/run/vipu-proxy", &format!("{BED}/proxy")] {
             bed.succeed("install", &["-d", "-o", "slurm", directory]);
         }
         bed.succeed("install", &["-d", "-o", "slurm", &format!("{BED}/ipuof")]);
