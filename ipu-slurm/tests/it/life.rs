@@ -153,7 +153,7 @@ fn hold(uid: &str, since: Option<u64>) -> Hold {
 
 #[test]
 fn a_slurmctld_that_gets_control_has_seen_no_older_hold_and_settles_after_its_first_answer() {
-    // Whatever the clocks say: by them, all holds are later than its start, which was long ago.
+    // By the clocks, all holds are later than its start, which was long ago.
     let now = BOOT_TIME + 1_000_000;
     for (first, second) in [
         (config(BOOT_TIME, false), config(BOOT_TIME + 100, false)),

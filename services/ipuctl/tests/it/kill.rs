@@ -1,6 +1,6 @@
-//! Kills `ipuctl run` at its system calls: after `ipuctl gc` no partition is held, no process runs, and no IPU
-//! was held twice. A file lock detects the latter: a worker and its descendants share it while they use the
-//! partition, and a worker that finds it locked has received IPUs that another one still uses.
+//! Kills `ipuctl run` at its system calls: after `ipuctl gc` no partition is held, no process runs, and no
+//! IPU was held twice. A file lock detects the latter: a worker and its descendants share it while they use
+//! the partition, and a worker that finds it locked has received IPUs that another one still uses.
 
 #[expect(dead_code, reason = "the proxy's tests also attach to running processes")]
 #[path = "../../../vipu-proxy/tests/it/kill_points/tracer.rs"]
