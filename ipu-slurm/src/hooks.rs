@@ -14,7 +14,7 @@ mod task;
 
 pub use environment::{HookEnvironment, JobIdentity, cluster_namespace};
 pub use epilog::EpilogRequest;
-pub use ipus::JobIpus;
+pub use ipus::{JobIpus, may_request_ipus};
 pub use node::{NodeHook, NodeRequest, NodeTaskRequest};
 pub use prolog::PrologRequest;
 pub use task::TaskRequest;

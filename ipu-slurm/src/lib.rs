@@ -39,7 +39,7 @@ pub use gres::tres::{Tres, TresList};
 pub use gres::{Counting, Gres};
 pub use hooks::{
     EpilogRequest, HookEnvironment, JobIdentity, JobIpus, NodeHook, NodeRequest, NodeTaskRequest,
-    PrologRequest, TaskRequest, cluster_namespace,
+    PrologRequest, TaskRequest, cluster_namespace, may_request_ipus,
 };
 pub use host_map::HostMapRequest;
 pub use job_state::JobState;
@@ -53,8 +53,8 @@ pub use run::{OWNER_KIND, RunId, RunKey};
 pub use scontrol::config::SlurmctldConfig;
 pub use scontrol::licenses::LicenseCounts;
 pub use scontrol::{
-    AdminComment, ArrayTask, HetComponent, SlurmJob, UNKNOWN_JOB, admin_comment_in, parse_allocated_gres,
-    parse_job, parse_jobs,
+    ADMIN_COMMENT_PREFIX, AdminComment, ArrayTask, HetComponent, SlurmJob, UNKNOWN_JOB, admin_comment_in,
+    may_replace, parse_allocated_gres, parse_job, parse_jobs,
 };
 pub use squeue::{
     ListedState, RunList, SQUEUE_ARGS, SQUEUE_GRES_ARGS, SQUEUE_JOB_ARGS, parse_squeue_gres, parse_squeue_job,

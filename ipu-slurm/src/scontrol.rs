@@ -25,7 +25,19 @@ pub(crate) use job::parse_time_limit;
 pub use job::{AdminComment, ArrayTask, HetComponent, SlurmJob};
 
 use crate::error::InputError;
-use crate::text::ADMIN_COMMENT_PREFIX;
+
+/// The beginning of every AdminComment of ours. One that begins otherwise is never replaced.
+pub const ADMIN_COMMENT_PREFIX: &str = "vipu: ";
+
+/// Returns whether an AdminComment may be replaced: it is absent, or one of ours.
+#[must_use]
+pub fn may_replace(comment: &AdminComment) -> bool {
+    match comment {
+        AdminComment::Absent => true,
+        AdminComment::Text(text) => text.is_empty() || text.starts_with(ADMIN_COMMENT_PREFIX.trim_end()),
+        AdminComment::Ambiguous => false,
+    }
+}
 
 /// The message of `scontrol` (standard error, exit code 1) for a job that slurmctld does not know.
 pub const UNKNOWN_JOB: &str = "Invalid job id specified";

@@ -2,10 +2,8 @@
 
 use core::time::Duration;
 
-use crate::scontrol::AdminComment;
+use crate::scontrol::ADMIN_COMMENT_PREFIX;
 
-/// The beginning of every AdminComment of ours. One that begins otherwise is never replaced.
-pub const ADMIN_COMMENT_PREFIX: &str = "vipu: ";
 /// Maximum number of owners in a sentence. The others are counted.
 const MAX_HOLDERS: usize = 3;
 /// Maximum length of a text that another system supplied, in characters.
@@ -35,16 +33,6 @@ pub struct Shortage {
     pub largest: u32,
     /// The owners that hold IPUs of the model.
     pub holders: Vec<Holder>,
-}
-
-/// Returns whether an AdminComment may be replaced: it is absent, or one of ours.
-#[must_use]
-pub fn may_replace(comment: &AdminComment) -> bool {
-    match comment {
-        AdminComment::Absent => true,
-        AdminComment::Text(text) => text.is_empty() || text.starts_with(ADMIN_COMMENT_PREFIX.trim_end()),
-        AdminComment::Ambiguous => false,
-    }
 }
 
 /// Returns the sentence about a job that waits for IPUs, as a list of facts.

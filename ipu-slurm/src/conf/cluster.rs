@@ -1,15 +1,19 @@
 //! The settings of the cluster, from `vipu.conf`.
 
+mod model;
+
 use core::time::Duration;
 
 use super::command::{self, CommandTemplate, Required};
 use super::error::ConfError;
 use super::key::Key;
-use super::model::{MAX_SECONDS, ModelConf};
 use super::settings::Settings;
 use super::span::Span;
 use super::url;
 use super::values::{absolute_path, number, switch};
+
+use model::MAX_SECONDS;
+pub use model::ModelConf;
 
 /// The name of the node in `PoolDir`, as in slurm.conf.
 const NODE: &str = "%n";

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipu_core::Violation;
 
-use super::cluster::ClusterConf;
+use super::cluster::{ClusterConf, ModelConf};
 use super::error::{ConfError, at_beginning};
-use super::model::ModelConf;
 use super::values::is_name;
 
 /// The name of the model that `vipu.conf` describes.

@@ -5,7 +5,6 @@ use std::ffi::{OsStr, OsString};
 
 use ipu_core::{NameError, Namespace};
 
-use super::ipus::may_request;
 use crate::error::{InputError, decimal};
 use crate::run::{RunId, RunKey};
 
@@ -82,13 +81,6 @@ impl HookEnvironment {
         Self {
             variables: variables.into_iter().collect(),
         }
-    }
-
-    /// Returns whether the job of a hook of slurmctld may have requested IPUs, without any check of the
-    /// request: it has an option of the SPANK plugin, or the license of a model.
-    #[must_use]
-    pub fn may_request_ipus(&self, is_model: impl Fn(&str) -> bool) -> bool {
-        may_request(self, is_model)
     }
 
     /// Sets `SLURM_CLUSTER_NAME`. TaskProlog of Slurm 22.05 has none in a step that was started outside its

@@ -1,7 +1,7 @@
 //! The environment of EpilogSlurmctld.
 
 use super::environment::{HookEnvironment, JobIdentity};
-use super::ipus::may_request;
+use super::ipus::may_request_ipus;
 use crate::conf::ConfFiles;
 use crate::error::InputError;
 
@@ -27,7 +27,7 @@ impl EpilogRequest {
     pub fn parse(variables: &HookEnvironment, conf: Option<&ConfFiles>) -> Result<Option<Self>, InputError> {
         variables.check_context("epilog_slurmctld", "EpilogSlurmctld")?;
         let is_model = |name: &str| conf.is_none_or(|conf| conf.model(name).is_some());
-        if variables.is_later_component()? || !may_request(variables, is_model) {
+        if variables.is_later_component()? || !may_request_ipus(variables, is_model) {
             return Ok(None);
         }
         Ok(Some(Self {

@@ -82,8 +82,10 @@ impl SpankOption {
     }
 }
 
-/// Returns whether a job may have requested IPUs, without any check of the request.
-pub(super) fn may_request(variables: &HookEnvironment, is_model: impl Fn(&str) -> bool) -> bool {
+/// Returns whether the job of a hook of slurmctld may have requested IPUs, without any check of the request:
+/// it has an option of the SPANK plugin, or the license of a model.
+#[must_use]
+pub fn may_request_ipus(variables: &HookEnvironment, is_model: impl Fn(&str) -> bool) -> bool {
     let is_set = |name| !matches!(variables.text(name), Ok(None));
     let options = [&IPUS, &MODEL, &GCDS, &RECONFIGURABLE];
     if options
@@ -109,7 +111,7 @@ pub(super) fn names_model(licenses: &str, is_model: impl Fn(&str) -> bool) -> bo
 /// Returns the request; none for a job without IPUs.
 pub(super) fn request(variables: &HookEnvironment, conf: &ConfFiles) -> Result<Option<JobIpus>, InputError> {
     let is_model = |name: &str| conf.model(name).is_some();
-    if !may_request(variables, is_model) {
+    if !may_request_ipus(variables, is_model) {
         return Ok(None);
     }
     let requested = IPUS.number(variables)?;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ipu_slurm::AdminComment;
 use ipu_slurm::text::{
-    Holder, Shortage, admin_comment, describe_timeout, hook_failure, may_replace, no_partition_file,
-    notification, proxy_failure, ready, shortage,
+    Holder, Shortage, admin_comment, describe_timeout, hook_failure, no_partition_file, notification,
+    proxy_failure, ready, shortage,
 };
+use ipu_slurm::{AdminComment, may_replace};
 use proptest::prelude::*;
 
 fn holder(owner: &str, until: Option<&str>) -> Holder {

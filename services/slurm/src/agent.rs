@@ -1,12 +1,10 @@
 //! The agent: releases what no hook can release, withholds licenses of IPUs that others use, and explains
 //! waits. Several at once are safe, because each pass derives everything from Slurm and the proxy.
 
-mod allocations;
 mod collect;
 mod context;
 mod events;
 mod explain;
-mod files;
 mod withhold;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use self::collect::Collected;
+use self::collect::allocations;
 use self::context::Context;
 use self::events::LedgerEvents;
 use self::explain::ExplainedJobs;

@@ -1,7 +1,5 @@
 //! The configuration: `vipu.conf` and a file for each model, beside `slurm.conf`.
 
-mod facts;
-
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
@@ -10,7 +8,6 @@ use std::path::{Component, Path, PathBuf};
 
 use ipu_slurm::conf::{ClusterConf, ConfError, ConfFiles, SlurmConf};
 
-pub(crate) use self::facts::ConfFacts;
 use crate::safe_file;
 
 /// The directory without `SLURM_CONF`.
@@ -24,7 +21,7 @@ const CONFIGLESS_DIRECTORY: &str = "/run/slurm/conf";
 /// The key that every file of a model has.
 const MODEL_KEY: &str = "ApiHost";
 /// Files of Slurm itself, by name without `.conf`. None of them is the file of a model.
-const SLURM_FILES: [&str; 12] = [
+pub(crate) const SLURM_FILES: [&str; 12] = [
     "acct_gather",
     "burst_buffer",
     "cgroup",
@@ -226,7 +223,7 @@ pub(crate) fn special_file(directory: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-fn has_model_key(text: &str) -> bool {
+pub(crate) fn has_model_key(text: &str) -> bool {
     SlurmConf::parse("", text).get(MODEL_KEY).is_some()
 }
 

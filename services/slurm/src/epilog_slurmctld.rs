@@ -12,7 +12,8 @@ use ipu_slurm::conf::ConfFiles;
 use ipu_slurm::{EpilogRequest, HookEnvironment, RunKey, RunStart, SlurmJob, SlurmctldConfig};
 use tokio::time::Instant;
 
-use crate::conf_files::{self, ConfFacts, ipuof_directories};
+use crate::conf_facts::ConfFacts;
+use crate::conf_files::{self, ipuof_directories};
 use crate::failure::Failure;
 use crate::host_map::{self, Allocations};
 use crate::proxy::{is_not_found, release_options};

@@ -6,6 +6,7 @@
 
 mod agent;
 mod cli;
+mod conf_facts;
 mod conf_files;
 mod doctor;
 mod epilog_slurmctld;

@@ -1,6 +1,7 @@
 //! PrologSlurmctld: gets the partition of a job and writes its files. The job is CONFIGURING meanwhile.
 
 mod acquire;
+mod acquire_error;
 mod admin_comment;
 mod allocate;
 mod current;
@@ -15,14 +16,16 @@ use ipu_proxy_client::OwnerDocument;
 use ipu_slurm::conf::ConfFiles;
 use ipu_slurm::host_map::sole_vipu_controller;
 use ipu_slurm::text::{describe_timeout, notification, ready};
-use ipu_slurm::{HookEnvironment, HostMapRequest, PrologRequest, RunStart, SlurmJob};
+use ipu_slurm::{HookEnvironment, HostMapRequest, PrologRequest, RunStart, SlurmJob, may_request_ipus};
 use tokio::time::Instant;
 
-use self::acquire::{AcquireError, Acquisition, StartChoice};
+use self::acquire::{Acquisition, StartChoice};
+use self::acquire_error::AcquireError;
 use self::admin_comment::AdminCommentWriter;
 use self::allocate::Allocate;
 use self::current::{Hook, JobFile, OwnRun};
-use crate::conf_files::{self, ConfFacts};
+use crate::conf_facts::ConfFacts;
+use crate::conf_files;
 use crate::failure::Failure;
 use crate::host_map::{self, Allocations};
 use crate::ipuof_directory;
@@ -167,7 +170,7 @@ fn take_over_files(
     variables: &HookEnvironment,
     own: Option<(&Path, &RunFile)>,
 ) -> Result<Vec<RunFile>, Failure> {
-    let requests_ipus = variables.may_request_ipus(|license| conf.model(license).is_some());
+    let requests_ipus = may_request_ipus(variables, |license| conf.model(license).is_some());
     // PrologRequest names a variable that is wrong.
     let Ok(job) = PrologRequest::job(variables) else {
         return Ok(Vec::new());

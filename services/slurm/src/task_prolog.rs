@@ -10,7 +10,8 @@ use ipu_core::IpuofEnv;
 use ipu_slurm::text::{hook_failure, no_partition_file, step_differs, unknown_licenses};
 use ipu_slurm::{HookEnvironment, SlurmJob, TaskRequest};
 
-use crate::conf_files::{self, ConfFacts, LoadError};
+use crate::conf_facts::ConfFacts;
+use crate::conf_files::{self, LoadError};
 use crate::failure::Failure;
 use crate::ipuof_directory;
 use crate::run_file::{FileState, RunFile};

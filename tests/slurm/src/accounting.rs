@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use crate::error::BedError;
-use crate::sandbox::{BED, Sandbox};
+use crate::options::BED;
+use crate::sandbox::Sandbox;
 
 /// Lines of `slurm.conf`. `AccountingStoragePass` is the socket of munge.
 pub(crate) const SETTINGS: &str = "\

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::accounting::create_database;
-use crate::commands::poll;
 use crate::concurrency_limit::BedSlot;
 use crate::daemon::{Daemon, RunningDaemon};
 use crate::error::BedError;
 use crate::files::write_files;
 use crate::forward::forward;
 use crate::options::BedOptions;
+use crate::poll::poll;
 use crate::sandbox::Sandbox;
 use crate::slurm_conf::{CONTROLLER_RUN, CONTROLLERS, NODES, render_hosts};
 

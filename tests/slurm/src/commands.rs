@@ -1,15 +1,9 @@
 //! Commands inside a bed.
 
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use crate::bed::Bed;
-
-/// Maximum time until a condition of a test holds: many times the need of an idle machine, for a loaded one.
-const TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Interval of polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+use crate::poll::poll;
 
 /// The result of a command.
 #[derive(Clone, Debug)]
@@ -118,19 +112,5 @@ impl Bed {
             Some(value) => value,
             None => panic!("waited in vain until {condition_text}\n{}", self.logs()),
         }
-    }
-}
-
-/// Polls until `read` returns a value, at most [`TIMEOUT`].
-pub(crate) fn poll<T>(mut read: impl FnMut() -> Option<T>) -> Option<T> {
-    let started = Instant::now();
-    loop {
-        if let Some(value) = read() {
-            return Some(value);
-        }
-        if started.elapsed() > TIMEOUT {
-            return None;
-        }
-        std::thread::sleep(POLL_INTERVAL);
     }
 }

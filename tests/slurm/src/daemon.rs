@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::accounting;
 use crate::error::BedError;
-use crate::sandbox::{BED, Sandbox};
+use crate::options::BED;
+use crate::sandbox::Sandbox;
 use crate::slurm_conf::{CONTROLLER_RUN, NODES};
 
 /// A daemon of a bed.

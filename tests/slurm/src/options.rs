@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// The directory of a bed as its own processes see it.
+pub const BED: &str = "/run/slurm-bed";
+
 /// A program that Slurm runs on an event, by its key in `slurm.conf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
@@ -87,7 +90,7 @@ impl BedOptions {
         let name = format!("hooks/{}", hook.key());
         self.files
             .push((name.clone(), FileContent::Text(format!("#!/bin/sh\n{script}\n"))));
-        self.hooks.push((hook, format!("{}/{name}", crate::BED)));
+        self.hooks.push((hook, format!("{}/{name}", BED)));
         self
     }
 
@@ -104,7 +107,7 @@ impl BedOptions {
         let name = library
             .file_name()
             .map_or_else(|| "plugin.so".into(), |name| name.to_string_lossy().into_owned());
-        let line = format!("{kind} {}/files/{name}\n", crate::BED);
+        let line = format!("{kind} {}/files/{name}\n", BED);
         self.copy(&format!("files/{name}"), library)
             .text("etc/plugstack.conf", &line)
     }

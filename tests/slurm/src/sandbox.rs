@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::error::BedError;
+use crate::options::BED;
 use crate::support::{PATH, tree};
-
-/// The directory of a bed as its own processes see it.
-pub const BED: &str = "/run/slurm-bed";
 
 /// The directory with the program of this process, as the processes of a bed see it.
 const PROGRAMS: &str = "/run/test-programs";

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::accounting;
+use crate::options::BED;
 use crate::options::BedOptions;
-use crate::sandbox::BED;
 
 /// Names of the nodes.
 pub const NODES: [&str; 4] = ["ipu-host-1", "ipu-host-2", "ipu-host-3", "ipu-host-4"];

@@ -1,5 +1,8 @@
 //! The release of partitions of runs that have ended.
 
+pub(super) mod allocations;
+mod files;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -12,9 +15,7 @@ use ipu_slurm::{
     Hold, Life, LifeFacts, RunList, RunStart, SlurmctldConfig, SlurmctldReply, SlurmctldWatch, life_of,
 };
 
-use super::allocations;
 use super::context::{Context, now};
-use super::files::remove_files;
 use crate::conf_files::ipuof_directories;
 use crate::failure::Failure;
 use crate::leftovers;
@@ -190,7 +191,7 @@ pub(super) async fn collect(
             Err(error) => problems.push(cannot_release(id, error)),
         }
     }
-    remove_files(context, &facts, &partitions, &files, &mut problems).await;
+    files::remove_files(context, &facts, &partitions, &files, &mut problems).await;
     // The files of a run that was released above are found a second time.
     problems.sort();
     problems.dedup();

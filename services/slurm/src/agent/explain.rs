@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use ipu_proxy_client::{ControllerStatus, PartitionDocument};
 use ipu_slurm::conf::ModelConf;
-use ipu_slurm::text::{ADMIN_COMMENT_PREFIX, Holder, Shortage, admin_comment, may_replace, shortage};
+use ipu_slurm::text::{Holder, Shortage, admin_comment, shortage};
+use ipu_slurm::{ADMIN_COMMENT_PREFIX, may_replace};
 use ipu_slurm::{AdminComment, JobState, LicenseCounts, SlurmJob};
 
 use super::context::Context;

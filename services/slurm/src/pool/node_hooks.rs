@@ -14,7 +14,8 @@ use ipu_slurm::{
 };
 
 use super::directory::{LockedPool, PointerVersion, PoolDirectory, PoolDirectoryError};
-use crate::conf_files::{self, ConfFacts};
+use crate::conf_facts::ConfFacts;
+use crate::conf_files;
 use crate::failure::Failure;
 use crate::report;
 use crate::slurm_commands::Slurm;

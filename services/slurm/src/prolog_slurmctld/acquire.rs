@@ -14,6 +14,7 @@ use ipu_slurm::text::proxy_failure;
 use ipu_slurm::{OWNER_KIND, PrologRequest, RunKey, RunStart};
 use tokio::time::Instant;
 
+use super::acquire_error::AcquireError;
 use super::admin_comment::AdminCommentWriter;
 use super::current::JobFile;
 use crate::failure::Failure;
@@ -50,20 +51,6 @@ pub(super) struct Acquisition<'a> {
 pub(super) struct Acquired {
     pub(super) partition: PartitionDocument,
     pub(super) config: IpuofConfigDocument,
-}
-
-/// The reason that there is no partition, as a sentence.
-pub(super) enum AcquireError {
-    /// The wait is over. The sentence has the last obstacle.
-    TimedOut(String),
-    /// The request can never be granted.
-    Refused(String),
-    /// An earlier hook of the run has requested something else for this start.
-    OtherProperties(String),
-    /// No partition of the size can lie on the machines of the job.
-    NoPlace(String),
-    /// A later hook of the same run has taken over.
-    Superseded(String),
 }
 
 /// The next thing to ask the proxy for.

@@ -1,7 +1,8 @@
 //! The AdminComment of the job of a hook.
 
 use ipu_slurm::SlurmJob;
-use ipu_slurm::text::{admin_comment, may_replace};
+use ipu_slurm::may_replace;
+use ipu_slurm::text::admin_comment;
 
 use crate::slurm_commands::Slurm;
 

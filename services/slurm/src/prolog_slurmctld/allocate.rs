@@ -7,7 +7,8 @@ use ipu_proxy_client::ProxyClient;
 use ipu_slurm::RunStart;
 use tokio::time::Instant;
 
-use super::acquire::{AcquireError, Acquired, Acquisition};
+use super::acquire::{Acquired, Acquisition};
+use super::acquire_error::AcquireError;
 use super::admin_comment::AdminCommentWriter;
 use crate::host_map::Allocations;
 

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ipu_slurm::{JobState, SlurmJob};
 
 use super::Refusal;
-use super::acquire::AcquireError;
+use super::acquire_error::AcquireError;
 use crate::failure::Failure;
 use crate::run_file::{self, RunFile};
 use crate::slurm_commands::Slurm;

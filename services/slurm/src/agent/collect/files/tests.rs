@@ -6,8 +6,8 @@ use ipu_slurm::SlurmctldWatch;
 use ipu_slurm::conf::ConfFiles;
 use serde_json::{Value, json};
 
-use super::super::collect::{Collected, collect};
-use super::super::context::Context;
+use super::super::{Collected, collect};
+use crate::agent::context::Context;
 use crate::fake_slurm::fake_slurm;
 use crate::run_file::RunFile;
 use crate::scripted_proxy::{Response, ScriptedProxy};

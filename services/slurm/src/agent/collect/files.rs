@@ -4,8 +4,8 @@ use std::path::Path;
 
 use ipu_proxy_client::{ClientError, HoldState, PartitionDocument, RepairDocument};
 
-use super::collect::{FoundFile, SlurmFacts, cannot_release, partition_of};
-use super::context::Context;
+use super::{FoundFile, SlurmFacts, cannot_release, partition_of};
+use crate::agent::context::Context;
 use crate::failure::Failure;
 use crate::proxy::release_options;
 use crate::run_file;

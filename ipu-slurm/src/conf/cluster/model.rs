@@ -4,11 +4,11 @@ use core::time::Duration;
 
 use ipu_core::IpuCount;
 
-use super::cluster::ClusterConf;
-use super::error::{ConfError, absent};
-use super::key::Key;
-use super::settings::Settings;
-use super::values::{absolute_path, host, number, switch};
+use super::ClusterConf;
+use crate::conf::error::{ConfError, absent};
+use crate::conf::key::Key;
+use crate::conf::settings::Settings;
+use crate::conf::values::{absolute_path, host, number, switch};
 
 /// Default of `ApiPort` (seed 004 §8.5.2).
 const API_PORT: u16 = 8090;

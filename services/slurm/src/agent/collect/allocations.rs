@@ -4,14 +4,14 @@ use std::io;
 
 use ipu_slurm::{RunStart, SlurmctldWatch};
 
-use super::collect::{SlurmFacts, partition_of};
-use super::context::Context;
+use super::{SlurmFacts, partition_of};
+use crate::agent::context::Context;
 use crate::failure::Failure;
 use crate::host_map::{Allocations, FoundRecord, record_name, records};
 
 /// Removes the allocations of runs that have ended and have no partition any more. Adds a line for each.
 /// The error names all allocations that could not be removed.
-pub(super) async fn collect(
+pub(in crate::agent) async fn collect(
     context: &Context,
     watch: &mut SlurmctldWatch,
     lines: &mut Vec<String>,

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use ipu_slurm::conf::SlurmConf;
 use ipu_slurm::host_map::{may_name_node, nodes_of};
-use ipu_slurm::{HookEnvironment, NodeTaskRequest, TaskRequest};
+use ipu_slurm::{HookEnvironment, NodeTaskRequest, TaskRequest, may_request_ipus};
 
-use super::{SLURM_FILES, VIPU_CONF, has_model_key};
+use crate::conf_files::{SLURM_FILES, VIPU_CONF, has_model_key};
 use crate::failure::Failure;
+use crate::pool::task::has_traces;
 use crate::run_file;
 use crate::safe_file;
 
@@ -47,7 +48,7 @@ impl ConfFacts {
     /// Returns whether a hook of slurmctld is that of a job with IPUs: it has an option of the plugin, a
     /// license with a file, be it wrong or unreadable, or a node of the host map.
     pub(crate) fn may_request_ipus(&self, variables: &HookEnvironment) -> bool {
-        variables.may_request_ipus(|license| self.files.contains_key(license))
+        may_request_ipus(variables, |license| self.files.contains_key(license))
             || self
                 .paths("HostMap")
                 .iter()
@@ -70,8 +71,7 @@ impl ConfFacts {
         let has_partition = NodeTaskRequest::parse(variables).is_ok_and(|task| {
             let is_exclusive = self.values("EveryJobHasOne").iter().any(|value| value == "1");
             let mut pools = self.pool_dirs(&task.node).into_iter();
-            task.requests_partitions
-                || pools.any(|root| crate::pool::task::has_traces(&root, &task, is_exclusive))
+            task.requests_partitions || pools.any(|root| has_traces(&root, &task, is_exclusive))
         });
         // A node without a copy of the map makes no statement.
         let mut maps = self.paths("HostMap").into_iter().filter(|map| map.exists());
