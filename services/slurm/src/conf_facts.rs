@@ -10,7 +10,7 @@ use ipu_slurm::{HookEnvironment, NodeTaskRequest, TaskRequest, may_request_ipus}
 
 use crate::conf_files::{SLURM_FILES, VIPU_CONF, has_model_key};
 use crate::failure::Failure;
-use crate::pool::task::has_traces;
+use crate::pool_directory::has_traces;
 use crate::run_file;
 use crate::safe_file;
 

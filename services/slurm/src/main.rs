@@ -18,6 +18,7 @@ mod ipuof_directory;
 mod leftovers;
 mod partition;
 mod pool;
+mod pool_directory;
 mod prolog_slurmctld;
 mod proxy;
 mod render_command;

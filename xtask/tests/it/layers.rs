@@ -1,6 +1,6 @@
 //! Dependencies point one way: services → adapters → allocator → client → core.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -88,6 +88,13 @@ fn layer(name: &str) -> Option<usize> {
 
 fn name(value: &Value) -> &str {
     value["name"].as_str().unwrap()
+}
+
+/// Returns the folders of all packages.
+pub(crate) fn folders() -> Vec<PathBuf> {
+    let manifest = |package: Value| PathBuf::from(package["manifest_path"].as_str().unwrap());
+    let manifests = packages().into_iter().map(manifest);
+    manifests.map(|path| path.parent().unwrap().to_owned()).collect()
 }
 
 fn packages() -> Vec<Value> {

@@ -5,4 +5,5 @@ mod exit_codes;
 mod guide;
 mod language;
 mod layers;
+mod modules;
 mod tidy;

@@ -15,9 +15,9 @@ use ipu_proxy_client::{
 use ipu_slurm::conf::{ConfFiles, ModelConf, NodeGresList, SlurmConf, VipuGres};
 use ipu_slurm::{POOL_ALLOCATED, POOL_FREE, PoolFile, PoolState};
 
-use super::directory::PoolDirectory;
 use crate::conf_files;
 use crate::failure::Failure;
+use crate::pool_directory::PoolDirectory;
 use crate::proxy::pool_release_options;
 use crate::safe_file;
 

@@ -13,10 +13,10 @@ use ipu_slurm::{
     Counting, HookEnvironment, JobState, NodeHook, NodeRequest, PoolError, PoolRequest, SlurmJob,
 };
 
-use super::directory::{LockedPool, PointerVersion, PoolDirectory, PoolDirectoryError};
 use crate::conf_facts::ConfFacts;
 use crate::conf_files;
 use crate::failure::Failure;
+use crate::pool_directory::{LockedPool, PointerVersion, PoolDirectory, PoolDirectoryError};
 use crate::report;
 use crate::slurm_commands::Slurm;
 

@@ -1,15 +1,14 @@
 //! TaskProlog of a task on a node with static partitions.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use ipu_core::PartitionId;
 use ipu_slurm::conf::ConfFiles;
 use ipu_slurm::{HookEnvironment, NodeTaskRequest, PoolFile};
 
-use super::directory::PoolDirectory;
 use super::node_hooks::requested;
 use crate::failure::Failure;
+use crate::pool_directory::PoolDirectory;
 use crate::slurm_commands::Slurm;
 
 /// Returns the variables of the task's static partition; none for a task without one. slurmctld decides
@@ -67,18 +66,6 @@ pub(crate) fn variables(
         .allocated_file(partition)
         .map_err(|error| Failure(format!("cannot read the file of partition {partition}: {error}")))?;
     of_file(file, partition, conf).map(Some)
-}
-
-/// Returns whether Prolog has left a pointer or a reason for the job in a directory. If every job has a
-/// partition, the directory itself is the trace.
-pub(crate) fn has_traces(root: &Path, task: &NodeTaskRequest, every_job_has_one: bool) -> bool {
-    PoolDirectory::open(root, &task.node).is_ok_and(|directory| {
-        let has_pointer = directory
-            .pointer(task.job_id)
-            .is_ok_and(|pointer| pointer.is_some());
-        let has_reason = directory.reason(task.job_id).is_ok_and(|reason| reason.is_some());
-        has_pointer || has_reason || every_job_has_one && directory.exists()
-    })
 }
 
 /// Returns the variables of a file. One of the seed's scripts has none: they then follow from the only model.

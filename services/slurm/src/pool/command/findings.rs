@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use ipu_proxy_client::{HoldState, ProxyClient};
 use ipu_slurm::PoolState;
 
-use super::super::directory::PoolDirectoryError;
 use super::{NodePool, print};
 use crate::failure::Failure;
+use crate::pool_directory::PoolDirectoryError;
 
 /// Prints what is wrong, one finding a line, and fails if there is any.
 pub(super) async fn check(pool: &NodePool) -> Result<(), Failure> {

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ipu_slurm::{
-    BootState, POOL_ALLOCATED, POOL_FREE, POOL_LOCK, PoolFile, PoolOperation, PoolPartition, PoolState,
-    is_file_name, job_of_pointer, parse_pointer, pointer_name, pointer_text,
+    BootState, NodeTaskRequest, POOL_ALLOCATED, POOL_FREE, POOL_LOCK, PoolFile, PoolOperation, PoolPartition,
+    PoolState, is_file_name, job_of_pointer, parse_pointer, pointer_name, pointer_text,
 };
 
 pub(crate) use self::access::PoolDirectoryError;
@@ -257,6 +257,18 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 /// Replaces a file. It is not forced to the disk, because after a crash of the machine everything is free.
 fn replace(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     safe_file::replace(directory, name, text, false)
+}
+
+/// Returns whether Prolog has left a pointer or a reason for the job in a directory. If every job has a
+/// partition, the directory itself is the trace.
+pub(crate) fn has_traces(root: &Path, task: &NodeTaskRequest, every_job_has_one: bool) -> bool {
+    PoolDirectory::open(root, &task.node).is_ok_and(|directory| {
+        let has_pointer = directory
+            .pointer(task.job_id)
+            .is_ok_and(|pointer| pointer.is_some());
+        let has_reason = directory.reason(task.job_id).is_ok_and(|reason| reason.is_some());
+        has_pointer || has_reason || every_job_has_one && directory.exists()
+    })
 }
 
 #[cfg(test)]
