@@ -6,8 +6,8 @@ use core::ops::Range;
 #[derive(Debug, Default)]
 pub(super) struct LogicalLine {
     pub(super) text: String,
-    /// The place in the file of each byte of the text.
-    places: Vec<usize>,
+    /// The bytes of the file for each byte of the text. Those of an escaped character begin with its backslash.
+    places: Vec<Range<usize>>,
     /// The bytes of the file, up to the beginning of the next line.
     pub(super) range: Range<usize>,
     /// The number of the first line in the file, from 1.
@@ -54,16 +54,16 @@ impl LogicalLine {
 
     /// Returns the place in the file of a byte of the text, or of its end.
     pub(super) fn place(&self, at: usize) -> usize {
-        let after_last = || self.places.last().map_or(self.range.start, |last| last + 1);
-        self.places.get(at).copied().unwrap_or_else(after_last)
+        let after_last = || self.places.last().map_or(self.range.start, |last| last.end);
+        self.places.get(at).map_or_else(after_last, |place| place.start)
     }
 
     /// Returns the bytes of the file for those of the text.
     pub(super) fn places(&self, range: Range<usize>) -> Range<usize> {
         let start = self.place(range.start);
-        match range.end.checked_sub(1) {
-            Some(last) if last >= range.start => start..self.place(last) + 1,
-            _ => start..start,
+        match range.end.checked_sub(1).filter(|last| *last >= range.start) {
+            Some(last) => start..self.places.get(last).map_or(start, |place| place.end),
+            None => start..start,
         }
     }
 
@@ -75,10 +75,12 @@ impl LogicalLine {
                 is_escaped = true;
                 continue;
             }
+            let first = start + at - usize::from(is_escaped);
             is_escaped = false;
             self.text.push(c);
+            self.places.push(first..start + at + 1);
             self.places
-                .extend((0..c.len_utf8()).map(|byte| start + at + byte));
+                .extend((1..c.len_utf8()).map(|byte| start + at + byte..start + at + byte + 1));
         }
     }
 }
