@@ -1,8 +1,8 @@
 //! The slurmctld in control, as the agent sees it over time.
 //!
 //! `BOOT_TIME` is the start of the process that answers. A backup that takes over has started long before,
-//! and the clock of a host may be set. So a new value of `BOOT_TIME` means only that another process has
-//! control. The passes of the agent tell which holds are older, and how long ago that was.
+//! and the clock of a host may be set. So a new value of `BOOT_TIME`, or another slurmctld that answers first,
+//! means only that another process has control. The passes of the agent tell which holds are older, and how long ago that was.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -29,8 +29,8 @@ pub struct SlurmctldWatch(Option<Control>);
 
 #[derive(Clone, Debug)]
 struct Control {
-    /// `BOOT_TIME`.
-    boot_time: u64,
+    /// Its answer.
+    config: SlurmctldConfig,
     /// The first answer.
     first_answer: Instant,
     /// Whether it had settled before the first answer.
@@ -44,7 +44,7 @@ impl SlurmctldWatch {
     #[must_use]
     pub fn knows(&self, config: &SlurmctldConfig) -> bool {
         let control = self.0.as_ref();
-        control.is_some_and(|control| control.boot_time == config.started)
+        control.is_some_and(|control| control.config.is_same_slurmctld(config))
     }
 
     /// Returns whether a slurmctld has answered.
@@ -72,7 +72,7 @@ impl SlurmctldWatch {
             .into_iter()
             .filter(|hold| !(by_clocks && hold.since.is_some_and(is_later)));
         self.0 = Some(Control {
-            boot_time: config.started,
+            config: config.clone(),
             first_answer: answered,
             was_settled: by_clocks && settled < now,
             inherited: inherited.map(|hold| hold.start).collect(),

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::error::{InputError, decimal};
 
 /// The start of slurmctld and the timeouts after which a node has ended all processes that it must end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SlurmctldConfig {
     /// The start of slurmctld in seconds since 1970 (`BOOT_TIME`). From 24.11 on, a reconfigure moves it.
@@ -18,6 +18,8 @@ pub struct SlurmctldConfig {
     pub unkillable_step_timeout: Duration,
     /// Whether there is a backup slurmctld. `started` does not tell then when slurmctld got control.
     pub has_backup: bool,
+    /// The first slurmctld that answers a ping, such as `Slurmctld(primary) at host`: it has control.
+    pub in_control: Option<String>,
 }
 
 impl SlurmctldConfig {
@@ -33,7 +35,18 @@ impl SlurmctldConfig {
             kill_wait: Duration::from_secs(value(text, "KillWait", " sec")?),
             unkillable_step_timeout: Duration::from_secs(value(text, "UnkillableStepTimeout", " sec")?),
             has_backup: text.lines().any(|line| line.starts_with("SlurmctldHost[1]")),
+            in_control: text.lines().find_map(|line| {
+                let slurmctld = line.trim_end().strip_suffix(" is UP")?;
+                slurmctld.starts_with("Slurmctld(").then(|| slurmctld.to_owned())
+            }),
         })
+    }
+
+    /// Returns whether the slurmctld of both answers is the same process. A backup may have started in the
+    /// same second as the primary.
+    #[must_use]
+    pub fn is_same_slurmctld(&self, other: &Self) -> bool {
+        (self.started, &self.in_control) == (other.started, &other.in_control)
     }
 
     /// Returns how long slurmctld may not know of processes that still run, after it has got control.

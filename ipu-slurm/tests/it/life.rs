@@ -132,16 +132,21 @@ const BOOT_TIME: u64 = 10_000;
 const SETTLE: Duration = Duration::from_secs(27);
 
 fn config(boot_time: u64, has_backup: bool) -> SlurmctldConfig {
+    let text = config_text(boot_time, has_backup) + "Slurmctld(primary) at ctl is UP\n";
+    SlurmctldConfig::parse(&text).expect("the text has every key")
+}
+
+/// Returns the output of `scontrol show config` without its last lines.
+fn config_text(boot_time: u64, has_backup: bool) -> String {
     let backup = if has_backup {
         "SlurmctldHost[1] = ctl2\n"
     } else {
         ""
     };
-    SlurmctldConfig::parse(&format!(
+    format!(
         "BOOT_TIME = {boot_time}\nKillWait = 2 sec\nSlurmctldHost[0] = ctl\n{backup}SlurmdTimeout = 20 sec\n\
-         UnkillableStepTimeout = 5 sec\n"
-    ))
-    .expect("the text has every key")
+         UnkillableStepTimeout = 5 sec\n\n"
+    )
 }
 
 fn hold(uid: &str, since: Option<u64>) -> Hold {
@@ -159,8 +164,16 @@ fn a_slurmctld_that_gets_control_has_seen_no_older_hold_and_settles_after_its_fi
         (config(BOOT_TIME, false), config(BOOT_TIME + 100, false)),
         // The clock was set back.
         (config(BOOT_TIME, false), config(BOOT_TIME - 1_800, false)),
-        // A standby that has started before takes over.
+        // A standby that has started before, or in the same second, takes over.
         (config(BOOT_TIME, true), config(BOOT_TIME - 5, true)),
+        (
+            config(BOOT_TIME, true),
+            SlurmctldConfig::parse(&format!(
+                "{}Slurmctld(primary) at ctl is DOWN\nSlurmctld(backup) at ctl2 is UP\n",
+                config_text(BOOT_TIME, true)
+            ))
+            .expect("the text has every key"),
+        ),
     ] {
         let (mut watch, begin) = (SlurmctldWatch::default(), Instant::now());
         watch.take_over(&first, [], begin, now);

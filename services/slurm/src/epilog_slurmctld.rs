@@ -50,7 +50,7 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
         // Before the job: what the answers below say is about one slurmctld.
         let started = HookStart {
             process: started,
-            slurmctld: SlurmctldConfig::parse(&slurm.config().await?)?.started,
+            slurmctld: SlurmctldConfig::parse(&slurm.config().await?)?,
         };
         let job = slurm.job(request.identity.job_id).await?;
         let job =
@@ -112,21 +112,23 @@ impl ProcessStart {
 /// The start of this hook.
 struct HookStart {
     process: ProcessStart,
-    /// `BOOT_TIME` of the slurmctld that answered first.
-    slurmctld: u64,
+    /// The slurmctld that answered first.
+    slurmctld: SlurmctldConfig,
 }
 
 impl HookStart {
-    /// Returns whether the slurmctld of this `BOOT_TIME` started this hook. A later one, and a backup that
-    /// has taken over, may have forgotten processes of the run.
-    const fn is_of(&self, slurmctld: u64, parent: u32) -> bool {
-        slurmctld == self.slurmctld && slurmctld <= self.process.at && parent == self.process.parent
+    /// Returns whether `slurmctld` started this hook. A later one, and a backup that has taken over, may have
+    /// forgotten processes of the run.
+    fn is_of(&self, slurmctld: &SlurmctldConfig, parent: u32) -> bool {
+        slurmctld.is_same_slurmctld(&self.slurmctld)
+            && slurmctld.started <= self.process.at
+            && parent == self.process.parent
     }
 
     /// Checks that the slurmctld that answers started this hook.
     async fn ensure_slurmctld(&self, slurm: &Slurm) -> Result<(), Failure> {
         let config = SlurmctldConfig::parse(&slurm.config().await?)?;
-        if self.is_of(config.started, parent_id()) {
+        if self.is_of(&config, parent_id()) {
             return Ok(());
         }
         Err(Failure(
@@ -220,20 +222,29 @@ mod tests {
     #[test]
     fn a_hook_that_outlives_its_slurmctld_releases_nothing() {
         let process = || ProcessStart { parent: 7, at: 1_000 };
+        let slurmctld = |boot_time: u64, host: &str| {
+            let config = format!(
+                "BOOT_TIME = {boot_time}\nKillWait = 2 sec\nSlurmdTimeout = 20 sec\nUnkillableStepTimeout = 5 \
+                 sec\n\nSlurmctld(primary) at {host} is UP\n"
+            );
+            SlurmctldConfig::parse(&config).unwrap()
+        };
         for (first, last, parent, is_own) in [
-            (900, 900, 7, true),
-            (1_000, 1_000, 7, true),
+            ((900, "a"), (900, "a"), 7, true),
+            ((1_000, "a"), (1_000, "a"), 7, true),
             // slurmctld started after the hook.
-            (1_001, 1_001, 7, false),
-            (900, 900, 1, false),
-            // A backup that has waited since before has taken over.
-            (900, 800, 7, false),
+            ((1_001, "a"), (1_001, "a"), 7, false),
+            ((900, "a"), (900, "a"), 1, false),
+            // A backup that has waited since before, or since the same second, has taken over.
+            ((900, "a"), (800, "b"), 7, false),
+            ((900, "a"), (900, "b"), 7, false),
         ] {
             let hook = HookStart {
                 process: process(),
-                slurmctld: first,
+                slurmctld: slurmctld(first.0, first.1),
             };
-            assert_eq!(hook.is_of(last, parent), is_own, "{first} {last} {parent}");
+            let last = slurmctld(last.0, last.1);
+            assert_eq!(hook.is_of(&last, parent), is_own, "{first:?} {last:?} {parent}");
         }
     }
 }
