@@ -184,7 +184,7 @@ fn mistakes_of_the_configuration_stop_jobs_with_ipus_only() {
     cluster.wait_for_line(&job, "started");
     fs::write(&vipu, format!("{vipu_text}WaitInProlg=3\n")).unwrap();
     fs::write(cluster.bed.directory().join("work/go"), "").unwrap();
-    cluster.wait_for_line(&job, "ipu-slurm task-prolog: vipu.conf:4:1: WaitInProlg");
+    cluster.wait_for_line(&job, "ipu-slurm task-prolog: vipu.conf:3:1: WaitInProlg");
     fs::write(&vipu, &vipu_text).unwrap();
     cluster.wait_for_end(&job);
     assert!(

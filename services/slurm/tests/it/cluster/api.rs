@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Cluster;
 
 /// URL of the proxy; `curl` connects to its socket or port.
-const PROXY: &str = "http://proxy";
+const PROXY: &str = "http://localhost";
 /// Address of the simulated controller in its bed.
 const CONTROLLER: &str = "http://127.0.0.1:8090";
 
