@@ -1,6 +1,7 @@
 //! `ipu-slurm doctor`: errors of the configuration and of this host.
 
 mod cluster_name;
+mod job_partitions;
 mod spank_plugin;
 
 use std::fs::{self, Metadata};
@@ -42,6 +43,7 @@ pub(crate) fn doctor(arguments: &CheckArguments) -> ExitCode {
             spank_plugin::check(&mut report, &arguments.directory());
         }
         cluster_name::check(&mut report, &arguments.directory());
+        job_partitions::check(&mut report, &arguments.directory());
         if report.version.loses_licenses() {
             let line =
                 "requeued jobs lose their licenses, so more jobs wait in PrologSlurmctld; install 25.11.7";

@@ -150,3 +150,27 @@ fn a_second_cluster_with_the_name_of_this_one_is_found() {
     cluster.wait_for_end(&own);
     cluster.assert_nothing_left();
 }
+
+#[test]
+fn a_partition_that_the_script_of_an_ended_job_made_is_found() {
+    let Some(cluster) = start("a_partition_that_the_script_of_an_ended_job_made_is_found") else {
+        return;
+    };
+    let running = cluster.submit(&[], "sleep 600");
+    for name in [
+        "slurm_4711",
+        "p4712",
+        &format!("slurm_{running}"),
+        "training",
+        "pod7",
+    ] {
+        cluster.make_partition(name);
+    }
+    let found = findings(&cluster, "whose script may have made it");
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].contains("job 4712"), "{found:?}");
+    assert!(
+        found[1].contains("partition slurm_4711 at 127.0.0.1:8090 holds 4 IPUs"),
+        "{found:?}"
+    );
+}

@@ -41,6 +41,14 @@ impl Cluster {
         self.bed.succeed("curl", &["-sf", "-X", "POST", "-d", body, &url]);
     }
 
+    /// Makes a partition of 4 IPUs at the simulated controller, past the proxy.
+    pub(crate) fn make_partition(&self, id: &str) {
+        let url = format!("{CONTROLLER}/v1/partitions");
+        let body = format!(r#"{{"requirements": {{"id": "{id}", "size": 4}}}}"#);
+        self.bed
+            .succeed("curl", &["-sf", "-X", "POST", "-d", &body, &url]);
+    }
+
     /// Returns a document of the proxy.
     pub(crate) fn get(&self, path: &str) -> Value {
         self.try_get(path)
