@@ -65,7 +65,14 @@ impl Renderer {
         let mut command = std::process::Command::new(self.tools.path(Tool::Kubectl));
         let output = command.args(["kustomize", &folder]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        objects(&String::from_utf8(output.stdout).unwrap())
+        let mut objects = objects(&String::from_utf8(output.stdout).unwrap());
+        // kustomize does not know that these kinds have no namespace; kubectl and the API server do.
+        for (name, object) in &mut objects {
+            if name.starts_with("ValidatingAdmissionPolicy") {
+                object["metadata"].as_object_mut().unwrap().remove("namespace");
+            }
+        }
+        objects
     }
 }
 
