@@ -166,6 +166,11 @@ fn a_partition_that_the_script_of_an_ended_job_made_is_found() {
     ] {
         cluster.make_partition(name);
     }
+    cluster.bed.wait_until("the proxy lists them", || {
+        let list = cluster.get("/v1/controllers");
+        let foreign = list["controllers"][0]["foreign"].as_array();
+        foreign.is_some_and(|foreign| foreign.len() == 5)
+    });
     let found = findings(&cluster, "whose script may have made it");
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].contains("job 4712"), "{found:?}");
