@@ -6,7 +6,8 @@ use core::ops::Range;
 #[derive(Debug, Default)]
 pub(super) struct LogicalLine {
     pub(super) text: String,
-    /// The bytes of the file for each byte of the text. Those of an escaped character begin with its backslash.
+    /// The bytes of the file for each byte of the text. Those of an escaped character begin with its
+    /// backslash.
     places: Vec<Range<usize>>,
     /// The bytes of the file, up to the beginning of the next line.
     pub(super) range: Range<usize>,
