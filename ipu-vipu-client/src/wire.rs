@@ -3,7 +3,10 @@
 //!
 //! They stay in this layer: only the transports and the simulator use them. The serde attributes of the
 //! messages are those of proto3 JSON.
-#![allow(
+
+pub mod json;
+
+#[allow(
     missing_docs,
     clippy::all,
     unreachable_pub,
@@ -15,7 +18,8 @@
     unused_lifetimes,
     reason = "generated code"
 )]
+mod generated {
+    include!("wire/generated/virmgrpc.rs");
+}
 
-pub mod json;
-
-include!("wire/generated/virmgrpc.rs");
+pub use generated::*;
