@@ -5,18 +5,32 @@ use core::marker::PhantomData;
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serializer};
+use serde_json::Value;
 
-/// Parses the JSON of a message. Unknown fields are ignored.
+/// Parses the JSON of a message. Unknown fields are ignored, and null is the default of any field.
 ///
 /// # Errors
 ///
 /// The first error of the JSON, or of a field.
 pub fn from_slice<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
+    let mut message: Value = serde_json::from_slice(json)?;
     // serde would accept an array of the fields, too.
-    if !json.trim_ascii_start().starts_with(b"{") {
+    if !message.is_object() {
         return Err(serde_json::Error::custom("a message must be a JSON object"));
     }
-    serde_json::from_slice(json)
+    remove_nulls(&mut message);
+    serde_json::from_value(message)
+}
+
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(values) => values.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
 }
 
 /// Returns whether a field is omitted.
@@ -98,5 +112,22 @@ impl TimestampField {
         let text = Option::<String>::deserialize(deserializer)?;
         text.map(|text| text.parse().map_err(D::Error::custom))
             .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::PartitionRequirements;
+
+    #[test]
+    fn a_null_is_the_default_of_its_field() {
+        let empty: PartitionRequirements = from_slice(b"{}").unwrap();
+        let read = |json: &str| from_slice::<PartitionRequirements>(json.as_bytes());
+        let nulls = r#"{"size": null, "syncType": null, "unknown": {"a": null}}"#;
+        assert_eq!(read(nulls).unwrap(), empty);
+        for invalid in ["[]", "null", r#"{"size": "x"}"#] {
+            assert!(read(invalid).is_err(), "{invalid}");
+        }
     }
 }
