@@ -2,7 +2,7 @@
 //! separators, other encodings.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The files of a directory by name and bytes.
@@ -35,6 +35,14 @@ fn ipu_slurm(directory: &Path, arguments: &[&str]) -> Output {
         .env("SLURM_CONF", directory.join("slurm.conf"))
         .output()
         .unwrap()
+}
+
+/// Renders a configuration. Returns the result and the directory of the new files.
+fn render(directory: &Path) -> (Output, PathBuf) {
+    let output = directory.join("rendered");
+    let to = format!("--output={}", output.display());
+    let arguments = ["render", "--slurm-version=22.05", "--ipus=pod16=16", &to];
+    (ipu_slurm(directory, &arguments), output)
 }
 
 /// Returns the findings of `check` on Slurm 24.11.
@@ -189,15 +197,7 @@ fn render_changes_the_file_that_has_a_line_and_keeps_every_other_byte() {
         POD16,
     ];
     let directory = directory(&files);
-    let output = directory.path().join("rendered");
-    let output_argument = format!("--output={}", output.display());
-    let arguments = [
-        "render",
-        "--slurm-version=22.05",
-        "--ipus=pod16=16",
-        &output_argument,
-    ];
-    let rendered = ipu_slurm(directory.path(), &arguments);
+    let (rendered, output) = render(directory.path());
     assert!(rendered.status.success(), "{rendered:?}");
     let written = fs::read(output.join("conf.d/licenses.conf")).unwrap();
     let expected = b"# \xa9 f\xfcr alle\r\nLicenses=matlab:4;pod16:16,ansys:0 \\\r\n # Rest\r\n";
@@ -219,16 +219,8 @@ fn render_writes_nothing_over_a_file_that_it_cannot_read() {
         path.display()
     );
     let directory = directory(&[("slurm.conf", text.as_bytes()), VIPU_CONF, POD16]);
-    let output = directory.path().join("rendered");
-    let output_argument = format!("--output={}", output.display());
-    let arguments = [
-        "render",
-        "--slurm-version=22.05",
-        "--ipus=pod16=16",
-        &output_argument,
-    ];
     // The file is not in the directory.
-    let rendered = ipu_slurm(directory.path(), &arguments);
+    let (rendered, output) = render(directory.path());
     let lines = String::from_utf8(rendered.stderr).unwrap();
     let by_hand = format!("note: {} is not in ", path.display());
     assert!(rendered.status.success() && lines.contains(&by_hand), "{lines}");
@@ -237,7 +229,7 @@ fn render_writes_nothing_over_a_file_that_it_cannot_read() {
 
     fs::remove_dir_all(&output).unwrap();
     fs::remove_file(&path).unwrap();
-    let refused = ipu_slurm(directory.path(), &arguments);
+    let (refused, _) = render(directory.path());
     let lines = String::from_utf8(refused.stderr).unwrap();
     let unread = format!(
         "error: slurm.conf:8:9: Include = {}: cannot be read: No such file",
