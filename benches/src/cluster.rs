@@ -82,7 +82,8 @@ impl Installed {
                 "--sim-listen",
                 "127.0.0.1:0",
             ])
-            .args(["--listen", "127.0.0.1:0", "-v=1"])
+            .args(["-v=1", "--listen"])
+            .arg(format!("127.0.0.1:{}", privileged_port()))
             .arg(format!(
                 "--accounts=system:serviceaccount:{SYSTEM}:ipu-operator-controller"
             ));
@@ -174,6 +175,12 @@ fn account(cluster: &Cluster, folder: &Path, name: &str) -> PathBuf {
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     listener.local_addr().expect("its address").port()
+}
+
+/// Returns a free port that only root may bind: the operator sends its token to no other port of its host.
+fn privileged_port() -> u16 {
+    let free = (512..1024).find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.expect("a free port below 1024, as root")
 }
 
 /// Applies `deploy/kubernetes`, with operator and proxy replaced by local processes.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::channel::mpsc::UnboundedSender;
 use ipu_core::{JobKey, PartitionId};
 use ipu_proxy_client::{
-    ClientError, DeletePartition, EventKind, HoldState, OnNoCapacity, PartitionDocument, ProxyClient,
-    PutPartition, ResetPartition,
+    DeletePartition, EventKind, HoldState, OnNoCapacity, PartitionDocument, ProxyClient, PutPartition,
+    ResetPartition,
 };
 use kube::runtime::reflector::ObjectRef;
 
@@ -136,16 +136,25 @@ impl Partitions {
                 let _ = changed.unbounded_send(job);
             }
         };
+        let mut is_lost = false;
         loop {
             // Without the id of an earlier event, the stream begins with a snapshot.
             let mut events = self.proxy.events(None);
             let error = loop {
                 match events.next().await {
-                    Ok(event) => self.apply(event.kind).iter().for_each(send),
+                    Ok(event) => {
+                        self.apply(event.kind).iter().for_each(send);
+                        if std::mem::take(&mut is_lost) {
+                            tracing::warn!("the event stream of the proxy is back");
+                        }
+                    }
                     Err(error) => break error,
                 }
             };
-            self.disconnect(&error);
+            self.disconnect();
+            if !std::mem::replace(&mut is_lost, true) {
+                tracing::warn!(%error, "the event stream of the proxy is lost");
+            }
             tokio::time::sleep(REOPEN_INTERVAL).await;
         }
     }
@@ -178,8 +187,7 @@ impl Partitions {
         }
     }
 
-    fn disconnect(&self, error: &ClientError) {
-        tracing::warn!(%error, "the event stream of the proxy failed");
+    fn disconnect(&self) {
         *self.listed.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

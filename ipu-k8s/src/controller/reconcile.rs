@@ -102,14 +102,17 @@ async fn record(
     blocker: Option<&ReconcileError>,
     context: &Context,
 ) -> Result<StatusWrite, ReconcileError> {
-    if let Some(blocker) = blocker {
-        log(job, blocker);
-    } else if let Some(left) = transient(before, plan, observed) {
+    if blocker.is_none()
+        && let Some(left) = transient(before, plan, observed)
+    {
         return Ok(StatusWrite::Deferred(left));
     }
     let after = report(job, spec, before, plan, observed, blocker);
     let written = context.write_status(job, before, after.clone()).await?;
     if written == StatusWrite::Written {
+        if let Some(blocker) = blocker {
+            log(job, blocker);
+        }
         let problem = pod_problem(plan.status.phase, observed);
         let mut all = events(spec, before, &after, plan, problem.as_deref());
         all.extend(blocker.and_then(|blocker| refusal(before, blocker)));
@@ -177,7 +180,6 @@ async fn report_blocked(
     if matches!(error, ReconcileError::Changed(_)) {
         return Err(error);
     }
-    log(job, &error);
     let is_changed = job.metadata.generation != before.observed_generation;
     let waits_for = match before.phase {
         _ if job.metadata.deletion_timestamp.is_some() => Some("the job is being deleted"),
@@ -193,12 +195,15 @@ async fn report_blocked(
         let message = joined(waits_for, &error.to_string());
         let mut after = before.clone();
         after.last_message = message;
-        if let StatusWrite::Deferred(left) = write_message(job, before, after, context).await? {
-            retry = retry.min(left);
-        } else {
-            context
-                .publish(job, refusal(before, &error).into_iter().collect())
-                .await;
+        match write_message(job, before, after, context).await? {
+            StatusWrite::Deferred(left) => retry = retry.min(left),
+            StatusWrite::Unchanged => {}
+            StatusWrite::Written => {
+                log(job, &error);
+                context
+                    .publish(job, refusal(before, &error).into_iter().collect())
+                    .await;
+            }
         }
     }
     Ok(Action::requeue(retry))
