@@ -4,7 +4,8 @@
 //! Operator and proxy are local processes with the RBAC and webhooks of `deploy/kubernetes`. They are built
 //! in release mode, or named by `IPU_OPERATOR` and `VIPU_PROXY`. The same run measures two baselines: Pods
 //! without a controller, and IPUJobs managed by a minimal program of this benchmark. `IPU_BENCH_JOBS`
-//! (1000) sets the number of jobs. `cargo xtask bench-cluster` runs the benchmark.
+//! (1000) sets the number of jobs, and the arguments `Pod`, `Worker`, `Minimal` and `Launcher` choose loads.
+//! `cargo xtask bench-cluster` runs the benchmark.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -75,6 +76,7 @@ async fn measure(installed: &Installed, kind: LoadKind, count: u32) {
         "  writes per deletion by operator and proxy: {:.2}",
         per_job(product_writes(&writes))
     );
+    list(&writes);
 }
 
 fn product_writes(writes: &Writes) -> u64 {
@@ -134,17 +136,29 @@ async fn main() {
     let Some(installed) = Installed::start(&operator, &proxy).await else {
         return;
     };
-    for kind in [LoadKind::Pod, LoadKind::Worker, LoadKind::Launcher] {
+    let names: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
+    let is_chosen =
+        |kind: &LoadKind| names.is_empty() || names.iter().any(|name| format!("{kind:?}") == *name);
+    let singles = [LoadKind::Pod, LoadKind::Worker, LoadKind::Launcher];
+    for kind in singles.into_iter().filter(is_chosen) {
         single(&installed, kind).await;
     }
-    for kind in [LoadKind::Pod, LoadKind::Worker] {
+    let all = [
+        LoadKind::Pod,
+        LoadKind::Worker,
+        LoadKind::Minimal,
+        LoadKind::Launcher,
+        LoadKind::Pod,
+    ];
+    for kind in all.into_iter().filter(is_chosen) {
+        let controller = match kind {
+            LoadKind::Minimal => Some(MinimalController::start(&installed).await),
+            _ => None,
+        };
         measure(&installed, kind, count).await;
-    }
-    {
-        let _controller = MinimalController::start(&installed).await;
-        measure(&installed, LoadKind::Minimal, count).await;
-    }
-    for kind in [LoadKind::Launcher, LoadKind::Pod] {
-        measure(&installed, kind, count).await;
+        drop(controller);
     }
 }

@@ -58,7 +58,7 @@ use crate::resources::{FIELD_MANAGER, InstallationDefaults, JOB_NAME, ROLE};
 /// enough for both.
 const MAX_CONCURRENT_RECONCILES: u16 = 48;
 /// Time for which a reconciliation waits for further events of its job: several Pods usually change together.
-const DEBOUNCE: Duration = Duration::from_millis(20);
+const DEBOUNCE: Duration = Duration::from_millis(5);
 /// Timeout of one read of a response of the API server.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -148,6 +148,13 @@ fn unknown_partitions(
 }
 
 impl ObservedJob {
+    /// Returns the time of the last step of a start: a change of a partition, or the scheduling of a Pod.
+    pub(super) fn last_step(&self) -> Option<Timestamp> {
+        let granted = self.partitions.values().map(|document| document.since);
+        let scheduled = self.pods.iter().filter_map(|pod| pod.scheduled);
+        granted.chain(scheduled).max()
+    }
+
     /// Returns whether a controller works on a partition of the job.
     pub(super) fn has_open_call(&self) -> bool {
         let mut states = self.partitions.values().map(|document| document.state);

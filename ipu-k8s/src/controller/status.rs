@@ -20,11 +20,11 @@ use crate::crd::{
 };
 use crate::resources::selector;
 
-/// Minimum interval between status writes of a pending job that change only messages: with a thousand queued
-/// jobs, each start changes the messages of all others.
+/// Minimum interval between status writes of a pending job that change only messages, or the step of a start:
+/// with a thousand queued jobs, each start changes the messages of all others.
 const MESSAGE_WRITE_INTERVAL: Duration = Duration::from_secs(15);
-/// Age below which the status of a starting job, or of a deletion, is not written: a job that finishes the
-/// transition within it needs a single write.
+/// Age of the last step of a start, or of a deletion, below which the status is not written: a job that makes
+/// the transition in such steps needs a single write.
 const TRANSIENT_TIME: Duration = Duration::from_secs(2);
 /// Maximum length of a message, in characters.
 const MAX_MESSAGE_CHARS: usize = 1024;
@@ -454,18 +454,33 @@ pub(super) fn pod_problem(phase: JobPhase, observed: &ObservedJob) -> Option<Str
         .or_else(|| first_message(&|pod| pod.holds_on(observed.now)))
 }
 
-/// Returns the time for which the status of a job in a short transition is not written: a new job that starts
-/// without waiting, or the beginning of a deletion.
+/// Returns the time for which the status of a job in a short transition is not written: a job that starts
+/// without waiting, or the beginning of a deletion. The later steps of
+/// a start wait for longer.
 pub(super) fn transient(before: &IpuJobStatus, plan: &Plan, observed: &ObservedJob) -> Option<Duration> {
-    let since = match observed.deleted {
-        Some(requested) if before.phase != Some(JobPhase::Terminating) => requested,
-        None if before.phase.is_none() && is_starting(plan) => observed.submitted,
+    let starts = observed.deleted.is_none() && is_starting(plan);
+    let (since, time) = match (observed.deleted, before.phase) {
+        (Some(_), Some(JobPhase::Terminating)) => return None,
+        (Some(requested), _) => (requested, TRANSIENT_TIME),
+        (None, None) if starts => (observed.last_step().unwrap_or(observed.now), TRANSIENT_TIME),
+        (None, Some(JobPhase::Pending)) if starts && was_starting(before) => {
+            // A time in the future comes from a clock that was set back since.
+            let last = before.last_reconcile_time.map(|last| last.0);
+            (last.filter(|last| *last <= observed.now)?, MESSAGE_WRITE_INTERVAL)
+        }
         _ => return None,
     };
     let is_verdict = plan.requeue_after == Some(Duration::ZERO);
     let is_blocked = observed.pods.iter().any(|pod| pod.start_blocker.is_some());
-    let left = TRANSIENT_TIME.saturating_sub(observed.now.since(since));
+    let left = time.saturating_sub(observed.now.since(since));
     (!left.is_zero() && !is_verdict && !is_blocked).then_some(left)
+}
+
+/// Returns whether the recorded status is one of a start that waits for nothing.
+fn was_starting(before: &IpuJobStatus) -> bool {
+    let steps = [InstanceState::Preparing, InstanceState::Starting];
+    let mut states = before.instances.iter().map(|report| &*report.state);
+    states.all(|state| steps.iter().any(|step| step.as_str() == state))
 }
 
 /// Returns whether a job starts without waiting for a partition.
