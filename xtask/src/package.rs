@@ -100,7 +100,7 @@ fn tar(name: &str, files: &Files) -> std::io::Result<Vec<u8>> {
         }
         archive.file(&path, file.mode, &file.content)?;
     }
-    Ok(archive.finish())
+    archive.finish()
 }
 
 /// Compresses without time and name, so that equal input gives equal bytes.

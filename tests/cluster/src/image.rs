@@ -227,7 +227,8 @@ impl Image {
             }
             .map_err(write_error)?;
         }
-        Ok(archive.finish())
+        let finished = archive.finish();
+        finished.map_err(|error| ClusterError::step("write an image", error))
     }
 
     fn with_entry(mut self, inside: &str, entry: Entry) -> Self {

@@ -15,7 +15,7 @@ pub(super) fn archive(program: &[u8], completer: &[u8], license: &[u8]) -> Resul
     archive.file("LICENSE", 0o644, license)?;
     archive.file("kubectl-ipu", 0o755, program)?;
     archive.file("kubectl_complete-ipu", 0o755, completer)?;
-    Ok(gzip(&archive.finish())?)
+    Ok(gzip(&archive.finish()?)?)
 }
 
 /// Returns the manifest with the checksum of the archive.

@@ -73,7 +73,7 @@ fn archive(blobs: &Blobs, index: &str) -> std::io::Result<Vec<u8>> {
     for (digest, content) in &blobs.0 {
         archive.file(&format!("blobs/sha256/{digest}"), 0o644, content)?;
     }
-    Ok(archive.finish())
+    archive.finish()
 }
 
 /// Returns the name with the registry that containerd assumes.
