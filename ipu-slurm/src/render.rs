@@ -120,6 +120,7 @@ struct Model<'a> {
     ipus: u32,
     largest_partition: u32,
     max_ipus_per_job: u32,
+    node_feature: Option<&'a str>,
 }
 
 impl fmt::Display for Finding {
@@ -293,6 +294,7 @@ fn models<'a>(
             ipus: given.or(licenses.count(name)).unwrap_or(largest_partition),
             largest_partition,
             max_ipus_per_job: model.max_ipus_per_job(),
+            node_feature: model.node_feature(),
         });
     }
     Ok(models)

@@ -234,7 +234,8 @@ impl ClusterKeys {
             | Key::MaxIpusPerJob
             | Key::ApiTimeout
             | Key::ForceDeletePartition
-            | Key::UseReconfigPartition => None,
+            | Key::UseReconfigPartition
+            | Key::NodeFeature => None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The keys of `vipu.conf` and `<model>.conf`.
 
-/// A key. The first seven are those of a model (seed 004 §8.5.2), the others those of the cluster.
+/// A key. The first eight are those of a model, the others those of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     ApiHost,
@@ -10,6 +10,7 @@ pub(super) enum Key {
     ApiTimeout,
     ForceDeletePartition,
     UseReconfigPartition,
+    NodeFeature,
     VipuIpuofDir,
     Proxy,
     ProxyTokenFile,
@@ -24,8 +25,8 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// The keys of a model, in the order of the seed.
-    pub(super) const MODEL: [Self; 7] = [
+    /// The keys of a model.
+    pub(super) const MODEL: [Self; 8] = [
         Self::ApiHost,
         Self::ApiPort,
         Self::IpuofDir,
@@ -33,6 +34,7 @@ impl Key {
         Self::ApiTimeout,
         Self::ForceDeletePartition,
         Self::UseReconfigPartition,
+        Self::NodeFeature,
     ];
     /// The keys of the cluster.
     pub(super) const CLUSTER: [Self; 11] = [
@@ -62,6 +64,7 @@ impl Key {
             Self::ApiTimeout => "ApiTimeout",
             Self::ForceDeletePartition => "ForceDeletePartition",
             Self::UseReconfigPartition => "UseReconfigPartition",
+            Self::NodeFeature => "NodeFeature",
             Self::VipuIpuofDir => "VipuIpuofDir",
             Self::Proxy => "Proxy",
             Self::ProxyTokenFile => "ProxyTokenFile",

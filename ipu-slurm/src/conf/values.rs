@@ -74,6 +74,19 @@ pub(super) fn is_name(text: &str) -> bool {
         && text.bytes().all(is_plain)
 }
 
+/// Parses a Feature of nodes.
+pub(super) fn feature(field: &str, value: Span<'_>) -> Result<String, ConfError> {
+    let text = value.text();
+    if !is_name(text) {
+        return Err(value.error(
+            field,
+            "must be one Feature of nodes in slurm.conf",
+            "use letters, digits, '-', '_' and '.', for example pod64",
+        ));
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses an absolute path.
 pub(super) fn absolute_path(field: &str, value: Span<'_>) -> Result<String, ConfError> {
     let text = value.text();

@@ -204,13 +204,17 @@ pub(super) fn limits(conf: &ConfFiles, models: &[Model<'_>]) -> String {
     }
     text.push_str("  models = {\n");
     for model in models {
+        let feature = model
+            .node_feature
+            .map(|feature| format!(", feature = \"{feature}\""));
         text.push_str(&format!(
-            "    [\"{}\"] = {{ max_ipus_per_job = {}, pod_ipus = {}, largest_partition = {} }},\n",
+            "    [\"{}\"] = {{ max_ipus_per_job = {}, pod_ipus = {}, largest_partition = {}{} }},\n",
             model.name,
             model.max_ipus_per_job,
             // 0 licenses switch a model off.
             model.ipus.max(1),
-            model.largest_partition
+            model.largest_partition,
+            feature.unwrap_or_default()
         ));
     }
     text.push_str("  },\n}\n");

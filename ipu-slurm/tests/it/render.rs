@@ -492,7 +492,10 @@ fn given_ipus_make_a_model_without_nodes_available() {
     let mut input = input(NODE);
     input.models = &[
         ("pod64", VIPU_CONF),
-        ("pod12", "ApiHost=other\nIpuofDir=/home/ipuof\n"),
+        (
+            "pod12",
+            "ApiHost=other\nIpuofDir=/home/ipuof\nNodeFeature=pod12\n",
+        ),
     ];
     input.options.ipus = [("pod12".to_owned(), 12), ("pod64".to_owned(), 128)].into();
     let rendered = render(&input).unwrap();
@@ -500,7 +503,7 @@ fn given_ipus_make_a_model_without_nodes_available() {
     assert!(new.contains("\nLicenses=pod12:12,pod64:128\n"), "{new}");
     let limits = file(&rendered, "ipu_limits.lua").unwrap();
     assert!(
-        limits.contains("pod_ipus = 12, largest_partition = 8"),
+        limits.contains("pod_ipus = 12, largest_partition = 8, feature = \"pod12\" }"),
         "{limits}"
     );
     // pod64.conf is a copy of vipu.conf.

@@ -51,6 +51,7 @@ pub(crate) fn doctor(arguments: &CheckArguments) -> ExitCode {
         }
         check_readable(&mut report, &arguments.directory());
         check_process_tracking(&mut report, &slurm_conf);
+        check_features(&mut report, &slurm_conf);
         report
     }))
 }
@@ -146,6 +147,36 @@ fn check_process_tracking(report: &mut Report, slurm_conf: &SlurmConf) {
             "ProctrackType = {plugin}: Slurm can lose processes of a cancelled job, and they use its IPUs after the \
              release; write ProctrackType=proctrack/cgroup"
         ));
+    }
+}
+
+/// Checks that a node has the Feature that jobs with IPUs of a model are constrained to.
+fn check_features(report: &mut Report, slurm_conf: &SlurmConf) {
+    if !slurm_conf.unread().is_empty() {
+        return;
+    }
+    let nodes = slurm_conf.lines("NodeName");
+    let has = |feature: &str| {
+        nodes.iter().any(|node| {
+            let features = node.get("Features").or_else(|| node.get("Feature"));
+            features.is_some_and(|all| all.value().split(',').any(|one| one.trim() == feature))
+        })
+    };
+    let models = report.conf.models();
+    let missing = models.filter_map(|(name, model)| Some((name, model.node_feature()?)));
+    let missing = missing.filter(|(_, feature)| !has(feature));
+    let lines: Vec<String> = missing
+        .map(|(name, feature)| {
+            let names: Vec<&str> = nodes.iter().map(|node| node.name.value()).collect();
+            format!(
+                "NodeFeature = {feature} of {name}: none of the nodes {} has this Feature, and no job with IPUs \
+                 starts; write Features={feature} at those that reach the IPUs",
+                names.join(" ")
+            )
+        })
+        .collect();
+    for line in lines {
+        report.error(line);
     }
 }
 

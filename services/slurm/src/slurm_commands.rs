@@ -183,7 +183,7 @@ impl Slurm {
     pub(crate) async fn licenses(&self) -> Result<Vec<LicenseCounts>, SlurmError> {
         let arguments = ["-o", "show", "licenses"];
         let text = self.run("scontrol", &arguments).await?;
-        LicenseCounts::parse_list(&text).map_err(|source| output("scontrol", &arguments, source))
+        Ok(LicenseCounts::parse_list(&text))
     }
 
     /// Returns all reservations.

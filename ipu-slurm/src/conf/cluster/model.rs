@@ -8,7 +8,7 @@ use super::ClusterConf;
 use crate::conf::error::{ConfError, absent};
 use crate::conf::key::Key;
 use crate::conf::settings::Settings;
-use crate::conf::values::{absolute_path, host, number, switch};
+use crate::conf::values::{absolute_path, feature, host, number, switch};
 
 /// Default of `ApiPort` (seed 004 §8.5.2).
 const API_PORT: u16 = 8090;
@@ -29,6 +29,7 @@ pub struct ModelConf {
     api_timeout: u32,
     force_delete_partition: bool,
     use_reconfig_partition: bool,
+    node_feature: Option<String>,
 }
 
 impl ModelConf {
@@ -74,6 +75,7 @@ impl ModelConf {
         let api_timeout = settings.read(Key::ApiTimeout, timeout, errors);
         let force_delete_partition = settings.read(Key::ForceDeletePartition, switch, errors);
         let use_reconfig_partition = settings.read(Key::UseReconfigPartition, switch, errors);
+        let node_feature = settings.read(Key::NodeFeature, feature, errors);
         Some(Self {
             api_host: api_host?,
             api_port: api_port.unwrap_or(API_PORT),
@@ -82,6 +84,7 @@ impl ModelConf {
             api_timeout: api_timeout.unwrap_or(API_TIMEOUT),
             force_delete_partition: force_delete_partition.unwrap_or(false),
             use_reconfig_partition: use_reconfig_partition.unwrap_or(false),
+            node_feature,
         })
     }
 
@@ -141,5 +144,11 @@ impl ModelConf {
     #[must_use]
     pub const fn use_reconfig_partition(&self) -> bool {
         self.use_reconfig_partition
+    }
+
+    /// Returns the Feature of the nodes that reach the IPUs, if some nodes do not (`NodeFeature`).
+    #[must_use]
+    pub fn node_feature(&self) -> Option<&str> {
+        self.node_feature.as_deref()
     }
 }

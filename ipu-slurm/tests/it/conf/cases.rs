@@ -80,6 +80,16 @@ fn numbers_have_bounds() {
 }
 
 #[test]
+fn a_feature_of_nodes_is_one_name() {
+    let conf = |value: &str| cluster(&format!("{MODEL}NodeFeature={value}"));
+    assert!(conf("pod64-ib").is_ok());
+    for value in ["a&b", "a,b", "-a", "a|b"] {
+        let errors = conf(value).unwrap_err();
+        assert!(errors.contains("must be one Feature of nodes"), "{errors}");
+    }
+}
+
+#[test]
 fn the_url_of_the_proxy_follows_the_rules_of_its_client() {
     for url in [
         "http://proxy",

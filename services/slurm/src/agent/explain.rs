@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn the_licenses_limit_what_a_job_can_get() {
         let line = "LicenseName=pod64 Total=64 Used=32 Free=32 Reserved=24 Remote=no";
-        let counts = LicenseCounts::parse_list(line).unwrap();
+        let counts = LicenseCounts::parse_list(line);
         let usable = |ipus| usable(ipus, counts.first(), 40, 32);
         assert_eq!(usable(16), Some((8, 8)));
         assert_eq!(usable(8), None, "it waits for something else");

@@ -107,7 +107,7 @@ mod tests {
     fn ipus_that_are_held_without_a_license_are_withheld() {
         let wanted = |used: u32, free: u32, held_here: u32| {
             let line = format!("LicenseName=pod64 Total=64 Used={used} Free=0 Reserved=0 Remote=no");
-            let counts = LicenseCounts::parse_list(&line).unwrap().remove(0);
+            let counts = LicenseCounts::parse_list(&line).remove(0);
             withheld(counts.total, free, held_by_jobs(&counts, held_here))
         };
         assert_eq!(wanted(16, 48, 16), 0);

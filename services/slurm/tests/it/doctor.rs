@@ -182,6 +182,19 @@ fn settings_that_jobs_cannot_read_are_found() {
 }
 
 #[test]
+fn a_feature_that_no_node_has_is_found() {
+    let host = Host::new();
+    let model = format!(
+        "ApiHost=pod\nIpuofDir={}\nNodeFeature=ipus\n",
+        host.path("ipuof").display()
+    );
+    host.write("pod64.conf", &model);
+    host.assert_only("none of the nodes n1 has this Feature");
+    host.replace("slurm.conf", "NodeName=n1 ", "NodeName=n1 Features=ib,ipus ");
+    assert_eq!(host.errors(), Vec::<String>::new());
+}
+
+#[test]
 fn a_hook_that_is_not_executable_is_found() {
     let host = Host::new();
     host.mode("prolog-slurmctld", 0o644);

@@ -200,6 +200,9 @@ fn a_shared_partition_is_reconfigurable_and_has_at_most_64_ipus() {
     assert_eq!(
         created.stdout,
         "#!/bin/sh\n# TaskProlog of Slurm: every job uses partition big.\n\
+         echo unset IPUOF_VIPU_API_HOST\necho unset IPUOF_VIPU_API_PORT\n\
+         echo unset IPUOF_VIPU_API_PARTITION_ID\necho unset IPUOF_VIPU_API_GCD_ID\n\
+         echo unset IPUOF_VIPU_API_TIMEOUT\necho unset IPUOF_CONFIG_PATH\n\
          echo export IPUOF_VIPU_API_HOST=127.0.0.1\necho export IPUOF_VIPU_API_PARTITION_ID=big\n"
     );
     assert_eq!(cluster.ledger()[0]["reconfigurable"], true);

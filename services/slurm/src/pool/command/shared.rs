@@ -1,6 +1,6 @@
 //! The command `ipu-slurm pool create-shared` (option 3).
 
-use ipu_core::{IpuCount, PartitionId};
+use ipu_core::{IpuCount, IpuofEnv, PartitionId};
 use ipu_proxy_client::{OwnerDocument, PutPartition};
 
 use super::{SHARED_NODE, make, only_model, owner, print};
@@ -30,11 +30,14 @@ pub(super) async fn create(name: &str, size: IpuCount, model: Option<&str>) -> R
     request.reconfigurable = true;
     request.controller = Some(model.api_address());
     make(&crate::proxy::connect(&conf)?, &id, &request).await?;
-    let mut script = format!(
-        "#!/bin/sh\n# TaskProlog of Slurm: every job uses partition {id}.\n\
-         echo export IPUOF_VIPU_API_HOST={}\necho export IPUOF_VIPU_API_PARTITION_ID={id}\n",
+    let mut script = format!("#!/bin/sh\n# TaskProlog of Slurm: every job uses partition {id}.\n");
+    for name in IpuofEnv::NAMES {
+        script.push_str(&format!("echo unset {name}\n"));
+    }
+    script.push_str(&format!(
+        "echo export IPUOF_VIPU_API_HOST={}\necho export IPUOF_VIPU_API_PARTITION_ID={id}\n",
         model.api_host()
-    );
+    ));
     if model.api_port() != DEFAULT_PORT {
         script.push_str(&format!("echo export IPUOF_VIPU_API_PORT={}\n", model.api_port()));
     }
