@@ -46,6 +46,7 @@ mod allocator;
 mod capacity;
 mod check;
 mod digest;
+mod error_chain;
 mod exit_status;
 mod ids;
 mod inventory;
@@ -84,6 +85,7 @@ pub use capacity::{
     PlacementConstraint, SelectionOrder, ServiceState, Unbounded,
 };
 pub use check::{BrokenInventory, BrokenPlan, check_inventory, check_plan};
+pub use error_chain::ErrorChain;
 pub use exit_status::{Exit, ExitCodeSet, ExitCodeSetError};
 pub use ids::{
     AccountName, AgentId, AllocationId, ClusterId, ControllerName, CordonId, CordonOwner, JobKey, JobName,

@@ -4,6 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use ipu_core::ErrorChain;
+
 /// Creates a client that never repeats a request: only the caller knows whether that is safe, and how long it
 /// may take.
 #[cfg(any(
@@ -58,15 +60,7 @@ impl fmt::Display for Failure {
                 kube::Error::Api(status) => {
                     write!(f, "the API server returned {}: {}", status.code, status.message)
                 }
-                other => {
-                    write!(f, "{other}")?;
-                    let mut source = std::error::Error::source(other);
-                    while let Some(cause) = source {
-                        write!(f, ": {cause}")?;
-                        source = cause.source();
-                    }
-                    Ok(())
-                }
+                other => write!(f, "{}", ErrorChain(other)),
             },
             Self::Timeout(after) => write!(f, "the API server did not answer within {after:?}"),
         }

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use async_trait::async_trait;
 use hyper_util::client::legacy::connect::HttpConnector;
-use ipu_core::{AgentId, AllocationId, Partition, PartitionId};
+use ipu_core::{AgentId, AllocationId, ErrorChain, Partition, PartitionId};
 use tonic::body::Body;
 use tonic::codegen::{Service, StdError};
 use tonic::metadata::{Ascii, MetadataValue};
@@ -167,7 +167,7 @@ fn connector(options: &ConnectOptions) -> HttpConnector {
 fn channel(name: &str, options: &ConnectOptions) -> Result<Endpoint, ConnectError> {
     let refuse = |error: tonic::transport::Error| ConnectError::Transport {
         endpoint: name.to_owned(),
-        detail: tls::error_chain(&error),
+        detail: ErrorChain(&error).to_string(),
     };
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     let channel = Endpoint::from_shared(format!("{scheme}://{name}"))
@@ -217,10 +217,10 @@ fn error(status: &Status, call: &RpcMethod<'_>) -> VipuError {
     // A status with a source was created by this client: the controller did not reply.
     if tls::is_refused_certificate(source) {
         return VipuError::Denied {
-            detail: tls::error_chain(source),
+            detail: ErrorChain(source).to_string(),
         };
     }
-    status_code::unreachable(call, tls::error_chain(source))
+    status_code::unreachable(call, ErrorChain(source).to_string())
 }
 
 #[async_trait]

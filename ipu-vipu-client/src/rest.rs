@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::Method;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http_body_util::Full;
-use ipu_core::{AgentId, AllocationId, Partition, PartitionId};
+use ipu_core::{AgentId, AllocationId, ErrorChain, Partition, PartitionId};
 use serde::de::DeserializeOwned;
 
 use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
@@ -77,7 +77,7 @@ impl RestController {
             .build()
             .map_err(|error| ConnectError::Transport {
                 endpoint: name.clone(),
-                detail: tls::error_chain(&error),
+                detail: ErrorChain(&error).to_string(),
             })?;
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         Ok(Self {
@@ -140,7 +140,7 @@ impl RestController {
 fn transport_error(error: &reqwest::Error, call: &RpcMethod<'_>) -> VipuError {
     if tls::is_refused_certificate(error) {
         return VipuError::Denied {
-            detail: tls::error_chain(error),
+            detail: ErrorChain(error).to_string(),
         };
     }
     // The deadline of connection setup is shorter than that of the call: the controller is unreachable.
@@ -150,7 +150,7 @@ fn transport_error(error: &reqwest::Error, call: &RpcMethod<'_>) -> VipuError {
             waited: call.deadline,
         };
     }
-    status_code::unreachable(call, tls::error_chain(error))
+    status_code::unreachable(call, ErrorChain(error).to_string())
 }
 
 fn headers(credentials: &Credentials) -> Result<HeaderMap, ConnectError> {

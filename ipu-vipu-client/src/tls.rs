@@ -180,22 +180,6 @@ pub(crate) fn is_refused_certificate(error: &(dyn Error + 'static)) -> bool {
         || error.source().is_some_and(is_refused_certificate)
 }
 
-/// Formats an error with all its causes in one line.
-pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let part = error.to_string();
-        // Some transports repeat their source.
-        if !text.contains(&part) {
-            text.push_str(": ");
-            text.push_str(&part);
-        }
-        next = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,17 +222,5 @@ mod tests {
         assert!(!is_refused_certificate(&io::Error::from(
             io::ErrorKind::ConnectionRefused
         )));
-    }
-
-    #[test]
-    fn an_error_chain_contains_every_cause_once() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("connect: {0}")]
-        struct Repeating(#[source] io::Error);
-
-        assert_eq!(
-            error_chain(&Repeating(io::Error::other("refused"))),
-            "connect: refused"
-        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipu_core::JobPhase;
+use ipu_core::{ErrorChain, JobPhase};
 use ipu_proxy_client::ClientError;
 
 /// Delay after a change that the stores do not show yet.
@@ -68,7 +68,7 @@ impl ReconcileError {
 impl From<kube::Error> for ReconcileError {
     fn from(error: kube::Error) -> Self {
         let kube::Error::Api(status) = &error else {
-            return Self::Unavailable(with_causes(&error));
+            return Self::Unavailable(ErrorChain(&error).to_string());
         };
         let message = format!("the API server returned {}: {}", status.code, status.message);
         match status.code {
@@ -95,15 +95,4 @@ impl From<ClientError> for ReconcileError {
 /// Returns whether the API server answered with this HTTP status.
 pub(super) fn is_status(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ipu_core::Reason;
+use ipu_core::{ErrorChain, Reason};
 
 use crate::client::ClientError;
 
@@ -115,13 +115,7 @@ impl Failure {
     /// Returns the error and its sources in one line.
     #[must_use]
     pub fn chain(&self) -> String {
-        let mut text = self.message.clone();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text.push_str(&format!(": {error}"));
-            source = error.source();
-        }
-        text
+        ErrorChain(self).to_string()
     }
 }
 

@@ -1,6 +1,5 @@
 //! Errors of the setup and of requests.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -193,20 +192,4 @@ fn one_line(problem: &ProblemDocument) -> String {
         Some(fix) => format!("{detail} ({}); {fix}", problem.code),
         None => format!("{detail} ({})", problem.code),
     }
-}
-
-/// Returns an error and its sources in one line.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let part = error.to_string();
-        // Some errors repeat their source.
-        if !text.contains(&part) {
-            text.push_str(": ");
-            text.push_str(&part);
-        }
-        next = error.source();
-    }
-    text
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ipu_core::ErrorChain;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -12,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::error::{SetupError, chain};
+use super::error::SetupError;
 
 /// PEM files of a TLS client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ pub(crate) async fn connect(
     let read = tokio::task::spawn_blocking(move || config(&files)).await;
     let config = read
         .map_err(io::Error::other)?
-        .map_err(|error| io::Error::other(chain(&error)))?;
+        .map_err(|error| io::Error::other(ErrorChain(&error).to_string()))?;
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 

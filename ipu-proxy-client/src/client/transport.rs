@@ -11,11 +11,12 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use ipu_core::ErrorChain;
 use serde::de::DeserializeOwned;
 
 use super::clock::ProxyClock;
 use super::connection::Connector;
-use super::error::{ClientError, SetupError, chain};
+use super::error::{ClientError, SetupError};
 use super::options::ClientOptions;
 use super::request::ApiRequest;
 use super::response;
@@ -153,7 +154,7 @@ impl Transport {
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
         self.client.request(request).await.map_err(|error| {
-            let (url, detail) = (self.url().to_owned(), chain(&error));
+            let (url, detail) = (self.url().to_owned(), ErrorChain(&error).to_string());
             if is_tls_rejection(&error) {
                 ClientError::TlsRejected { url, detail }
             } else if error.is_connect() {
@@ -167,7 +168,7 @@ impl Transport {
     async fn read(&self, body: Incoming) -> Result<Bytes, ClientError> {
         let read = Limited::new(body, MAX_RESPONSE_SIZE).collect().await;
         read.map(|body| body.to_bytes())
-            .map_err(|error| self.connection_lost(chain(&*error)))
+            .map_err(|error| self.connection_lost(ErrorChain(&*error).to_string()))
     }
 
     pub(crate) fn connection_lost(&self, detail: String) -> ClientError {

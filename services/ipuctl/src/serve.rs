@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ipu_core::ControllerName;
+use ipu_core::{ControllerName, ErrorChain};
 use tokio::signal::unix::{SignalKind, signal};
 use vipu_proxy::{ListenAddress, Proxy, Settings};
 
@@ -42,14 +42,8 @@ pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
     match start(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let mut text = error.to_string();
-            let mut source = error.source();
-            while let Some(error) = source {
-                text = format!("{text}: {error}");
-                source = error.source();
-            }
             // Without a log, the error has no reader.
-            writeln!(io::stderr(), "{text}").ok();
+            writeln!(io::stderr(), "{}", ErrorChain(&*error)).ok();
             ExitCode::FAILURE
         }
     }

@@ -1,5 +1,6 @@
 //! Exit codes and errors, which are those of `ipuctl`, and errors of the API server.
 
+use ipu_core::ErrorChain;
 pub(crate) use ipu_proxy_client::cli::{Code, Failure};
 
 /// Maps an error of the API server; `action` is the attempted operation, such as `read IPUJob a/b`.
@@ -22,17 +23,6 @@ pub(crate) fn api_text(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("the API server answers {} {}", status.code, status.reason),
-        error => {
-            let mut text = error.to_string();
-            let mut source = std::error::Error::source(error);
-            while let Some(error) = source {
-                let cause = error.to_string();
-                if !text.contains(&cause) {
-                    text.push_str(&format!(": {cause}"));
-                }
-                source = error.source();
-            }
-            text
-        }
+        error => ErrorChain(error).to_string(),
     }
 }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ipu_serve::{Chain, Tls, TlsPem};
+use ipu_core::ErrorChain;
+use ipu_serve::{Tls, TlsPem};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
@@ -133,7 +134,7 @@ impl ManagedCertificate {
             let outcome = tokio::time::timeout(CHECK_TIMEOUT, self.check(&mut in_use)).await;
             let failure = match &outcome {
                 Ok(Ok(_)) => String::new(),
-                Ok(Err(error)) => Chain(error).to_string(),
+                Ok(Err(error)) => ErrorChain(error).to_string(),
                 Err(_) => format!("it timed out after {} s", CHECK_TIMEOUT.as_secs()),
             };
             if !failure.is_empty() && failure != reported {

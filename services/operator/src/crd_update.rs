@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ipu_serve::Chain;
+use ipu_core::ErrorChain;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
@@ -93,7 +93,7 @@ impl CrdUpdater {
                 Ok(Ok(false)) => {}
                 failed => {
                     let error = match failed {
-                        Ok(Err(error)) => Chain(&error).to_string(),
+                        Ok(Err(error)) => ErrorChain(&error).to_string(),
                         _ => format!("it timed out after {} s", CHECK_TIMEOUT.as_secs()),
                     };
                     if error != last_error {

@@ -5,11 +5,11 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use ipu_core::ErrorChain;
 use ipu_k8s::controller::{Observer, ReconcileError, RunOptions, run};
 use ipu_k8s::crd::IpuJob;
 use ipu_k8s::resources::{InstallationDefaults, Network};
 use ipu_proxy_client::{ClientOptions, ProxyClient, TlsFiles, Token};
-use ipu_serve::Chain;
 use tracing::info;
 
 use crate::error::OperatorError;
@@ -44,7 +44,7 @@ pub async fn run_controller(
     run(kube, proxy, options, stop)
         .await
         .map_err(|error| OperatorError::Controller {
-            detail: Chain(&error).to_string(),
+            detail: ErrorChain(&error).to_string(),
         })
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn proxy_client(config: &Config) -> Result<ProxyClient, OperatorError
     options.token = config.proxy_token_file.clone().map(Token::File);
     options.tls = config.proxy_ca_file.clone().map(TlsFiles::new);
     ProxyClient::new(&config.proxy_url, options).map_err(|error| OperatorError::Proxy {
-        detail: Chain(&error).to_string(),
+        detail: ErrorChain(&error).to_string(),
     })
 }
 

@@ -6,8 +6,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use ipu_core::ErrorChain;
 use ipu_operator::{Config, Operator, SettingError, Settings};
-use ipu_serve::{Chain, LogFormat, init_log};
+use ipu_serve::{LogFormat, init_log};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
@@ -49,7 +50,7 @@ async fn main() -> ExitCode {
     let kube = match kube::Config::infer().await {
         Ok(kube) => kube,
         Err(failure) => {
-            error!(error = %Chain(&failure), "no cluster configuration: set KUBECONFIG, or run inside a cluster");
+            error!(error = %ErrorChain(&failure), "no cluster configuration: set KUBECONFIG, or run inside a cluster");
             return ExitCode::FAILURE;
         }
     };
@@ -63,7 +64,7 @@ async fn main() -> ExitCode {
     match run(config, kube, format).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            error!(error = %Chain(&*failure), "the operator has failed");
+            error!(error = %ErrorChain(&*failure), "the operator has failed");
             ExitCode::FAILURE
         }
     }

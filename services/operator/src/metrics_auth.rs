@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ipu_core::ErrorChain;
 use ipu_k8s::token_review::{AuthError, Callers, TokenIdentity, TokenReviewOptions, TokenReviewer};
-use ipu_serve::Chain;
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
@@ -113,7 +113,7 @@ impl MetricsAuthorizer {
         let unavailable = |detail: String| AuthRejection::Unavailable { detail };
         match answer {
             Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),
-            Ok(Err(error)) => Err(unavailable(Chain(&error).to_string())),
+            Ok(Err(error)) => Err(unavailable(ErrorChain(&error).to_string())),
             Err(_) => Err(unavailable("the request to the API server timed out".to_owned())),
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_serve::Chain;
+use ipu_core::ErrorChain;
 use kube::Api;
 use kube::api::WatchParams;
 use serde::de::DeserializeOwned;
@@ -34,7 +34,7 @@ where
                     wake.notify_one();
                 }
             }
-            Err(error) => debug!(name, error = %Chain(&error), "cannot watch"),
+            Err(error) => debug!(name, error = %ErrorChain(&error), "cannot watch"),
         }
         // Changes between two watches may be missed, so the object is read again.
         wake.notify_one();

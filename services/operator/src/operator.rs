@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use ipu_core::ErrorChain;
 use ipu_k8s::webhook::MAX_REVIEW_BYTES;
-use ipu_serve::{Chain, ClientCertificates, ServeOptions, Tls, TlsFiles, TlsPem, serve};
+use ipu_serve::{ClientCertificates, ServeOptions, Tls, TlsFiles, TlsPem, serve};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -386,7 +387,7 @@ fn metrics_tls(config: &Config, webhooks: &PendingTls) -> Result<PendingTls, Ope
         return Ok(webhooks.clone());
     }
     let certificate_error = |error: &(dyn std::error::Error + 'static)| OperatorError::CreateCertificate {
-        detail: Chain(error).to_string(),
+        detail: ErrorChain(error).to_string(),
     };
     let names = BTreeSet::from(["ipu-operator".to_owned()]);
     let own = self_signed(&names, now(), METRICS_CERTIFICATE_VALIDITY)
@@ -465,7 +466,7 @@ fn identity() -> String {
 
 fn client_error(error: &(dyn std::error::Error + 'static)) -> OperatorError {
     OperatorError::Client {
-        detail: Chain(error).to_string(),
+        detail: ErrorChain(error).to_string(),
     }
 }
 

@@ -12,7 +12,6 @@
 //! Feature `log`: the log of a daemon, as text or JSON.
 
 mod answers;
-mod chain;
 mod listener;
 #[cfg(feature = "log")]
 mod log;
@@ -24,7 +23,6 @@ mod unidentified;
 mod write_timeout;
 
 pub use answers::{BoxError, GuardedBody, UnboundedBody};
-pub use chain::Chain;
 pub use listener::Listener;
 #[cfg(feature = "log")]
 pub use log::{LogFormat, init_log, init_log_with};

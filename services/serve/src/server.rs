@@ -13,13 +13,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use ipu_core::ErrorChain;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::answers::{BoxError, GuardedBody, PendingResponses, UnboundedBody};
-use crate::chain::Chain;
 use crate::listener::{Listener, Stream};
 use crate::options::ServeOptions;
 use crate::peer::Peer;
@@ -287,7 +287,7 @@ async fn serve_connection<S, H: Handler>(
     };
     tokio::select! {
         ended = watcher.watch(connection) => if let Err(error) = ended {
-            debug!(error = %Chain(&*error), "connection ended");
+            debug!(error = %ErrorChain(&*error), "connection ended");
         },
         () = pending.until_overdue(options.response_timeout) => debug!("connection closed: a response was not sent in time"),
         () = request_timeout => debug!("connection closed: no request arrived in time"),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use ipu_core::ErrorChain;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 use rustls::server::danger::ClientCertVerifier;
@@ -12,8 +13,6 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tracing::{error, info};
-
-use crate::chain::Chain;
 
 /// Client authentication by certificate. The server refuses a certificate of any other issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,7 +267,7 @@ impl Tls {
                     logged.clear();
                     continue;
                 }
-                Ok(Err(error)) => Chain(&error).to_string(),
+                Ok(Err(error)) => ErrorChain(&error).to_string(),
                 Err(error) => error.to_string(),
             };
             // A read between the writes of certificate and key fails; the next one finds both.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use ipu_core::{AllocationId, ControllerName, Partition};
+use ipu_core::{AllocationId, ControllerName, ErrorChain, Partition};
 use ipu_proxy_client::{AllocationPartitions, UnrecordedPartition};
 use ipu_vipu_client::{Member, VipuError};
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use ipu_allocator::Controller;
 
 use crate::app::App;
 use crate::partition_api::parse_name;
-use crate::problem::{Problem, chain};
+use crate::problem::Problem;
 
 /// Timeout of a call of the controller.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -100,7 +100,7 @@ impl Allocation {
     }
 
     fn problem(&self, error: &VipuError) -> Problem {
-        let detail = format!("allocation {} at {}: {}", self.id, self.name, chain(error));
+        let detail = format!("allocation {} at {}: {}", self.id, self.name, ErrorChain(error));
         match error {
             VipuError::Refused { .. } => {
                 Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "ControllerRefused", detail)

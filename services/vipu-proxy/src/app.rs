@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::StatusCode;
 use ipu_allocator::{Allocator, Ensured, Released, View};
 use ipu_core::{
-    Entry, OnNoCapacity, Owner, PartitionId, Phase, QueueStatus, Reason, Release, Request, Timestamp,
+    Entry, ErrorChain, OnNoCapacity, Owner, PartitionId, Phase, QueueStatus, Reason, Release, Request,
+    Timestamp,
 };
 use ipu_proxy_client::{
     DeletedDocument, HoldState, PartitionDocument, Readiness, RepairAction, RepairDocument,
@@ -21,7 +22,7 @@ use crate::event_log::EventLog;
 use crate::ipu_seconds::Consumption;
 use crate::metrics::Metrics;
 use crate::partition_api;
-use crate::problem::{Problem, chain};
+use crate::problem::Problem;
 use crate::query::Params;
 
 /// Time after which a request without `wait` returns the current state. A healthy controller has responded by
@@ -78,7 +79,7 @@ impl App {
     ///
     /// It compares their addresses first, so that a second name of a listed controller gets no partition.
     pub(crate) async fn replace_controllers(&self, text: &str) -> Result<(), String> {
-        let endpoints = parse_controllers(text).map_err(|error| chain(&error))?;
+        let endpoints = parse_controllers(text).map_err(|error| ErrorChain(&error).to_string())?;
         let connect = |endpoint: &ControllerEndpoint| self.connector.connect(endpoint);
         let pool = self.allocator.pool();
         let aliases = crate::addresses::compare(pool, &endpoints).await;
@@ -86,7 +87,7 @@ impl App {
         crate::addresses::mark(pool, aliases);
         // The partitions of a new controller may be missing from the record.
         self.allocator.compare_soon();
-        replaced.map_err(|error| chain(&error))
+        replaced.map_err(|error| ErrorChain(&error).to_string())
     }
 
     /// Ensures the partition of `request`, and returns its state after at most `wait`.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ipu_allocator::{Controller, View};
 use ipu_core::{
-    AgentId, Capacity, CapacityBySize, ControllerName, CordonOwner, CordonTarget, PlacementMode, Reason,
+    AgentId, Capacity, CapacityBySize, ControllerName, CordonOwner, CordonTarget, ErrorChain, PlacementMode,
+    Reason,
 };
 use ipu_proxy_client::{ControllerList, ControllerStatus, FitDocument, MachineDocument, UnrecordedPartition};
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool, Member, MemberState};
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::app::App;
 use crate::partition_api::controller_document;
-use crate::problem::{Problem, chain};
+use crate::problem::Problem;
 
 /// Timeout of a version query, so that one slow controller does not delay the list.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -125,8 +126,10 @@ async fn drain_unlisted(app: &App) {
     for name in recorded.into_iter().filter(|name| pool.get(name).is_none()) {
         let connect = |endpoint: &ControllerEndpoint| app.connector.connect(endpoint);
         let drained = match name.as_str().parse::<ControllerEndpoint>() {
-            Ok(endpoint) => pool.drain(&endpoint, connect).map_err(|error| chain(&error)),
-            Err(error) => Err(chain(&error)),
+            Ok(endpoint) => pool
+                .drain(&endpoint, connect)
+                .map_err(|error| ErrorChain(&error).to_string()),
+            Err(error) => Err(ErrorChain(&error).to_string()),
         };
         match drained {
             Ok(()) => tracing::info!(controller = %name, "the controller is not on the list and is drained"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_allocator::{Liveness, Store, StoreError};
-use ipu_core::{Claim, Entry, OwnerLiveness};
+use ipu_core::{Claim, Entry, ErrorChain, OwnerLiveness};
 use ipu_k8s::controller_list::{ControllersOptions, ControllersText, ControllersWatch};
 use ipu_k8s::ipujob_liveness::IpuJobLiveness;
 use ipu_k8s::kube::Config;
@@ -16,7 +16,6 @@ use ipu_k8s::token_review::{Callers, ServiceAccount, TokenReviewOptions, TokenRe
 
 use crate::app::App;
 use crate::auth::{AuthError, Authenticator, Credentials, Identity};
-use crate::problem::chain;
 use crate::settings::KubernetesChoice;
 
 /// Time that the start waits for the list of controllers; requests queue until it arrives.
@@ -31,7 +30,9 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn connect(choice: &KubernetesChoice) -> Result<Self, String> {
-        let config = Config::infer().await.map_err(|error| chain(&error))?;
+        let config = Config::infer()
+            .await
+            .map_err(|error| ErrorChain(&error).to_string())?;
         let namespace = choice.namespace.clone();
         Ok(Self {
             namespace: namespace.unwrap_or_else(|| config.default_namespace.clone()),
@@ -54,7 +55,9 @@ impl Cluster {
     pub(crate) fn authenticator(&self) -> Result<Arc<dyn Authenticator>, String> {
         let parse = |list: &[String]| -> Result<BTreeSet<ServiceAccount>, String> {
             let accounts = list.iter().map(|text| text.parse());
-            accounts.collect::<Result<_, _>>().map_err(|error| chain(&error))
+            accounts
+                .collect::<Result<_, _>>()
+                .map_err(|error| ErrorChain(&error).to_string())
         };
         let accounts = parse(&self.choice.accounts)?;
         let administrators = parse(&self.choice.administrators)?;
@@ -65,7 +68,8 @@ impl Cluster {
             (Callers::Accounts(callers), Scope::AllNamespaces)
         };
         let options = TokenReviewOptions::new(&self.choice.audience, callers);
-        let reviewer = TokenReviewer::new(self.config.clone(), options).map_err(|error| chain(&error))?;
+        let reviewer = TokenReviewer::new(self.config.clone(), options)
+            .map_err(|error| ErrorChain(&error).to_string())?;
         Ok(Arc::new(TokenReviewAuth {
             reviewer,
             scope,
@@ -75,7 +79,8 @@ impl Cluster {
 
     /// Returns the liveness of owners: of IPUJobs by the API server, of all others by `others`.
     pub(crate) fn liveness(&self, others: Arc<dyn Liveness>) -> Result<Arc<dyn Liveness>, String> {
-        let jobs = IpuJobLiveness::new(self.config.clone()).map_err(|error| chain(&error))?;
+        let jobs =
+            IpuJobLiveness::new(self.config.clone()).map_err(|error| ErrorChain(&error).to_string())?;
         Ok(Arc::new(AnyLiveness { jobs, others }))
     }
 
@@ -86,7 +91,7 @@ impl Cluster {
         };
         let options = ControllersOptions::new(&self.namespace, name);
         let watch = ipu_k8s::controller_list::watch(self.config.clone(), options);
-        watch.map(Some).map_err(|error| chain(&error))
+        watch.map(Some).map_err(|error| ErrorChain(&error).to_string())
     }
 }
 

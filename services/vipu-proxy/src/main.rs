@@ -5,7 +5,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use ipu_serve::{Chain, LogFormat, init_log};
+use ipu_core::ErrorChain;
+use ipu_serve::{LogFormat, init_log};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 use vipu_proxy::{Config, Proxy, SettingError, Settings};
@@ -59,7 +60,7 @@ async fn main() -> ExitCode {
     match run(config, format).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            error!(error = %Chain(&*error), "failed to start");
+            error!(error = %ErrorChain(&*error), "failed to start");
             ExitCode::FAILURE
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::StatusCode;
 use ipu_allocator::{AllocatorError, StoreError};
-use ipu_core::{Owner, QueueStatus, Reason, RequestError};
+use ipu_core::{ErrorChain, Owner, QueueStatus, Reason, RequestError};
 use ipu_proxy_client::{OwnerDocument, ProblemDocument, WaitingDocument};
 use ipu_vipu_client::VipuError;
 use serde::Serialize;
@@ -206,7 +206,7 @@ impl From<RequestError> for Problem {
 
 impl From<AllocatorError> for Problem {
     fn from(error: AllocatorError) -> Self {
-        let detail = chain(&error);
+        let detail = ErrorChain(&error).to_string();
         let unavailable = |code| {
             let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail.clone());
             problem.with_retry_after(RETRY_SOON_SECS)
@@ -255,17 +255,6 @@ fn store_problem(error: &StoreError, detail: String) -> Problem {
         _ => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "LedgerUnusable", detail)
             .with_fix("see the log of the proxy; nothing was written"),
     }
-}
-
-/// Returns the text of an error with its sources.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

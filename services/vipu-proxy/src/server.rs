@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use ipu_allocator::{
     Allocator, LeaseLiveness, Liveness, MemoryStore, Options, SqliteStore, Store, StoreError,
 };
-use ipu_core::{CallTimes, ControllerName, Entry, OwnerLiveness, PlacementMode, Policy};
+use ipu_core::{CallTimes, ControllerName, Entry, ErrorChain, OwnerLiveness, PlacementMode, Policy};
 use ipu_serve::{ClientCertificates, Listener, ServeOptions, TlsError, UnidentifiedLimits};
 use ipu_vipu_client::{
     ConnectError, ControllerEndpoint, ControllerListError, ControllerPool, EndpointError, parse_controllers,
@@ -29,7 +29,6 @@ use crate::kubernetes::{self, Cluster};
 use crate::local::LocalUsers;
 use crate::metrics::Metrics;
 use crate::middleware::{AccessPolicy, Gateway, MAX_UNSENT_BYTES, Timeouts};
-use crate::problem::chain;
 use crate::process_holder::ProcessHolder;
 use crate::settings::{
     Config, Hardware, Limits, ListenAddress, ReadAccess, StoreChoice, keys_for_restart, read_settings,
@@ -362,7 +361,7 @@ impl Proxy {
     pub async fn ended(&self) -> String {
         match self.app.allocator.ended().await {
             Ok(()) => "the allocator has ended".to_owned(),
-            Err(error) => chain(&*error),
+            Err(error) => ErrorChain(&*error).to_string(),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipu_core::{ControllerName, PlacementMode, SelectionOrder, Topology};
+use ipu_core::{ControllerName, ErrorChain, PlacementMode, SelectionOrder, Topology};
 use ipu_serve::{ClientCertificates, TlsFiles};
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 use serde::Deserialize;
@@ -567,7 +567,7 @@ impl Settings {
             )),
             (Some(list), _) => parse_controllers(list)
                 .map(Hardware::Controllers)
-                .map_err(|error| invalid_setting("controllers", list, &crate::problem::chain(&error))),
+                .map_err(|error| invalid_setting("controllers", list, &ErrorChain(&error).to_string())),
             (None, text) => {
                 let text = text.as_deref().unwrap_or_default();
                 let topology: Topology = text.parse().map_err(|error: ipu_core::TopologyError| {

@@ -8,7 +8,8 @@ mod cli;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use ipu_serve::{Chain, init_log_with};
+use ipu_core::ErrorChain;
+use ipu_serve::init_log_with;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
@@ -21,7 +22,7 @@ async fn main() -> ExitCode {
     match run(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            error!(error = %Chain(&*failure), "cannot serve");
+            error!(error = %ErrorChain(&*failure), "cannot serve");
             ExitCode::FAILURE
         }
     }
