@@ -258,8 +258,7 @@ impl ConfigMapStore {
     }
 
     /// Sends a patch once. Returns the metadata of the result. The API server applies a strategic one to the
-    /// object in memory, but a merge patch to its JSON text, which takes ten times as long for a large
-    /// record.
+    /// object in memory, but a merge patch to its JSON text, which takes much longer for a large record.
     async fn patch(&self, name: &str, patch: &Value) -> Result<ObjectMeta, Failure> {
         let (api, params) = (self.api(), PatchParams::default());
         let patch = Patch::Strategic(patch);

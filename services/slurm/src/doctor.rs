@@ -239,7 +239,8 @@ fn check_variables(report: &mut Report, path: &Path) {
         let prints = ["echo ", "printf ", "print "]
             .iter()
             .any(|word| line.starts_with(word));
-        if prints && line.contains("IPUOF_") && !line.contains("export ") {
+        let is_read = line.contains("export ") || line.contains("unset ");
+        if prints && line.contains("IPUOF_") && !is_read {
             report.error(format!(
                 "{place}: Slurm sets only variables that are exported; print \"export NAME=value\""
             ));
