@@ -194,6 +194,9 @@ impl<'a> ResourceBuilder<'a> {
     /// Applies settings that all Pods of the job share: network, node selector, no restarts.
     fn apply_pod_defaults(&self, spec: &mut PodSpec, endpoint: &PartitionEndpoint) {
         spec.restart_policy = Some("Never".to_owned());
+        // The API server removes a Pod without a grace period at once, even if its node cannot end it.
+        let grace = spec.termination_grace_period_seconds;
+        spec.termination_grace_period_seconds = grace.map(|seconds| seconds.max(1));
         if let Some((key, value)) = endpoint.node_label.clone() {
             spec.node_selector.get_or_insert_default().insert(key, value);
         }

@@ -335,8 +335,7 @@ mod tests {
             labels[ROLE] = "worker".into();
             labels[WORKER] = worker.to_string().into();
         }
-        let metadata =
-            json!({"name": name, "uid": name, "labels": labels, "finalizers": [IpuJob::POD_FINALIZER]});
+        let metadata = json!({"name": name, "namespace": "n", "uid": name, "labels": labels, "finalizers": [IpuJob::POD_FINALIZER]});
         let pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).expect("a Pod");
         let job = ipu_core::JobKey::new("n", "a", "u").expect("a key");
         JobPod::read(&pod, &job, Timestamp::default()).expect("a Pod of the job")

@@ -102,18 +102,18 @@ pub(super) async fn untrack(api: &Api<Pod>, name: &str, uid: &str) -> Result<(),
     }
 }
 
-/// Removes a Pod whose outcome is recorded or no longer matters: its finalizer, and then the Pod with its
-/// grace period.
+/// Removes a Pod whose outcome is recorded or no longer matters: with its grace period, and then its
+/// finalizer. In the reverse order it could be left without a mark that it is one of the job.
 pub(super) async fn remove(api: &Api<Pod>, pod: &JobPod) -> Result<(), ReconcileError> {
+    if !pod.terminating {
+        match api.delete(&pod.name, &delete_params(Some(pod.uid.clone()))).await {
+            Ok(_) => {}
+            Err(error) if is_status(&error, 404) || is_status(&error, 409) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
     if pod.tracked {
         untrack(api, &pod.name, &pod.uid).await?;
     }
-    if pod.terminating {
-        return Ok(());
-    }
-    match api.delete(&pod.name, &delete_params(Some(pod.uid.clone()))).await {
-        Ok(_) => Ok(()),
-        Err(error) if is_status(&error, 404) || is_status(&error, 409) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    Ok(())
 }

@@ -50,7 +50,7 @@ pub(super) struct JobPod {
     pub(super) start_blocker: Option<String>,
     /// Name of its first container that failed; that of the job takes precedence.
     pub(super) failed_container: Option<String>,
-    /// A container that still runs although the job's container has ended.
+    /// A container that has not ended although the job's container has.
     pub(super) lingering: Option<LingeringContainer>,
     /// True if no process of the Pod can run any longer.
     is_over: bool,
@@ -84,12 +84,16 @@ pub(super) enum PodOutcome {
 }
 
 impl JobPod {
-    /// Reads a Pod of `job` as observed at `now`. Returns `None` for a Pod that only has the labels: the job
-    /// neither controls nor tracks it.
+    /// Reads a Pod of `job` as observed at `now`. Returns `None` for a Pod of another namespace, and for one
+    /// that only has the labels: the job neither controls nor tracks it.
+    ///
+    /// Until it has ended, a Pod that is being deleted needs only the labels: the garbage collector may have
+    /// removed its owner after the operator removed its finalizer.
     pub(super) fn read(pod: &Pod, job: &JobKey, now: Timestamp) -> Option<Self> {
         let labels = pod.metadata.labels.as_ref()?;
         let number = |name: &str| labels.get(name)?.parse::<u32>().ok();
-        if labels.get(JOB_UID)? != job.uid.as_str() {
+        let is_in_namespace = pod.metadata.namespace.as_deref() == Some(job.namespace.as_str());
+        if !is_in_namespace || labels.get(JOB_UID)? != job.uid.as_str() {
             return None;
         }
         let worker = match labels.get(ROLE)?.as_str() {
@@ -101,11 +105,13 @@ impl JobPod {
         let mut owners = pod.owner_references().iter();
         let is_controlled =
             owners.any(|owner| owner.controller == Some(true) && owner.uid == job.uid.as_str());
-        if !is_controlled && !tracked {
+        let terminating = pod.metadata.deletion_timestamp.is_some();
+        let is_over = has_ended(pod, now);
+        let is_ending = terminating && !is_over;
+        if !is_controlled && !tracked && !is_ending {
             return None;
         }
         let placed = condition(pod, "PodScheduled").filter(|placed| placed.status == "True");
-        let is_over = has_ended(pod, now);
         let is_own_end = ended_before_deletion(pod);
         let removed_at = removal_end(pod, now).filter(|_| !is_own_end);
         let cause = || disruption(pod).unwrap_or("deleted while it ran").to_owned();
@@ -119,7 +125,7 @@ impl JobPod {
             scheduled: placed
                 .and_then(|placed| placed.last_transition_time.as_ref())
                 .map(millis),
-            terminating: pod.metadata.deletion_timestamp.is_some(),
+            terminating,
             tracked,
             removed: removed_at.is_some(),
             start_blocker: start_blocker(pod),
@@ -156,7 +162,7 @@ impl JobPod {
         let LingeringContainer { name, since } =
             lingering.filter(|lingering| is_past(lingering.since, now))?;
         Some(format!(
-            "LingeringContainer: the process of the job ended at {}, but container {name} still runs, so that the Pod \
+            "LingeringContainer: the process of the job ended at {}, but container {name} has not, so that the Pod \
              holds its IPUs: let {name} end with the process, make it an init container with restartPolicy Always, or \
              delete the job",
             Time(*since)
@@ -362,14 +368,22 @@ fn ended_before_deletion(pod: &Pod) -> bool {
     end.is_some_and(|end| !is_ended_by_node && requested.is_none_or(|requested| end < requested))
 }
 
-/// Returns a container that runs although the job's container has ended. Sidecars that are init containers
-/// end with the others.
+/// Returns a container that has not ended although the job's container has: it runs, or waits for its image.
+/// Sidecars that are init containers end with the others.
 fn lingering(pod: &Pod) -> Option<LingeringContainer> {
     let (_, end) = own_end(pod)?;
     let since = end.finished_at.as_ref().map(millis)?;
-    let is_running =
-        |status: &&ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
-    let name = containers(pod).iter().find(is_running)?.name.clone();
+    let has_ended = |status: &ContainerStatus| {
+        status
+            .state
+            .as_ref()
+            .is_some_and(|state| state.terminated.is_some())
+    };
+    let name = containers(pod)
+        .iter()
+        .find(|status| !has_ended(status))?
+        .name
+        .clone();
     Some(LingeringContainer { name, since })
 }
 
@@ -642,6 +656,7 @@ mod tests {
     fn read(mut pod: Pod, now: &str) -> JobPod {
         let key = JobKey::new("default", "training", "u").expect("a key");
         pod.metadata.name = Some("training-worker-0".to_owned());
+        pod.metadata.namespace = Some("default".to_owned());
         pod.metadata.uid = Some("p".to_owned());
         pod.metadata.finalizers = Some(vec![IpuJob::POD_FINALIZER.to_owned()]);
         let labels = [
@@ -678,14 +693,14 @@ mod tests {
         }
     }
 
-    /// Returns a Pod whose job's container `main` ended with `code` while its container `proxy` runs, at
-    /// second 40.
-    fn lingering_pod(code: i32, metadata: &Value) -> JobPod {
+    /// Returns a Pod whose job's container `main` ended with `code` while its container `proxy` has a state,
+    /// at second 40.
+    fn lingering_pod(code: i32, metadata: &Value, state: &Value) -> JobPod {
         let mut pod: Pod = serde_json::from_value(json!({
             "metadata": metadata,
             "spec": {"nodeName": "n", "containers": [{"name": "proxy"}, {"name": "main"}], "terminationGracePeriodSeconds": 10},
             "status": {"phase": "Running", "containerStatuses": [container("main", code, 20), {
-                "name": "proxy", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}},
+                "name": "proxy", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": state,
             }]},
         }))
         .expect("a Pod");
@@ -700,12 +715,20 @@ mod tests {
     #[test]
     fn a_process_ends_with_its_container_while_the_pod_holds_its_ipus() {
         let now = at("2026-01-01T00:00:40Z");
-        for (code, outcome) in [(0, PodOutcome::Succeeded), (3, PodOutcome::Failed)] {
-            let pod = lingering_pod(code, &json!({}));
+        let (runs, waits) = (
+            json!({"running": {}}),
+            json!({"waiting": {"reason": "ImagePullBackOff"}}),
+        );
+        for (code, state, outcome) in [
+            (0, &runs, PodOutcome::Succeeded),
+            (0, &waits, PodOutcome::Succeeded),
+            (3, &runs, PodOutcome::Failed),
+        ] {
+            let pod = lingering_pod(code, &json!({}), state);
             assert_eq!(pod.outcome(), outcome);
             assert!(!pod.has_ended(), "the sidecar may use the partition");
             let text = pod.holds_on(now).unwrap_or_default();
-            assert!(text.contains("container proxy still runs"), "{text}");
+            assert!(text.contains("container proxy has not"), "{text}");
             assert_eq!(pod.not_ready(now), None);
         }
     }
@@ -717,6 +740,7 @@ mod tests {
             let pod = lingering_pod(
                 3,
                 &json!({"deletionTimestamp": deadline, "deletionGracePeriodSeconds": 10}),
+                &json!({"running": {}}),
             );
             (pod.outcome(), pod.removed, pod.has_ended())
         };

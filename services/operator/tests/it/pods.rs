@@ -271,6 +271,124 @@ async fn a_partition_is_kept_while_a_process_may_run_on_an_unreachable_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_partition_is_kept_until_a_pod_that_is_deleted_in_any_way_has_ended() {
+    let test = "a_partition_is_kept_until_a_pod_that_is_deleted_in_any_way_has_ended";
+    let Some(fixture) = Fixture::start(test).await else {
+        return;
+    };
+    let jobs = [("orphaned", 1, "orphan"), ("hurried", 0, "background")];
+    for (name, grace, _) in jobs {
+        let mut job = job(name, None);
+        job["spec"]["workers"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(grace);
+        apply(&fixture.cluster, &job);
+    }
+    for (name, ..) in jobs {
+        fixture.wait_for_phase(name, "Running").await;
+        let node = fixture.object("pod", &format!("{name}-worker-0"))["spec"]["nodeName"].clone();
+        fixture.nodes.fall_silent(node.as_str().unwrap());
+    }
+    for (name, _, cascade) in jobs {
+        let cascade = format!("--cascade={cascade}");
+        fixture
+            .cluster
+            .kubectl(&["delete", "ipujob", name, &cascade, "--wait=false"])
+            .unwrap();
+    }
+    wait_until("the worker is neither tracked nor controlled", async || {
+        let metadata = fixture.object("pod", "orphaned-worker-0")["metadata"].clone();
+        metadata["ownerReferences"].is_null()
+            && metadata["finalizers"].is_null()
+            && metadata["deletionTimestamp"].is_string()
+    })
+    .await;
+    for (name, ..) in jobs {
+        fixture
+            .wait_for(name, "the deletion of the worker is overdue", |status| {
+                let message = status["lastMessage"].as_str();
+                message.is_some_and(|message| message.contains("DeletionOverdue"))
+            })
+            .await;
+    }
+    assert_eq!(fixture.simulator.state().unwrap().partitions.len(), 2);
+    for (name, ..) in jobs {
+        let pod = format!("{name}-worker-0");
+        fixture
+            .cluster
+            .kubectl(&[&["delete", "pod", &pod], &FORCE[..]].concat())
+            .unwrap();
+        fixture.wait_until_absent("ipujob", name).await;
+    }
+    fixture.wait_until_released().await;
+    fixture.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_another_namespace_is_none_of_the_job() {
+    let test = "a_pod_of_another_namespace_is_none_of_the_job";
+    let Some(fixture) = Fixture::start(test).await else {
+        return;
+    };
+    apply(&fixture.cluster, &job("victim", None));
+    fixture.wait_for_phase("victim", "Running").await;
+    let own = fixture.object("pod", "victim-worker-0")["metadata"].clone();
+    fixture
+        .cluster
+        .kubectl(&["create", "namespace", "other"])
+        .unwrap();
+    wait_until("the namespace has its service account", async || {
+        fixture
+            .cluster
+            .kubectl(&["-n", "other", "get", "serviceaccount", "default"])
+            .is_ok()
+    })
+    .await;
+    apply(
+        &fixture.cluster,
+        &json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "copy", "namespace": "other", "labels": own["labels"], "finalizers": own["finalizers"],
+                "annotations": {LIFE: "0:9"},
+            },
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "a"}]},
+        }),
+    );
+    wait_until("the Pod has failed", async || {
+        let phase = [
+            "-n",
+            "other",
+            "get",
+            "pod",
+            "copy",
+            "--output=jsonpath={.status.phase}",
+        ];
+        fixture
+            .cluster
+            .kubectl(&phase)
+            .is_ok_and(|phase| phase == "Failed")
+    })
+    .await;
+    let change = r#"{"spec": {"priority": 1}}"#;
+    fixture
+        .cluster
+        .kubectl(&["patch", "ipujob", "victim", "--type=merge", "-p", change])
+        .unwrap();
+    let status = fixture
+        .wait_for("victim", "the change is observed", |status| {
+            status["observedGeneration"] == 2
+        })
+        .await;
+    assert_eq!(status["phase"], "Running", "{status}");
+    assert!(status["firstFailure"].is_null(), "{status}");
+    fixture
+        .cluster
+        .kubectl(&["delete", "ipujob", "victim", "--timeout=60s"])
+        .unwrap();
+    fixture.wait_until_released().await;
+    fixture.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_is_deleted_in_any_way_leaves_no_pod_and_no_partition() {
     let test = "a_job_that_is_deleted_in_any_way_leaves_no_pod_and_no_partition";
     let Some(mut fixture) = Fixture::start(test).await else {
@@ -528,7 +646,7 @@ async fn a_worker_ends_with_the_container_of_the_job_and_its_pod_holds_the_ipus(
     let status = fixture
         .wait_for("done", "the container is named", |status| {
             let message = status["lastMessage"].as_str();
-            message.is_some_and(|message| message.contains("container proxy still runs"))
+            message.is_some_and(|message| message.contains("container proxy has not"))
         })
         .await;
     assert_eq!(status["workersStatus"]["succeeded"], 1, "{status}");
