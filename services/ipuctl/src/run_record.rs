@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use ipu_core::{PartitionId, Timestamp};
+use ipu_proxy_client::PartitionDocument;
 use serde::{Deserialize, Serialize};
 
 use crate::state_dir::{StateDir, write_file};
@@ -33,6 +34,12 @@ pub(crate) struct RunRecord {
 }
 
 impl RunRecord {
+    /// Returns whether the run owns a partition or a request.
+    pub(crate) fn owns(&self, partition: &PartitionDocument) -> bool {
+        let owner = partition.owner.as_ref();
+        owner.is_some_and(|owner| owner.kind == OWNER_KIND && owner.uid == self.uid)
+    }
+
     /// Writes the record of an active run into the directory of the run.
     pub(crate) fn write_active(&self, directory: &Path) -> io::Result<()> {
         write_file(&directory.join("run.json"), 0o600, &serde_json::to_vec(self)?)

@@ -115,11 +115,15 @@ impl StateDir {
         Ok(path)
     }
 
-    /// Returns whether the process of a run with this directory is alive.
-    pub(crate) fn liveness_of_run(directory: &Path) -> OwnerLiveness {
+    /// Returns whether the process of a run with this directory is alive. If the run has leases, a process of
+    /// another boot is unknown: it may run on another host that shares the home directory, and renew them.
+    pub(crate) fn liveness_of_run(directory: &Path, has_leases: bool) -> OwnerLiveness {
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
-        let holder = name.replace('_', ":").parse::<ProcessHolder>();
-        holder.map_or(OwnerLiveness::Unknown, |holder| holder.liveness())
+        match name.replace('_', ":").parse::<ProcessHolder>() {
+            Ok(holder) if has_leases && !holder.is_of_this_boot() => OwnerLiveness::Unknown,
+            Ok(holder) => holder.liveness(),
+            Err(_) => OwnerLiveness::Unknown,
+        }
     }
 }
 

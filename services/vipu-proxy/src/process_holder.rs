@@ -69,6 +69,13 @@ impl ProcessHolder {
         self.pid
     }
 
+    /// Returns whether the process is of the present boot of this host. Another boot may be an earlier one, or
+    /// that of another host.
+    #[must_use]
+    pub fn is_of_this_boot(&self) -> bool {
+        boot().is_ok_and(|boot| boot == self.boot)
+    }
+
     /// Returns whether the process runs: [`OwnerLiveness::Dead`] if it has ended, even if its parent has not
     /// reaped it, and [`OwnerLiveness::Unknown`] if it belongs to another pid namespace.
     #[must_use]

@@ -16,7 +16,7 @@ use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::process::end_marked;
-use crate::run_record::{OWNER_KIND, RunRecord};
+use crate::run_record::RunRecord;
 use crate::state_dir::StateDir;
 use crate::table;
 
@@ -95,7 +95,7 @@ impl GcReport {
 pub(crate) async fn sweep(connection: &Connection) -> Result<GcReport, Failure> {
     let mut swept = GcReport::default();
     let before = partitions(connection).await?;
-    for run in dead_runs(connection) {
+    for run in dead_runs(connection, &before) {
         let markers = before
             .values()
             .filter(|partition| run.owns(partition))
@@ -144,9 +144,8 @@ struct DeadRun {
 
 impl DeadRun {
     fn owns(&self, partition: &PartitionDocument) -> bool {
-        let uid = self.record.as_ref().map(|record| &record.uid);
-        let owner = partition.owner.as_ref();
-        owner.is_some_and(|owner| owner.kind == OWNER_KIND && Some(&owner.uid) == uid)
+        let record = self.record.as_ref();
+        record.is_some_and(|record| record.owns(partition))
     }
 
     /// Moves the record to the finished runs, and removes the files.
@@ -161,19 +160,22 @@ impl DeadRun {
     }
 }
 
-/// Returns the dead runs with this proxy.
-fn dead_runs(connection: &Connection) -> Vec<DeadRun> {
+/// Returns the dead runs with this proxy, which has `partitions`.
+fn dead_runs(connection: &Connection, partitions: &BTreeMap<PartitionId, PartitionDocument>) -> Vec<DeadRun> {
     let directories = std::fs::read_dir(connection.state.runs()).into_iter().flatten();
-    let is_dead = |directory: &PathBuf| StateDir::liveness_of_run(directory) == OwnerLiveness::Dead;
+    let is_dead = |run: &DeadRun| {
+        let has_leases = !connection.is_local() && partitions.values().any(|partition| run.owns(partition));
+        StateDir::liveness_of_run(&run.directory, has_leases) == OwnerLiveness::Dead
+    };
     let proxy = connection.remote_url();
     directories
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(is_dead)
         .map(|directory| DeadRun {
             record: RunRecord::read_active(&directory),
             directory,
         })
         .filter(|run| run.record.as_ref().is_none_or(|record| record.proxy == proxy))
+        .filter(is_dead)
         .collect()
 }
 

@@ -8,7 +8,7 @@ use crate::clock::now;
 use crate::connection::Connection;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
-use crate::run_record::{OWNER_KIND, RunRecord};
+use crate::run_record::RunRecord;
 use crate::state_dir::StateDir;
 use crate::table::{Table, render};
 use crate::time;
@@ -40,10 +40,13 @@ fn active(connection: &Connection, partitions: &[PartitionDocument]) -> Vec<RunR
     let mut records: Vec<RunRecord> = directories
         .filter_map(|directory| {
             let mut record = RunRecord::read_active(&directory.path())?;
-            record.phase = match StateDir::liveness_of_run(&directory.path()) {
+            // Its partitions may be in another list.
+            let is_elsewhere = record.proxy != connection.remote_url();
+            let has_leases = record.proxy.is_some()
+                && (is_elsewhere || partitions.iter().any(|partition| record.owns(partition)));
+            record.phase = match StateDir::liveness_of_run(&directory.path(), has_leases) {
                 OwnerLiveness::Dead => "Killed",
-                // Its partitions are not in this list.
-                _ if record.proxy != connection.remote_url() => "Running",
+                _ if is_elsewhere => "Running",
                 _ => phase(&record, partitions),
             }
             .to_owned();
@@ -56,13 +59,9 @@ fn active(connection: &Connection, partitions: &[PartitionDocument]) -> Vec<RunR
 
 /// Returns the phase of an active run according to its partitions.
 fn phase(record: &RunRecord, partitions: &[PartitionDocument]) -> &'static str {
-    let of_run = |partition: &&PartitionDocument| {
-        let owner = partition.owner.as_ref();
-        owner.is_some_and(|owner| owner.kind == OWNER_KIND && owner.uid == record.uid)
-    };
     let states: Vec<HoldState> = partitions
         .iter()
-        .filter(of_run)
+        .filter(|partition| record.owns(partition))
         .map(|partition| partition.state)
         .collect();
     if states.is_empty() {

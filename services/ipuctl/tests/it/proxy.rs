@@ -291,6 +291,37 @@ fn gc_releases_the_partition_of_a_killed_run_at_its_proxy() {
 }
 
 #[test]
+fn a_run_on_another_host_that_shares_the_home_directory_keeps_its_partition() {
+    let fixture = ProxyFixture::start();
+    let file = fixture
+        .home
+        .file("job.yaml", &job("shared", 4, "echo ready; exec sleep 600"));
+    let arguments = fixture.arguments(&["run", file.to_str().unwrap()]);
+    let mut run = Running::start(fixture.home.command(&arguments));
+    run.wait_for("worker-0 | ready");
+    // The other host has another boot id.
+    let runs = fixture.home.path(".local/state/ipuctl/runs");
+    let directory = std::fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+    let name = directory.file_name().unwrap().to_str().unwrap();
+    let mut parts: Vec<&str> = name.split('_').collect();
+    parts[1] = "00000000-0000-4000-8000-000000000000";
+    std::fs::rename(&directory, runs.join(parts.join("_"))).unwrap();
+    assert_eq!(fixture.ok(&["gc"]), "0 processes ended, 0 partitions released\n");
+    assert_eq!(fixture.json(&["partition", "list"])[0]["state"], "active");
+    assert_eq!(fixture.json(&["list"])[0]["phase"], "Running");
+
+    // It was killed, and its lease is over.
+    run.process.kill().unwrap();
+    run.process.wait().unwrap();
+    let id = fixture.json(&["partition", "list"])[0]["id"].clone();
+    fixture.ok(&["partition", "remove", id.as_str().unwrap(), "--force"]);
+    fixture.ok(&["gc"]);
+    assert_eq!(std::fs::read_dir(&runs).unwrap().count(), 0);
+    run.end();
+    assert_eq!(fixture.home.processes(), Vec::<String>::new());
+}
+
+#[test]
 fn a_partition_with_other_properties_is_reported_with_both_values_through_a_proxy() {
     let fixture = ProxyFixture::start();
     fixture.ok(&["partition", "create", "a", "--size", "4"]);
