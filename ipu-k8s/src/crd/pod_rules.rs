@@ -118,7 +118,9 @@ impl IpuJob {
         let pod = &template["spec"];
         rules.labels(&format!("{POD}.nodeSelector"), &map(&pod["nodeSelector"]));
         for field in ["hostname", "subdomain"] {
-            rules.label_name(&format!("{POD}.{field}"), &pod[field]);
+            if pod[field] != "" {
+                rules.label_name(&format!("{POD}.{field}"), &pod[field]);
+            }
         }
         for (field, min) in [("terminationGracePeriodSeconds", 0), ("activeDeadlineSeconds", 1)] {
             rules.range(&format!("{POD}.{field}"), &pod[field], min, i64::from(i32::MAX));
@@ -209,8 +211,12 @@ impl Rules {
         );
     }
 
+    /// Checks one of several words. The empty text counts as absent.
     fn word(&mut self, field: &str, value: &Value, words: &[&str]) {
-        let Some(text) = value.as_str().filter(|text| !words.contains(text)) else {
+        let Some(text) = value
+            .as_str()
+            .filter(|text| !text.is_empty() && !words.contains(text))
+        else {
             return;
         };
         let like = words.iter().find(|word| word.eq_ignore_ascii_case(text));
@@ -282,6 +288,7 @@ impl Rules {
                     );
                 }
             }
+            let mut port_names = BTreeSet::new();
             for (index, port) in items(&container["ports"]) {
                 let field = format!("{field}.ports[{index}]");
                 for (name, min) in [("containerPort", 1), ("hostPort", 0)] {
@@ -292,7 +299,12 @@ impl Rules {
                     &port["protocol"],
                     &["TCP", "UDP", "SCTP"],
                 );
-                if let Some(name) = port["name"].as_str().filter(|name| !is_port_name(name)) {
+                let name = port["name"].as_str().filter(|name| !name.is_empty());
+                if let Some(name) = name.filter(|name| !port_names.insert(*name)) {
+                    let rule = "another port of the container has the same name";
+                    self.refuse(&format!("{field}.name"), name, rule, "use another name");
+                }
+                if let Some(name) = name.filter(|name| !is_port_name(name)) {
                     self.refuse(
                         &format!("{field}.name"),
                         &format!("{name:?}"),
@@ -364,7 +376,9 @@ fn quantity(text: &str) -> Option<f64> {
     let (number, factor) = suffix
         .or_else(|| Some((text.strip_suffix('E')?, 1e18)))
         .unwrap_or((text, 1.0));
-    let is_number = number.chars().all(|c| c.is_ascii_digit() || "+-.eE".contains(c));
+    // An exponent takes the place of a suffix.
+    let others = if number.len() < text.len() { "+-." } else { "+-.eE" };
+    let is_number = number.chars().all(|c| c.is_ascii_digit() || others.contains(c));
     let number: f64 = number.parse().ok().filter(|_| is_number)?;
     (number.is_finite() && number >= 0.0).then_some(number * factor)
 }

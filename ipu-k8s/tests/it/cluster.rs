@@ -8,6 +8,7 @@ mod fixtures;
 mod installation;
 mod liveness;
 mod lossy_proxy;
+mod pod_admission;
 mod size_limit;
 mod takeover;
 mod tokens;

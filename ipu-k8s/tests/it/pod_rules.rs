@@ -55,6 +55,11 @@ fn a_template_that_kubernetes_accepts_has_no_violation_and_no_warning() {
         "workers.template.metadata.annotations={a: 'any text, of any length'}",
         "workers.template.spec.nodeSelector={kubernetes.io/arch: amd64}",
         "workers.template.spec.terminationGracePeriodSeconds=0",
+        // A template of Helm may write an absent text so.
+        "workers.template.spec.dnsPolicy=''\nworkers.template.spec.hostname=''",
+        &format!(
+            "{CONTAINER}.imagePullPolicy=''\n{CONTAINER}.ports=[{{containerPort: 80, name: '', protocol: ''}}]"
+        ),
         &format!(
             "{CONTAINER}.volumeMounts=[{{name: data, mountPath: /data}}, {{name: data, mountPath: /other}}]"
         ),
@@ -169,6 +174,12 @@ fn a_template_that_kubernetes_refuses_for_ever_is_refused_with_its_field() {
         (
             "workers.template.spec.containers[0].resources.requests={memory: 2 GB}",
             format!("{template}.spec.containers[0].resources.requests.memory = \"2 GB\": must be a quantity"),
+        ),
+        (
+            "workers.template.spec.containers[0].resources.requests={memory: 1e3Mi}",
+            format!(
+                "{template}.spec.containers[0].resources.requests.memory = \"1e3Mi\": must be a quantity"
+            ),
         ),
         (
             "workers.template.spec.containers[0].resources={requests: {cpu: 2}, limits: {cpu: 1500m}}",
