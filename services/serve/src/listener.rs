@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -36,7 +36,8 @@ impl From<UnixListener> for Listener {
 
 impl Listener {
     /// Listens on a Unix socket at `path` that only its user can connect to (mode 0600). Creates missing
-    /// directories with mode 0700. Replaces the socket of a process that has ended.
+    /// directories with mode 0700, and the file `PATH.lock`. Replaces the socket of a process that has
+    /// ended.
     ///
     /// # Errors
     ///
@@ -52,8 +53,16 @@ impl Listener {
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
-        // Two processes that replace a stale socket at once would remove the socket of each other.
-        let turn = fs::File::open(directory)?;
+        // Two processes that replace a stale socket at once would remove the socket of each other. Only the
+        // user of the socket can lock this file; any user who can read the directory could lock that.
+        let mut turn = path.as_os_str().to_owned();
+        turn.push(".lock");
+        let turn = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(turn)?;
         turn.lock()?;
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -141,6 +141,26 @@ async fn a_stale_socket_is_replaced_and_a_live_one_and_other_files_are_not() {
     assert_eq!(std::fs::read_to_string(&socket).unwrap(), "a file");
 }
 
+#[test]
+fn a_user_who_locks_the_directory_of_the_socket_does_not_stop_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = socket_in(&directory);
+    // systemd makes directories below /run that every user can read, and so lock.
+    std::fs::create_dir(socket.parent().unwrap()).unwrap();
+    let other = std::fs::File::open(socket.parent().unwrap()).unwrap();
+    other.lock().unwrap();
+    let (sender, started) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let proxy = start_at(&socket).await.unwrap();
+            sender.send(()).unwrap();
+            proxy.shutdown().await;
+        });
+    });
+    started.recv_timeout(Duration::from_secs(60)).unwrap();
+}
+
 #[tokio::test]
 async fn the_partition_of_an_ended_process_is_released() {
     let running = start().await;
