@@ -6,7 +6,7 @@
 //! and how long ago that was.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::scontrol::config::SlurmctldConfig;
 use crate::start::RunStart;
@@ -14,6 +14,9 @@ use crate::start::RunStart;
 /// The clocks of the ledger's host and of slurmctld's host may differ by so many seconds. A hold that began
 /// so shortly after the start of slurmctld counts as older than the start.
 const MAX_CLOCK_SKEW: u64 = 10;
+/// Longest time between two answers of one slurmctld, if there is a backup. A backup waits longer for the
+/// primary (`SlurmctldTimeout`, 120 s by default), so that the primary cannot have had control in between.
+const MAX_SILENCE: Duration = Duration::from_secs(60);
 
 /// A hold of a run in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +35,8 @@ pub struct SlurmctldWatch(Option<Control>);
 struct Control {
     /// Its answer.
     config: SlurmctldConfig,
-    /// The first answer.
     first_answer: Instant,
+    last_answer: Instant,
     /// Whether it had settled before the first answer.
     was_settled: bool,
     /// The holds that may have begun under another slurmctld.
@@ -41,11 +44,21 @@ struct Control {
 }
 
 impl SlurmctldWatch {
-    /// Returns whether the slurmctld that answers is that of the passes before.
+    /// Takes an answer. Returns whether the slurmctld of the passes before has had control since them. A
+    /// backup that answers again may have lost control to a primary meanwhile, and taken over again.
     #[must_use]
-    pub fn knows(&self, config: &SlurmctldConfig) -> bool {
-        let control = self.0.as_ref();
-        control.is_some_and(|control| control.config.is_same_slurmctld(config))
+    pub fn knows(&mut self, config: &SlurmctldConfig, answered: Instant) -> bool {
+        let Some(control) = &mut self.0 else {
+            return false;
+        };
+        let silence = answered.saturating_duration_since(control.last_answer);
+        let is_known =
+            control.config.is_same_slurmctld(config) && !(config.has_backup && silence > MAX_SILENCE);
+        // Otherwise the answer counts once it is taken by `take_over`.
+        if is_known {
+            control.last_answer = answered;
+        }
+        is_known
     }
 
     /// Returns whether a slurmctld has answered.
@@ -75,6 +88,7 @@ impl SlurmctldWatch {
         self.0 = Some(Control {
             config: config.clone(),
             first_answer: answered,
+            last_answer: answered,
             was_settled: by_clocks && settled < now,
             inherited: inherited.map(|hold| hold.start).collect(),
         });

@@ -178,13 +178,36 @@ fn a_slurmctld_that_gets_control_has_seen_no_older_hold_and_settles_after_its_fi
         let (mut watch, begin) = (SlurmctldWatch::default(), Instant::now());
         watch.take_over(&first, [], begin, now);
         let old = hold("7.9000", Some(BOOT_TIME + 5_000));
-        assert!(watch.knows(&first) && watch.saw_begin(&old.start));
-        assert!(!watch.knows(&second));
+        assert!(watch.knows(&first, begin) && watch.saw_begin(&old.start));
+        assert!(!watch.knows(&second, begin));
         watch.take_over(&second, [old.clone()], begin, now);
         assert!(!watch.saw_begin(&old.start));
         assert!(watch.saw_begin(&hold("8.9000", None).start));
         assert!(!watch.has_settled(&second, begin + SETTLE));
         assert!(watch.has_settled(&second, begin + SETTLE + Duration::from_millis(1)));
+    }
+}
+
+#[test]
+fn a_backup_that_was_not_seen_for_long_may_have_taken_over_twice() {
+    let minute = Duration::from_secs(60);
+    for (has_backup, silence, is_known) in [
+        (true, minute, true),
+        // The primary may have come back, and started a run that it has not saved.
+        (true, minute + Duration::from_millis(1), false),
+        // No other slurmctld has the same start.
+        (false, 10 * minute, true),
+    ] {
+        let config = config(BOOT_TIME, has_backup);
+        let (mut watch, begin) = (SlurmctldWatch::default(), Instant::now());
+        watch.take_over(&config, [], begin, BOOT_TIME);
+        // Each answer counts.
+        assert!(watch.knows(&config, begin + minute));
+        let again = begin + minute + silence;
+        // The takeover is not forgotten before it is taken.
+        for _ in 0..2 {
+            assert_eq!(watch.knows(&config, again), is_known, "{has_backup} {silence:?}");
+        }
     }
 }
 

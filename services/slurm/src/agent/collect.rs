@@ -53,9 +53,12 @@ impl<'a> SlurmFacts<'a> {
         // After the list: a slurmctld that got control in between counts.
         let config = SlurmctldConfig::parse(&context.slurm.config().await?)?;
         let answered = Instant::now();
-        if !watch.knows(&config) {
+        if !watch.knows(&config, answered) {
             if !watch.is_empty() {
-                report::note("another slurmctld has control: it knows all processes once it has settled");
+                report::note(
+                    "another slurmctld has control, or had it meanwhile: this one knows all processes once it has \
+                     settled",
+                );
             }
             // The list of this pass may lack a hold of the slurmctld before.
             let partitions = context.proxy.partitions().await?;
