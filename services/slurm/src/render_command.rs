@@ -4,6 +4,7 @@ mod files;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
@@ -254,17 +255,24 @@ fn write_files(source: &Path, directory: &Path, files: &[&(String, String)]) -> 
     }
     for (name, text) in files {
         let path = directory.join(name);
-        let bytes = safe_file::encoded_as(&source.join(name), text);
+        let original = source.join(name);
+        let bytes = safe_file::encoded_as(&original, text);
         fs::create_dir_all(path.parent().unwrap_or(directory)).map_err(failed)?;
-        replace(&path, &bytes).map_err(failed)?;
+        replace(&path, &bytes, mode_of(&original)).map_err(failed)?;
     }
     Ok(())
 }
 
+/// Returns the permissions of a file: a new version of it has no more readers.
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).map_or(0o666, |metadata| metadata.permissions().mode() & 0o777)
+}
+
 /// Writes a new file in the place of an old one. A symbolic link is replaced, not followed.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     safe_file::remove_if_exists(path)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(text)
 }
 
@@ -296,7 +304,7 @@ mod tests {
         );
         fs::write(&target, "old").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        replace(&link, b"new").unwrap();
+        replace(&link, b"new", 0o644).unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "old");
         assert_eq!(fs::read_to_string(&link).unwrap(), "new");
     }

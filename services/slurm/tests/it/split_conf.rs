@@ -2,6 +2,7 @@
 //! separators, other encodings.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -197,8 +198,13 @@ fn render_changes_the_file_that_has_a_line_and_keeps_every_other_byte() {
         POD16,
     ];
     let directory = directory(&files);
+    // An included file may have passwords.
+    let private = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(directory.path().join("conf.d/licenses.conf"), private.clone()).unwrap();
     let (rendered, output) = render(directory.path());
     assert!(rendered.status.success(), "{rendered:?}");
+    let written = fs::metadata(output.join("conf.d/licenses.conf")).unwrap();
+    assert_eq!(written.permissions().mode() & 0o777, private.mode());
     let written = fs::read(output.join("conf.d/licenses.conf")).unwrap();
     let expected = b"# \xa9 f\xfcr alle\r\nLicenses=matlab:4;pod16:16,ansys:0 \\\r\n # Rest\r\n";
     assert_eq!(written, expected, "{}", String::from_utf8_lossy(&written));
