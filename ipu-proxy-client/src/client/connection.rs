@@ -85,7 +85,9 @@ const FIRST_USER_PORT: u16 = 1024;
 /// Checks that the server of a connection without TLS is not a program of any user of this host, which would
 /// get the token: while the proxy restarts, every user may take its port.
 fn ensure_no_user_has(server: SocketAddr, client: SocketAddr) -> io::Result<()> {
-    let is_this_host = server.ip().is_loopback() || server.ip() == client.ip();
+    // An address of IPv4 may be written as one of IPv6.
+    let ip = server.ip().to_canonical();
+    let is_this_host = ip.is_loopback() || ip == client.ip().to_canonical();
     if !is_this_host || server.port() < FIRST_USER_PORT {
         return Ok(());
     }
@@ -162,6 +164,8 @@ mod tests {
             ("127.0.0.1:8080", "127.0.0.1:40000", true),
             ("127.0.1.1:1024", "127.0.0.1:40000", true),
             ("[::1]:8080", "[::1]:40000", true),
+            // 127.0.1.1 as an address of IPv6.
+            ("[::ffff:127.0.1.1]:8080", "[::ffff:127.0.0.1]:40000", true),
             // The address of this host on a network.
             ("192.0.2.7:8080", "192.0.2.7:40000", true),
             ("127.0.0.1:1023", "127.0.0.1:40000", false),
