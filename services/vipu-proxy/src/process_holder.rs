@@ -69,8 +69,8 @@ impl ProcessHolder {
         self.pid
     }
 
-    /// Returns whether the process is of the present boot of this host. Another boot may be an earlier one, or
-    /// that of another host.
+    /// Returns whether the process is of the present boot of this host. Another boot may be an earlier one,
+    /// or that of another host.
     #[must_use]
     pub fn is_of_this_boot(&self) -> bool {
         boot().is_ok_and(|boot| boot == self.boot)
