@@ -94,8 +94,13 @@ fn create(cluster: &Cluster, template: &Value) -> Result<String, String> {
         "spec": template["spec"],
     });
     let file = cluster.directory().join("pod.json");
-    fs::write(&file, pod.to_string()).unwrap();
-    let arguments = ["create", "--dry-run=server", "-f", file.to_str().unwrap()];
+    fs::write(&file, pod.to_string()).map_err(|error| error.to_string())?;
+    let arguments = [
+        "create",
+        "--dry-run=server",
+        "-f",
+        file.to_str().unwrap_or_default(),
+    ];
     cluster.kubectl(&arguments).map_err(|error| error.to_string())
 }
 
