@@ -348,15 +348,28 @@ local function has_text(text)
   return type(text) == "string" and text ~= ""
 end
 
+-- Returns whether every alternative of a constraint requires a feature. A group in brackets may be met without it.
+local function is_in_each(features, feature)
+  local outer = features:gsub("%b[]", ""):gsub("%b()", "")
+  for alternative in (outer .. "|"):gmatch("([^|]*)|") do
+    local found = false
+    for name in alternative:gmatch("[%w_.-]+") do
+      found = found or name == feature
+    end
+    if not found then
+      return false
+    end
+  end
+  return true
+end
+
 -- Returns the features of a job with those of the nodes that reach its IPUs, or nil and a text.
 local function with_feature(features, feature)
   if not feature or not has_text(features) then
     return feature or features
   end
-  for name in features:gmatch("[%w_.-]+") do
-    if name == feature then
-      return features
-    end
+  if is_in_each(features, feature) then
+    return features
   end
   if features:find("[|%[%(]") then
     return nil,

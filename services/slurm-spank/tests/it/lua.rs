@@ -144,7 +144,11 @@ fn a_job_with_ipus_starts_on_nodes_with_the_feature_of_its_model_only() {
         );
         bed.succeed("scontrol", &["update", &node, &features]);
     }
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
+        (
+            &["--ipus=4", "--constraint=reaches-pod64|reaches-pod64"],
+            "reaches-pod64|reaches-pod64",
+        ),
         (&["--ipus=4"], "reaches-pod64"),
         (&["--licenses=pod64:4", "--constraint=big"], "big&reaches-pod64"),
         (&["--ipus=4", "--constraint=reaches-pod64"], "reaches-pod64"),
@@ -159,8 +163,11 @@ fn a_job_with_ipus_starts_on_nodes_with_the_feature_of_its_model_only() {
             "{options:?}: {text}"
         );
     }
-    let refused = submit(&bed, &["--ipus=4", "--constraint=big|small"]).unwrap_err();
-    assert!(refused.contains("write reaches-pod64 in each"), "{refused}");
+    for alternatives in ["big|small", "reaches-pod64|big", "[reaches-pod64|big]"] {
+        let constraint = format!("--constraint={alternatives}");
+        let refused = submit(&bed, &["--ipus=4", &constraint]).unwrap_err();
+        assert!(refused.contains("write reaches-pod64 in each"), "{refused}");
+    }
     let node = bed.succeed("srun", &["--ipus=4", "sh", "-c", "echo $SLURMD_NODENAME"]);
     assert_eq!(node, "ipu-host-3");
 }
