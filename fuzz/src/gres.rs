@@ -3,11 +3,11 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use ipu_slurm::{Gres, GresError, GresList, Indices, TresList};
+use ipu_slurm::{Gres, GresError, GresList};
 
 use crate::error_messages::{check_error, text};
 
-/// Parses the input as one resource, a resource list, a TRES list and an index set.
+/// Parses the input as one resource, and as a resource list.
 ///
 /// # Panics
 ///
@@ -16,8 +16,6 @@ pub fn gres(bytes: &[u8]) {
     let text = text(bytes);
     assert_round_trip::<Gres>(&text);
     assert_round_trip::<GresList>(&text);
-    assert_round_trip::<TresList>(&text);
-    assert_round_trip::<Indices>(&text);
     if let Ok(list) = text.parse::<GresList>() {
         for gres in list.items() {
             assert!(

@@ -1,8 +1,7 @@
 //! Output of Slurm's commands.
 
 use ipu_slurm::{
-    AdminComment, LicenseCounts, Reservation, RunKey, RunList, SlurmctldConfig, parse_allocated_gres,
-    parse_job, parse_jobs, parse_squeue_job,
+    LicenseCounts, Reservation, RunKey, RunList, SlurmctldConfig, parse_allocated_gres, parse_squeue_job,
 };
 
 use crate::error_messages::{check_error, text};
@@ -14,29 +13,6 @@ use crate::error_messages::{check_error, text};
 /// If a job is read from a text that does not contain its values, or a message is too long.
 pub fn slurm_output(bytes: &[u8]) {
     let text = &text(bytes);
-    match parse_jobs(text) {
-        Ok(records) => {
-            for record in records {
-                let job = match record {
-                    Ok(job) => job,
-                    Err(error) => {
-                        check_error(&error, 100);
-                        continue;
-                    }
-                };
-                assert!(text.contains(&format!("JobId={} ", job.id)));
-                assert!(text.contains(&format!(" JobState={} Reason={} ", job.state, job.reason)));
-                let nodes = job.node_list.as_deref().unwrap_or_default();
-                assert!(text.contains(&format!(" NodeList={nodes}")));
-                if let Ok(same) = parse_job(text, job.id) {
-                    assert_eq!(same, job);
-                    let record = text.trim_end_matches('\n');
-                    assert!(!record.contains('\n'), "a user may have forged a record");
-                }
-            }
-        }
-        Err(error) => check_error(&error, 100),
-    }
     for license in LicenseCounts::parse_list(text) {
         assert!(text.contains(&license.name));
     }
@@ -51,10 +27,7 @@ pub fn slurm_output(bytes: &[u8]) {
     let ids = digits.filter_map(|digits| digits.parse().ok());
     for id in ids.take(4) {
         match parse_squeue_job(text, id) {
-            Ok(job) => {
-                assert_eq!((job.id, job.admin_comment), (id, AdminComment::Ambiguous));
-                assert!(job.name.is_empty(), "squeue cannot show a name safely");
-            }
+            Ok(job) => assert!(text.contains(&format!("|{}|{}|", job.state, job.reason))),
             Err(error) => check_error(&error, 100),
         }
         if let Err(error) = parse_allocated_gres(text, id) {

@@ -1,35 +1,31 @@
 //! Generic resources (GRES) in Slurm's text forms: `vipu:2:3`, `gres/vipu:2:3`, `vipu:2(CNT:3)`,
 //! `gpu:a100:4(IDX:0-2,7)`.
 //!
-//! Sources: seed 004 §8.3 (`type:model:count`; a number directly after the type is a count) and §8.5.3
-//! (`no_consume`); slurm.conf(5) under `Gres=`, gres.conf(5) and sbatch(1) under `--gres` (suffixes of
-//! counts); and the output of Slurm 22.05 and 24.11, string by string in this crate's tests. Up to 23.02
-//! Slurm writes the prefix `gres:`, from 23.11 on `gres/`. The parser accepts both; `Display` writes neither.
-
-pub(crate) mod cursor;
-pub(crate) mod error;
-pub(crate) mod indices;
-pub(crate) mod list;
-pub(crate) mod tres;
+//! Sources: Graphcore's Slurm guide, §8.3 (`type:model:count`; a number directly after the type is a count)
+//! and §8.5.3 (`no_consume`); slurm.conf(5) under `Gres=`, gres.conf(5) and sbatch(1) under `--gres`
+//! (suffixes of counts); and the output of Slurm 22.05 and 24.11, string by string in this crate's tests. Up
+//! to 23.02 Slurm writes the prefix `gres:`, from 23.11 on `gres/`. The parser accepts both; `Display` writes
+//! neither.
 
 use core::fmt;
 use core::str::FromStr;
 
 use ipu_core::{IpuCount, IpuCountError};
 
-use self::cursor::Part;
-use self::error::GresError;
-use self::indices::Indices;
-
 /// Maximum length of a name or a type in characters. Slurm has no documented limit; this one equals that of
 /// other names in this project.
-pub(crate) const MAX_NAME: usize = 253;
+const MAX_NAME: usize = 253;
+/// Maximum length of a text in an error, in characters.
+const MAX_EXCERPT: usize = 80;
+const NO_CONSUME: &str = "no_consume";
+const FORMS: &str = "write name, name:count or name:type:count";
+const DETAIL_FORMS: &str = "write (CNT:number), (IDX:numbers) or (S:numbers)";
 
 /// A generic resource with a count, requested or allocated.
 ///
-/// Parses from `[gres:|gres/]name[:type][:no_consume][:count][(details)]`. Prints the same form without a
-/// prefix and always with a count, so that the output parses to the same value: `vipu:2` requests two,
-/// `vipu:2:1` requests one of type 2.
+/// Parses from `[gres:|gres/]name[:type][:no_consume][:count][(details)]`; the indices and sockets of devices
+/// in the details are not read. Prints the same form without prefix and details, and always with a count:
+/// `vipu:2` requests two, `vipu:2:1` requests one of type 2.
 ///
 /// ```
 /// let requested: ipu_slurm::Gres = "gres:vipu:pod16:4".parse()?;
@@ -43,8 +39,6 @@ pub struct Gres {
     kind: Option<String>,
     counting: Counting,
     count: u64,
-    indices: Option<Indices>,
-    sockets: Option<Indices>,
 }
 
 /// Whether jobs consume a resource.
@@ -53,58 +47,46 @@ pub enum Counting {
     /// A job's count is not available to other jobs.
     #[default]
     Consumed,
-    /// `no_consume`: the count limits each job, and Slurm does not account for it (seed 004 §8.5.3).
+    /// `no_consume`: the count limits each job, and Slurm does not account for it.
     NotConsumed,
 }
 
+/// Comma-separated resources. The empty list is the empty text or `(null)`, as in Slurm's output. A leading
+/// `--gres=` is removed. A resource may occur twice, as in Slurm.
+///
+/// ```
+/// let list: ipu_slurm::GresList = "vipu:1,gpu:a100:4(IDX:0-2,7)".parse()?;
+/// assert_eq!(list.to_string(), "vipu:1,gpu:a100:4");
+/// # Ok::<(), ipu_slurm::GresError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GresList(Vec<Gres>);
+
+/// The error for a text that is not a valid Slurm resource.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?}, character {position} ({part:?}): {rule}; {fix}")]
+#[non_exhaustive]
+pub struct GresError {
+    /// The whole text, truncated to 80 characters.
+    pub text: String,
+    /// The position of the invalid part, in characters from 1.
+    pub position: usize,
+    /// The invalid part, truncated to 80 characters; empty if a part is missing.
+    pub part: String,
+    /// The violated rule.
+    pub rule: &'static str,
+    /// The fix.
+    pub fix: &'static str,
+}
+
 impl Gres {
-    /// Creates a resource `name` with `count`, and with type `kind` if given.
-    ///
-    /// # Errors
-    ///
-    /// [`GresError`] if Slurm's text form does not allow the name or the type.
-    pub fn new(name: &str, kind: Option<&str>, count: u64) -> Result<Self, GresError> {
-        Ok(Self {
-            name: parse_name(&Part::whole(name))?.to_owned(),
-            kind: kind
-                .map(|kind| parse_kind(&Part::whole(kind)).map(str::to_owned))
-                .transpose()?,
-            counting: Counting::Consumed,
-            count,
-            indices: None,
-            sockets: None,
-        })
-    }
-
-    /// Returns the resource with the indices of its devices.
-    #[must_use]
-    pub fn with_indices(mut self, indices: Indices) -> Self {
-        self.indices = Some(indices);
-        self
-    }
-
-    /// Returns the resource with the sockets that are close to its devices.
-    #[must_use]
-    pub fn with_sockets(mut self, sockets: Indices) -> Self {
-        self.sockets = Some(sockets);
-        self
-    }
-
-    /// Returns the resource, consumed or not.
-    #[must_use]
-    pub fn with_counting(mut self, counting: Counting) -> Self {
-        self.counting = counting;
-        self
-    }
-
     /// Returns the name, for example `vipu`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the type, which Slurm's guides also call model: `pod16`, or `2` for partitions of two IPUs
-    /// (seed 004 §8.3).
+    /// Returns the type, which Slurm's guides also call model: `pod16`, or `2` for partitions of two IPUs.
     #[must_use]
     pub fn kind(&self) -> Option<&str> {
         self.kind.as_deref()
@@ -123,18 +105,6 @@ impl Gres {
         self.counting
     }
 
-    /// Returns the indices of the devices on their node (`IDX`), if given.
-    #[must_use]
-    pub const fn indices(&self) -> Option<&Indices> {
-        self.indices.as_ref()
-    }
-
-    /// Returns the sockets that are close to the devices (`S`), if given.
-    #[must_use]
-    pub const fn sockets(&self) -> Option<&Indices> {
-        self.sockets.as_ref()
-    }
-
     /// Returns the count as the size of a partition.
     ///
     /// # Errors
@@ -145,14 +115,6 @@ impl Gres {
     }
 }
 
-impl FromStr for Gres {
-    type Err = GresError;
-
-    fn from_str(text: &str) -> Result<Self, GresError> {
-        parse(&Part::whole(text))
-    }
-}
-
 impl fmt::Display for Gres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
@@ -160,191 +122,228 @@ impl fmt::Display for Gres {
             write!(f, ":{kind}")?;
         }
         if self.counting == Counting::NotConsumed {
-            f.write_str(":no_consume")?;
+            write!(f, ":{NO_CONSUME}")?;
         }
-        write!(f, ":{}", self.count)?;
-        if let Some(indices) = &self.indices {
-            write!(f, "(IDX:{indices})")?;
+        write!(f, ":{}", self.count)
+    }
+}
+
+impl FromStr for Gres {
+    type Err = GresError;
+
+    fn from_str(text: &str) -> Result<Self, GresError> {
+        Parser(text).resource(text)
+    }
+}
+
+impl GresList {
+    /// Returns the resources in their order.
+    #[must_use]
+    pub fn items(&self) -> &[Gres] {
+        &self.0
+    }
+
+    /// Returns the resources named `name`.
+    pub fn named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Gres> {
+        self.0.iter().filter(move |gres| gres.name == name)
+    }
+}
+
+impl FromStr for GresList {
+    type Err = GresError;
+
+    fn from_str(text: &str) -> Result<Self, GresError> {
+        let list = text.trim();
+        let list = list.strip_prefix("--gres=").unwrap_or(list);
+        if matches!(list, "" | "(null)") {
+            return Ok(Self::default());
         }
-        if let Some(sockets) = &self.sockets {
-            write!(f, "(S:{sockets})")?;
+        let (mut start, mut depth, mut items) = (0, 0_usize, Vec::new());
+        for (at, c) in list.char_indices().chain([(list.len(), ',')]) {
+            match c {
+                '(' => depth += 1,
+                ')' => depth = depth.saturating_sub(1),
+                ',' if depth == 0 || at == list.len() => {
+                    items.push(Parser(text).resource(&list[start..at])?);
+                    start = at + 1;
+                }
+                _ => {}
+            }
+        }
+        Ok(Self(items))
+    }
+}
+
+impl fmt::Display for GresList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("(null)");
+        }
+        for (i, gres) in self.0.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{gres}")?;
         }
         Ok(())
     }
 }
 
-/// Parses one resource.
-pub(crate) fn parse(part: &Part<'_>) -> Result<Gres, GresError> {
-    let part = without_prefix(part);
-    let (fields, details) = match part.split_once('(') {
-        Some((fields, details)) => (fields, parse_details(&details)?),
-        None => (part, Details::default()),
-    };
-    let mut parts = fields.split(':');
-    if let Some(empty) = parts.iter().find(|segment| segment.text().is_empty()) {
-        return Err(empty.error("a part between colons is empty", FORMS));
-    }
-    // A split returns at least one item.
-    let name = parts.first().map_or(Ok(""), parse_name)?;
-    parts.remove(0);
-    let mut gres = Gres {
-        name: name.to_owned(),
-        kind: None,
-        counting: Counting::Consumed,
-        count: 1,
-        indices: details.indices,
-        sockets: details.sockets,
-    };
-    // In the detailed form the count is in the parentheses only, so a number before them is a type.
-    let mut has_count = details.count.is_some();
-    gres.count = details.count.unwrap_or(1);
-    if let (false, Some(last)) = (has_count, parts.last())
-        && let Some(count) = parse_count(last)?
-    {
-        (has_count, gres.count) = (true, count);
-        parts.pop();
-    }
-    if parts.last().is_some_and(|segment| segment.text() == NO_CONSUME) {
-        gres.counting = Counting::NotConsumed;
-        parts.pop();
-    }
-    match parts.as_slice() {
-        [] => {}
-        [kind] => gres.kind = Some(parse_kind(kind)?.to_owned()),
-        [_, excess, ..] => {
-            let (rule, fix) = if has_count {
-                ("there is one type between name and count", "remove this part")
-            } else {
-                (
-                    "a count is a number",
-                    "write digits, optionally with the suffix K, M, G, T or P",
-                )
-            };
-            return Err(excess.error(rule, fix));
+/// A parser of parts of a text, which are slices of it.
+struct Parser<'a>(&'a str);
+
+impl Parser<'_> {
+    fn error(&self, part: &str, rule: &'static str, fix: &'static str) -> GresError {
+        let before = part.as_ptr().addr().saturating_sub(self.0.as_ptr().addr());
+        let before = self.0.get(..before).unwrap_or_default();
+        GresError {
+            text: excerpt(self.0),
+            position: before.chars().count() + 1,
+            part: excerpt(part),
+            rule,
+            fix,
         }
     }
-    Ok(gres)
-}
 
-const NO_CONSUME: &str = "no_consume";
-const FORMS: &str = "write name, name:count or name:type:count";
-
-/// Removes the prefix: `gres:` up to Slurm 23.02, `gres/` from 23.11 on.
-fn without_prefix<'a>(part: &Part<'a>) -> Part<'a> {
-    ["gres:", "gres/"]
-        .iter()
-        .find_map(|prefix| part.strip_prefix(prefix))
-        .unwrap_or(*part)
-}
-
-/// Parses a name. It starts with a letter, so that a count is not a name.
-fn parse_name<'a>(part: &Part<'a>) -> Result<&'a str, GresError> {
-    let text = parse_word(part)?;
-    if !text.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return Err(part.error(
-            "the name of a resource starts with a letter",
-            "write name:type:count",
-        ));
-    }
-    if text == "gres" {
-        return Err(part.error(
-            "gres is the prefix of resources",
-            "write the resource's own name after it",
-        ));
-    }
-    Ok(text)
-}
-
-fn parse_kind<'a>(part: &Part<'a>) -> Result<&'a str, GresError> {
-    let text = parse_word(part)?;
-    if text == NO_CONSUME {
-        return Err(part.error("no_consume is not a type", "write name:type:no_consume:count"));
-    }
-    Ok(text)
-}
-
-fn parse_word<'a>(part: &Part<'a>) -> Result<&'a str, GresError> {
-    let text = part.text();
-    if text.is_empty() {
-        return Err(part.error("a name is empty", FORMS));
-    }
-    if text.len() > MAX_NAME {
-        return Err(part.error(
-            "a name has at most 253 characters",
-            "give the resource a shorter one",
-        ));
-    }
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    match text.char_indices().find(|(_, c)| !plain(*c)) {
-        None => Ok(text),
-        Some((at, _)) => Err(part.from(at).error(
-            "a name has letters, digits, '_', '-' and '.' only",
-            "remove this character",
-        )),
-    }
-}
-
-/// Parses a count; `None` if the text is not a number and may be a type. Suffixes multiply by powers of 1024.
-pub(crate) fn parse_count(part: &Part<'_>) -> Result<Option<u64>, GresError> {
-    let text = part.text();
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let exponent = match &text[digits.len()..] {
-        "" => 0,
-        "k" | "K" => 1,
-        "m" | "M" => 2,
-        "g" | "G" => 3,
-        "t" | "T" => 4,
-        "p" | "P" => 5,
-        _ => return Ok(None),
-    };
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Ok(None);
-    }
-    let number: Option<u64> = digits.parse().ok();
-    let count = number.and_then(|number| number.checked_mul(1 << (10 * exponent)));
-    match count {
-        Some(count) => Ok(Some(count)),
-        None => Err(part.error("a count is less than 2^64", "write a smaller one")),
-    }
-}
-
-/// The details in parentheses after a resource.
-#[derive(Default)]
-struct Details {
-    count: Option<u64>,
-    indices: Option<Indices>,
-    sockets: Option<Indices>,
-}
-
-/// Parses one or more of `CNT:3)`, `IDX:0-3,8)`, `S:0-1)`, without the first opening parenthesis.
-fn parse_details(part: &Part<'_>) -> Result<Details, GresError> {
-    const DETAIL_FORMS: &str = "write (CNT:number), (IDX:numbers) or (S:numbers)";
-    let mut details = Details::default();
-    let mut rest = Some(*part);
-    while let Some(open) = rest {
-        let Some((detail, after)) = open.split_once(')') else {
-            return Err(open.error("a parenthesis is not closed", DETAIL_FORMS));
+    fn resource(&self, part: &str) -> Result<Gres, GresError> {
+        let without_prefix = ["gres:", "gres/"]
+            .iter()
+            .find_map(|prefix| part.strip_prefix(prefix));
+        let part = without_prefix.unwrap_or(part);
+        let (fields, mut count) = match part.split_once('(') {
+            Some((fields, details)) => (fields, self.details(details)?),
+            None => (part, None),
         };
-        let Some((key, value)) = detail.split_once(':') else {
-            return Err(detail.error("this is not a detail of a resource", DETAIL_FORMS));
-        };
-        let duplicate = || key.error("this detail is given twice", "remove one");
-        match key.text() {
-            "CNT" if details.count.is_none() => {
-                let count = parse_count(&value)?;
-                let rule = "a count is a number";
-                details.count = Some(count.ok_or_else(|| value.error(rule, "write digits"))?);
+        let mut parts: Vec<&str> = fields.split(':').collect();
+        if let Some(empty) = parts.iter().find(|part| part.is_empty()) {
+            return Err(self.error(empty, "a part between colons is empty", FORMS));
+        }
+        let name = self.name(parts.remove(0))?;
+        // In the detailed form the count is in the parentheses only, so a number before them is a type.
+        if let (None, Some(last)) = (count, parts.last()) {
+            count = self.count(last)?;
+            if count.is_some() {
+                parts.pop();
             }
-            "IDX" if details.indices.is_none() => details.indices = Some(indices::parse(&value)?),
-            "S" if details.sockets.is_none() => details.sockets = Some(indices::parse(&value)?),
-            "CNT" | "IDX" | "S" => return Err(duplicate()),
-            _ => return Err(key.error("this is not a detail of a resource", DETAIL_FORMS)),
         }
-        rest = match (after.text(), after.strip_prefix("(")) {
-            ("", _) => None,
-            (_, Some(next)) => Some(next),
-            (_, None) => return Err(after.error("there is text after the parenthesis", "remove it")),
+        let mut counting = Counting::Consumed;
+        if parts.last() == Some(&NO_CONSUME) {
+            counting = Counting::NotConsumed;
+            parts.pop();
+        }
+        let kind = match parts.as_slice() {
+            [] => None,
+            [kind] => Some(self.kind(kind)?),
+            [_, excess, ..] => {
+                let (rule, fix) = match count {
+                    Some(_) => ("there is one type between name and count", "remove this part"),
+                    None => (
+                        "a count is a number",
+                        "write digits, optionally with the suffix K, M, G, T or P",
+                    ),
+                };
+                return Err(self.error(excess, rule, fix));
+            }
         };
+        Ok(Gres {
+            name,
+            kind,
+            counting,
+            count: count.unwrap_or(1),
+        })
     }
-    Ok(details)
+
+    /// Parses a name. It starts with a letter, so that a count is not a name.
+    fn name(&self, part: &str) -> Result<String, GresError> {
+        let name = self.word(part)?;
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            let rule = "the name of a resource starts with a letter";
+            return Err(self.error(part, rule, "write name:type:count"));
+        }
+        if name == "gres" {
+            let rule = "gres is the prefix of resources";
+            return Err(self.error(part, rule, "write the resource's own name after it"));
+        }
+        Ok(name)
+    }
+
+    fn kind(&self, part: &str) -> Result<String, GresError> {
+        if part == NO_CONSUME {
+            let fix = "write name:type:no_consume:count";
+            return Err(self.error(part, "no_consume is not a type", fix));
+        }
+        self.word(part)
+    }
+
+    fn word(&self, part: &str) -> Result<String, GresError> {
+        if part.len() > MAX_NAME {
+            let fix = "give the resource a shorter one";
+            return Err(self.error(part, "a name has at most 253 characters", fix));
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        match part.find(|c| !plain(c)) {
+            None => Ok(part.to_owned()),
+            Some(at) => {
+                let rule = "a name has letters, digits, '_', '-' and '.' only";
+                Err(self.error(&part[at..], rule, "remove this character"))
+            }
+        }
+    }
+
+    /// Parses a count; none if the text is not a number and may be a type. Suffixes multiply by powers of
+    /// 1024.
+    fn count(&self, part: &str) -> Result<Option<u64>, GresError> {
+        let digits = part.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let exponent = match &part[digits.len()..] {
+            "" => 0,
+            "k" | "K" => 1,
+            "m" | "M" => 2,
+            "g" | "G" => 3,
+            "t" | "T" => 4,
+            "p" | "P" => 5,
+            _ => return Ok(None),
+        };
+        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return Ok(None);
+        }
+        let number: Option<u64> = digits.parse().ok();
+        match number.and_then(|number| number.checked_mul(1 << (10 * exponent))) {
+            Some(count) => Ok(Some(count)),
+            None => Err(self.error(part, "a count is less than 2^64", "write a smaller one")),
+        }
+    }
+
+    /// Parses one or more of `CNT:3)`, `IDX:0-3,8)`, `S:0-1)`, without the first opening parenthesis. Returns
+    /// the count.
+    fn details(&self, part: &str) -> Result<Option<u64>, GresError> {
+        let mut count = None;
+        let mut rest = part;
+        loop {
+            let Some((detail, after)) = rest.split_once(')') else {
+                return Err(self.error(rest, "a parenthesis is not closed", DETAIL_FORMS));
+            };
+            match detail.split_once(':') {
+                Some(("CNT", value)) if count.is_none() => {
+                    let error = || self.error(value, "a count is a number", "write digits");
+                    count = Some(self.count(value)?.ok_or_else(error)?);
+                }
+                Some(("IDX" | "S", _)) => {}
+                _ => return Err(self.error(detail, "this is not a detail of a resource", DETAIL_FORMS)),
+            }
+            rest = match after.strip_prefix('(') {
+                Some(next) => next,
+                None if after.is_empty() => return Ok(count),
+                None => {
+                    let rule = "there is text after the parenthesis";
+                    return Err(self.error(after, rule, "remove it"));
+                }
+            };
+        }
+    }
+}
+
+fn excerpt(text: &str) -> String {
+    let mut excerpt: String = text.chars().take(MAX_EXCERPT).collect();
+    if excerpt.len() < text.len() {
+        excerpt.push('…');
+    }
+    excerpt
 }

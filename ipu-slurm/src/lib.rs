@@ -1,5 +1,5 @@
 //! Slurm adapter: parses and prints Slurm's generic resources (GRES) and the integration's configuration
-//! files ([`conf`]), and parses the output of `scontrol`.
+//! files ([`conf`]), and parses the output of `scontrol` and `squeue`.
 //!
 //! ```
 //! use ipu_slurm::{Gres, GresList};
@@ -32,11 +32,7 @@ mod watch;
 mod withhold;
 
 pub use error::InputError;
-pub use gres::error::GresError;
-pub use gres::indices::Indices;
-pub use gres::list::GresList;
-pub use gres::tres::{Tres, TresList};
-pub use gres::{Counting, Gres};
+pub use gres::{Counting, Gres, GresError, GresList};
 pub use hooks::{
     EpilogRequest, HookEnvironment, JobIdentity, JobIpus, NodeHook, NodeRequest, NodeTaskRequest,
     PrologRequest, TaskRequest, cluster_namespace, may_request_ipus,
@@ -50,14 +46,12 @@ pub use pool::{
     pointer_text,
 };
 pub use run::{OWNER_KIND, RunId, RunKey};
-pub use scontrol::config::SlurmctldConfig;
+pub use scontrol::config::{SlurmctldConfig, config_value};
 pub use scontrol::licenses::LicenseCounts;
-pub use scontrol::{
-    ADMIN_COMMENT_PREFIX, AdminComment, ArrayTask, HetComponent, SlurmJob, UNKNOWN_JOB, admin_comment_in,
-    may_replace, parse_allocated_gres, parse_job, parse_jobs,
-};
+pub use scontrol::parse_allocated_gres;
 pub use squeue::{
-    ListedState, RunList, SQUEUE_ARGS, SQUEUE_GRES_ARGS, SQUEUE_JOB_ARGS, parse_squeue_gres, parse_squeue_job,
+    ArrayTask, ListedState, RunList, SQUEUE_ARGS, SQUEUE_GRES_ARGS, SQUEUE_JOB_ARGS, SlurmJob, UNKNOWN_JOB,
+    parse_squeue_gres, parse_squeue_job,
 };
 pub use start::RunStart;
 pub use watch::{Hold, SlurmctldWatch};

@@ -6,8 +6,6 @@
 
 use core::fmt;
 
-use ipu_core::{JobKey, NameError, Owner};
-
 use crate::error::{InputError, decimal};
 
 /// The kind of owner that every run of Slurm has.
@@ -72,6 +70,12 @@ impl RunId {
             )
         })
     }
+
+    /// Returns whether it is a SLUID, which no two jobs share.
+    #[must_use]
+    pub const fn is_sluid(&self) -> bool {
+        matches!(self, Self::Sluid(_))
+    }
 }
 
 impl fmt::Display for RunId {
@@ -107,18 +111,6 @@ impl RunKey {
         };
         let run = run.map_err(|_| error())?;
         Ok(Self { job_id, run })
-    }
-
-    /// Returns the owner of the run's partition: kind `SlurmJob`, namespace `cluster`, name `slurm-<job id>`.
-    ///
-    /// # Errors
-    ///
-    /// If `cluster` is not a namespace.
-    pub fn owner(&self, cluster: &str) -> Result<Owner, NameError> {
-        Ok(Owner {
-            kind: OWNER_KIND.to_owned(),
-            job: JobKey::new(cluster, format!("slurm-{}", self.job_id), self.to_string())?,
-        })
     }
 }
 

@@ -4,7 +4,7 @@ mod gres;
 mod job;
 
 pub use self::gres::{SQUEUE_GRES_ARGS, parse_squeue_gres};
-pub use self::job::{SQUEUE_JOB_ARGS, parse_squeue_job};
+pub use self::job::{ArrayTask, SQUEUE_JOB_ARGS, SlurmJob, UNKNOWN_JOB, parse_squeue_job};
 use crate::error::{InputError, decimal};
 use crate::job_state::JobState;
 use crate::run::{RunId, RunKey};
@@ -106,6 +106,13 @@ impl RunList {
         let listed = self.find(job_id)?;
         let run = listed.sluid.as_ref().unwrap_or(&listed.submitted).clone();
         Some(RunKey { job_id, run })
+    }
+
+    /// Returns whether the run that a job id has now may have processes, or a hook at work.
+    #[must_use]
+    pub fn may_have_nodes(&self, job_id: u32) -> bool {
+        self.find(job_id)
+            .is_some_and(|run| may_use_nodes(&run.state, run.has_nodes))
     }
 
     fn find(&self, job_id: u32) -> Option<&ListedRun> {

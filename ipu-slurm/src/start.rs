@@ -10,7 +10,7 @@ use core::fmt;
 use ipu_core::{JobKey, NameError, Owner};
 
 use crate::error::{InputError, decimal};
-use crate::run::{OWNER_KIND, RunId, RunKey};
+use crate::run::{OWNER_KIND, RunKey};
 use crate::squeue::{ListedState, RunList, may_use_nodes};
 
 /// A start of a run, which owns a partition.
@@ -31,31 +31,15 @@ impl RunStart {
         Self { key, number: 0 }
     }
 
-    /// Chooses the start of a hook that runs for `key` now.
-    ///
-    /// `known` are starts that may have handed their partition to tasks. `unused` is a start whose hook was
-    /// killed before it did: the hook continues it. A SLUID proves that the hook repeats the latest start.
+    /// Returns the first start that a hook of the run `key` may have now. `used` is the latest whose
+    /// partition tasks may have used, if any. A SLUID proves that the hook repeats that start.
     #[must_use]
-    pub fn choose<'a>(
-        key: &RunKey,
-        unused: Option<&Self>,
-        known: impl IntoIterator<Item = &'a Self>,
-    ) -> Self {
-        let first = Self::first(key.clone());
-        let same_run = known.into_iter().filter(|start| start.key == *key);
-        let latest = same_run.map(|start| start.number).max();
-        if matches!(key.run, RunId::Sluid(_)) {
-            let unused = unused.filter(|unused| unused.key == *key);
-            let number = latest.max(unused.map(|unused| unused.number)).unwrap_or(0);
-            return Self { number, ..first };
+    pub fn choose(key: &RunKey, used: Option<&Self>) -> Self {
+        match used.filter(|used| used.key == *key) {
+            None => Self::first(key.clone()),
+            Some(used) if key.run.is_sluid() => used.clone(),
+            Some(used) => used.next(),
         }
-        if let Some(unused) = unused.filter(|unused| unused.key == *key)
-            && latest.is_none_or(|latest| latest <= unused.number)
-        {
-            return unused.clone();
-        }
-        let number = latest.map_or(0, |latest| latest.saturating_add(1));
-        Self { number, ..first }
     }
 
     /// Returns the next start of the run.
@@ -114,7 +98,8 @@ impl RunStart {
         }
     }
 
-    /// Returns the owner of the start's partition, see [`RunKey::owner`].
+    /// Returns the owner of the start's partition: kind `SlurmJob`, namespace `cluster`, name
+    /// `slurm-<job id>`.
     ///
     /// # Errors
     ///

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use crate::scontrol::ADMIN_COMMENT_PREFIX;
-
+/// The beginning of every AdminComment of ours. One that begins otherwise is never replaced.
+pub const ADMIN_COMMENT_PREFIX: &str = "vipu: ";
 /// Maximum number of owners in a sentence. The others are counted.
 const MAX_HOLDERS: usize = 3;
 /// Maximum length of a text that another system supplied, in characters.
@@ -101,6 +101,12 @@ pub fn ready(partition: &str, ipus: u32, model: &str) -> String {
 #[must_use]
 pub fn admin_comment(sentence: &str) -> String {
     format!("{ADMIN_COMMENT_PREFIX}{}", one_line(sentence))
+}
+
+/// Returns whether an AdminComment may be replaced: there is none, or it is one of ours.
+#[must_use]
+pub fn may_replace(comment: Option<&str>) -> bool {
+    comment.is_none_or(|text| text.starts_with(ADMIN_COMMENT_PREFIX.trim_end()))
 }
 
 /// Returns the text of `scontrol notify`, which `srun` and `salloc` print.

@@ -208,7 +208,7 @@ fn parse_item(item: Span<'_>, models: &[&str]) -> Result<Option<VipuGres>, ConfE
         let at = before.map_or(item.text().len(), |(at, _)| at);
         item.error_at(at, FIELD, error.rule, error.fix)
     })?;
-    if gres.indices().is_some() || gres.sockets().is_some() || item.text().contains('(') {
+    if item.text().contains('(') {
         return Err(item.error(FIELD, "a node's resource has no parentheses", FIX));
     }
     let Some(kind) = gres.kind() else {

@@ -45,7 +45,7 @@ pub fn cluster_namespace(name: &str) -> Result<Namespace, NameError> {
 }
 
 impl JobIdentity {
-    /// Returns the key of the run. `submit_time` of `scontrol` is needed where Slurm has no SLUID;
+    /// Returns the key of the run. `submit_time` of `squeue` is needed where Slurm has no SLUID;
     /// [`RunList::key_of`](crate::RunList::key_of) gives the same key, whatever the name of the job is.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use ipu_core::AccountName;
 
-use super::environment::{BY_SLURM, HET_OFFSET, HookEnvironment, JobIdentity};
+use super::environment::{HET_OFFSET, HookEnvironment, JobIdentity};
 use super::ipus::{JobIpus, LICENSES, names_model, request};
 use crate::conf::ConfFiles;
 use crate::error::InputError;
@@ -13,16 +13,8 @@ use crate::error::InputError;
 pub struct PrologRequest {
     /// The job.
     pub identity: JobIdentity,
-    /// The user's id.
-    pub uid: u32,
-    /// The user's name.
-    pub user: String,
     /// The account; none without accounting.
     pub account: Option<AccountName>,
-    /// The Slurm partition.
-    pub partition: String,
-    /// The nodes in Slurm's notation.
-    pub node_list: String,
     /// The IPUs.
     pub ipus: JobIpus,
 }
@@ -76,7 +68,6 @@ impl PrologRequest {
 
     /// Parses the job of PrologSlurmctld, with IPUs that no variable of it requests.
     pub(crate) fn with_ipus(variables: &HookEnvironment, ipus: JobIpus) -> Result<Self, InputError> {
-        let identity = variables.identity(true)?;
         let account = match variables.text("SLURM_JOB_ACCOUNT")? {
             None | Some("(null)") => None,
             Some(text) => Some(AccountName::new(text).map_err(|error| {
@@ -84,18 +75,9 @@ impl PrologRequest {
                 InputError::new("SLURM_JOB_ACCOUNT", Some(text), rule, "use another account")
             })?),
         };
-        let user = variables.required("SLURM_JOB_USER")?;
-        if user.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            let rule = "must have no blanks";
-            return Err(InputError::new("SLURM_JOB_USER", Some(user), rule, BY_SLURM));
-        }
         Ok(Self {
-            identity,
-            uid: variables.number("SLURM_JOB_UID")?,
-            user: user.to_owned(),
+            identity: Self::job(variables)?,
             account,
-            partition: variables.required("SLURM_JOB_PARTITION")?.to_owned(),
-            node_list: variables.required("SLURM_JOB_NODELIST")?.to_owned(),
             ipus,
         })
     }

@@ -58,12 +58,22 @@ impl SlurmctldConfig {
     }
 }
 
-/// Returns the number of the line `key = number unit`.
-fn value(text: &str, key: &str, unit: &str) -> Result<u64, InputError> {
-    let mut values = text.lines().filter_map(|line| {
+/// Returns the first value of a key in the output of `scontrol show config`, such as `ClusterName`.
+#[must_use]
+pub fn config_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    values(text, key).next()
+}
+
+fn values<'a>(text: &'a str, key: &str) -> impl Iterator<Item = &'a str> {
+    text.lines().filter_map(move |line| {
         let (name, value) = line.split_once('=')?;
         (name.trim_end() == key).then_some(value.trim())
-    });
+    })
+}
+
+/// Returns the number of the line `key = number unit`.
+fn value(text: &str, key: &str, unit: &str) -> Result<u64, InputError> {
+    let mut values = values(text, key);
     let (first, second) = (values.next(), values.next());
     let number = first.and_then(|value| decimal(value.strip_suffix(unit)?));
     match (number, second) {

@@ -3,7 +3,7 @@
 use super::error;
 use super::job::NONE;
 use crate::error::InputError;
-use crate::gres::list::GresList;
+use crate::gres::GresList;
 
 /// The arguments of `squeue` for [`parse_squeue_gres`], besides `--jobs=ID`.
 pub const SQUEUE_GRES_ARGS: [&str; 5] = [

@@ -1,10 +1,13 @@
-//! A job of `squeue`, for jobs whose texts make the record of `scontrol` ambiguous.
+//! A job of `squeue`.
+//!
+//! `scontrol show job` prints texts of users, such as the name of the job, between the values. `squeue`
+//! prints the values that are asked for, and users choose none of these.
 
 use super::error;
+use crate::conf::LicenseList;
 use crate::error::{InputError, decimal};
 use crate::job_state::JobState;
 use crate::run::RunId;
-use crate::scontrol::{AdminComment, ArrayTask, HetComponent, SlurmJob, parse_time_limit};
 
 /// The arguments of `squeue` for [`parse_squeue_job`], besides `--jobs=ID`. Its environment needs
 /// `SLURM_TIME_FORMAT=%s`.
@@ -13,17 +16,75 @@ pub const SQUEUE_JOB_ARGS: [&str; 5] = [
     "--all",
     "--states=all",
     "--local",
-    // No text that a user chooses. Licenses are the last, because they may contain '|'.
-    "--Format=JobID:0|,ArrayJobID:0|,ArrayTaskID:0|,HetJobID:0|,HetJobOffset:0|,UserName:0|,UserID:0|,State:0|,\
-     Reason:0|,RestartCnt:0|,TimeLimit:0|,SubmitTime:0|,StartTime:0|,NodeList:0|,Licenses:0|",
+    // Licenses may contain '|', but not twice in a row. The last value is of administrators.
+    "--Format=JobID:0|,ArrayJobID:0|,ArrayTaskID:0|,State:0|,Reason:0|,TimeLimit:0|,SubmitTime:0|,NodeList:0|,\
+     Licenses:0||,admin_comment:0",
 ];
-/// The number of fields of a line.
-const FIELDS: usize = 15;
+/// The number of fields of a line, with licenses and comment as one.
+const FIELDS: usize = 9;
 /// A field without a value.
 pub(super) const NONE: [&str; 3] = ["", "N/A", "(null)"];
+/// The message of `squeue` (standard error, exit code 1) for a job that slurmctld does not know.
+pub const UNKNOWN_JOB: &str = "Invalid job id specified";
 
-/// Parses the output of `squeue` with [`SQUEUE_JOB_ARGS`] and returns the job `id`. Its name is empty, it has
-/// no account, and its AdminComment is [`AdminComment::Ambiguous`]: `squeue` cannot show them safely.
+/// A job as `squeue` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlurmJob {
+    /// The job id. Each task of an array and each component of a heterogeneous job has its own.
+    pub id: u32,
+    /// The place in an array.
+    pub array: Option<ArrayTask>,
+    /// The state.
+    pub state: JobState,
+    /// The reason, such as `Licenses`.
+    pub reason: String,
+    /// The time limit in seconds; none without limit.
+    pub time_limit: Option<u64>,
+    /// The submission of this run in seconds since 1970.
+    pub submit_time: String,
+    /// The allocated nodes; none for an empty list. While the job completes, those that are not done.
+    pub node_list: Option<String>,
+    /// The requested licenses as Slurm prints them.
+    pub licenses: String,
+    /// The first line of the comment of an administrator, or of ours.
+    pub admin_comment: Option<String>,
+}
+
+/// The place of a job in an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArrayTask {
+    /// The id of the array.
+    pub job_id: u32,
+    /// The task, or the set of tasks that are pending together, such as `3-5%2`.
+    pub task_id: String,
+}
+
+impl SlurmJob {
+    /// Returns the id by which `scontrol` changes this job alone. One task of an array has the id of the
+    /// array, which addresses all tasks. None for a set of pending tasks that Slurm has abbreviated.
+    #[must_use]
+    pub fn scontrol_id(&self) -> Option<String> {
+        let Some(ArrayTask { job_id, task_id }) = &self.array else {
+            return Some(self.id.to_string());
+        };
+        if decimal::<u32>(task_id).is_some() {
+            return Some(format!("{job_id}_{task_id}"));
+        }
+        let (tasks, _) = task_id.split_once('%').unwrap_or((task_id, ""));
+        let is_set = !tasks.is_empty() && tasks.bytes().all(|b| b.is_ascii_digit() || b",-".contains(&b));
+        is_set.then(|| format!("{job_id}_[{tasks}]"))
+    }
+
+    /// Parses the requested licenses.
+    #[must_use]
+    pub fn license_list(&self) -> LicenseList {
+        LicenseList::parse("Licenses", &self.licenses)
+    }
+}
+
+/// Parses the output of `squeue` with [`SQUEUE_JOB_ARGS`] and returns the job `id`.
 ///
 /// # Errors
 ///
@@ -40,25 +101,19 @@ pub fn parse_squeue_job(text: &str, id: u32) -> Result<SlurmJob, InputError> {
         _,
         array,
         array_task,
-        het,
-        het_offset,
-        user,
-        uid,
         state,
         reason,
-        restarts,
         time_limit,
         submitted,
-        started,
         nodes,
-        licenses,
+        rest,
     ] = fields.as_slice()
     else {
-        return Err(error(line, "a line has fifteen fields, each followed by '|'"));
+        return Err(error(line, "a line has ten fields"));
     };
-    let licenses = licenses
-        .strip_suffix('|')
-        .ok_or_else(|| error(line, "the last field is followed by '|'"))?;
+    let (licenses, comment) = rest
+        .split_once("||")
+        .ok_or_else(|| error(line, "the licenses are followed by '||'"))?;
     let number =
         |text: &str| decimal(text).ok_or_else(|| error(line, "the job has numbers as Slurm prints them"));
     let is_set = |text: &&str| !NONE.contains(text);
@@ -73,25 +128,39 @@ pub fn parse_squeue_job(text: &str, id: u32) -> Result<SlurmJob, InputError> {
             }),
             None => None,
         },
-        het: match Some(*het).filter(is_set) {
-            Some(het) => Some(HetComponent {
-                job_id: number(het)?,
-                offset: number(het_offset)?,
-            }),
-            None => None,
-        },
-        name: String::new(),
-        user: (*user).to_owned(),
-        uid: number(uid)?,
-        account: None,
         state: JobState::parse(state).ok_or_else(|| error(line, "State is a word"))?,
         reason: (*reason).to_owned(),
-        restarts: number(restarts)?,
         time_limit: parse_time_limit(time_limit)?,
         submit_time: (*submitted).to_owned(),
-        start_time: (*started).to_owned(),
         node_list: Some(*nodes).filter(is_set).map(str::to_owned),
         licenses: licenses.to_owned(),
-        admin_comment: AdminComment::Ambiguous,
+        admin_comment: Some(comment.trim_end()).filter(is_set).map(str::to_owned),
     })
+}
+
+/// Parses `UNLIMITED`, `Partition_Limit`, `NOT_SET`, `MM:SS`, `HH:MM:SS` or `D-HH:MM:SS` into seconds.
+fn parse_time_limit(text: &str) -> Result<Option<u64>, InputError> {
+    if matches!(text, "UNLIMITED" | "Partition_Limit" | "NOT_SET") {
+        return Ok(None);
+    }
+    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
+    let mut seconds: Option<u64> = Some(0);
+    for part in clock.split(':') {
+        let digits = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let part: Option<u64> = part.parse().ok().filter(|_| digits);
+        seconds = seconds
+            .zip(part)
+            .and_then(|(sum, part)| sum.checked_mul(60)?.checked_add(part));
+    }
+    let days = decimal::<u64>(days).and_then(|days| days.checked_mul(86_400));
+    let parts = clock.split(':').count();
+    match days.zip(seconds).and_then(|(days, rest)| days.checked_add(rest)) {
+        Some(sum) if matches!(parts, 2 | 3) => Ok(Some(sum)),
+        _ => Err(InputError::new(
+            "TimeLimit",
+            Some(text),
+            "must be UNLIMITED or D-HH:MM:SS",
+            "check the version of Slurm",
+        )),
+    }
 }

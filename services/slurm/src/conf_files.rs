@@ -55,7 +55,8 @@ pub(crate) enum LoadError {
     Invalid(Vec<ConfError>),
 }
 
-fn first_of(errors: &[ConfError]) -> String {
+/// Returns the first error of a file, and the number of the others.
+pub(crate) fn first_of(errors: &[ConfError]) -> String {
     match errors {
         [] => "the configuration has errors".to_owned(),
         [only] => only.to_string(),

@@ -1,13 +1,14 @@
 //! EpilogSlurmctld: waits until the nodes are done with a job, and releases its partition.
 //!
 //! Slurm starts it at once when a job is cancelled, while processes may still run. `NodeList` of
-//! `scontrol show job` becomes empty when all of them are gone. The licenses of the job come back when the
+//! `squeue` becomes empty when all of them are gone. The licenses of the job come back when the
 //! hook ends, so it ends after the release.
 
 use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ipu_proxy_client::HoldState;
 use ipu_slurm::conf::ConfFiles;
 use ipu_slurm::{EpilogRequest, HookEnvironment, RunKey, RunStart, SlurmJob, SlurmctldConfig};
 use tokio::time::Instant;
@@ -17,7 +18,7 @@ use crate::conf_files::{self, ipuof_directories};
 use crate::failure::Failure;
 use crate::host_map::{self, Allocations};
 use crate::proxy::{is_not_found, release_options};
-use crate::run_file::{self, FileState, RunFile};
+use crate::run_file::{self, RunFile};
 use crate::slurm_commands::{Slurm, SlurmError};
 
 /// Maximum wait for the nodes. The agent releases the partition if they need longer.
@@ -58,34 +59,50 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
         let key = request.identity.run_key(Some(&job.submit_time))?;
         wait_for_nodes(&slurm, &job).await?;
         let name = request.identity.env_file_name();
-        let files = files_of(&conf, &name, &key)?;
-        for (_, file) in &files {
-            if file.state == FileState::Active && !has_entry(&conf, file).await? {
-                return Ok(());
+        let found = file_of(&conf, &name, &key)?;
+        let file = found.as_ref().map(|(_, file)| file);
+        let granted = file.and_then(RunFile::active);
+        let start = match granted {
+            Some(grant) => grant.start.clone(),
+            None => RunStart::choose(&key, file.and_then(|file| file.used(&key))),
+        };
+        let is_unused = file.is_some_and(|file| file.proves_unused(&start));
+        let proxy = crate::proxy::connect(&conf)?;
+        let cluster = request.identity.cluster.as_str();
+        let id = start.owner(cluster)?.job.partition_id(0);
+        let held = match proxy.partition(&id).await {
+            Ok(held) => Some(held),
+            Err(error) if is_not_found(&error) => None,
+            Err(error) => return Err(error.into()),
+        };
+        // After all facts. A hook that takes over the partition later has another attempt.
+        started.ensure_slurmctld(&slurm).await?;
+        match (&held, granted) {
+            // A proxy that has lost its ledger finds the partition once the controller answers: the file then
+            // tells the agent whose it is.
+            (None, Some(_)) => return Ok(()),
+            (None, None) => {}
+            // Processes of a start that slurmctld has forgotten may use it. The agent knows when they are
+            // gone.
+            (Some(held), None) if held.state != HoldState::Waiting && !is_unused => return Ok(()),
+            (Some(held), _) => {
+                let options = release_options(&conf, &start, Some(held));
+                proxy
+                    .wait_released(&id, &options, RELEASE_TIMEOUT, &mut |_| ())
+                    .await?;
             }
-        }
-        // An undecided file does not tell which start has the partition: processes of an earlier one may
-        // still use it, and the agent knows when they are gone.
-        let known = files.iter().rfind(|(_, file)| file.state != FileState::Undecided);
-        match known {
-            Some((_, file)) => release(&conf, &slurm, &request, &file.start, &started).await?,
-            None => started.ensure_slurmctld(&slurm).await?,
         }
         // After the release: a directory that cannot be written keeps no IPUs. The agent tries again.
         let mut result = Ok(());
-        for (directory, file) in &files {
-            let removed = run_file::end_own(directory, &name, file).map(drop);
-            result =
-                result.and(removed.map_err(|error| {
-                    Failure(format!("cannot remove {}/{name}: {error}", directory.display()))
-                }));
+        if let Some((directory, file)) = &found {
+            let removed = run_file::end(directory, &name, file).map(drop);
+            result = removed
+                .map_err(|error| Failure(format!("cannot remove {}/{name}: {error}", directory.display())));
         }
         // The line of the failed hook names partitions that are left; the agent repeats the removal.
-        if let (Some((_, file)), Some(allocations)) = (known, Allocations::of(&conf)?) {
-            let proxy = crate::proxy::connect(&conf)?;
-            let cluster = request.identity.cluster.as_str();
-            let removed = allocations.remove(&proxy, cluster, &file.start).await;
-            result = result.and(removed.map(|_| ()));
+        if let Some(allocations) = Allocations::of(&conf)? {
+            let removed = allocations.remove(&proxy, cluster, &start).await;
+            result = result.and(removed.map(drop));
         }
         result
     })
@@ -139,52 +156,17 @@ impl HookStart {
     }
 }
 
-/// Releases the partition of a start whose nodes are done.
-async fn release(
-    conf: &ConfFiles,
-    slurm: &Slurm,
-    request: &EpilogRequest,
-    start: &RunStart,
-    hook: &HookStart,
-) -> Result<(), Failure> {
-    let owner = start.owner(request.identity.cluster.as_str())?;
-    let id = owner.job.partition_id(0);
-    let proxy = crate::proxy::connect(conf)?;
-    let found = match proxy.partition(&id).await {
-        Ok(found) => Some(found),
-        Err(error) if is_not_found(&error) => None,
-        Err(error) => return Err(error.into()),
-    };
-    // After all facts. A hook that takes over the partition later has another attempt.
-    hook.ensure_slurmctld(slurm).await?;
-    let options = release_options(conf, start, found.as_ref());
-    proxy
-        .wait_released(&id, &options, RELEASE_TIMEOUT, &mut |_| ())
-        .await?;
-    Ok(())
-}
-
-/// Returns whether the proxy has the partition of a file. A proxy that has lost its ledger finds it once the
-/// controller answers: the file then tells the agent whose it is.
-async fn has_entry(conf: &ConfFiles, file: &RunFile) -> Result<bool, Failure> {
-    match crate::proxy::connect(conf)?.partition(&file.partition).await {
-        Ok(_) => Ok(true),
-        Err(error) if is_not_found(&error) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Returns the files of a run, with their directories.
-fn files_of(conf: &ConfFiles, name: &str, key: &RunKey) -> Result<Vec<(PathBuf, RunFile)>, Failure> {
-    let mut files = Vec::new();
+/// Returns the file of a run, or the marker of a hook that handed no partition to tasks, with its directory.
+fn file_of(conf: &ConfFiles, name: &str, key: &RunKey) -> Result<Option<(PathBuf, RunFile)>, Failure> {
     for directory in ipuof_directories(conf) {
         let path = directory.join(name);
         let file = RunFile::read(&path).map_err(|error| Failure(format!("{}: {error}", path.display())))?;
-        if let Some(file) = file.filter(|file| file.start.key == *key) {
-            files.push((directory, file));
+        let is_own = |file: &RunFile| file.active().is_none_or(|grant| grant.start.key == *key);
+        if let Some(file) = file.filter(is_own) {
+            return Ok(Some((directory, file)));
         }
     }
-    Ok(files)
+    Ok(None)
 }
 
 /// Waits until no node of the run has processes of it.

@@ -12,7 +12,7 @@ use ipu_slurm::conf::{ConfFiles, HostMap};
 use ipu_slurm::host_map::{machines_of, may_name_node, nodes_of, task_has_machines};
 use ipu_slurm::{EpilogRequest, HookEnvironment};
 
-use crate::conf_files::ipuof_directories;
+use crate::conf_files::{first_of, ipuof_directories};
 use crate::failure::Failure;
 use crate::safe_file;
 
@@ -35,14 +35,6 @@ pub(crate) fn load_for(variables: &HookEnvironment, conf: &ConfFiles) -> Result<
         // A job on other hosts starts, whatever the map is like.
         Err(_) if !may_name_node(&text, &nodes_of(variables)?) => Ok(None),
         Err(mistakes) => Err(Failure(first_of(&mistakes))),
-    }
-}
-
-fn first_of(mistakes: &[ipu_slurm::conf::ConfError]) -> String {
-    match mistakes {
-        [] => "the host map has errors".to_owned(),
-        [only] => only.to_string(),
-        [first, rest @ ..] => format!("{first} (and {} more errors)", rest.len()),
     }
 }
 

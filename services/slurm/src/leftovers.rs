@@ -1,4 +1,4 @@
-//! Unfinished files of programs that were killed while they wrote or removed a file.
+//! Unfinished files of programs that were killed while they wrote a file.
 
 use std::fs;
 use std::io;
@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 /// The age from which on no program writes an unfinished file any more. Hosts may share the directory.
 pub(crate) const MIN_AGE: Duration = Duration::from_secs(3600);
-/// The ends of the names of unfinished files.
-const ENDS: [&str; 2] = [".new", ".old"];
+/// The end of the names of unfinished files.
+const END: &str = ".new";
 
 /// Removes the unfinished files of a directory whose names contain one of `kinds`, and which have not
 /// changed for `min_age`.
@@ -50,7 +50,7 @@ pub(crate) fn sweep(directory: &Path, kinds: &[&str], min_age: Duration) -> io::
 }
 
 fn is_unfinished(name: &str) -> bool {
-    name.starts_with('.') && ENDS.iter().any(|end| name.ends_with(end))
+    name.starts_with('.') && name.ends_with(END)
 }
 
 #[cfg(test)]
@@ -61,7 +61,11 @@ mod tests {
     fn only_old_unfinished_files_of_a_kind_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        let leftovers = [".c-7.env.new", ".c-7.env.4711.old", ".p-slurm-7-0-abc.conf.new"];
+        let leftovers = [
+            ".c-7.env.new",
+            ".c-7.allocation.4711-0.new",
+            ".p-slurm-7-0-abc.conf.new",
+        ];
         let others = ["c-7.env", ".c-8.env.new", ".profile.new", ".c-7.env"];
         for name in leftovers.iter().chain(&others) {
             let file = fs::File::create(path.join(name)).unwrap();
@@ -69,7 +73,7 @@ mod tests {
                 file.set_modified(SystemTime::now() - 2 * MIN_AGE).unwrap();
             }
         }
-        sweep(path, &[".env.", ".conf."], MIN_AGE).unwrap();
+        sweep(path, &[".env.", ".conf.", ".allocation."], MIN_AGE).unwrap();
         let mut left: Vec<String> = fs::read_dir(path)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

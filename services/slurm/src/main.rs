@@ -19,6 +19,7 @@ mod leftovers;
 mod partition;
 mod pool;
 mod pool_directory;
+mod process;
 mod prolog_slurmctld;
 mod proxy;
 mod render_command;

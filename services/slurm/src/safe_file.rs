@@ -106,8 +106,13 @@ pub(crate) fn unfinished_path(directory: &Path, name: &str) -> PathBuf {
 /// forces the text and the name to the disk.
 pub(crate) fn replace(directory: &Path, name: &str, text: &str, sync: bool) -> io::Result<()> {
     let unfinished = unfinished_path(directory, name);
-    write_unfinished(&unfinished, text, sync)?;
-    fs::rename(&unfinished, directory.join(name))?;
+    let renamed = write_unfinished(&unfinished, text, sync)
+        .and_then(|()| fs::rename(&unfinished, directory.join(name)));
+    if let Err(error) = renamed {
+        // On a full disk, an empty file may be left.
+        let _ = remove_if_exists(&unfinished);
+        return Err(error);
+    }
     if sync {
         sync_directory(directory)?;
     }

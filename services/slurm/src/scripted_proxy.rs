@@ -8,20 +8,13 @@ use std::thread;
 use ipu_proxy_client::{ClientOptions, ProxyClient};
 use serde_json::Value;
 
-/// The answer to a request.
-pub(crate) enum Response {
-    /// A document, with the status.
-    Json(u16, String),
-    /// Bytes that are not HTTP.
-    Nonsense,
-    /// None: the connection stays open.
-    Hang,
-}
+/// The answer to a request: a document, with the status.
+pub(crate) struct Response(u16, String);
 
 impl Response {
     /// Returns a document.
     pub(crate) fn ok(document: &Value) -> Self {
-        Self::Json(200, document.to_string())
+        Self(200, document.to_string())
     }
 
     /// Returns a refusal.
@@ -30,7 +23,7 @@ impl Response {
             "type": format!("urn:ipu-sdk:problem:{code}"), "title": code, "status": status,
             "detail": "because", "code": code,
         });
-        Self::Json(status, document.to_string())
+        Self(status, document.to_string())
     }
 }
 
@@ -48,7 +41,6 @@ impl ScriptedProxy {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let recorded = Arc::clone(&requests);
         thread::spawn(move || {
-            let mut open = Vec::new();
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 let Some(request) = read_request(&stream) else {
@@ -57,21 +49,14 @@ impl ScriptedProxy {
                 let without_query = request.split('?').next().unwrap_or_default();
                 let response = answer(without_query);
                 recorded.lock().unwrap().push(request.clone());
-                match response {
-                    Response::Json(status, body) => {
-                        let kind = if status < 300 { "json" } else { "problem+json" };
-                        let length = body.len();
-                        let head = format!(
-                            "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-type: application/{kind}\r\n\
-                             content-length: {length}\r\n\r\n"
-                        );
-                        let _ = stream.write_all((head + &body).as_bytes());
-                    }
-                    Response::Nonsense => {
-                        let _ = stream.write_all(b"hello\n");
-                    }
-                    Response::Hang => open.push(stream),
-                }
+                let Response(status, body) = response;
+                let kind = if status < 300 { "json" } else { "problem+json" };
+                let length = body.len();
+                let head = format!(
+                    "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-type: application/{kind}\r\n\
+                     content-length: {length}\r\n\r\n"
+                );
+                let _ = stream.write_all((head + &body).as_bytes());
             }
         });
         Self { url, requests }

@@ -1,20 +1,18 @@
 //! Commands of Slurm: `scontrol` and `squeue`.
 
-mod blocking;
-
 use std::env;
 use std::fs;
 use std::io;
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use ipu_slurm::{
-    InputError, LicenseCounts, Reservation, RunList, SQUEUE_ARGS, SQUEUE_JOB_ARGS, SlurmJob, UNKNOWN_JOB,
-    admin_comment_in, parse_job, parse_squeue_job,
+    GresList, InputError, LicenseCounts, Reservation, RunKey, RunList, SQUEUE_ARGS, SQUEUE_GRES_ARGS,
+    SQUEUE_JOB_ARGS, SlurmJob, UNKNOWN_JOB, parse_allocated_gres, parse_squeue_gres, parse_squeue_job,
 };
-use tokio::process::Command;
+
+use crate::process;
 
 /// Directories of Slurm's commands. A hook has no `PATH`.
 pub(crate) const DIRECTORIES: [&str; 4] = [
@@ -23,8 +21,6 @@ pub(crate) const DIRECTORIES: [&str; 4] = [
     "/opt/slurm/bin",
     "/usr/local/slurm/bin",
 ];
-/// `PATH` of a command.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Maximum time of a command: Slurm's default timeout of a message is 10 s, and `scontrol` retries.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -129,28 +125,45 @@ impl Slurm {
 
     /// Returns a job; none if slurmctld does not know it.
     pub(crate) async fn job(&self, id: u32) -> Result<Option<SlurmJob>, SlurmError> {
-        let arguments = ["-o", "show", "job", &id.to_string()];
-        match self.run("scontrol", &arguments).await {
-            Ok(text) => match parse_job(&text, id) {
-                Ok(job) => Ok(Some(job)),
-                // An array or a heterogeneous job, or a text of the user that imitates keys of scontrol.
-                Err(_) => {
-                    let mut job = self.squeue_job(id).await?;
-                    job.admin_comment = admin_comment_in(&text, id);
-                    Ok(Some(job))
-                }
-            },
+        match self.squeue(&SQUEUE_JOB_ARGS, id, parse_squeue_job).await {
             Err(SlurmError::Failed { message, .. }) if message.contains(UNKNOWN_JOB) => Ok(None),
-            Err(error) => Err(error),
+            job => job.map(Some),
         }
     }
 
-    /// Returns a job by a command whose output has no text of a user.
-    async fn squeue_job(&self, id: u32) -> Result<SlurmJob, SlurmError> {
+    /// Returns the present run of a job id.
+    pub(crate) async fn run_key(&self, id: u32) -> Result<RunKey, SlurmError> {
+        let runs = self
+            .squeue(&SQUEUE_ARGS, id, |text, _| RunList::parse(text))
+            .await?;
+        runs.key_of(id).ok_or_else(|| SlurmError::Failed {
+            command: command_line("squeue", &SQUEUE_ARGS),
+            message: UNKNOWN_JOB.to_owned(),
+        })
+    }
+
+    /// Returns the resources that a job has on each of its nodes; those that it requested, if its texts make
+    /// the record ambiguous.
+    pub(crate) async fn gres(&self, id: u32) -> Result<GresList, SlurmError> {
+        let arguments = ["-o", "-d", "show", "job", &id.to_string()];
+        let text = self.run("scontrol", &arguments).await?;
+        match parse_allocated_gres(&text, id) {
+            Ok(gres) => Ok(gres),
+            Err(_) => self.squeue(&SQUEUE_GRES_ARGS, id, parse_squeue_gres).await,
+        }
+    }
+
+    /// Returns an answer about a job without a text of a user.
+    async fn squeue<T>(
+        &self,
+        format: &[&str],
+        id: u32,
+        parse: impl Fn(&str, u32) -> Result<T, InputError>,
+    ) -> Result<T, SlurmError> {
         let jobs = format!("--jobs={id}");
-        let arguments: Vec<&str> = SQUEUE_JOB_ARGS.into_iter().chain([jobs.as_str()]).collect();
+        let arguments: Vec<&str> = format.iter().copied().chain([jobs.as_str()]).collect();
         let text = self.run("squeue", &arguments).await?;
-        parse_squeue_job(&text, id).map_err(|source| output("squeue", &arguments, source))
+        parse(&text, id).map_err(|source| output("squeue", &arguments, source))
     }
 
     /// Returns the pending jobs by priority. A user could imitate the line of another job by a license.
@@ -206,15 +219,8 @@ impl Slurm {
 
     /// Runs a command and returns its standard output.
     async fn run(&self, command: &'static str, arguments: &[&str]) -> Result<String, SlurmError> {
-        let mut process = Command::new(self.directory.join(command));
-        process
-            .args(arguments)
-            .env_clear()
-            .env("PATH", PATH)
-            .env("LC_ALL", "C")
-            .env("SLURM_TIME_FORMAT", "%s")
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
+        let mut process = process::command(self.directory.join(command));
+        process.args(arguments).env("SLURM_TIME_FORMAT", "%s");
         if let Some(slurm_conf) = &self.slurm_conf {
             process.env("SLURM_CONF", slurm_conf);
         }

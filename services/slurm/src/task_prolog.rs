@@ -1,5 +1,5 @@
-//! TaskProlog: runs as the user of the job before each task, without network and without an asynchronous
-//! runtime. Its standard output is read by Slurm.
+//! TaskProlog: runs as the user of the job before each task. It has no network: the file of the job tells
+//! the partition. Its standard output is read by Slurm.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
@@ -14,7 +14,7 @@ use crate::conf_facts::ConfFacts;
 use crate::conf_files::{self, LoadError};
 use crate::failure::Failure;
 use crate::ipuof_directory;
-use crate::run_file::{FileState, RunFile};
+use crate::run_file::{Grant, RunFile};
 use crate::slurm_commands::Slurm;
 
 /// Maximum wait for the file of a job that asked for IPUs. The file is there before the job starts, but a
@@ -81,20 +81,16 @@ fn print_variables(variables: &HookEnvironment) -> Result<(), Failure> {
             if read.is_some() {
                 ipuof_directory::check_writers(path.parent().unwrap_or(path))?;
             }
-            match read {
-                Some(file) if file.state == FileState::Active => {
-                    awaited.check(&file)?;
-                    if let Some((step, job)) = request.ipus.zip(file.ipus).filter(|(step, job)| step != job) {
-                        return Err(Failure(step_differs(step, job)));
-                    }
-                    return print(&file, request.task).map_err(Failure::from);
-                }
-                Some(file) => {
-                    awaited.check(&file)?;
-                    is_pending = true;
-                }
-                None => {}
-            }
+            let Some(file) = read else { continue };
+            awaited.check(&file)?;
+            let Some(grant) = file.active() else {
+                is_pending = true;
+                continue;
+            };
+            return match request.ipus.filter(|step| *step != grant.ipus) {
+                Some(step) => Err(Failure(step_differs(step, grant.ipus))),
+                None => print(grant, request.task).map_err(Failure::from),
+            };
         }
         if request.may_be_inherited && !is_pending {
             request = with_record(request, &directory, &models);
@@ -150,7 +146,8 @@ fn ensure_no_licenses(
 
 /// Returns the record of a job; none if slurmctld does not answer.
 fn record_of(id: u32, directory: &Path) -> Option<SlurmJob> {
-    Slurm::find(directory).job_blocking(id).ok().flatten()
+    let job = async { Ok(Slurm::find(directory).job(id).await?) };
+    crate::block_on(job).ok().flatten()
 }
 
 /// Asks slurmctld for the licenses of a job without a file. If it does not answer, the task waits for the
@@ -163,13 +160,13 @@ fn with_record(request: TaskRequest, directory: &Path, models: &[&str]) -> TaskR
 }
 
 /// Prints the variables of a run's task.
-fn print(file: &RunFile, task: u32) -> io::Result<()> {
+fn print(grant: &Grant, task: u32) -> io::Result<()> {
     let mut gcd = String::new();
-    if file.gcds > 1 {
+    if grant.gcds > 1 {
         // The tasks of a step share the GCDs in turn, as the instances of PopRun do.
-        gcd = format!("export IPUOF_VIPU_API_GCD_ID={}\n", task % file.gcds);
+        gcd = format!("export IPUOF_VIPU_API_GCD_ID={}\n", task % grant.gcds);
     }
-    print_lines(&file.variables, &gcd)
+    print_lines(&grant.variables, &gcd)
 }
 
 /// Prints the lines that Slurm reads: `unset NAME` and `export NAME=value`. A job inherits the variables of
@@ -199,16 +196,14 @@ mod tests {
 
     #[test]
     fn a_task_that_waits_for_a_hook_takes_no_partition_of_a_later_one() {
-        let file = |state: &str, hook: &str| {
-            let header =
-                format!("# ipu-slurm 1 run=7.1764000000 partition=p-slurm-7-0-abc gcds=1 state={state}");
-            RunFile::parse(&format!("{header} hook={hook}\n")).unwrap()
+        let file = |hook: &str| RunFile {
+            hook: hook.to_owned(),
+            grant: None,
         };
         let mut awaited = AwaitedHook::default();
-        for state in ["undecided", "pending", "active"] {
-            awaited.check(&file(state, "1-1")).unwrap();
-        }
-        let error = awaited.check(&file("active", "2-2")).unwrap_err().0;
+        awaited.check(&file("1-1")).unwrap();
+        awaited.check(&file("1-1")).unwrap();
+        let error = awaited.check(&file("2-2")).unwrap_err().0;
         assert!(error.contains("started the job again"), "{error}");
     }
 }

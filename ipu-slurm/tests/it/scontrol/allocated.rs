@@ -47,3 +47,22 @@ fn nodes_with_different_resources_are_refused() {
         .to_string();
     assert!(error.contains("the job has no nodes"), "{error}");
 }
+
+#[test]
+fn a_record_that_a_user_may_have_forged_is_refused() {
+    for (text, rule) in [
+        (DETAIL.repeat(2), "several lines"),
+        (
+            DETAIL.replace("JobName=true", "JobName=a\nJobId=2 JobName=true"),
+            "several lines",
+        ),
+        (DETAIL.replace("JobId=2 ", "JobId=3 "), "no record of the job"),
+        (
+            DETAIL.replace(" Licenses=", " Licences="),
+            "not as Slurm prints them",
+        ),
+    ] {
+        let error = parse_allocated_gres(&text, 2).unwrap_err().to_string();
+        assert!(error.contains(rule), "{error}");
+    }
+}

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::leftovers;
 use crate::proxy::{is_old_attempt, release_options};
 use crate::report;
-use crate::run_file::{self, FileState, RunFile};
+use crate::run_file::{self, RunFile};
 
 /// The reason of the proxy for a release that the controller refuses without force.
 const REMOVAL_REFUSED: &str = "RemovalRefused";
@@ -30,7 +30,15 @@ const REMOVAL_REFUSED: &str = "RemovalRefused";
 pub(super) struct FoundFile {
     pub(super) directory: PathBuf,
     pub(super) name: String,
+    pub(super) job_id: u32,
     pub(super) file: RunFile,
+}
+
+impl FoundFile {
+    /// Returns the start whose partition a hook handed to tasks last.
+    fn start(&self) -> Option<&RunStart> {
+        self.file.grant.as_ref().map(|grant| &grant.start)
+    }
 }
 
 /// The answers of slurmctld.
@@ -82,6 +90,11 @@ impl<'a> SlurmFacts<'a> {
         self.life(start, is_held) == Life::Dead
     }
 
+    /// Returns whether the run that a job id has now may have a hook at work.
+    pub(super) fn may_have_hook(&self, job_id: u32) -> bool {
+        self.runs.may_have_nodes(job_id)
+    }
+
     fn life(&self, start: &RunStart, is_held: bool) -> Life {
         life_of(&LifeFacts {
             answer: SlurmctldReply::Complete(start.listed_in(&self.runs, &self.starts)),
@@ -118,7 +131,7 @@ pub(super) async fn collect(
     let in_ledger = partitions
         .iter()
         .filter_map(|partition| context.start_of(partition));
-    let in_files = files.iter().map(|found| found.file.start.clone());
+    let in_files = files.iter().filter_map(FoundFile::start).cloned();
     let starts = in_ledger.chain(in_files).chain(allocations::starts(context));
     let facts = SlurmFacts::load(context, starts.collect(), watch).await?;
     for partition in &partitions {
@@ -142,7 +155,7 @@ pub(super) async fn collect(
                 // A hook takes over a request with its attempt, and an active partition with the next one.
                 let has_hook = files
                     .iter()
-                    .any(|found| found.file.partition == *id && found.file.state != FileState::Active);
+                    .any(|found| found.job_id == start.key.job_id && found.file.active().is_none());
                 if partition.state != HoldState::Active || has_hook {
                     continue;
                 }
@@ -176,10 +189,7 @@ pub(super) async fn collect(
                     continue;
                 }
                 // Nothing else may tell whose the partition of another start is.
-                if files
-                    .iter()
-                    .any(|found| found.file.start == start && found.file.knows_others())
-                {
+                if start.number > 0 && files.iter().any(|found| found.start() == Some(&start)) {
                     continue;
                 }
                 let name = format!("{}-{}.env", context.cluster, start.key.job_id);
@@ -255,24 +265,26 @@ fn find_files(context: &Context, problems: &mut Vec<String>) -> Vec<FoundFile> {
                 continue;
             };
             // Another cluster may share the directory.
-            if let Some(file) = read_own(context, &directory, name) {
-                found.push(FoundFile {
-                    directory: directory.clone(),
-                    name: name.to_owned(),
-                    file,
-                });
-            }
+            found.extend(read_own(context, &directory, name));
         }
     }
     found
 }
 
 /// Reads a file that a hook of this cluster wrote.
-fn read_own(context: &Context, directory: &Path, name: &str) -> Option<RunFile> {
+fn read_own(context: &Context, directory: &Path, name: &str) -> Option<FoundFile> {
     let job_id = name
         .strip_suffix(".env")?
         .strip_prefix(context.cluster.as_str())?
         .strip_prefix('-')?;
     let file = RunFile::read(&directory.join(name)).ok()??;
-    (file.start.key.job_id.to_string() == job_id).then_some(file)
+    let job_id: u32 = job_id.parse().ok()?;
+    let is_of_job = |start: &RunStart| start.key.job_id == job_id;
+    let found = FoundFile {
+        directory: directory.to_owned(),
+        name: name.to_owned(),
+        job_id,
+        file,
+    };
+    found.start().is_none_or(is_of_job).then_some(found)
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ipu_core::{Namespace, Timestamp};
 use ipu_proxy_client::{PartitionDocument, ProxyClient};
 use ipu_slurm::conf::ConfFiles;
-use ipu_slurm::{Hold, OWNER_KIND, RunStart, cluster_namespace};
+use ipu_slurm::{Hold, OWNER_KIND, RunStart, cluster_namespace, config_value};
 
 use crate::conf_files;
 use crate::failure::Failure;
@@ -28,7 +28,7 @@ impl Context {
         let slurm = Slurm::find(&directory);
         let proxy = crate::proxy::connect(&conf)?;
         let config = slurm.config().await?;
-        let name = cluster_name(&config).ok_or_else(|| {
+        let name = config_value(&config, "ClusterName").ok_or_else(|| {
             Failure("scontrol show config has no ClusterName: check the version of Slurm".into())
         })?;
         Ok(Self {
@@ -62,13 +62,6 @@ impl Context {
     }
 }
 
-fn cluster_name(config: &str) -> Option<&str> {
-    config.lines().find_map(|line| {
-        let (key, value) = line.split_once('=')?;
-        (key.trim_end() == "ClusterName").then_some(value.trim())
-    })
-}
-
 /// Returns a time of the ledger in seconds since 1970.
 const fn seconds(time: Timestamp) -> u64 {
     time.as_millis() / 1000
@@ -79,16 +72,4 @@ pub(super) fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |elapsed| elapsed.as_secs())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_name_of_the_cluster_has_its_own_line() {
-        let config = "BOOT_TIME               = 1764000000\nClusterName             = testbed\n";
-        assert_eq!(cluster_name(config), Some("testbed"));
-        assert_eq!(cluster_name("AccountingStorageClusterName = x\n"), None);
-    }
 }

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 
 use ipu_proxy_client::{ControllerStatus, PartitionDocument};
 use ipu_slurm::conf::ModelConf;
-use ipu_slurm::text::{Holder, Shortage, admin_comment, shortage};
-use ipu_slurm::{ADMIN_COMMENT_PREFIX, may_replace};
-use ipu_slurm::{AdminComment, JobState, LicenseCounts, SlurmJob};
+use ipu_slurm::text::{ADMIN_COMMENT_PREFIX, Holder, Shortage, admin_comment, may_replace, shortage};
+use ipu_slurm::{JobState, LicenseCounts, SlurmJob};
 
 use super::context::Context;
 use super::withhold::controller_of;
@@ -65,7 +64,9 @@ pub(super) async fn explain(context: &Context, explained: &mut ExplainedJobs) ->
     for id in waiting.into_iter().chain(others) {
         // A job that cannot be read costs the others nothing.
         let job = match context.slurm.job(id).await {
-            Ok(Some(job)) if job.state == JobState::Pending && may_replace(&job.admin_comment) => job,
+            Ok(Some(job)) if job.state == JobState::Pending && may_replace(job.admin_comment.as_deref()) => {
+                job
+            }
             // It has started, and its hook writes the comment.
             Ok(_) => {
                 explained.remove(id);
@@ -84,14 +85,14 @@ pub(super) async fn explain(context: &Context, explained: &mut ExplainedJobs) ->
         let text = match wait {
             Wait::Ipus(sentence) => admin_comment(&sentence),
             Wait::Unknown => continue,
-            Wait::Other if is_about_wait(&job.admin_comment) => String::new(),
+            Wait::Other if job.admin_comment.as_deref().is_some_and(is_about_wait) => String::new(),
             Wait::Other => {
                 explained.remove(id);
                 continue;
             }
         };
         explained.insert(id);
-        if job.admin_comment == AdminComment::Text(text.clone()) {
+        if job.admin_comment.as_ref() == Some(&text) {
             continue;
         }
         let Some(address) = job.scontrol_id() else {
@@ -105,11 +106,8 @@ pub(super) async fn explain(context: &Context, explained: &mut ExplainedJobs) ->
 }
 
 /// Returns whether a comment is about a wait for IPUs. Others of ours, such as the reason of a hold, stay.
-fn is_about_wait(comment: &AdminComment) -> bool {
-    let AdminComment::Text(text) = comment else {
-        return false;
-    };
-    let sentence = text.strip_prefix(ADMIN_COMMENT_PREFIX);
+fn is_about_wait(comment: &str) -> bool {
+    let sentence = comment.strip_prefix(ADMIN_COMMENT_PREFIX);
     sentence.is_some_and(|sentence| sentence.starts_with(WAIT))
 }
 
@@ -220,14 +218,12 @@ mod tests {
 
     #[test]
     fn only_a_comment_about_a_wait_is_stale() {
-        let text = |text: &str| is_about_wait(&AdminComment::Text(text.to_owned()));
-        assert!(text(
+        assert!(is_about_wait(
             "vipu: waits for 4 IPUs of pod64: 0 free, largest partition 0"
         ));
         for other in ["vipu: no IPUs within 600 s", "waits for Ada", ""] {
-            assert!(!text(other), "{other}");
+            assert!(!is_about_wait(other), "{other}");
         }
-        assert!(!is_about_wait(&AdminComment::Ambiguous));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ipu_core::{Namespace, PartitionId};
 use ipu_proxy_client::{Heartbeat, PartitionDocument, ProxyClient};
-use ipu_slurm::{OWNER_KIND, cluster_namespace};
+use ipu_slurm::{OWNER_KIND, cluster_namespace, config_value};
 
 use crate::failure::Failure;
 use crate::pool::command::{OWNER_KIND as POOL_KIND, SHARED_NODE};
@@ -76,13 +76,9 @@ async fn ensure_token(proxy: &ProxyClient) -> Result<(), Failure> {
 impl ClusterFacts {
     /// Reads the output of `scontrol show config`.
     fn parse(config: &str, nodes: Vec<String>) -> Option<Self> {
-        let value = |key: &str| {
-            let mut lines = config.lines().filter_map(|line| line.split_once('='));
-            lines.find_map(|(found, value)| (found.trim_end() == key).then_some(value.trim()))
-        };
         Some(Self {
-            name: value("ClusterName")?.to_owned(),
-            next_job_id: value("NEXT_JOB_ID")?.parse().ok()?,
+            name: config_value(config, "ClusterName")?.to_owned(),
+            next_job_id: config_value(config, "NEXT_JOB_ID")?.parse().ok()?,
             nodes,
         })
     }

@@ -1,12 +1,9 @@
 //! AllocationCreate and AllocationRemove: programs of the site, which no shell starts.
 
-use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::process::Command;
+use crate::process;
 
-/// `PATH` of a command: hooks have none.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Maximum length of the output of a command in a message, in characters.
 const MAX_OUTPUT: usize = 200;
 
@@ -26,15 +23,8 @@ pub(super) async fn run(argv: &[String], timeout: Duration) -> Result<(), Comman
     let [program, arguments @ ..] = argv else {
         return Err(CommandError::Failed("the command is empty".into()));
     };
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .env_clear()
-        .env("PATH", PATH)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    let output = match tokio::time::timeout(timeout, command.output()).await {
+    let output = process::command(program).args(arguments).output();
+    let output = match tokio::time::timeout(timeout, output).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(CommandError::Failed(format!("cannot run {program}: {error}"))),
         Err(_) => {

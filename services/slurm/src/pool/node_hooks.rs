@@ -1,4 +1,4 @@
-//! Prolog and Epilog: root, on a node, without network of their own and without an asynchronous runtime.
+//! Prolog and Epilog: root, on a node, without network of their own.
 //!
 //! Exit code 1 drains the node, so they fail only if the node cannot work with its files. A job that cannot
 //! have its partition gets a reason, with which TaskProlog fails the job.
@@ -35,12 +35,12 @@ pub(crate) fn prolog(variables: &HookEnvironment) -> Result<(), Failure> {
         Ok(None) => None,
         // With EveryJobHasOne, Prolog asks slurmctld for nothing.
         Ok(Some(wanted)) if conf.every_job_has_one() => allocate(&directory, &slurm, job_id, &wanted)?,
-        Ok(Some(wanted)) => match slurm.run_key_blocking(job_id) {
+        Ok(Some(wanted)) => match crate::block_on(async { Ok(slurm.run_key(job_id).await?) }) {
             Ok(run) => {
                 let directory = directory.clone().with_run(run.to_string());
                 allocate(&directory, &slurm, job_id, &wanted)?
             }
-            Err(error) => Some(error.into()),
+            Err(failure) => Some(failure),
         },
         Err(failure) => Some(failure),
     };
@@ -132,7 +132,7 @@ pub(super) fn requested(
     if conf.every_job_has_one() {
         return Ok(Some(PoolRequest { size: None, count: 1 }));
     }
-    let gres = slurm.gres_blocking(job_id)?;
+    let gres = crate::block_on(async { Ok(slurm.gres(job_id).await?) })?;
     let mut found: Option<PoolRequest> = None;
     for gres in gres.named("vipu") {
         // Another type is the model of a job of option 4.
@@ -241,7 +241,7 @@ fn release_ended(
 fn has_ended(slurm: &Slurm, job_id: u32) -> bool {
     let has_no_node =
         |job: SlurmJob| job.state.is_finished() || job.state == JobState::Pending && job.node_list.is_none();
-    let job = slurm.job_blocking(job_id);
+    let job = crate::block_on(async { Ok(slurm.job(job_id).await?) });
     job.is_ok_and(|job| job.is_none_or(has_no_node))
 }
 

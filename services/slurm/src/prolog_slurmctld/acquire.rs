@@ -1,28 +1,27 @@
-//! The acquisition of a partition: request, wait in the queue of the proxy, and read its configuration.
+//! The acquisition of a partition: the start of the run, the request, and the wait in the queue of the proxy.
+//!
+//! The id of a partition follows from the Slurm cluster, the job id, the run and the number of its start. So
+//! the hook asks the proxy for its own partitions only, from the first start that no task can have used.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ipu_core::{AgentId, Owner, PartitionId, Topology};
+use ipu_core::{AgentId, PartitionId, Topology};
 use ipu_proxy_client::{
-    ClientError, HoldState, IpuofConfigDocument, OnNoCapacity, OwnerDocument, PartitionDocument, ProxyClient,
-    PutPartition,
+    ClientError, DeletePartition, HoldState, IpuofConfigDocument, OnNoCapacity, OwnerDocument,
+    PartitionDocument, ProxyClient, PutPartition,
 };
 use ipu_slurm::conf::{ConfFiles, ModelConf};
-use ipu_slurm::text::proxy_failure;
-use ipu_slurm::{OWNER_KIND, PrologRequest, RunKey, RunStart};
+use ipu_slurm::text::{describe_timeout, proxy_failure};
+use ipu_slurm::{PrologRequest, RunKey, RunStart};
 use tokio::time::Instant;
 
-use super::acquire_error::AcquireError;
 use super::admin_comment::AdminCommentWriter;
-use super::current::JobFile;
+use super::hook::{JobFile, Refusal};
 use crate::failure::Failure;
+use crate::host_map::Allocations;
 use crate::partition::describe_wait;
-use crate::proxy::{
-    has_other_properties, is_about_machines, is_not_found, is_old_attempt, is_permanent, release_options,
-};
-use crate::run_file::{FileState, RunFile};
+use crate::proxy::{has_other_properties, is_about_machines, is_not_found, is_old_attempt, is_permanent};
+use crate::run_file::{Grant, RunFile};
 
 /// Wait of one request in the queue of the proxy, and so the interval of updates of AdminComment.
 const REQUEST_WAIT: Duration = Duration::from_secs(5);
@@ -35,323 +34,300 @@ const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The request of a run, and the limit of its wait.
 pub(super) struct Acquisition<'a> {
-    pub(super) proxy: ProxyClient,
-    pub(super) partition: PartitionId,
-    pub(super) request: PutPartition,
-    pub(super) model: &'a str,
-    pub(super) deadline: Instant,
-    pub(super) job_file: &'a JobFile<'a>,
-    /// The id of this hook in the file of the job.
-    pub(super) hook: String,
-    /// The attempt that was requested last.
-    pub(super) attempt: Cell<Option<u32>>,
+    proxy: ProxyClient,
+    cluster: &'a str,
+    model_name: &'a str,
+    model: &'a ModelConf,
+    /// The allocation of the job's machines, if it has one.
+    allocations: Option<Allocations<'a>>,
+    machines: &'a [AgentId],
+    /// The file of an earlier hook with the job id.
+    earlier: Option<RunFile>,
+    wait: Duration,
+    deadline: Instant,
+    /// The start that the hook requests a partition for.
+    start: RunStart,
+    partition: PartitionId,
+    /// Whether no task can have used the partition that the proxy has for the start.
+    is_unused: bool,
+    /// The attempt that was requested for the start; none before the first request, and once tasks have it.
+    requested: Option<u32>,
+    request: PutPartition,
+    /// The number of IPUs that the job requests.
+    size: u32,
 }
 
 /// An active partition that no process has used since its last reset.
-pub(super) struct Acquired {
-    pub(super) partition: PartitionDocument,
-    pub(super) config: IpuofConfigDocument,
+struct Acquired {
+    partition: PartitionDocument,
+    config: IpuofConfigDocument,
 }
 
-/// The next thing to ask the proxy for.
+/// The next thing to do.
 #[derive(Clone, Copy)]
-enum RequestStep {
-    /// Whether an earlier hook of the run has a partition.
+enum Step {
+    /// Ask the proxy whether an earlier hook of the run has a partition for this start.
     Look,
-    /// The partition, for this attempt.
+    /// Create the allocation of the machines, and request the partition for this attempt.
     Put { attempt: u32 },
 }
 
-/// The progress of one request.
-enum StepProgress {
+/// The progress of a step.
+enum Progress {
     Done(Box<Acquired>),
-    Next(RequestStep),
+    Next(Step),
     /// The sentence says what the request waits for.
-    Wait(RequestStep, String),
+    Wait(Step, String),
 }
 
-/// The facts that choose the start of a hook.
-pub(super) struct StartChoice<'a> {
-    pub(super) cluster: &'a str,
-    pub(super) key: &'a RunKey,
-    pub(super) request: &'a PutPartition,
-    /// The files of earlier hooks with the job id.
-    pub(super) earlier: &'a [RunFile],
-}
-
-impl StartChoice<'_> {
-    /// Returns the start that an earlier hook of the run did not hand to tasks.
-    pub(super) fn unused(&self) -> Option<&RunStart> {
-        let mut pending = self.starts_with(FileState::Pending);
-        pending.find(|start| start.key == *self.key)
+impl<'a> Acquisition<'a> {
+    /// Returns the request of a run. `machines` are those of its hosts, if they decide.
+    pub(super) fn new(
+        proxy: ProxyClient,
+        conf: &'a ConfFiles,
+        request: &'a PrologRequest,
+        model: &'a ModelConf,
+        machines: &'a [AgentId],
+        key: RunKey,
+        earlier: Option<RunFile>,
+    ) -> Result<Self, Failure> {
+        let cluster = request.identity.cluster.as_str();
+        let used = earlier.as_ref().and_then(|earlier| earlier.used(&key));
+        let start = RunStart::choose(&key, used);
+        let owner = start.owner(cluster)?;
+        let size = request.ipus.ipus.get();
+        let mut put = PutPartition::new(OwnerDocument::from(&owner), size);
+        put.gcds = Some(request.ipus.gcds);
+        put.reconfigurable = request.ipus.reconfigurable || model.use_reconfig_partition();
+        put.controller = Some(model.api_address());
+        put.account = request.account.as_ref().map(ToString::to_string);
+        put.machines = (!machines.is_empty()).then(|| machines.iter().map(ToString::to_string).collect());
+        let wait = conf.cluster().wait_in_prolog();
+        Ok(Self {
+            proxy,
+            cluster,
+            model_name: &request.ipus.model,
+            model,
+            allocations: match machines {
+                [] => None,
+                _ => Allocations::of(conf)?,
+            },
+            machines,
+            earlier,
+            wait,
+            deadline: Instant::now() + wait,
+            partition: owner.job.partition_id(0),
+            start,
+            is_unused: false,
+            requested: None,
+            request: put,
+            size,
+        })
     }
 
-    /// Chooses the start, and returns the state of its file: pending if no task can have used its partition.
-    /// The ledger has the starts whose partitions may have been used. Waits for the proxy, and keeps
-    /// AdminComment up to date.
-    pub(super) async fn choose(
-        &self,
-        proxy: &ProxyClient,
-        deadline: Instant,
-        comment: &mut AdminCommentWriter<'_>,
-    ) -> Result<(RunStart, FileState), AcquireError> {
-        let mut pause = MIN_PAUSE;
-        loop {
-            let error = match proxy.partitions().await {
-                Ok(partitions) => return Ok(self.choose_from(&partitions)),
-                Err(error) => error,
-            };
-            let problem = Failure::from(error).0;
-            let sentence = proxy_failure(proxy.url(), &problem);
-            if deadline <= Instant::now() {
-                return Err(AcquireError::TimedOut(sentence));
-            }
-            comment.write(&sentence).await;
-            tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
-            pause = pause.saturating_mul(2).min(MAX_PAUSE);
-        }
+    /// Limits the hold to the time limit of the job in seconds.
+    pub(super) fn set_time_limit(&mut self, seconds: Option<u64>) {
+        self.request.max_runtime_seconds = seconds.filter(|seconds| *seconds > 0);
     }
 
-    fn choose_from(&self, partitions: &[PartitionDocument]) -> (RunStart, FileState) {
-        let start_of = |partition: &PartitionDocument| {
-            let owner = partition.owner.as_ref()?;
-            let is_ours = owner.kind == OWNER_KIND && owner.namespace == self.cluster;
-            RunStart::from_uid(&owner.uid).ok().filter(|_| is_ours)
-        };
-        let in_ledger: Vec<(RunStart, &PartitionDocument)> = partitions
-            .iter()
-            .filter_map(|partition| Some((start_of(partition)?, partition)))
-            .collect();
-        // Another job with the key may have requested something else.
-        let unused = self.unused().filter(|unused| {
-            let mut entries = in_ledger.iter().filter(|(start, _)| start == *unused);
-            entries.all(|(_, partition)| self.has_requested(partition))
-        });
-        // After the loss of the ledger, a partition has no owner.
-        let is_quarantined = |start: &RunStart| {
-            let id = start
-                .owner(self.cluster)
-                .ok()
-                .map(|owner| owner.job.partition_id(0));
-            let mut without_owner = partitions.iter().filter(|partition| partition.owner.is_none());
-            without_owner.any(|partition| Some(&partition.id) == id.as_ref())
-        };
-        let used = self.highest_used().map(|number| RunStart {
-            key: self.key.clone(),
-            number,
-        });
-        let own_files = self.earlier.iter().filter(|file| file.start.key == *self.key);
-        let quarantined = own_files.flat_map(RunFile::known_starts).filter(is_quarantined);
-        let in_files: Vec<RunStart> = quarantined.chain(used).collect();
-        let known: Vec<&RunStart> = in_ledger
-            .iter()
-            .map(|(start, _)| start)
-            .chain(&in_files)
-            .collect();
-        let start = RunStart::choose(self.key, unused, known.iter().copied());
-        let state = if unused == Some(&start) || !known.contains(&&start) {
-            FileState::Pending
-        } else {
-            FileState::Undecided
-        };
-        (start, state)
-    }
-
-    /// Returns whether the request of this hook goes on with a partition.
-    fn has_requested(&self, partition: &PartitionDocument) -> bool {
-        let controller = partition.controller.as_ref();
-        let other_controller = controller
-            .is_some_and(|controller| self.request.controller.as_deref() != Some(controller.name.as_str()));
-        partition.size == self.request.size
-            && Some(partition.gcds) == self.request.gcds
-            && partition.reconfigurable == self.request.reconfigurable
-            && partition.account == self.request.account
-            && !other_controller
-    }
-
-    /// Returns the highest start of the run whose partition a task may have used, according to the files.
-    pub(super) fn highest_used(&self) -> Option<u32> {
-        let own = self.earlier.iter().filter(|file| file.start.key == *self.key);
-        own.filter_map(RunFile::highest_used).max()
-    }
-
-    /// Returns the starts of earlier runs of the job id, according to the files.
-    pub(super) fn left(&self) -> Vec<RunStart> {
-        let known = self.earlier.iter().flat_map(RunFile::known_starts);
-        let left: BTreeSet<RunStart> = known.filter(|start| start.key != *self.key).collect();
-        left.into_iter().collect()
-    }
-
-    fn starts_with(&self, state: FileState) -> impl Iterator<Item = &RunStart> {
-        let files = self.earlier.iter().filter(move |file| file.state == state);
-        files.map(|file| &file.start)
-    }
-}
-
-/// Returns the request of a run.
-pub(super) fn put_request(
-    owner: &Owner,
-    request: &PrologRequest,
-    model: &ModelConf,
-    machines: &[AgentId],
-    time_limit: Option<u64>,
-) -> PutPartition {
-    let mut put = PutPartition::new(OwnerDocument::from(owner), request.ipus.ipus.get());
-    put.gcds = Some(request.ipus.gcds);
-    put.reconfigurable = request.ipus.reconfigurable || model.use_reconfig_partition();
-    put.controller = Some(model.api_address());
-    put.max_runtime_seconds = time_limit;
-    put.account = request.account.as_ref().map(ToString::to_string);
-    put.machines = (!machines.is_empty()).then(|| machines.iter().map(ToString::to_string).collect());
-    put
-}
-
-/// Takes the request of a start from the queue, or releases its partition, unless a hook has taken it over
-/// with a later attempt than `attempt`. The agent repeats a failed release.
-pub(super) async fn withdraw(
-    proxy: &ProxyClient,
-    conf: &ConfFiles,
-    cluster: &str,
-    start: &RunStart,
-    attempt: Option<u32>,
-) {
-    let Ok(owner) = start.owner(cluster) else {
-        return;
-    };
-    let id = owner.job.partition_id(0);
-    let delete = async {
-        let found = proxy.partition(&id).await?;
-        let mut options = release_options(conf, start, Some(&found));
-        options.attempt = attempt.or(Some(found.attempt));
-        proxy.delete(&id, &options).await
-    };
-    let _ = tokio::time::timeout(WITHDRAW_TIMEOUT, delete).await;
-}
-
-#[cfg(test)]
-mod tests;
-
-impl Acquisition<'_> {
-    /// Waits until the largest partition that fits on the machines of the job is active.
-    pub(super) async fn run_on_machines(
+    /// Waits until the partition is active, writes the files of the job, and keeps AdminComment up to date.
+    pub(super) async fn run(
         &mut self,
+        job_file: &mut JobFile<'_>,
         comment: &mut AdminCommentWriter<'_>,
-    ) -> Result<Acquired, AcquireError> {
-        loop {
-            match self.run(comment).await {
-                // The machines are no neighbours, or do not begin at a multiple of the size. An earlier hook
-                // of the run may have found that, and requested less.
-                Err(AcquireError::NoPlace(_) | AcquireError::OtherProperties(_))
-                    if self.request.machines.is_some() && self.request.size > Topology::MACHINE_IPUS =>
-                {
-                    self.request.size /= 2;
-                }
-                result => return result,
-            }
-        }
+    ) -> Result<PartitionDocument, Refusal> {
+        let Acquired { partition, config } = self.wait(job_file, comment).await?;
+        let grant = Grant {
+            start: self.start.clone(),
+            partition: self.partition.clone(),
+            ipus: self.size,
+            gcds: self.request.gcds.unwrap_or(1),
+            variables: partition.env.clone(),
+        };
+        job_file.write(grant, &config)?;
+        // Tasks may use it from now on.
+        self.requested = None;
+        Ok(partition)
     }
 
-    /// Waits until the partition is active, and keeps AdminComment up to date.
-    async fn run(&self, comment: &mut AdminCommentWriter<'_>) -> Result<Acquired, AcquireError> {
-        let deadline = self.deadline;
-        let (mut step, mut pause) = (RequestStep::Look, MIN_PAUSE);
+    async fn wait(
+        &mut self,
+        job_file: &JobFile<'_>,
+        comment: &mut AdminCommentWriter<'_>,
+    ) -> Result<Acquired, Refusal> {
+        let (mut step, mut pause) = (Step::Look, MIN_PAUSE);
         loop {
-            // A later hook of the job writes its file before it has a partition, which a further request of
-            // this hook would reset.
-            self.job_file.ensure_own(&self.hook)?;
+            // A later hook of the job takes over its file before it has a partition, which a further request
+            // of this hook would reset.
+            job_file.ensure_own()?;
             let asked = Instant::now();
-            let remaining = deadline.saturating_duration_since(asked);
-            let sentence = match self.advance(step, remaining).await {
-                Ok(StepProgress::Done(acquired)) => return Ok(*acquired),
-                Ok(StepProgress::Next(next)) => {
+            let progress = match step {
+                Step::Look => self.look().await,
+                Step::Put { attempt } => self.put(attempt).await,
+            };
+            let progress = match progress {
+                Ok(progress) => progress,
+                Err(error) => self.go_on_after(step, error).await?,
+            };
+            let sentence = match progress {
+                Progress::Done(acquired) => return Ok(*acquired),
+                Progress::Next(next) => {
                     step = next;
                     continue;
                 }
-                Ok(StepProgress::Wait(next, sentence)) => {
+                Progress::Wait(next, sentence) => {
                     step = next;
                     sentence
                 }
-                Err(error) if is_old_attempt(&error) => {
-                    return Err(AcquireError::Superseded(
-                        "a later PrologSlurmctld of this run has the partition".into(),
-                    ));
-                }
-                Err(error) if has_other_properties(&error) => {
-                    return Err(AcquireError::OtherProperties(Failure::from(error).0));
-                }
-                Err(error) if is_about_machines(&error) => {
-                    return Err(AcquireError::NoPlace(Failure::from(error).0));
-                }
-                Err(error) if is_permanent(&error) => {
-                    return Err(AcquireError::Refused(Failure::from(error).0));
-                }
-                Err(error) => proxy_failure(self.proxy.url(), &Failure::from(error).0),
             };
-            if deadline <= Instant::now() {
-                return Err(AcquireError::TimedOut(sentence));
+            let remaining = self.deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                return Err(Refusal::Requeue(Failure(describe_timeout(self.wait, &sentence))));
             }
             comment.write(&sentence).await;
             // A request that waited at the proxy needs no pause.
-            let remaining = deadline.saturating_duration_since(Instant::now());
             tokio::time::sleep(pause.saturating_sub(asked.elapsed()).min(remaining)).await;
             pause = pause.saturating_mul(2).min(MAX_PAUSE);
         }
     }
 
-    async fn advance(&self, step: RequestStep, remaining: Duration) -> Result<StepProgress, ClientError> {
-        match step {
-            RequestStep::Look => self.look().await,
-            RequestStep::Put { attempt } => self.put(attempt, remaining).await,
-        }
-    }
-
-    /// Chooses the attempt: a partition that an earlier hook of this run got may have been used, if slurmctld
-    /// has forgotten the start. The next attempt resets it.
-    async fn look(&self) -> Result<StepProgress, ClientError> {
-        let attempt = match self.proxy.partition(&self.partition).await {
-            Ok(found) if found.state == HoldState::Waiting => found.attempt,
-            Ok(found) if found.state == HoldState::Quarantined => 0,
-            Ok(found) => found.attempt.saturating_add(1),
-            Err(error) if is_not_found(&error) => 0,
+    /// Chooses the start and the attempt. The partition of an earlier hook of this run may have been used, if
+    /// slurmctld has forgotten the start: then the run has another one, or, with a SLUID, a reset of it.
+    async fn look(&mut self) -> Result<Progress, ClientError> {
+        let found = match self.proxy.partition(&self.partition).await {
+            Ok(found) => found,
+            Err(error) if is_not_found(&error) => {
+                self.is_unused = false;
+                return Ok(Progress::Next(Step::Put { attempt: 0 }));
+            }
             Err(error) => return Err(error),
         };
-        Ok(StepProgress::Next(RequestStep::Put { attempt }))
+        let is_proven = |earlier: &RunFile| earlier.proves_unused(&self.start);
+        self.is_unused = found.state == HoldState::Waiting || self.earlier.as_ref().is_some_and(is_proven);
+        let next = match found.state {
+            HoldState::Waiting => Step::Put {
+                attempt: found.attempt,
+            },
+            _ if !self.is_unused && !self.start.key.run.is_sluid() => {
+                self.set_start(self.start.next());
+                Step::Look
+            }
+            HoldState::Quarantined => Step::Put { attempt: 0 },
+            _ => Step::Put {
+                attempt: found.attempt.saturating_add(1),
+            },
+        };
+        Ok(Progress::Next(next))
     }
 
-    async fn put(&self, attempt: u32, remaining: Duration) -> Result<StepProgress, ClientError> {
-        let mut request = self.request.clone();
-        request.attempt = attempt;
-        self.attempt.set(Some(attempt));
+    async fn put(&mut self, attempt: u32) -> Result<Progress, ClientError> {
+        self.requested = Some(attempt);
+        self.request.attempt = attempt;
+        let again = Step::Put { attempt };
+        if let Some(allocations) = self
+            .allocations
+            .as_ref()
+            .filter(|_| self.request.allocation.is_none())
+        {
+            let created = allocations.create(&self.proxy, self.cluster, &self.start, self.machines);
+            match created.await {
+                Ok(allocation) => self.request.allocation = Some(allocation.to_string()),
+                Err(obstacle) => return Ok(Progress::Wait(again, obstacle.0)),
+            }
+        }
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
         let wait = OnNoCapacity::Queue(REQUEST_WAIT.min(remaining));
-        let again = RequestStep::Put { attempt };
-        let partition = match self.proxy.put(&self.partition, &request, wait).await {
+        let next_attempt = Step::Put {
+            attempt: attempt.saturating_add(1),
+        };
+        let failed = |errors: &[String]| {
+            // The next attempt resets the partition.
+            Progress::Wait(
+                next_attempt,
+                format!("the partition failed: {}", errors.join("; ")),
+            )
+        };
+        let partition = match self.proxy.put(&self.partition, &self.request, wait).await {
             Ok(partition) => partition,
-            // An attempt that failed at the controller: the next one resets the partition.
             Err(ClientError::Refused { problem, .. }) if problem.code == "PartitionFailed" => {
-                let sentence = format!("the partition failed: {}", problem.errors.join("; "));
-                let attempt = attempt.saturating_add(1);
-                return Ok(StepProgress::Wait(RequestStep::Put { attempt }, sentence));
+                return Ok(failed(&problem.errors));
             }
             // Released while the request waited.
             Err(error) if is_not_found(&error) => {
-                return Ok(StepProgress::Wait(
-                    RequestStep::Look,
-                    "the partition was released".into(),
-                ));
+                let sentence = "the partition was released".to_owned();
+                return Ok(Progress::Wait(Step::Look, sentence));
             }
             Err(error) => return Err(error),
         };
         match partition.state {
             HoldState::Active if partition.attempt == attempt => {
                 let config = self.proxy.ipuof_config(&self.partition, None).await?;
-                Ok(StepProgress::Done(Box::new(Acquired { partition, config })))
+                Ok(Progress::Done(Box::new(Acquired { partition, config })))
             }
-            HoldState::Failed => {
-                let sentence = format!("the partition failed: {}", partition.errors.join("; "));
-                let attempt = attempt.saturating_add(1);
-                Ok(StepProgress::Wait(RequestStep::Put { attempt }, sentence))
+            HoldState::Failed => Ok(failed(&partition.errors)),
+            _ => Ok(Progress::Wait(again, describe_wait(self.model_name, &partition))),
+        }
+    }
+
+    /// Returns the next step after an error of the proxy.
+    async fn go_on_after(&mut self, step: Step, error: ClientError) -> Result<Progress, Refusal> {
+        if is_old_attempt(&error) {
+            let sentence = "a later PrologSlurmctld of this run has the partition";
+            return Err(Refusal::Superseded(Failure(sentence.into())));
+        }
+        let has_other_properties = has_other_properties(&error);
+        // The machines are no neighbours, or do not begin at a multiple of the size. An earlier hook of the
+        // run may have found that, and requested less.
+        if (has_other_properties || is_about_machines(&error))
+            && self.request.machines.is_some()
+            && self.request.size > Topology::MACHINE_IPUS
+        {
+            self.request.size /= 2;
+            return Ok(Progress::Next(step));
+        }
+        // The job has other hosts or other licenses since the start that slurmctld forgot.
+        if has_other_properties && Instant::now() < self.deadline {
+            if self.is_unused {
+                self.give_up().await;
             }
-            _ => Ok(StepProgress::Wait(again, describe_wait(self.model, &partition))),
+            self.set_start(self.start.next());
+            return Ok(Progress::Next(Step::Look));
+        }
+        let is_final = is_about_machines(&error) || is_permanent(&error);
+        let problem = Failure::from(error);
+        if is_final {
+            return Err(Refusal::Hold(problem));
+        }
+        Ok(Progress::Wait(step, proxy_failure(self.proxy.url(), &problem.0)))
+    }
+
+    fn set_start(&mut self, start: RunStart) {
+        // The namespace has been one before.
+        if let Ok(owner) = start.owner(self.cluster) {
+            self.partition = owner.job.partition_id(0);
+            self.request.owner = OwnerDocument::from(&owner);
+        }
+        self.start = start;
+        self.requested = None;
+        self.request.allocation = None;
+        self.request.size = self.size;
+    }
+
+    /// Takes the request from the queue, or releases the partition, unless a hook has taken it over with a
+    /// later attempt; with the allocation. A partition that the hook has not requested is not its own. The
+    /// agent repeats what fails.
+    pub(super) async fn give_up(&self) {
+        let Some(attempt) = self.requested else {
+            return;
+        };
+        let mut options = DeletePartition::default();
+        options.uid = Some(self.start.to_string());
+        options.attempt = Some(attempt);
+        options.without_force = !self.model.force_delete_partition();
+        let deleted = self.proxy.delete(&self.partition, &options);
+        let _ = tokio::time::timeout(WITHDRAW_TIMEOUT, deleted).await;
+        if let Some(allocations) = &self.allocations {
+            let _ = allocations.remove(&self.proxy, self.cluster, &self.start).await;
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The AdminComment of the job of a hook.
 
 use ipu_slurm::SlurmJob;
-use ipu_slurm::may_replace;
-use ipu_slurm::text::admin_comment;
+use ipu_slurm::text::{admin_comment, may_replace};
 
 use crate::slurm_commands::Slurm;
 
@@ -18,15 +17,11 @@ pub(super) struct AdminCommentWriter<'a> {
 
 impl<'a> AdminCommentWriter<'a> {
     pub(super) fn new(slurm: &'a Slurm, job: &SlurmJob) -> Self {
-        let current = match &job.admin_comment {
-            ipu_slurm::AdminComment::Text(text) if !text.is_empty() => Some(text.clone()),
-            _ => None,
-        };
         Self {
             slurm,
             job_id: job.scontrol_id(),
-            may_replace: may_replace(&job.admin_comment),
-            current,
+            may_replace: may_replace(job.admin_comment.as_deref()),
+            current: job.admin_comment.clone(),
         }
     }
 

@@ -153,6 +153,20 @@ impl Cluster {
         fs::rename(new, path).unwrap();
     }
 
+    /// Replaces a command of Slurm in the bed by a script of `sh`, which finds the real one as `$real`.
+    pub(crate) fn wrap_command(&self, command: &str, script: &str) {
+        let directory = self.bed.directory().join("files");
+        fs::create_dir_all(&directory).unwrap();
+        let text = format!("#!/bin/sh\nreal={BED}/files/{command}\n{script}\n");
+        fs::write(directory.join(format!("{command}.sh")), text).unwrap();
+        // Only the bed sees the mount.
+        let replace = format!(
+            "cp /usr/bin/{command} {BED}/files/{command}; chmod 755 {BED}/files/{command}.sh; \
+             mount --bind {BED}/files/{command}.sh /usr/bin/{command}"
+        );
+        self.bed.succeed("sh", &["-ec", &replace]);
+    }
+
     /// Kills the proxy.
     pub(crate) fn kill_proxy(&mut self) {
         let proxy = self.proxy.take().unwrap();

@@ -12,7 +12,7 @@ use crate::crash::{PROCESS, id_of, ipus};
 /// Node of the first start. From 24.11 on, slurmd refuses to start the run there again.
 const FIRST_NODE: &str = "ipu-host-1";
 /// First version of Slurm whose hooks have `SLURM_JOB_SLUID`.
-const SLUID_VERSION: u32 = 2511;
+pub(crate) const SLUID_VERSION: u32 = 2511;
 /// Prints the variables of the partition, and runs until it is killed.
 const STAY: &str = "env | grep ^IPUOF_; echo started; exec sleep 98765";
 

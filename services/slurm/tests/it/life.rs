@@ -40,6 +40,27 @@ fn a_job_with_licenses_has_a_partition_while_it_runs() {
 }
 
 #[test]
+fn a_start_asks_slurmctld_twice() {
+    let Some(cluster) = Cluster::start("a_start_asks_slurmctld_twice", 60) else {
+        return;
+    };
+    for command in ["scontrol", "squeue"] {
+        let note = "echo \"$0 $*\" >>/run/slurm-bed/records/calls; exec $real \"$@\"";
+        cluster.wrap_command(command, note);
+    }
+    let job = cluster.submit(&["--licenses=pod64:4"], PRINT_AND_STAY);
+    cluster.wait_for_line(&job, "started");
+    let calls = std::fs::read_to_string(cluster.bed.directory().join("records/calls")).unwrap();
+    let asked = calls
+        .lines()
+        .filter(|call| call.ends_with(&format!("--jobs={job}")));
+    assert_eq!((asked.count(), calls.lines().count()), (2, 2), "{calls}");
+    cluster.bed.succeed("scancel", &[&job]);
+    cluster.wait_for_end(&job);
+    cluster.assert_nothing_left();
+}
+
+#[test]
 fn a_job_that_ends_by_itself_leaves_nothing() {
     let Some(cluster) = Cluster::start("a_job_that_ends_by_itself_leaves_nothing", 60) else {
         return;

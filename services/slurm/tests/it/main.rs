@@ -4,6 +4,7 @@
 mod accounting;
 mod agent;
 mod backup;
+mod bad_proxy;
 mod cluster;
 mod crash;
 mod doctor;

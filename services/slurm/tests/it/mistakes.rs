@@ -290,3 +290,56 @@ fn a_directory_that_users_can_write_stops_jobs_with_ipus_and_says_why() {
     cluster.wait_for_end(&job);
     cluster.assert_nothing_left();
 }
+
+#[test]
+fn a_directory_that_cannot_take_the_files_of_a_job_stops_the_job_and_leaves_nothing() {
+    let name = "a_directory_that_cannot_take_the_files_of_a_job_stops_the_job_and_leaves_nothing";
+    let Some(cluster) = Cluster::start(name, 60) else {
+        return;
+    };
+    let ipuof = format!("{BED}/ipuof");
+    let full = |pages: u32| {
+        format!(
+            "mount -t tmpfs -o size=8k,mode=755 tmpfs {ipuof}; chown slurm {ipuof}; \
+             head -c {} /dev/zero >{ipuof}/fill || true",
+            4_096 * pages
+        )
+    };
+    let no_space = "cannot write the files of the job to /run/slurm-bed/ipuof: No space left";
+    for (break_directory, problem, repair) in [
+        (full(4), no_space, "umount"),
+        // Room for the file of the job, and none for the configuration of its partition.
+        (full(1), no_space, "umount"),
+        (
+            format!("mv {ipuof} {ipuof}.moved"),
+            "is not a directory: create it, with SlurmUser as owner",
+            "mv /run/slurm-bed/ipuof.moved",
+        ),
+    ] {
+        cluster.bed.succeed("sh", &["-ec", &break_directory]);
+        assert_refused(&cluster, problem);
+        assert_others_start(&cluster);
+        cluster
+            .bed
+            .wait_until("no job is left", || cluster.bed.job_ids().is_empty());
+        cluster.bed.succeed("sh", &["-ec", &format!("{repair} {ipuof}")]);
+        // No agent runs.
+        cluster
+            .bed
+            .wait_until("the partition is released", || cluster.ledger().is_empty());
+        cluster.assert_nothing_left();
+    }
+
+    // Links that users made before the directory was closed.
+    let precious = cluster.bed.directory().join("work/precious");
+    fs::write(&precious, "old").unwrap();
+    let job = cluster.submit(&["--licenses=pod64:4", "--hold"], "env | grep PARTITION_ID");
+    for name in [format!("testbed-{job}.env"), format!(".testbed-{job}.env.new")] {
+        symlink(&precious, cluster.bed.directory().join("ipuof").join(name)).unwrap();
+    }
+    cluster.bed.succeed("scontrol", &["release", &job]);
+    cluster.wait_for_line(&job, "IPUOF_VIPU_API_PARTITION_ID=p-slurm-");
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "old");
+    cluster.wait_for_end(&job);
+    cluster.assert_nothing_left();
+}

@@ -21,8 +21,9 @@ pub(super) async fn remove_files(
     problems: &mut Vec<String>,
 ) {
     let is_dead = |found: &&FoundFile| {
+        let may_have_hook = found.file.active().is_none() && facts.may_have_hook(found.job_id);
         let mut starts = found.file.known_starts();
-        starts.all(|start| facts.is_dead(&start, false))
+        !may_have_hook && starts.all(|start| facts.is_dead(&start, false))
     };
     let exists = |found: &&FoundFile| run_file::exists(&found.directory, &found.name);
     let ended: Vec<&FoundFile> = files.iter().filter(is_dead).filter(exists).collect();
@@ -45,10 +46,10 @@ pub(super) async fn remove_files(
         match has_partition(context, listed, found).await {
             Ok(true) => {}
             Ok(false) => {
-                let file = &found.file;
-                let removed =
-                    run_file::remove_start(&found.directory, &found.name, &file.start, &file.partition);
-                problems.extend(removed.err().map(|failure| failure.0));
+                let FoundFile { directory, name, .. } = found;
+                if let Err(error) = run_file::remove_own(directory, name, &found.file) {
+                    problems.push(format!("cannot remove {}/{name}: {error}", directory.display()));
+                }
             }
             Err(problem) => problems.push(problem),
         }

@@ -1,13 +1,12 @@
 //! Replies of the controller that are lost, with a proxy that knows whether the file `exists` is there.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 
-use ipu_proxy_client::ClientOptions;
+use serde_json::json;
 
 use super::*;
+use crate::scripted_proxy::{Response, ScriptedProxy};
 
 /// A controller with at most one allocation.
 struct Site {
@@ -34,11 +33,12 @@ impl Site {
         );
         fs::write(path.join("vipu.conf"), settings).unwrap();
         let conf = crate::conf_files::load(path, &[]).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let exists = path.join("exists");
-        std::thread::spawn(move || serve(&listener, &exists));
-        let proxy = ProxyClient::new(&url, ClientOptions::default()).unwrap();
+        let proxy = ScriptedProxy::start(move |_| match exists.exists() {
+            true => Response::ok(&json!({"controller": "pod:8090", "allocation": "c7", "partitions": []})),
+            false => Response::problem(422, "ControllerRefused"),
+        });
+        let proxy = proxy.client();
         Self { root, conf, proxy }
     }
 
@@ -65,37 +65,6 @@ impl Site {
 
     fn has(&self, name: &str) -> bool {
         self.root.path().join(name).exists()
-    }
-}
-
-/// Answers each request for the partitions in the allocation.
-fn serve(listener: &TcpListener, exists: &Path) {
-    for stream in listener.incoming() {
-        let Ok(mut stream) = stream else { return };
-        let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
-        while head
-            .next()
-            .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
-        {}
-        let (status, body) = if exists.exists() {
-            let body = r#"{"controller": "pod:8090", "allocation": "c7", "partitions": []}"#;
-            ("200 OK", body)
-        } else {
-            let body = r#"{"type": "urn:ipu-sdk:problem:ControllerRefused", "title": "refused", "status": 422,
-                "detail": "there is no allocation c7", "code": "ControllerRefused"}"#;
-            ("422 Unprocessable Entity", body)
-        };
-        let length = body.len();
-        let kind = if status.starts_with('2') {
-            "json"
-        } else {
-            "problem+json"
-        };
-        let reply = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/{kind}\r\ncontent-length: {length}\r\n\
-             connection: close\r\n\r\n{body}"
-        );
-        let _ = stream.write_all(reply.as_bytes());
     }
 }
 

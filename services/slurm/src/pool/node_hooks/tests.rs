@@ -26,9 +26,11 @@ fn pool_without_free_partition(script: &str) -> (tempfile::TempDir, PoolDirector
         "#!/bin/sh\ncd {}\n{script}\necho {UNKNOWN_JOB} >&2; exit 1\n",
         path.display()
     );
-    let scontrol = path.join("bin/scontrol");
-    fs::write(&scontrol, script).unwrap();
-    fs::set_permissions(&scontrol, Permissions::from_mode(0o755)).unwrap();
+    for command in ["scontrol", "squeue"] {
+        let command = path.join("bin").join(command);
+        fs::write(&command, &script).unwrap();
+        fs::set_permissions(&command, Permissions::from_mode(0o755)).unwrap();
+    }
     let slurm = Slurm::in_directory(&path.join("bin"));
     (root, directory, slurm)
 }
@@ -61,11 +63,7 @@ fn a_requeued_job_loses_its_partition_of_a_node_only_while_it_has_no_node() {
         ("RUNNING", "n1", false),
         ("COMPLETED", "n1", true),
     ] {
-        let record = format!(
-            "echo 'JobId=5 JobName=x UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=1 Nice=0 Account=a QOS=q \
-             JobState={state} Reason=None Restarts=1 TimeLimit=1:00 \
-             SubmitTime=1 StartTime=1 NodeList={nodes} Licenses=(null) Network=(null)'; exit 0"
-        );
+        let record = format!("echo '5|5|N/A|{state}|None|1:00|1|{nodes}|(null)||'; exit 0");
         let (_root, directory, slurm) = pool_without_free_partition(&record);
         assert_eq!(reason(&directory, &slurm).is_none(), is_free, "{state} {nodes}");
     }

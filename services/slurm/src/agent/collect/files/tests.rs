@@ -16,7 +16,7 @@ const CONTROLLER: &str = "vipu:8090";
 /// `squeue` knows no job, and slurmctld runs for a long time.
 const SCONTROL: &str = "printf 'BOOT_TIME = 1000\nKillWait = 2 sec\nSlurmdTimeout = 20 sec\n\
                         UnkillableStepTimeout = 60 sec\nClusterName = testbed\n'";
-const FILE: &str = "# ipu-slurm 1 run=7.900 partition=PARTITION gcds=1 state=active hook=1-1\nIPUOF_A=b\n";
+const FILE: &str = "# ipu-slurm 1 run=7.900 partition=PARTITION ipus=4 gcds=1 hook=1-1\nIPUOF_A=b\n";
 
 /// Runs passes of the agent over the file of a run that has ended, each with the responses of the proxy to a
 /// repair and to a release, if there is one. Returns whether the file is left after each pass, and the last
