@@ -3,7 +3,7 @@
 use ipu_slurm::conf::{ConfFiles, HostMap};
 use ipu_slurm::{
     EpilogRequest, HookEnvironment, HostMapRequest, NodeHook, NodeRequest, NodeTaskRequest, PrologRequest,
-    TaskRequest,
+    RunStart, TaskRequest,
 };
 
 use crate::error_messages::{check_error, text};
@@ -34,7 +34,8 @@ pub fn slurm_hooks(bytes: &[u8]) {
             let end = end.as_ref().map(|end| end.as_ref().map(|end| &end.identity));
             assert_eq!(end, Ok(Some(&request.identity)));
             if let Ok(run) = request.identity.run_key(Some("1795599506")) {
-                run.owner(request.identity.cluster.as_str())
+                RunStart::first(run)
+                    .owner(request.identity.cluster.as_str())
                     .expect("the parts are valid");
             }
         }

@@ -98,6 +98,10 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
             let removed = run_file::end(directory, &name, file).map(drop);
             result = removed
                 .map_err(|error| Failure(format!("cannot remove {}/{name}: {error}", directory.display())));
+            if granted.is_none() {
+                // A hook that was killed may have left the configuration.
+                result = result.and(run_file::remove_start(directory, &name, &start, &id));
+            }
         }
         // The line of the failed hook names partitions that are left; the agent repeats the removal.
         if let Some(allocations) = Allocations::of(&conf)? {
