@@ -3,7 +3,7 @@
 //! 1. Take over the file of the job: no task starts with that of an earlier run.
 //! 2. Ask slurmctld for the run.
 //! 3. Ask the proxy for the partition of the run, and wait for it.
-//! 4. Write the files, and check that slurmctld still waits for this hook.
+//! 4. Check that slurmctld still waits for this hook, and write the files.
 
 mod acquire;
 mod admin_comment;
@@ -78,17 +78,16 @@ async fn start(
         )?);
         acquisition.set_time_limit(job.time_limit);
         let mut comment = AdminCommentWriter::new(&hook.slurm, &job);
-        let partition = acquisition.run(&mut job_file, &mut comment).await?;
-        // EpilogSlurmctld of a job that was cancelled meanwhile may have run before the file was there.
-        hook.ensure_current(id).await?;
+        let partition = acquisition.run(hook, &mut job_file, &mut comment).await?;
         let sentence = ready(partition.id.as_str(), partition.size, &request.ipus.model);
         comment.replace(&sentence).await;
         Ok(())
     }
     .await;
-    if let Err(refusal) = &result {
+    // The marker of a superseded hook stays: it tells EpilogSlurmctld that no task has the partition.
+    if let Err(Refusal::Requeue(_) | Refusal::Hold(_)) = &result {
         job_file.remove()?;
-        if let (Some(acquisition), Refusal::Requeue(_) | Refusal::Hold(_)) = (&acquisition, refusal) {
+        if let Some(acquisition) = &acquisition {
             acquisition.give_up().await;
         }
     }

@@ -16,7 +16,7 @@ use ipu_slurm::{PrologRequest, RunKey, RunStart};
 use tokio::time::Instant;
 
 use super::admin_comment::AdminCommentWriter;
-use super::hook::{JobFile, Refusal};
+use super::hook::{Hook, JobFile, Refusal};
 use crate::failure::Failure;
 use crate::host_map::Allocations;
 use crate::partition::describe_wait;
@@ -130,13 +130,16 @@ impl<'a> Acquisition<'a> {
         self.request.max_runtime_seconds = seconds.filter(|seconds| *seconds > 0);
     }
 
-    /// Waits until the partition is active, writes the files of the job, and keeps AdminComment up to date.
+    /// Waits until the partition is active, writes the files of the job if slurmctld still waits for the hook,
+    /// and keeps AdminComment up to date.
     pub(super) async fn run(
         &mut self,
+        hook: &Hook,
         job_file: &mut JobFile<'_>,
         comment: &mut AdminCommentWriter<'_>,
     ) -> Result<PartitionDocument, Refusal> {
         let Acquired { partition, config } = self.wait(job_file, comment).await?;
+        hook.ensure_current(self.start.key.job_id).await?;
         let grant = Grant {
             start: self.start.clone(),
             partition: self.partition.clone(),
