@@ -130,8 +130,8 @@ impl<'a> Acquisition<'a> {
         self.request.max_runtime_seconds = seconds.filter(|seconds| *seconds > 0);
     }
 
-    /// Waits until the partition is active, writes the files of the job if slurmctld still waits for the hook,
-    /// and keeps AdminComment up to date.
+    /// Waits until the partition is active, and writes the files of the job if slurmctld still waits for the
+    /// hook. Keeps AdminComment up to date.
     pub(super) async fn run(
         &mut self,
         hook: &Hook,
