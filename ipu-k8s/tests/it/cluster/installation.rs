@@ -486,10 +486,11 @@ fn the_labels_of_a_jobs_pod_cannot_change() {
         patched.map_err(|error| error.to_string())
     };
     let own = r#"{"labels": {"graphcore.ai/instance": "1"}}"#;
-    // The API server observes a policy with a delay.
-    let refused = std::iter::repeat_with(|| patched("tracked", own))
-        .take(200)
-        .find_map(Result::err);
+    // The API server observes a policy with a delay, and until then each patch must change a label.
+    let refused = (2..400).find_map(|instance| {
+        let metadata = format!(r#"{{"labels": {{"graphcore.ai/instance": "{instance}"}}}}"#);
+        patched("tracked", &metadata).err()
+    });
     assert!(refused.unwrap().contains("cannot change"));
     for metadata in [
         own,
