@@ -57,7 +57,7 @@ impl JobIdentity {
             (None, Some(text)) => RunId::from_submit_time(text)?,
             (None, None) => {
                 let rule = "is needed, because this Slurm sets no SLURM_JOB_SLUID";
-                let fix = "check that scontrol can reach slurmctld";
+                let fix = "check that squeue can reach slurmctld";
                 return Err(InputError::new("SubmitTime", None, rule, fix));
             }
         };

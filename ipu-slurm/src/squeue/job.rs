@@ -130,7 +130,7 @@ pub fn parse_squeue_job(text: &str, id: u32) -> Result<SlurmJob, InputError> {
         },
         state: JobState::parse(state).ok_or_else(|| error(line, "State is a word"))?,
         reason: (*reason).to_owned(),
-        time_limit: parse_time_limit(time_limit)?,
+        time_limit: parse_time_limit(time_limit),
         submit_time: (*submitted).to_owned(),
         node_list: Some(*nodes).filter(is_set).map(str::to_owned),
         licenses: licenses.to_owned(),
@@ -138,29 +138,19 @@ pub fn parse_squeue_job(text: &str, id: u32) -> Result<SlurmJob, InputError> {
     })
 }
 
-/// Parses `UNLIMITED`, `Partition_Limit`, `NOT_SET`, `MM:SS`, `HH:MM:SS` or `D-HH:MM:SS` into seconds.
-fn parse_time_limit(text: &str) -> Result<Option<u64>, InputError> {
-    if matches!(text, "UNLIMITED" | "Partition_Limit" | "NOT_SET") {
-        return Ok(None);
-    }
+/// Parses `MM:SS`, `HH:MM:SS` or `D-HH:MM:SS` into seconds. None for a job without a limit, and for a limit
+/// that `squeue` does not show: above 365 days it prints INVALID.
+fn parse_time_limit(text: &str) -> Option<u64> {
     let (days, clock) = text.split_once('-').unwrap_or(("0", text));
-    let mut seconds: Option<u64> = Some(0);
+    let number = |text: &str| {
+        let is_number = text.bytes().all(|b| b.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|_| is_number)
+    };
+    let mut seconds: u64 = 0;
     for part in clock.split(':') {
-        let digits = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        let part: Option<u64> = part.parse().ok().filter(|_| digits);
-        seconds = seconds
-            .zip(part)
-            .and_then(|(sum, part)| sum.checked_mul(60)?.checked_add(part));
+        seconds = seconds.checked_mul(60)?.checked_add(number(part)?)?;
     }
-    let days = decimal::<u64>(days).and_then(|days| days.checked_mul(86_400));
-    let parts = clock.split(':').count();
-    match days.zip(seconds).and_then(|(days, rest)| days.checked_add(rest)) {
-        Some(sum) if matches!(parts, 2 | 3) => Ok(Some(sum)),
-        _ => Err(InputError::new(
-            "TimeLimit",
-            Some(text),
-            "must be UNLIMITED or D-HH:MM:SS",
-            "check the version of Slurm",
-        )),
-    }
+    let days = number(days)?.checked_mul(86_400)?;
+    let sum = days.checked_add(seconds)?;
+    matches!(clock.split(':').count(), 2 | 3).then_some(sum)
 }

@@ -51,6 +51,9 @@ fn a_job_is_read_without_the_texts_of_its_user() {
     let first = job(5);
     assert_eq!(first.licenses, "other:1|pod64:2");
     assert_eq!(first.admin_comment.as_deref(), Some("vipu: waits for 2 IPUs"));
+    // squeue shows no limit above 365 days.
+    let text = text.replace("UNLIMITED", "INVALID");
+    assert_eq!(parse_squeue_job(&text, 5).unwrap().time_limit, None);
 }
 
 #[test]

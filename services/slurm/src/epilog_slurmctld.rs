@@ -95,10 +95,12 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
         // After the release: a directory that cannot be written keeps no IPUs. The agent tries again.
         let mut result = Ok(());
         if let Some((directory, file)) = &found {
-            let removed = run_file::end(directory, &name, file).map(drop);
-            result = removed
+            let ended = run_file::end(directory, &name, file);
+            let is_own = matches!(ended, Ok(true));
+            result = ended
+                .map(drop)
                 .map_err(|error| Failure(format!("cannot remove {}/{name}: {error}", directory.display())));
-            if granted.is_none() {
+            if granted.is_none() && is_own {
                 // A hook that was killed may have left the configuration.
                 result = result.and(run_file::remove_start(directory, &name, &start, &id));
             }

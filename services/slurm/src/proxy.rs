@@ -41,7 +41,7 @@ pub(crate) fn is_permanent(error: &ClientError) -> bool {
             matches!(problem.status, 400 | 422)
                 || matches!(
                     problem.code.as_str(),
-                    "NotTheOwner" | "OldAttempt" | "AccountNotAllowed" | "PriorityTooHigh" | "Foreign"
+                    "NotTheOwner" | "AccountNotAllowed" | "PriorityTooHigh" | "Foreign"
                 )
         }
         ClientError::Request { .. } => true,

@@ -30,7 +30,7 @@ const PREFIX: &str = "IPUOF_";
 pub(crate) struct RunFile {
     /// The process of the hook, with its start.
     pub(crate) hook: String,
-    /// The latest partition that a hook handed to tasks; none if none did since the file was created.
+    /// The latest partition that tasks may have used; none if none have since the file was created.
     pub(crate) grant: Option<Grant>,
 }
 
@@ -212,10 +212,20 @@ pub(crate) fn write(
             safe_file::replace(directory, conf_name, &text, true)?;
         }
     }
-    replace_own(directory, name, file)
+    let is_own = replace_own(directory, name, file)?;
+    if !is_own && !exists(directory, name) {
+        // The job has ended meanwhile.
+        remove_configuration(directory, file.grant.as_ref())?;
+    }
+    Ok(is_own)
 }
 
-fn replace_own(directory: &Path, name: &str, file: &RunFile) -> io::Result<bool> {
+/// Replaces the file of a job, unless another hook has taken it over. Returns false then.
+///
+/// # Errors
+///
+/// If the file cannot be read or written.
+pub(crate) fn replace_own(directory: &Path, name: &str, file: &RunFile) -> io::Result<bool> {
     let is_own = is_of_hook(directory, name, &file.hook)?;
     if is_own {
         safe_file::replace(directory, name, &file.render(), true)?;

@@ -52,6 +52,8 @@ pub(super) struct Acquisition<'a> {
     is_unused: bool,
     /// The attempt that was requested for the start; none before the first request, and once tasks have it.
     requested: Option<u32>,
+    /// Whether the proxy has accepted that attempt.
+    is_accepted: bool,
     request: PutPartition,
     /// The number of IPUs that the job requests.
     size: u32,
@@ -120,6 +122,7 @@ impl<'a> Acquisition<'a> {
             start,
             is_unused: false,
             requested: None,
+            is_accepted: false,
             request: put,
             size,
         })
@@ -155,7 +158,7 @@ impl<'a> Acquisition<'a> {
 
     async fn wait(
         &mut self,
-        job_file: &JobFile<'_>,
+        job_file: &mut JobFile<'_>,
         comment: &mut AdminCommentWriter<'_>,
     ) -> Result<Acquired, Refusal> {
         let (mut step, mut pause) = (Step::Look, MIN_PAUSE);
@@ -165,7 +168,16 @@ impl<'a> Acquisition<'a> {
             job_file.ensure_own()?;
             let asked = Instant::now();
             let progress = match step {
-                Step::Look => self.look().await,
+                Step::Look => match self.look().await {
+                    Ok(Some(put)) => Ok(Progress::Next(put)),
+                    Ok(None) => {
+                        // The next hook must not take the marker for a proof that this start is unused.
+                        job_file.remember(self.start.clone(), self.partition.clone())?;
+                        self.set_start(self.start.next());
+                        Ok(Progress::Next(Step::Look))
+                    }
+                    Err(error) => Err(error),
+                },
                 Step::Put { attempt } => self.put(attempt).await,
             };
             let progress = match progress {
@@ -196,12 +208,13 @@ impl<'a> Acquisition<'a> {
 
     /// Chooses the start and the attempt. The partition of an earlier hook of this run may have been used, if
     /// slurmctld has forgotten the start: then the run has another one, or, with a SLUID, a reset of it.
-    async fn look(&mut self) -> Result<Progress, ClientError> {
+    /// Returns none for another start.
+    async fn look(&mut self) -> Result<Option<Step>, ClientError> {
         let found = match self.proxy.partition(&self.partition).await {
             Ok(found) => found,
             Err(error) if is_not_found(&error) => {
                 self.is_unused = false;
-                return Ok(Progress::Next(Step::Put { attempt: 0 }));
+                return Ok(Some(Step::Put { attempt: 0 }));
             }
             Err(error) => return Err(error),
         };
@@ -211,20 +224,19 @@ impl<'a> Acquisition<'a> {
             HoldState::Waiting => Step::Put {
                 attempt: found.attempt,
             },
-            _ if !self.is_unused && !self.start.key.run.is_sluid() => {
-                self.set_start(self.start.next());
-                Step::Look
-            }
+            _ if !self.is_unused && !self.start.key.run.is_sluid() => return Ok(None),
             HoldState::Quarantined => Step::Put { attempt: 0 },
             _ => Step::Put {
                 attempt: found.attempt.saturating_add(1),
             },
         };
-        Ok(Progress::Next(next))
+        Ok(Some(next))
     }
 
     async fn put(&mut self, attempt: u32) -> Result<Progress, ClientError> {
-        self.requested = Some(attempt);
+        if self.requested.replace(attempt) != Some(attempt) {
+            self.is_accepted = false;
+        }
         self.request.attempt = attempt;
         let again = Step::Put { attempt };
         if let Some(allocations) = self
@@ -262,6 +274,7 @@ impl<'a> Acquisition<'a> {
             }
             Err(error) => return Err(error),
         };
+        self.is_accepted |= partition.attempt == attempt;
         match partition.state {
             HoldState::Active if partition.attempt == attempt => {
                 let config = self.proxy.ipuof_config(&self.partition, None).await?;
@@ -317,12 +330,15 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Takes the request from the queue, or releases the partition, unless a hook has taken it over with a
-    /// later attempt; with the allocation. A partition that the hook has not requested is not its own. The
-    /// agent repeats what fails.
+    /// later attempt; with the allocation. A partition that the hook has not requested is not its own, and one
+    /// that tasks may have used is so once the proxy has accepted to reset it. The agent repeats what fails.
     pub(super) async fn give_up(&self) {
         let Some(attempt) = self.requested else {
             return;
         };
+        if attempt > 0 && !self.is_unused && !self.is_accepted {
+            return;
+        }
         let mut options = DeletePartition::default();
         options.uid = Some(self.start.to_string());
         options.attempt = Some(attempt);

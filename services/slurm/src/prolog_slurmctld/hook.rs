@@ -2,13 +2,15 @@
 //! id may have another run by then.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::os::unix::process::parent_id;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ipu_core::PartitionId;
 use ipu_proxy_client::IpuofConfigDocument;
 use ipu_slurm::text::notification;
-use ipu_slurm::{JobState, SlurmJob};
+use ipu_slurm::{JobState, RunStart, SlurmJob};
 
 use super::admin_comment::AdminCommentWriter;
 use crate::failure::Failure;
@@ -176,6 +178,22 @@ impl<'a> JobFile<'a> {
         match run_file::is_of_hook(self.directory, &self.name, &self.file.hook) {
             Ok(true) | Err(_) => Ok(()),
             Ok(false) => Err(superseded(LATER_HOOK)),
+        }
+    }
+
+    /// Remembers a start whose partition tasks may have used, unless a later hook has taken the file over.
+    pub(super) fn remember(&mut self, start: RunStart, partition: PartitionId) -> Result<(), Refusal> {
+        self.file.grant = Some(Grant {
+            start,
+            partition,
+            ipus: 0,
+            gcds: 1,
+            variables: BTreeMap::new(),
+        });
+        match run_file::replace_own(self.directory, &self.name, &self.file) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(superseded(LATER_HOOK)),
+            Err(error) => Err(cannot_write(self.directory, &error).into()),
         }
     }
 
