@@ -94,6 +94,8 @@ fn an_interrupted_creation_leaves_a_request_that_another_process_repeated() {
     let create = ["partition", "create", "more", "--size", "4"];
     let mut first = Running::start(home.command(&create));
     first.wait_for("Queued at position 1");
+    // The first process now repeats its request once, and then waits at the server for ten seconds.
+    assert_eq!(home.json(&["partition", "get", "more"])["state"], "waiting");
     let mut second = Running::start(home.command(&create));
     second.wait_for("Queued at position 1");
     first.signal("-INT");
