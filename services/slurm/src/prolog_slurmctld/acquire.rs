@@ -330,8 +330,9 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Takes the request from the queue, or releases the partition, unless a hook has taken it over with a
-    /// later attempt; with the allocation. A partition that the hook has not requested is not its own, and one
-    /// that tasks may have used is so once the proxy has accepted to reset it. The agent repeats what fails.
+    /// later attempt; with the allocation. A partition that the hook has not requested is not its own, and
+    /// one that tasks may have used is so once the proxy has accepted to reset it. The agent repeats what
+    /// fails.
     pub(super) async fn give_up(&self) {
         let Some(attempt) = self.requested else {
             return;
