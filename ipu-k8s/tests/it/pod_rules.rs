@@ -15,13 +15,14 @@ spec:
       metadata: {}
       spec:
         volumes: [{name: data, emptyDir: {}}]
-        initContainers: [{name: first}]
-        containers: [{name: main, env: [{name: A, value: b}]}, {name: side}]
+        initContainers: [{name: first, image: i}]
+        containers: [{name: main, image: i, env: [{name: A, value: b}]}, {name: side, image: i}]
 ";
 
 const CONTAINER: &str = "workers.template.spec.containers[0]";
 
-fn manifest(edit: &str) -> Manifest {
+/// Returns the job with its changes, one on each line.
+pub(crate) fn manifest(edit: &str) -> Manifest {
     let edits: Vec<_> = edit.split('\n').filter(|edit| !edit.is_empty()).collect();
     let edits: Vec<_> = edits.iter().map(|edit| edit.parse().unwrap()).collect();
     match read_manifests(JOB, &edits).unwrap().remove(0) {

@@ -3,24 +3,10 @@
 use std::fs;
 
 use ipu_core::Limits;
-use ipu_k8s::crd::{Document, Manifest, read_manifests};
 use ipu_test_cluster::{Cluster, private};
 use serde_json::{Value, json};
 
-const JOB: &str = "
-apiVersion: graphcore.ai/v1alpha1
-kind: IPUJob
-metadata: {name: a, uid: u}
-spec:
-  ipusPerJobInstance: 4
-  workers:
-    template:
-      metadata: {}
-      spec:
-        volumes: [{name: data, emptyDir: {}}]
-        initContainers: [{name: first, image: i}]
-        containers: [{name: main, image: i, env: [{name: A, value: b}]}, {name: side, image: i}]
-";
+use crate::pod_rules::manifest;
 
 /// Changes of the template, one of which the API server may accept or refuse.
 const EDITS: [&str; 52] = [
@@ -78,14 +64,6 @@ const EDITS: [&str; 52] = [
     "spec.containers[0].resources={requests: {cpu: 1}}",
 ];
 
-fn manifest(edit: &str) -> Manifest {
-    let edit = format!("workers.template.{edit}").parse().unwrap();
-    match read_manifests(JOB, &[edit]).unwrap().remove(0) {
-        Document::IpuJob(manifest) => *manifest,
-        other => panic!("no IPUJob: {other:?}"),
-    }
-}
-
 /// Lets the API server check the Pod of a template.
 fn create(cluster: &Cluster, template: &Value) -> Result<String, String> {
     let pod = json!({
@@ -113,7 +91,7 @@ fn a_template_is_refused_if_and_only_if_the_api_server_refuses_its_pods() {
     cluster.kubectl(&["create", "serviceaccount", "default"]).unwrap();
     let mut differences = Vec::new();
     for edit in EDITS {
-        let manifest = manifest(edit);
+        let manifest = manifest(&format!("workers.template.{edit}"));
         let refused = manifest.parse(&Limits::default()).err();
         let workers = manifest.job.spec.workers.unwrap();
         let created = create(&cluster, &workers.template.unwrap().0);

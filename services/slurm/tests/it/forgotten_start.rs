@@ -112,6 +112,53 @@ fn a_forgotten_start_keeps_its_partition_while_the_job_starts_again() {
 }
 
 #[test]
+fn a_forgotten_start_whose_file_is_lost_keeps_its_partition_when_the_next_hook_is_cancelled() {
+    let name = "a_forgotten_start_whose_file_is_lost_keeps_its_partition_when_the_next_hook_is_cancelled";
+    let Some(mut cluster) = Cluster::start(name, 60) else {
+        return;
+    };
+    if slurm_version().unwrap() >= SLUID_VERSION {
+        // Both starts have one partition.
+        return;
+    }
+    let job = forget_start(&mut cluster);
+    let first = id_of(&cluster.ledger()[0]);
+    let file = cluster.bed.directory().join(format!("ipuof/testbed-{job}.env"));
+    fs::remove_file(&file).unwrap();
+    // Its node does not end the processes of the first start.
+    cluster.bed.kill_daemon(&Daemon::Slurmd(FIRST_NODE.into()));
+    let others = [("a", 32), ("b", 16), ("c", 8), ("d", 4)];
+    for (other, size) in others {
+        cluster.take(other, size);
+    }
+    cluster.start_slurmctld();
+    drain_first_node(&cluster);
+    cluster.bed.succeed("scontrol", &["release", &job]);
+    cluster.bed.wait_until("the next hook waits for IPUs", || {
+        cluster.ledger().iter().any(|entry| entry["state"] == "waiting")
+    });
+    cluster.bed.succeed("scancel", &[&job]);
+    cluster.wait_for_end(&job);
+    let held: Vec<String> = cluster.ledger().iter().map(id_of).collect();
+    assert!(
+        held.contains(&first),
+        "processes of the first start run: {held:?}"
+    );
+    for (other, _) in others {
+        cluster.release(other);
+    }
+    cluster.bed.succeed("pkill", &["-KILL", "-f", PROCESS]);
+    cluster.bed.start_daemon(Daemon::Slurmd(FIRST_NODE.into()));
+    cluster.start_agent();
+    cluster
+        .bed
+        .wait_until("nothing is held", || cluster.ledger().is_empty());
+    resume_first_node(&cluster);
+    cluster.wait_for_removed_files();
+    cluster.assert_nothing_left();
+}
+
+#[test]
 fn a_forgotten_start_is_released_also_after_the_loss_of_the_ledger() {
     let name = "a_forgotten_start_is_released_also_after_the_loss_of_the_ledger";
     let Some(mut cluster) = Cluster::start(name, 60) else {
