@@ -1,4 +1,4 @@
-//! Durable create + release pairs of an allocator on SQLite: with 1 and 64 callers, alone and beside 5,000
+//! Durable create + release pairs of an allocator on SQLite: with 1 and 64 callers, alone and with 5,000
 //! other entries. A pair is four commits, each synced to disk; concurrent callers share commits.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn benchmark_pairs(criterion: &mut Criterion) {
     for others in [0, 5_000] {
         let fixture = runtime.block_on(Pairs::new(others, Duration::ZERO));
         for callers in [1, 64] {
-            let id = BenchmarkId::new(format!("pair beside {others}"), callers);
+            let id = BenchmarkId::new(format!("pair with {others}"), callers);
             group.bench_function(id, |bencher| {
                 bencher.iter_custom(|count| runtime.block_on(fixture.run(callers, count)));
             });

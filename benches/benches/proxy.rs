@@ -158,8 +158,8 @@ fn milliseconds(time: Duration) -> String {
 }
 
 fn print(store: &str, load: &str, timings: &[PairTimings], time: Duration) {
-    let sorted = |of: fn(&PairTimings) -> Duration| {
-        let mut times: Vec<Duration> = timings.iter().map(of).collect();
+    let sorted = |quantile_text: fn(&PairTimings) -> Duration| {
+        let mut times: Vec<Duration> = timings.iter().map(quantile_text).collect();
         times.sort_unstable();
         times
     };
@@ -168,8 +168,13 @@ fn print(store: &str, load: &str, timings: &[PairTimings], time: Duration) {
     let rate = timings.len() as f64 / time.as_secs_f64();
     let mut cells = vec![store.to_owned(), load.to_owned(), format!("{rate:.0}")];
     for times in [&create, &delete] {
-        let of = |quantile| milliseconds(percentile(times, quantile));
-        cells.push(format!("{} / {} / {}", of(0.5), of(0.99), of(1.0)));
+        let quantile_text = |quantile| milliseconds(percentile(times, quantile));
+        cells.push(format!(
+            "{} / {} / {}",
+            quantile_text(0.5),
+            quantile_text(0.99),
+            quantile_text(1.0)
+        ));
     }
     println!("| {} |", cells.join(" | "));
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use ipu_allocator::{Allocator, Controller, Ensured, Options, Released, SqliteStore};
+use ipu_allocator::{Allocator, Controller, EnsureOutcome, Options, ReleaseOutcome, SqliteStore};
 use ipu_core::{
     AgentId, AllocationId, ControllerName, IpuCount, IpuPlace, JobKey, Owner, Partition, PartitionId,
     PartitionSpec, PartitionState, Phase, Release, Request, Topology,
@@ -118,7 +118,7 @@ async fn pair(allocator: &Allocator, number: u64, keep: Keep) {
     let id = request.id.clone();
     let until = || (Instant::now() + TIMEOUT).into();
     match allocator.ensure(request, until()).await.expect("a grant") {
-        Ensured::Entry(entry) if entry.phase == Phase::Active => {}
+        EnsureOutcome::Entry(entry) if entry.phase == Phase::Active => {}
         other => panic!("not granted: {other:?}"),
     }
     if keep == Keep::No {
@@ -130,7 +130,7 @@ async fn pair(allocator: &Allocator, number: u64, keep: Keep) {
             not_after: None,
         };
         let released = allocator.release(release, until()).await;
-        assert_eq!(released.expect("a release"), Released::Gone);
+        assert_eq!(released.expect("a release"), ReleaseOutcome::Gone);
     }
 }
 

@@ -398,7 +398,7 @@ local function without_limits(error)
     local options, problem = read_options(job_desc)
     local gres = string.find(job_desc.tres_per_node or "", "vipu", 1, true)
     if problem or next(options) or gres then
-      return refuse("the limits of this cluster have an error, tell its administrator: " .. error)
+      return refuse("the limits of this cluster have an error, report it to its administrator: " .. error)
     end
     -- Any license may be that of a model.
     problem = has_text(job_desc.licenses) and control_character(job_desc)

@@ -1,4 +1,4 @@
--- job_submit.lua for a site without a script of its own. Copy it beside slurm.conf, with ipu_slurm.lua and
+-- job_submit.lua for a site without a script of its own. Copy it next to slurm.conf, with ipu_slurm.lua and
 -- ipu_limits.lua, and set JobSubmitPlugins=lua.
 --
 -- A site's own script takes the three lines with `ipu`.

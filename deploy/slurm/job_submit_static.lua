@@ -1,4 +1,4 @@
--- job_submit.lua for a site with static partitions. Copy it beside slurm.conf as job_submit.lua, with
+-- job_submit.lua for a site with static partitions. Copy it next to slurm.conf as job_submit.lua, with
 -- ipu_static.lua, and set JobSubmitPlugins=lua.
 --
 -- several = true goes with OnePartitionPerTask=1 of vipu.conf, only_ipu_jobs = { "ipu" } with EveryJobHasOne=1.

@@ -4,7 +4,7 @@
 
 use std::{env, error::Error, fs, path::Path, sync::Arc, time::Duration, time::SystemTime};
 
-use ipu_allocator::{Allocator, Controller, Ensured, Options, SqliteStore};
+use ipu_allocator::{Allocator, Controller, EnsureOutcome, Options, SqliteStore};
 use ipu_core::{Entry, JobKey, Owner, OwnerLiveness, PartitionSpec, Phase, Release, Request, Topology};
 use ipu_vipu_client::{ConnectOptions, ControllerPool, GrpcController};
 use tokio::time::{Instant, sleep};
@@ -25,7 +25,9 @@ async fn run(allocator: Allocator, name: String, ipus: u32, process: String) -> 
         println!("{name} waits at {}: {}", status.position, status.reason);
     }
     match allocator.ensure(request.clone(), until).await? {
-        Ensured::Entry(entry) if entry.phase == Phase::Active => println!("{name} runs on {}", entry.id),
+        EnsureOutcome::Entry(entry) if entry.phase == Phase::Active => {
+            println!("{name} runs on {}", entry.id)
+        }
         other => return Err(format!("{name} has no partition: {other:?}").into()),
     }
     sleep(Duration::from_millis(300)).await;

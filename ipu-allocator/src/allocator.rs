@@ -48,7 +48,7 @@ const LISTING_AGE: Duration = Duration::from_millis(250);
 
 /// The result of a request for a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ensured {
+pub enum EnsureOutcome {
     /// The entry: its phase shows whether the partition is active, queued, in progress or failed.
     Entry(Arc<Entry>),
     /// The request does not fit and was not to be queued; nothing is recorded.
@@ -57,7 +57,7 @@ pub enum Ensured {
 
 /// The result of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Released {
+pub enum ReleaseOutcome {
     /// There is no such partition or request any more.
     Gone,
     /// The release is recorded, and goes on by itself.
@@ -81,17 +81,14 @@ struct Inner {
     started: Instant,
     compare: Notify,
     last_comparison: watch::Sender<Option<Instant>>,
-    tasks: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    tasks: parking_lot::Mutex<Vec<JoinHandle<()>>>,
     result: watch::Receiver<Option<Result<(), Arc<StoreError>>>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.listings.stop();
-        let tasks = self
-            .tasks
-            .get_mut()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let tasks = self.tasks.get_mut();
         tasks.drain(..).for_each(|task| task.abort());
     }
 }
@@ -137,7 +134,7 @@ impl Allocator {
             started: Instant::now(),
             compare: Notify::new(),
             last_comparison: watch::Sender::new(None),
-            tasks: std::sync::Mutex::default(),
+            tasks: parking_lot::Mutex::default(),
             result,
         });
         let weak = Arc::downgrade(&inner);
@@ -151,10 +148,7 @@ impl Allocator {
             }
         });
         let listing = tokio::spawn(listings.run(inbox));
-        let mut tasks = inner
-            .tasks
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut tasks = inner.tasks.lock();
         tasks.extend([comparing, listing]);
         drop(tasks);
         Self { inner }
@@ -264,7 +258,7 @@ impl Allocator {
     /// # Errors
     ///
     /// [`AllocatorError`]. After a store error nothing was recorded.
-    pub async fn ensure(&self, request: Request, until: Instant) -> Result<Ensured, AllocatorError> {
+    pub async fn ensure(&self, request: Request, until: Instant) -> Result<EnsureOutcome, AllocatorError> {
         let (id, owner) = (request.id.clone(), request.owner.clone());
         let mut changed = self.inner.shared.watch(&id);
         let is_new = self.inner.shared.get(&id).is_none();
@@ -277,13 +271,13 @@ impl Allocator {
             self.observe().await;
         }
         let mut entry = match self.request(&request, &changed).await? {
-            Ensured::Entry(entry) => entry,
-            rejected @ Ensured::Rejected(_) => return Ok(rejected),
+            EnsureOutcome::Entry(entry) => entry,
+            rejected @ EnsureOutcome::Rejected(_) => return Ok(rejected),
         };
         if matches!(entry.phase, Phase::Active | Phase::Failed { .. }) {
             self.verify(&id).await;
             return match self.inner.shared.get(&id) {
-                Some(current) if is_same_request(&current, &entry) => Ok(Ensured::Entry(current)),
+                Some(current) if is_same_request(&current, &entry) => Ok(EnsureOutcome::Entry(current)),
                 _ => Err(gone(&id, &owner, &changed)),
             };
         }
@@ -301,16 +295,16 @@ impl Allocator {
                     current
                 }
                 _ if is_previous => match self.request(&request, &changed).await? {
-                    Ensured::Entry(entry) => {
+                    EnsureOutcome::Entry(entry) => {
                         is_previous = matches!(entry.phase, Phase::Releasing { .. });
                         entry
                     }
-                    rejected @ Ensured::Rejected(_) => return Ok(rejected),
+                    rejected @ EnsureOutcome::Rejected(_) => return Ok(rejected),
                 },
                 _ => return Err(gone(&id, &owner, &changed)),
             };
         }
-        Ok(Ensured::Entry(entry))
+        Ok(EnsureOutcome::Entry(entry))
     }
 
     /// Records the request. A listing that is in its way is renewed once.
@@ -318,7 +312,7 @@ impl Allocator {
         &self,
         request: &Request,
         changed: &watch::Receiver<EndedRequests>,
-    ) -> Result<Ensured, AllocatorError> {
+    ) -> Result<EnsureOutcome, AllocatorError> {
         let mut done = self.command(Event::Ensure(request.clone())).await;
         if let Err(AllocatorError::Refused(ipu_core::RequestError::Foreign { .. })) = done {
             self.observe_since(Instant::now()).await;
@@ -326,8 +320,8 @@ impl Allocator {
         }
         let done = done?;
         match (done.outcome, done.entry) {
-            (Outcome::Rejected(status), _) => Ok(Ensured::Rejected(status)),
-            (_, Some(entry)) => Ok(Ensured::Entry(entry)),
+            (Outcome::Rejected(status), _) => Ok(EnsureOutcome::Rejected(status)),
+            (_, Some(entry)) => Ok(EnsureOutcome::Entry(entry)),
             (_, None) => Err(gone(&request.id, &request.owner, changed)),
         }
     }
@@ -375,7 +369,7 @@ impl Allocator {
     /// # Errors
     ///
     /// [`AllocatorError`].
-    pub async fn release(&self, release: Release, until: Instant) -> Result<Released, AllocatorError> {
+    pub async fn release(&self, release: Release, until: Instant) -> Result<ReleaseOutcome, AllocatorError> {
         let id = release.id.clone();
         self.release_by(Event::Release(release), &id, until).await
     }
@@ -391,7 +385,7 @@ impl Allocator {
         partition: Partition,
         controller: ControllerName,
         until: Instant,
-    ) -> Result<Released, AllocatorError> {
+    ) -> Result<ReleaseOutcome, AllocatorError> {
         let id = partition.id.clone();
         let event = Event::RemoveForeign {
             partition,
@@ -405,11 +399,11 @@ impl Allocator {
         event: Event,
         id: &PartitionId,
         until: Instant,
-    ) -> Result<Released, AllocatorError> {
+    ) -> Result<ReleaseOutcome, AllocatorError> {
         let mut changed = self.inner.shared.watch(id);
         let done = self.command(event).await?;
         let (Outcome::Releasing, Some(mut entry)) = (done.outcome, done.entry) else {
-            return Ok(Released::Gone);
+            return Ok(ReleaseOutcome::Gone);
         };
         while entry.removal_refusal().is_none() && Instant::now() < until {
             if !matches!(
@@ -425,10 +419,10 @@ impl Allocator {
                 {
                     entry = current;
                 }
-                _ => return Ok(Released::Gone),
+                _ => return Ok(ReleaseOutcome::Gone),
             }
         }
-        Ok(Released::InProgress(entry))
+        Ok(ReleaseOutcome::InProgress(entry))
     }
 
     /// Renews the lease of the owner of `id`: it lasts `length` from now on. Call this three times per lease,
@@ -541,7 +535,8 @@ impl Allocator {
         self.inner.shared.preemptions()
     }
 
-    /// Waits until the controllers were listed a moment ago; not longer than for one that does not answer.
+    /// Waits until the controllers were listed a moment ago; at most until an unresponsive controller is
+    /// late.
     async fn observe(&self) {
         let now = Instant::now();
         self.observe_since(now.checked_sub(LISTING_AGE).unwrap_or(now))
@@ -751,7 +746,7 @@ fn reason(pool: &ControllerPool<Controller>, entry: &Entry) -> Option<Reason> {
 
 /// Compares once, and returns the pause before the next comparison; none if the allocator has ended.
 async fn compare_once(weak: &std::sync::Weak<Inner>) -> Option<Duration> {
-    const RETRY: Duration = Duration::from_secs(1);
+    const RETRY_INTERVAL: Duration = Duration::from_secs(1);
     // The handle is not kept while this waits for the record.
     let mut leading = weak.upgrade()?.shared.leading();
     leading.wait_for(|leading| *leading).await.ok()?;
@@ -763,11 +758,11 @@ async fn compare_once(weak: &std::sync::Weak<Inner>) -> Option<Duration> {
     let interval = inner.options.compare_interval;
     Some(match compare(&inner).await {
         Ok(comparison) if comparison.unavailable.is_empty() => interval,
-        Ok(_) => interval.min(RETRY * 5),
+        Ok(_) => interval.min(RETRY_INTERVAL * 5),
         Err(AllocatorError::Ended) => return None,
         Err(error) => {
             tracing::warn!(%error, "the comparison failed");
-            interval.min(RETRY)
+            interval.min(RETRY_INTERVAL)
         }
     })
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::error::AllocatorError;
 use crate::listings::Listings;
-use crate::message::{Actions, Answer, Done, Listed, Message};
+use crate::message::{Actions, Answer, Done, ListingResult, Message};
 use crate::options::Options;
 use crate::runner::{self, Controller};
 use crate::shared::{Shared, Undo};
@@ -43,7 +43,7 @@ pub(crate) struct Engine {
     pub(crate) inbox: mpsc::Receiver<Message>,
     state: State,
     hardware: Hardware,
-    listed: BTreeMap<ControllerName, Listed>,
+    listed: BTreeMap<ControllerName, ListingResult>,
     policy: Arc<Policy>,
     in_flight: InFlight,
     running: JoinSet<(PartitionId, Reply)>,
@@ -56,8 +56,8 @@ pub(crate) struct Engine {
     /// Set if the hardware or the policy has changed since the last batch.
     has_news: bool,
     last_schedule: Instant,
-    /// Set after a commit that failed: each kind of message is committed by itself then, so that one that the
-    /// store refuses does not undo the others.
+    /// Set after a failed commit: each kind of message is committed by itself then, so that a message that
+    /// the store refuses does not undo the others.
     is_cautious: bool,
 }
 
@@ -431,12 +431,13 @@ impl Engine {
             }
         }
         let hardware = self.observed_hardware();
-        let pool_of = |hardware: &Hardware| -> Vec<_> {
-            let pool = hardware.controllers.iter();
-            pool.map(|view| (view.name.clone(), view.service, view.alias_of.clone()))
+        let service_states_of = |hardware: &Hardware| -> Vec<_> {
+            let views = hardware.controllers.iter();
+            views
+                .map(|view| (view.name.clone(), view.service, view.alias_of.clone()))
                 .collect()
         };
-        self.has_news |= pool_of(&hardware) != pool_of(&self.hardware);
+        self.has_news |= service_states_of(&hardware) != service_states_of(&self.hardware);
         self.hardware = hardware;
         // Views are computed once for all readers, until something changes.
         if changes.is_empty() && !self.has_news {
@@ -515,7 +516,7 @@ impl Engine {
         Instant::now() + next.unwrap_or(latest).min(latest)
     }
 
-    fn update_listing(&mut self, name: ControllerName, listed: Listed, begun: Instant) {
+    fn update_listing(&mut self, name: ControllerName, listed: ListingResult, begun: Instant) {
         let listed = listed.map(|listing| self.without_removed(listing, begun));
         // Listings of a controller are requested one after the other.
         self.removed.retain(|_, (at, when)| *at != name || *when >= begun);

@@ -24,7 +24,8 @@ pub enum AllocatorError {
     /// Record, controllers and owners have not been compared since the start.
     #[error("record, controllers and owners have not been compared yet")]
     Starting,
-    /// The allocator has ended.
+    /// The task of the allocator has ended: it was stopped, another process took over, or the store is
+    /// unusable.
     #[error("the allocator has ended")]
     Ended,
     /// The controller refused a request that does not queue.

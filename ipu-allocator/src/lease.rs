@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::{Entry, OwnerLiveness, PartitionId, Timestamp};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
@@ -129,8 +130,7 @@ impl LeaseLiveness {
     /// Returns the time for which this process has observed the current lease. A gap between two checks
     /// counts as at most half of the lease.
     fn unchanged_for(&self, id: &PartitionId, lease: Lease, now: Instant) -> Duration {
-        // The critical sections do not panic, so the content of a poisoned lock is consistent.
-        let mut all = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.observed.lock();
         if all.len() >= MAX_REMEMBERED_LEASES {
             // A forgotten lease only gets more time.
             all.retain(|_, observed| {

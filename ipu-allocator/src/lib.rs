@@ -38,7 +38,7 @@ mod store;
 mod usage;
 mod view;
 
-pub use allocator::{Allocator, Ensured, Released};
+pub use allocator::{Allocator, EnsureOutcome, ReleaseOutcome};
 pub use clock::Clock;
 pub use comparison::Comparison;
 pub use error::AllocatorError;

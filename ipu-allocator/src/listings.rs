@@ -1,8 +1,8 @@
 //! Listings of the controllers: one task for each, which lists at an interval and on request.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -11,11 +11,12 @@ use ipu_core::{
     PlacementMode, Reason, Topology, Unbounded,
 };
 use ipu_vipu_client::{ControllerPool, Member, VipuError};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::message::{Listed, Message};
+use crate::message::{ListingResult, Message};
 use crate::options::Options;
 use crate::runner::{Controller, record};
 
@@ -34,15 +35,15 @@ struct Slot {
     wanted: Notify,
     /// Set if the next listing reads the hardware again, whatever its age.
     rereads_hardware: AtomicBool,
-    delivered: watch::Sender<Delivered>,
+    delivered: watch::Sender<LastListing>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The last listing of a controller.
-enum Delivered {
-    /// There is none yet.
+enum LastListing {
+    /// No listing yet.
     Never,
-    /// It was requested at this time.
+    /// The listing was requested at this time.
     At(Instant),
     /// The controller has not replied for so long that requests no longer wait for it.
     Late,
@@ -50,7 +51,7 @@ enum Delivered {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(task) = locked(&self.task).take() {
+        if let Some(task) = self.task.lock().take() {
             task.abort();
         }
     }
@@ -79,7 +80,7 @@ impl Listings {
 
     /// Ends all tasks.
     pub(crate) fn stop(&self) {
-        locked(&self.tasks).clear();
+        self.tasks.lock().clear();
     }
 
     fn start_tasks(&self, inbox: &mpsc::Sender<Message>) {
@@ -89,14 +90,14 @@ impl Listings {
             .into_iter()
             .chain(self.pool.draining())
             .collect();
-        let mut tasks = locked(&self.tasks);
+        let mut tasks = self.tasks.lock();
         tasks.retain(|name, _| members.iter().any(|member| member.name == *name));
         for member in members {
             tasks.entry(member.name.clone()).or_insert_with(|| {
                 let slot = Arc::new(Slot {
                     wanted: Notify::new(),
                     rereads_hardware: AtomicBool::new(false),
-                    delivered: watch::Sender::new(Delivered::Never),
+                    delivered: watch::Sender::new(LastListing::Never),
                     task: Mutex::default(),
                 });
                 let lister = Lister {
@@ -107,7 +108,7 @@ impl Listings {
                 };
                 let (inbox, weak) = (inbox.clone(), Arc::downgrade(&slot));
                 let task = tokio::spawn(async move { lister.run(&weak, &inbox).await });
-                *locked(&slot.task) = Some(task);
+                *slot.task.lock() = Some(task);
                 slot
             });
         }
@@ -115,27 +116,27 @@ impl Listings {
 
     /// Asks for a listing of the controller `name` soon.
     pub(crate) fn refresh(&self, name: &ControllerName) {
-        if let Some(slot) = locked(&self.tasks).get(name) {
+        if let Some(slot) = self.tasks.lock().get(name) {
             slot.wanted.notify_one();
         }
     }
 
     /// Makes the next listing of every controller read its hardware again.
     pub(crate) fn reread_hardware(&self) {
-        for slot in locked(&self.tasks).values() {
+        for slot in self.tasks.lock().values() {
             slot.rereads_hardware.store(true, Ordering::Relaxed);
         }
     }
 
     /// Waits until every controller was listed since `since`, at most for `timeout`.
     pub(crate) async fn wait_since(&self, since: Instant, timeout: Duration) {
-        let slots: Vec<Arc<Slot>> = locked(&self.tasks).values().cloned().collect();
+        let slots: Vec<Arc<Slot>> = self.tasks.lock().values().cloned().collect();
         let all = slots.into_iter().map(async |slot| {
             let mut delivered = slot.delivered.subscribe();
-            let is_new = |delivered: &Delivered| match delivered {
-                Delivered::Never => false,
-                Delivered::At(at) => *at >= since,
-                Delivered::Late => true,
+            let is_new = |delivered: &LastListing| match delivered {
+                LastListing::Never => false,
+                LastListing::At(at) => *at >= since,
+                LastListing::Late => true,
             };
             if !is_new(&delivered.borrow()) {
                 slot.wanted.notify_one();
@@ -149,7 +150,7 @@ impl Listings {
     /// Returns whether each controller has its task.
     pub(crate) fn has_all_tasks(&self) -> bool {
         let count = self.pool.members().len() + self.pool.draining().len();
-        locked(&self.tasks).len() == count
+        self.tasks.lock().len() == count
     }
 }
 
@@ -191,7 +192,7 @@ impl Lister {
                             return;
                         }
                         if let Some(slot) = slot.upgrade() {
-                            slot.delivered.send_replace(Delivered::Late);
+                            slot.delivered.send_replace(LastListing::Late);
                         }
                         listing.await
                     }
@@ -205,7 +206,7 @@ impl Lister {
                 return;
             }
             let Some(slot) = slot.upgrade() else { return };
-            slot.delivered.send_replace(Delivered::At(begun));
+            slot.delivered.send_replace(LastListing::At(begun));
             tokio::select! {
                 () = slot.wanted.notified() => {}
                 () = tokio::time::sleep(self.options.listing_interval) => {}
@@ -213,7 +214,7 @@ impl Lister {
         }
     }
 
-    async fn list(&mut self) -> Listed {
+    async fn list(&mut self) -> ListingResult {
         let name = self.name.clone();
         let Some(member) = self.pool.member(&name) else {
             return Err(unavailable(&name, None));
@@ -324,9 +325,4 @@ pub(crate) fn unavailable(name: &ControllerName, error: Option<&VipuError>) -> R
 fn unresponsive(name: &ControllerName, timeout: Duration) -> Reason {
     let message = format!("controller {name} has not replied within {timeout:?}");
     Reason::new("ControllerUnavailable", message)
-}
-
-// The critical sections do not panic, so the content of a poisoned lock is consistent.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::error::AllocatorError;
 
 /// The result of one listing.
-pub(crate) type Listed = Result<Arc<Listing>, Reason>;
+pub(crate) type ListingResult = Result<Arc<Listing>, Reason>;
 
 /// Actions of a comparison, by name and partition.
 pub(crate) type Actions = Vec<(&'static str, PartitionId)>;
@@ -24,7 +24,7 @@ pub(crate) enum Message {
     /// Record, controllers and owners are to be compared.
     Compare(Owners, Answer<Actions>),
     /// A controller was listed; the listing was requested at this time.
-    Listed(ControllerName, Listed, Instant),
+    Listed(ControllerName, ListingResult, Instant),
     /// The status of a partition is to be queried; the answer is sent when it is known.
     Verify(PartitionId, oneshot::Sender<()>),
     /// The policy has changed.

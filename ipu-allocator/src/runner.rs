@@ -23,7 +23,7 @@ pub(crate) async fn run(
     if !member.health.is_available(Instant::now()) {
         return Reply::NotSent;
     }
-    let at = At {
+    let target = CallTarget {
         pool: &pool,
         call: &call,
         controller: &**member.controller,
@@ -37,15 +37,15 @@ pub(crate) async fn run(
                 spec: spec.clone(),
                 ipus: ipus.clone(),
             };
-            at.create(request).await
+            target.create(request).await
         }
-        CallKind::Reset => at.reset().await,
-        CallKind::Remove { force } => at.remove(*force).await,
-        CallKind::Status { locate } => at.status(*locate).await,
+        CallKind::Reset => target.reset().await,
+        CallKind::Remove { force } => target.remove(*force).await,
+        CallKind::Status { locate } => target.status(*locate).await,
     }
 }
 
-struct At<'a> {
+struct CallTarget<'a> {
     pool: &'a ControllerPool<Controller>,
     call: &'a Call,
     controller: &'a dyn VipuController,
@@ -53,7 +53,7 @@ struct At<'a> {
     latest: BootTime,
 }
 
-impl At<'_> {
+impl CallTarget<'_> {
     /// Makes one call, and records its result in the controller's health.
     async fn within<T>(
         &self,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ipu_core::{
@@ -10,6 +10,7 @@ use ipu_core::{
     Timestamp,
 };
 use ipu_vipu_client::boot_time;
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::clock::Clock;
@@ -56,7 +57,7 @@ pub(crate) type Undo = BTreeMap<PartitionId, Option<Arc<Entry>>>;
 pub(crate) struct Shared {
     store: Arc<dyn Store>,
     clock: Clock,
-    published: RwLock<Published>,
+    published: RwLock<PublishedState>,
     view: Mutex<Option<Arc<View>>>,
     changes: broadcast::Sender<EntryChange>,
     /// Waiters for a change of one partition, with the requests of its id that ended.
@@ -72,7 +73,7 @@ pub(crate) struct Shared {
 }
 
 #[derive(Default)]
-struct Published {
+struct PublishedState {
     generation: u64,
     seq: u64,
     state: State,
@@ -132,7 +133,7 @@ impl Shared {
 
     /// Records why the record could not be opened; none while this process waits for it.
     pub(crate) fn set_open_error(&self, error: Option<StoreError>) {
-        *locked(&self.open_error) = error.map(Arc::new);
+        *self.open_error.lock() = error.map(Arc::new);
     }
 
     /// Returns the error of a command while this process does not have the record.
@@ -140,7 +141,7 @@ impl Shared {
         if self.has_ended.load(Ordering::Relaxed) {
             return AllocatorError::Ended;
         }
-        match &*locked(&self.open_error) {
+        match &*self.open_error.lock() {
             Some(error) => AllocatorError::Store(Arc::clone(error)),
             None => AllocatorError::Standby,
         }
@@ -149,7 +150,7 @@ impl Shared {
     pub(crate) fn set_ended(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
         self.leading.send_replace(false);
-        locked(&self.waiters).clear();
+        self.waiters.lock().clear();
     }
 
     pub(crate) fn set_compared(&self) {
@@ -245,7 +246,7 @@ impl Shared {
 
     /// Restores the cordons of the published state.
     pub(crate) fn restore_cordons(&self, state: &mut State) {
-        let published = self.published.read().unwrap_or_else(PoisonError::into_inner);
+        let published = self.published.read();
         let added: Vec<_> = state.cordons().map(|cordon| cordon.id.clone()).collect();
         added
             .into_iter()
@@ -255,12 +256,12 @@ impl Shared {
     }
 
     pub(crate) fn after_batch(&self, waiter: oneshot::Sender<()>) {
-        locked(&self.finished).push(waiter);
+        self.finished.lock().push(waiter);
     }
 
     /// Wakes everybody that waits for the end of the batch.
     pub(crate) fn end_batch(&self) {
-        for waiter in locked(&self.finished).drain(..) {
+        for waiter in self.finished.lock().drain(..) {
             // An error means that the client has gone.
             let _ = waiter.send(());
         }
@@ -268,7 +269,7 @@ impl Shared {
 
     /// Notes why a request ended, before its waiter can see that it is gone.
     pub(crate) fn note_end(&self, id: &PartitionId, owner: Owner, ended: Ended) {
-        if let Some(waiter) = locked(&self.waiters).get(id) {
+        if let Some(waiter) = self.waiters.lock().get(id) {
             waiter.send_if_modified(|all| {
                 all.insert(owner, ended);
                 false
@@ -278,7 +279,7 @@ impl Shared {
 
     /// Wakes the waiters for the partitions of `undo`.
     pub(crate) fn wake(&self, undo: &Undo) {
-        let waiters = locked(&self.waiters);
+        let waiters = self.waiters.lock();
         for waiter in undo.keys().filter_map(|id| waiters.get(id)) {
             waiter.send_modify(|_| {});
         }
@@ -286,7 +287,7 @@ impl Shared {
 
     /// Subscribes to changes of one partition.
     pub(crate) fn watch(&self, id: &PartitionId) -> watch::Receiver<EndedRequests> {
-        let mut waiters = locked(&self.waiters);
+        let mut waiters = self.waiters.lock();
         waiters.retain(|_, waiter| waiter.receiver_count() > 0);
         waiters
             .entry(id.clone())
@@ -299,21 +300,21 @@ impl Shared {
     }
 
     pub(crate) fn get(&self, id: &PartitionId) -> Option<Arc<Entry>> {
-        let published = self.published.read().unwrap_or_else(PoisonError::into_inner);
+        let published = self.published.read();
         published.state.get(id).cloned()
     }
 
     /// Returns why the controller `name` is not listed; none if it is.
     pub(crate) fn listing_error(&self, name: &ControllerName) -> Option<Reason> {
-        let published = self.published.read().unwrap_or_else(PoisonError::into_inner);
+        let published = self.published.read();
         published.hardware.listing_error(name).cloned()
     }
 
     /// Returns the published state; one view serves everybody until the next change.
     pub(crate) fn view(&self) -> Arc<View> {
-        let mut view = locked(&self.view);
+        let mut view = self.view.lock();
         let now = (self.clock)();
-        let published = self.published.read().unwrap_or_else(PoisonError::into_inner);
+        let published = self.published.read();
         if let Some(view) = &*view
             && view.generation == published.generation
             && now.since(view.now) < MAX_VIEW_AGE
@@ -332,12 +333,7 @@ impl Shared {
         newest
     }
 
-    fn published_mut(&self) -> std::sync::RwLockWriteGuard<'_, Published> {
-        self.published.write().unwrap_or_else(PoisonError::into_inner)
+    fn published_mut(&self) -> RwLockWriteGuard<'_, PublishedState> {
+        self.published.write()
     }
-}
-
-// The critical sections do not panic, so the content of a poisoned lock is consistent.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -356,7 +356,7 @@ pub struct ControllerView {
 /// Order in which controllers are tried when several have capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SelectionOrder {
-    /// Order of the configuration: the documented rule (seed 000 §6.3.2).
+    /// Order of the configuration: the documented rule (V-IPU guide §6.3.2).
     #[default]
     Serial,
     /// First the controller whose largest free block is the smallest, which keeps large blocks whole.

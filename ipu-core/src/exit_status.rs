@@ -61,7 +61,7 @@ pub struct ExitCodeSetError {
 }
 
 impl ExitCodeSet {
-    /// Returns the exit codes that are retried unless a job sets others: 128 to 255 (seed 000 §6.7.2).
+    /// Returns the exit codes that are retried unless a job sets others: 128 to 255 (V-IPU guide §6.7.2).
     #[must_use]
     pub fn default_retryable() -> Self {
         Self {

@@ -112,8 +112,8 @@ impl Inventory {
     /// Returns the number of partitions of `size` that fit side by side now, in `allocation` or in all; 0 if
     /// there is no such allocation.
     ///
-    /// Exact, see [`InventoryView::fit_count`] for the one exception. Source: the numbers of seed 000 §6.8.1
-    /// (`/query`).
+    /// Exact, see [`InventoryView::fit_count`] for the one exception. Source: the numbers of V-IPU guide
+    /// §6.8.1 (`/query`).
     #[must_use]
     pub fn fit_count(&self, size: IpuCount, allocation: Option<&AllocationId>) -> u32 {
         self.view(allocation).map_or(0, |view| view.fit_count(size))

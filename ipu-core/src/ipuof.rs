@@ -19,7 +19,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 /// set it.
 const TIMEOUT: &str = "IPUOF_VIPU_API_TIMEOUT";
 
-/// The environment variables by which a Poplar program finds its GCD of a partition (seed 002 §8.1).
+/// The environment variables by which a Poplar program finds its GCD of a partition (RDMA guide §8.1).
 ///
 /// ```
 /// use ipu_core::{IpuofEnv, PartitionId};

@@ -22,7 +22,7 @@ use crate::units::IpuCount;
 
 /// A valid job.
 ///
-/// Source of the fields: the IPUJob custom resource 1.2.0 and seed 000 §6.6–6.7.
+/// Source of the fields: the IPUJob custom resource 1.2.0 and the V-IPU guide §6.6–6.7.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobSpec {
@@ -56,15 +56,16 @@ pub struct JobSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum JobKind {
-    /// No launcher: the workers of each instance run their own command; the job succeeds when all have (seed
-    /// 000 §6.7).
+    /// No launcher: the workers of each instance run their own command; the job succeeds when all have (V-IPU
+    /// guide §6.7).
     Workers,
-    /// One launcher per instance starts the work on the instance's workers, as `mpirun` does (seed 000 §6.6).
+    /// One launcher per instance starts the work on the instance's workers, as `mpirun` does (V-IPU guide
+    /// §6.6).
     Launcher {
         /// The launcher's command and its arguments.
         command: Vec<String>,
     },
-    /// A launcher without a command: users work in it until its time to live expires (seed 000 §6.6.1).
+    /// A launcher without a command: users work in it until its time to live expires (V-IPU guide §6.6.1).
     Interactive {
         /// Time to live, from the start of the launcher.
         #[serde(with = "crate::units::millis")]
@@ -72,7 +73,7 @@ pub enum JobKind {
     },
 }
 
-/// Restart policy for an ended attempt of an instance (seed 000 §6.7.2).
+/// Restart policy for an ended attempt of an instance (V-IPU guide §6.7.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "type")]
 pub enum RestartPolicy {
@@ -97,7 +98,7 @@ pub enum RestartPolicy {
     },
 }
 
-/// Cleanup of a finished job (seed 000 §6.7.3).
+/// Cleanup of a finished job (V-IPU guide §6.7.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CleanPodPolicy {
     /// Removes nothing: running processes and partitions are kept until the job is deleted.
@@ -163,13 +164,13 @@ impl JobSpec {
             .saturating_add(worker)
     }
 
-    /// Returns the name of worker `worker` of instance `instance`: `<job>-worker-<n>` (seed 000 §6.6).
+    /// Returns the name of worker `worker` of instance `instance`: `<job>-worker-<n>` (V-IPU guide §6.6).
     #[must_use]
     pub fn worker_name(&self, instance: u32, worker: u32) -> String {
         format!("{}-worker-{}", self.key.name, self.worker_index(instance, worker))
     }
 
-    /// Returns the name of the launcher of instance `instance`: `<job>-launcher` for the first (seed 000
+    /// Returns the name of the launcher of instance `instance`: `<job>-launcher` for the first (V-IPU guide
     /// §6.6), followed by the instance's number for the others.
     #[must_use]
     pub fn launcher_name(&self, instance: u32) -> String {
@@ -194,7 +195,7 @@ impl JobSpec {
         &self.shape
     }
 
-    /// Returns the restart policy for an ended attempt. Never, if the cleanup policy is All (seed 000
+    /// Returns the restart policy for an ended attempt. Never, if the cleanup policy is All (V-IPU guide
     /// §6.7.3).
     #[must_use]
     pub const fn restart(&self) -> &RestartPolicy {

@@ -49,8 +49,9 @@ pub struct JobStatus {
     pub exit_code: Option<u8>,
     /// IPUs that the job holds, even after it has finished.
     pub ipus_held: u32,
-    /// A human-readable sentence. It begins with a documented text (seed 000 §6.7): `Successfully reconciled
-    /// IPUJob`, `partition not ready yet!` once for each instance without one, or `All instances done`.
+    /// A human-readable sentence. It begins with a documented text (V-IPU guide §6.7): `Successfully
+    /// reconciled IPUJob`, `partition not ready yet!` once for each instance without one, or `All instances
+    /// done`.
     pub message: String,
 }
 
@@ -69,7 +70,7 @@ pub enum JobPhase {
     #[default]
     Pending,
     /// All instances run. While some run, an instance whose workers exist and start counts as running, unless
-    /// its launcher waits for them (seed 000 §6.7).
+    /// its launcher waits for them (V-IPU guide §6.7).
     Running,
     /// Between two attempts.
     Restarting,

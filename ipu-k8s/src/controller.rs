@@ -32,12 +32,12 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures::channel::mpsc::unbounded;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
-use ipu_core::{Limits, Timestamp};
+use ipu_core::Limits;
 use ipu_proxy_client::ProxyClient;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::DeserializeGuard;
@@ -62,7 +62,7 @@ const DEBOUNCE: Duration = Duration::from_millis(5);
 /// Timeout of one read of a response of the API server.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An IPUJob of the store. One that another version wrote in a form that this one cannot read stops no other.
+/// An IPUJob of the store. An unreadable job, which another version wrote, stops no other job.
 type StoredJob = DeserializeGuard<IpuJob>;
 
 /// Callbacks of the controller, for probes and metrics.
@@ -166,7 +166,7 @@ pub async fn run(
             .for_stored()
             .with_max_requested(installation.max_requested),
         installation,
-        now,
+        now: ipu_proxy_client::now,
     });
 
     let all = watcher::Config::default();
@@ -307,9 +307,4 @@ fn compact(job: &mut StoredJob) {
 /// Returns the job that a Pod belongs to by its labels.
 fn job_of(pod: &Pod) -> Option<ObjectRef<StoredJob>> {
     Some(ObjectRef::new(pod.labels().get(JOB_NAME)?).within(pod.metadata.namespace.as_deref()?))
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

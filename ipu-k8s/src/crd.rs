@@ -50,3 +50,6 @@ pub use self::status::{
     AttemptReport, Condition, FailureReport, InstanceReport, IpuJobStatus, PhaseSeconds, PreemptionReport,
     Time, TimeError, WorkersStatus,
 };
+
+/// Maximum length in characters of a label value, of the name of a label, and of a DNS-1123 label.
+pub(crate) const MAX_LABEL_LEN: usize = 63;

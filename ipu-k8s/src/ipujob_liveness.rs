@@ -14,10 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::api_call::{Failure, bounded, connect};
-use crate::crd::IpuJob;
-
-/// Kind of owner that this checks.
-const KIND: &str = "IPUJob";
+use crate::crd::{IpuJob, MAX_LABEL_LEN};
 
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,10 +30,10 @@ const MAX_LISTED_JOBS: u32 = 10_000;
 /// account needs `get` and `list` on `ipujobs` of group `graphcore.ai`, and `list` on `pods`.
 ///
 /// [`OwnerLiveness::Dead`] requires that the API server reports no IPUJob of that name, or another uid, and
-/// no unfinished pod of the job. The finalizer of an IPUJob keeps it until its workers have ended; but users
-/// remove finalizers by hand, and one that is added during the deletion comes too late. Every other case is
-/// [`OwnerLiveness::Unknown`]: an API server that does not respond or refuses access, a cluster without
-/// IPUJobs, owners of other kinds.
+/// no unfinished Pod of the job. The finalizer of an IPUJob keeps it until its workers have ended; but users
+/// remove finalizers by hand, and a finalizer that is added during the deletion comes too late. Every other
+/// case is [`OwnerLiveness::Unknown`]: an API server that does not respond or refuses access, a cluster
+/// without IPUJobs, owners of other kinds.
 ///
 /// The granted partitions follow from the status: where `iPUPartitionCreated` is true, every instance has its
 /// partition, for the attempt in `instances`, or for `restartCount` without one. A status writer therefore
@@ -45,11 +42,11 @@ const MAX_LISTED_JOBS: u32 = 10_000;
 pub struct IpuJobLiveness {
     client: Client,
     resource: ApiResource,
-    listed: Mutex<Option<Listed>>,
+    listed: Mutex<Option<JobListing>>,
 }
 
 /// Uids of IPUJobs that existed recently; none if the API server did not respond.
-struct Listed {
+struct JobListing {
     uids: Option<BTreeSet<String>>,
     at: Instant,
 }
@@ -68,7 +65,7 @@ impl IpuJobLiveness {
     /// If `config` is not valid for a client.
     pub fn new(config: Config) -> Result<Self, kube::Error> {
         let client = connect(config)?;
-        let kind = GroupVersionKind::gvk("graphcore.ai", "v1alpha1", KIND);
+        let kind = GroupVersionKind::gvk("graphcore.ai", "v1alpha1", IpuJob::KIND);
         Ok(Self {
             client,
             resource: ApiResource::from_gvk_with_plural(&kind, "ipujobs"),
@@ -79,7 +76,7 @@ impl IpuJobLiveness {
     /// Returns whether this checks the owner: it is an IPUJob.
     #[must_use]
     pub fn supports(owner: &Owner) -> bool {
-        owner.kind == KIND
+        owner.kind == IpuJob::KIND
     }
 
     /// Returns whether an IPUJob with this uid existed some seconds ago; none if that is unknown.
@@ -106,7 +103,7 @@ impl IpuJobLiveness {
                 };
                 // The time of the reply: a list that times out is not requested again for each owner.
                 let at = Instant::now();
-                *listed = Some(Listed { uids, at });
+                *listed = Some(JobListing { uids, at });
             }
         }
         let uids = listed.as_ref()?.uids.as_ref()?;
@@ -156,11 +153,11 @@ impl IpuJobLiveness {
 }
 
 impl IpuJobLiveness {
-    /// Checks for remains of a deleted IPUJob: its pods may still terminate and use the partition.
+    /// Checks for remains of a deleted IPUJob: its Pods may still terminate and use the partition.
     async fn remaining_pods(&self, job: &JobKey) -> OwnerLiveness {
         let uid = job.uid.as_str();
         if !is_label_value(uid) {
-            // No pod can have this label.
+            // No Pod can have this label.
             return OwnerLiveness::Dead;
         }
         let pods = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
@@ -211,7 +208,7 @@ fn granted(job: DynamicObject) -> Vec<Claim> {
     // Objects of a list have no `apiVersion` and `kind`.
     let mut object = serde_json::to_value(&job).unwrap_or_default();
     object["apiVersion"] = IpuJob::API_VERSION.into();
-    object["kind"] = KIND.into();
+    object["kind"] = IpuJob::KIND.into();
     let spec = match IpuJob::from_value(object)
         .0
         .parse(&Limits::default().for_stored())
@@ -224,7 +221,7 @@ fn granted(job: DynamicObject) -> Vec<Claim> {
         }
     };
     let owner = Owner {
-        kind: KIND.into(),
+        kind: IpuJob::KIND.into(),
         job: spec.key().clone(),
     };
     let report_of = |instance: u32| {
@@ -271,7 +268,7 @@ fn is_absent(failure: &Failure, name: &str) -> bool {
 /// Returns whether the text is a valid label value. Another one would change the selector.
 fn is_label_value(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric();
-    text.len() <= 63
+    text.len() <= MAX_LABEL_LEN
         && text.starts_with(plain)
         && text.ends_with(plain)
         && text.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'))

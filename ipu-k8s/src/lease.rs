@@ -5,8 +5,8 @@
 //! the Lease. Times of other clocks are ignored. Safety must not depend on a Lease: a process may act on a
 //! request that it sent while it led.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ipu_core::BootTime;
@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use crate::api_call::{Failure, bounded};
@@ -175,8 +176,7 @@ impl LeaderLease {
 
     /// Ends the task that renews the Lease, and starts another one.
     fn restart_renewal(&self, shared: Option<Arc<Shared>>) {
-        // The critical section does not panic.
-        let mut renewal = self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut renewal = self.renewal.lock();
         renewal.abort_all();
         if let Some(shared) = shared {
             renewal.spawn(async move { shared.keep().await });

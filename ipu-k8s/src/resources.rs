@@ -1,8 +1,9 @@
 //! The Kubernetes objects of a job: pure functions from the parsed job and its partitions to objects.
 //!
-//! The objects are those of seed 000 §6.8.1: workers; and, for a job with a launcher, a ConfigMap (the script
-//! of remote execution and the hostfiles), a ServiceAccount, a Role and a RoleBinding for each instance, and
-//! the launcher. The page "How the operator works" lists the fields that each takes from the template.
+//! The objects are those of the V-IPU guide §6.8.1: workers; and, for a job with a launcher, a ConfigMap (the
+//! script of remote execution and the hostfiles), a ServiceAccount, a Role and a RoleBinding for each
+//! instance, and the launcher. The page "How the operator works" lists the fields that each takes from the
+//! template.
 
 mod labels;
 mod launcher;
@@ -32,7 +33,7 @@ const LAUNCHER_CONTAINER: &str = "launcher";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InstallationDefaults {
-    /// Network and privileges of workers and launchers (`worker.hostNetwork`, seed 000 §6.11).
+    /// Network and privileges of workers and launchers (`worker.hostNetwork`, V-IPU guide §6.11).
     pub network: Network,
     /// Image with `ipu-launcher`.
     pub launcher_image: String,

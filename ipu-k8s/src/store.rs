@@ -30,7 +30,6 @@ mod usage;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -40,6 +39,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -49,7 +49,7 @@ use budget::WriteBudget;
 use content::Content;
 use usage::OpenPage;
 
-/// Default name of the ConfigMap, as documented (seed 000 table 6.1).
+/// Default name of the ConfigMap, as documented (V-IPU guide table 6.1).
 const DEFAULT_NAME: &str = "ipu-partitions-tracker";
 
 /// Default limit for new requests: 7/8 of the 1 MiB that the API server accepts. The rest is for errors of
@@ -73,10 +73,10 @@ const MAX_DOUBT: Duration = Duration::from_secs(15);
 const RESEND_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Annotation with the revision of the record: `NUMBER.WRITER`.
-const REVISION: &str = "ledger.graphcore.ai/revision";
+const REVISION_ANNOTATION: &str = "ledger.graphcore.ai/revision";
 
 /// Annotation that marks a ConfigMap as a record, with the version of its layout.
-const LAYOUT: &str = "ledger.graphcore.ai/layout";
+const LAYOUT_ANNOTATION: &str = "ledger.graphcore.ai/layout";
 
 /// Version of the layout.
 const LAYOUT_VERSION: &str = "1";
@@ -199,11 +199,6 @@ impl ConfigMapStore {
         Api::namespaced(self.client.clone(), &self.options.namespace)
     }
 
-    // No code panics while it holds the lock, so a poisoned lock contains consistent data.
-    fn current(&self) -> MutexGuard<'_, Option<Current>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn unavailable(&self, operation: &'static str, name: &str, failure: &Failure) -> StoreError {
         StoreError::Unavailable {
             operation,
@@ -274,7 +269,7 @@ impl ConfigMapStore {
                 return Ok(found);
             }
             tracing::info!(name, "the record does not exist and is created");
-            let annotations = [(LAYOUT, LAYOUT_VERSION)];
+            let annotations = [(LAYOUT_ANNOTATION, LAYOUT_VERSION)];
             if let Some(created) = self.create(name, &annotations, &json!({})).await? {
                 return Ok(created);
             }
@@ -287,12 +282,12 @@ impl ConfigMapStore {
         let annotation = |name| found.metadata.annotations.as_ref()?.get(name).map(String::as_str);
         let is_empty = found.data.as_ref().is_none_or(|data| data.is_empty())
             && found.binary_data.as_ref().is_none_or(|data| data.is_empty());
-        match annotation(LAYOUT) {
+        match annotation(LAYOUT_ANNOTATION) {
             Some(LAYOUT_VERSION) => {}
             None if is_empty => {}
             None => {
                 let detail = format!(
-                    "it has keys and no annotation {LAYOUT}: another program created it; choose another name, or \
+                    "it has keys and no annotation {LAYOUT_ANNOTATION}: another program created it; choose another name, or \
                      delete it"
                 );
                 return Err(self.corrupt(name, detail));
@@ -302,13 +297,18 @@ impl ConfigMapStore {
                 return Err(self.corrupt(name, detail));
             }
         }
-        let Some(revision) = annotation(REVISION) else {
+        let Some(revision) = annotation(REVISION_ANNOTATION) else {
             return Ok(0);
         };
         let number = revision
             .split_once('.')
             .and_then(|(number, _)| number.parse().ok());
-        number.ok_or_else(|| self.corrupt(name, format!("its annotation {REVISION} is {revision:?}")))
+        number.ok_or_else(|| {
+            self.corrupt(
+                name,
+                format!("its annotation {REVISION_ANNOTATION} is {revision:?}"),
+            )
+        })
     }
 
     /// Writes `data` on the object at `version` as revision `number`. Returns the revision and the new
@@ -319,8 +319,8 @@ impl ConfigMapStore {
             "metadata": {
                 "resourceVersion": version,
                 "annotations": {
-                    LAYOUT: LAYOUT_VERSION,
-                    REVISION: revision,
+                    LAYOUT_ANNOTATION: LAYOUT_VERSION,
+                    REVISION_ANNOTATION: revision,
                 },
                 "managedFields": [{}],
             },
@@ -368,7 +368,9 @@ impl ConfigMapStore {
         let found = bounded(self.options.timeout, api.get_metadata_opt(&self.options.name)).await?;
         let metadata = found.map(|found| found.metadata).unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
-        let is_at = annotations.get(REVISION).is_some_and(|at| at == revision);
+        let is_at = annotations
+            .get(REVISION_ANNOTATION)
+            .is_some_and(|at| at == revision);
         Ok(metadata.resource_version.filter(|_| is_at))
     }
 
@@ -415,7 +417,7 @@ impl ConfigMapStore {
 #[async_trait]
 impl Store for ConfigMapStore {
     async fn open(&self) -> Result<Record, StoreError> {
-        *self.current() = None;
+        *self.current.lock() = None;
         *self.usage.lock().await = None;
         let acquired = self.lease.acquire().await;
         let last = acquired.map_err(|failure| StoreError::Unavailable {
@@ -454,7 +456,7 @@ impl Store for ConfigMapStore {
             revision: Revision::new(&revision),
             state,
         };
-        *self.current() = Some(Current {
+        *self.current.lock() = Some(Current {
             number,
             revision,
             version,
@@ -472,18 +474,19 @@ impl Store for ConfigMapStore {
         let conflict = || StoreError::Conflict { basis: basis.clone() };
         // If this call is cancelled, it is not known what is written.
         let current = self
-            .current()
+            .current
+            .lock()
             .take_if(|current| current.revision == basis.as_str());
         let current = current.ok_or_else(conflict)?;
         match self.try_commit(&current, changes, usage).await {
             Ok(next) => {
                 let revision = Revision::new(&next.revision);
-                *self.current() = Some(next);
+                *self.current.lock() = Some(next);
                 Ok(revision)
             }
             Err(StoreError::Conflict { .. }) => Err(conflict()),
             Err(error) => {
-                *self.current() = Some(current);
+                *self.current.lock() = Some(current);
                 Err(error)
             }
         }

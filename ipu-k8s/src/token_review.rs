@@ -1,17 +1,17 @@
 //! Authentication of bearer tokens with the TokenReview API.
 //!
 //! A token is valid only if the API server reports that it is valid *for one of the configured audiences*: a
-//! token that a pod got for another service is refused. A list of service accounts authorizes callers.
+//! token that a Pod got for another service is refused. A list of service accounts authorizes callers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -223,7 +223,8 @@ impl TokenReviewer {
 
     fn cached_identity(&self, token: &str) -> Option<TokenIdentity> {
         let now = Instant::now();
-        self.cached()
+        self.cached
+            .lock()
             .get(token)
             .filter(|(_, until)| now < *until)
             .map(|(identity, _)| identity.clone())
@@ -231,7 +232,7 @@ impl TokenReviewer {
 
     fn cache_identity(&self, token: &str, identity: &TokenIdentity, requested_at: Instant) {
         let until = requested_at + self.options.cache.min(MAX_CACHE_TIME);
-        let mut cached = self.cached();
+        let mut cached = self.cached.lock();
         if cached.len() >= MAX_CACHED {
             let now = Instant::now();
             cached.retain(|_, (_, until)| now < *until);
@@ -240,11 +241,6 @@ impl TokenReviewer {
         if cached.len() < MAX_CACHED {
             cached.insert(token.into(), (identity.clone(), until));
         }
-    }
-
-    // No code panics while it holds the lock, so a poisoned lock contains consistent data.
-    fn cached(&self) -> MutexGuard<'_, HashMap<String, (TokenIdentity, Instant)>> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -119,7 +119,7 @@ type Request = AdmissionRequest<DynamicObject>;
 /// job. A later removal of the finalizer is not undone: the operator adds one to every job before it requests
 /// a partition for it.
 ///
-/// It refuses no object; the API server calls [`validate`] afterwards.
+/// No object is refused; the API server calls [`validate`] afterwards.
 ///
 /// # Errors
 ///

@@ -16,10 +16,10 @@ mod usage;
 
 pub use allocation::{AllocationPartitions, UnrecordedPartition};
 pub use capacity::{
-    CapacityQuery, ControllerReason, DryRunRequest, DryRunResponse, Fit, Planned, Stats, Usage,
+    CapacityQuery, ControllerReason, DryRunRequest, DryRunResponse, DryRunResult, Fit, Stats, Usage,
 };
 pub use controller::{ControllerDocument, ControllerList, ControllerStatus, FitDocument, MachineDocument};
-pub use cordon::{CordonDocument, CordonList, CordonRequest, CordonedDocument, Uncordoned};
+pub use cordon::{CordonDocument, CordonList, CordonRequest, CordonedDocument, UncordonedDocument};
 pub use event::ChangeDocument;
 pub use ipuof::{IpuofConfigDocument, IpuofFileDocument};
 pub use owner::OwnerDocument;

@@ -6,9 +6,10 @@ mod exit_code;
 mod table;
 pub mod time;
 
-pub use self::cordon::{CordonSelector, CordonSelectorError, Drained, cordoned_text, uncordoned_text};
+pub use self::cordon::{CordonSelector, CordonSelectorError, DrainedCordon, cordoned_text, uncordoned_text};
 pub use self::documents::{
-    controllers, cordons, foreign_partitions, held_seconds, ipu_seconds, machines, stats, usage,
+    controllers, cordons, foreign_partitions, held_seconds, ipu_seconds, machines, state_label, stats,
+    text_or_empty, usage,
 };
 pub use self::exit_code::{Code, Failure, never_fits};
 pub use self::table::{Table, align, printable};

@@ -35,7 +35,7 @@ use crate::api::{
     AllocationPartitions, CapacityQuery, ControllerList, CordonList, CordonRequest, CordonedDocument,
     DeletedDocument, DryRunRequest, DryRunResponse, Fit, Heartbeat, IpuofConfigDocument, LeaseDocument,
     OwnerDocument, PartitionDocument, PartitionList, PutPartition, Readiness, ReadyDocument, RecordList,
-    RepairDocument, ResetPartition, Stats, Uncordoned, WaitingList,
+    RepairDocument, ResetPartition, Stats, UncordonedDocument, WaitingList,
 };
 
 /// Maximum wait of one request at the proxy. Longer waits take several requests.
@@ -92,7 +92,7 @@ impl ProxyClient {
         Ok(Self(Arc::new(Transport::new(url, options)?)))
     }
 
-    /// Returns the URL of the proxy.
+    /// Returns the URL of the proxy without a trailing slash, or `unix:` and the path of its socket.
     #[must_use]
     pub fn url(&self) -> &str {
         self.0.url()
@@ -198,7 +198,7 @@ impl ProxyClient {
         }
     }
 
-    /// Releases a partition, or withdraws a queued request. Idempotent, and recorded also while the
+    /// Releases a partition, or withdraws a queued request. Idempotent, and recorded even while the
     /// controller is unavailable; [`wait_released`](Self::wait_released) repeats it until the partition is
     /// removed.
     ///
@@ -344,7 +344,7 @@ impl ProxyClient {
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn uncordon(&self, id: &CordonId) -> Result<Uncordoned, ClientError> {
+    pub async fn uncordon(&self, id: &CordonId) -> Result<UncordonedDocument, ClientError> {
         let path = format!("/v1/cordons/{}", request::encoded(id.as_str()));
         self.0
             .call(ApiRequest::new(Method::DELETE, path, Idempotency::Safe))

@@ -47,15 +47,16 @@ mod api;
 pub mod cli;
 #[cfg(feature = "client")]
 mod client;
+mod system_clock;
 
 pub use api::{
     AllocationPartitions, BlockerDocument, CapacityQuery, ChangeDocument, ControllerDocument, ControllerList,
     ControllerReason, ControllerStatus, CordonDocument, CordonList, CordonRequest, CordonedDocument,
-    DeletedDocument, DryRunRequest, DryRunResponse, Fit, FitDocument, Heartbeat, HoldState,
+    DeletedDocument, DryRunRequest, DryRunResponse, DryRunResult, Fit, FitDocument, Heartbeat, HoldState,
     IpuofConfigDocument, IpuofFileDocument, LeaseDocument, MachineDocument, OwnerDocument, PartitionDocument,
-    PartitionList, Planned, PreemptionDocument, ProblemDocument, PutPartition, Readiness, ReadyDocument,
+    PartitionList, PreemptionDocument, ProblemDocument, PutPartition, Readiness, ReadyDocument,
     RecordDocument, RecordList, RepairAction, RepairDocument, ResetPartition, Stats, UnavailableController,
-    Uncordoned, UnfinishedRepair, UnrecordedPartition, Usage, WaitingDocument, WaitingList,
+    UncordonedDocument, UnfinishedRepair, UnrecordedPartition, Usage, WaitingDocument, WaitingList,
 };
 #[cfg(feature = "tls")]
 pub use client::{ClientCertificate, TlsFiles};
@@ -64,6 +65,7 @@ pub use client::{
     ClientError, ClientOptions, DeletePartition, Event, EventKind, Events, MAX_WAIT, OnNoCapacity,
     ProxyClient, RetryOptions, SetupError, Token,
 };
+pub use system_clock::now;
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

@@ -12,6 +12,8 @@ use core::str::FromStr;
 
 use ipu_core::{IpuCount, IpuCountError};
 
+use crate::text::shorten;
+
 /// Maximum length of a name or a type in characters. Slurm has no documented limit; this one equals that of
 /// other names in this project.
 const MAX_NAME: usize = 253;
@@ -159,13 +161,13 @@ impl FromStr for GresList {
             return Ok(Self::default());
         }
         let (mut start, mut depth, mut items) = (0, 0_usize, Vec::new());
-        for (at, c) in list.char_indices().chain([(list.len(), ',')]) {
+        for (offset, c) in list.char_indices().chain([(list.len(), ',')]) {
             match c {
                 '(' => depth += 1,
                 ')' => depth = depth.saturating_sub(1),
-                ',' if depth == 0 || at == list.len() => {
-                    items.push(Parser(text).resource(&list[start..at])?);
-                    start = at + 1;
+                ',' if depth == 0 || offset == list.len() => {
+                    items.push(Parser(text).resource(&list[start..offset])?);
+                    start = offset + 1;
                 }
                 _ => {}
             }
@@ -195,9 +197,9 @@ impl Parser<'_> {
         let before = part.as_ptr().addr().saturating_sub(self.0.as_ptr().addr());
         let before = self.0.get(..before).unwrap_or_default();
         GresError {
-            text: excerpt(self.0),
+            text: shorten(self.0, MAX_EXCERPT),
             position: before.chars().count() + 1,
-            part: excerpt(part),
+            part: shorten(part, MAX_EXCERPT),
             rule,
             fix,
         }
@@ -281,9 +283,9 @@ impl Parser<'_> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         match part.find(|c| !plain(c)) {
             None => Ok(part.to_owned()),
-            Some(at) => {
+            Some(offset) => {
                 let rule = "a name has letters, digits, '_', '-' and '.' only";
-                Err(self.error(&part[at..], rule, "remove this character"))
+                Err(self.error(&part[offset..], rule, "remove this character"))
             }
         }
     }
@@ -338,12 +340,4 @@ impl Parser<'_> {
             };
         }
     }
-}
-
-fn excerpt(text: &str) -> String {
-    let mut excerpt: String = text.chars().take(MAX_EXCERPT).collect();
-    if excerpt.len() < text.len() {
-        excerpt.push('…');
-    }
-    excerpt
 }

@@ -1,7 +1,5 @@
-//! Option 1, host-IPU mapping: a job has the IPU-Machines of its hosts.
-//!
-//! The nodes of a job decide about its IPUs, not a request. So nodes are exclusive. A job that asks for IPUs
-//! by license gets them in that way instead.
+//! Host map (option 1 of Graphcore's Slurm guide): the IPUs of a job are those of its nodes, which are
+//! therefore exclusive. A job that requests a license gets IPUs by the license.
 
 use ipu_core::{AgentId, AllocationId, IpuCount, Topology};
 
@@ -11,7 +9,7 @@ use crate::hooks::{EpilogRequest, HookEnvironment, JobIpus, PrologRequest};
 use crate::text::{Holder, list_holders, one_line};
 
 /// The variable with the nodes of a job.
-const NODES: &str = "SLURM_JOB_NODELIST";
+const JOB_NODELIST_VAR: &str = "SLURM_JOB_NODELIST";
 /// The variable of the tasks of a heterogeneous job.
 const HET_SIZE: &str = "SLURM_HET_SIZE";
 /// The model that `vipu.conf` describes.
@@ -63,10 +61,10 @@ impl HostMapRequest {
 ///
 /// If the variable is missing, not UTF-8, or no host list.
 pub fn nodes_of(variables: &HookEnvironment) -> Result<Vec<String>, InputError> {
-    let text = variables.required(NODES)?;
-    expand_nodes(NODES, text).map_err(|error| {
+    let text = variables.required(JOB_NODELIST_VAR)?;
+    expand_nodes(JOB_NODELIST_VAR, text).map_err(|error| {
         let violation = error.violation;
-        InputError::new(NODES, Some(text), violation.rule, violation.fix)
+        InputError::new(JOB_NODELIST_VAR, Some(text), violation.rule, violation.fix)
     })
 }
 

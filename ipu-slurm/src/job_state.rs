@@ -38,7 +38,7 @@ pub enum JobState {
 }
 
 /// Every state with a variant of its own.
-const NAMED: [(&str, JobState); 14] = [
+const STATE_NAMES: [(&str, JobState); 14] = [
     ("PENDING", JobState::Pending),
     ("CONFIGURING", JobState::Configuring),
     ("RUNNING", JobState::Running),
@@ -59,7 +59,7 @@ impl JobState {
     /// Parses a word of capital letters and `_`; none for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        if let Some((_, state)) = NAMED.iter().find(|(name, _)| *name == text) {
+        if let Some((_, state)) = STATE_NAMES.iter().find(|(name, _)| *name == text) {
             return Some(state.clone());
         }
         let is_word = !text.is_empty() && text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
@@ -71,7 +71,7 @@ impl JobState {
     pub fn as_str(&self) -> &str {
         match self {
             Self::Other(text) => text,
-            named => NAMED
+            named => STATE_NAMES
                 .iter()
                 .find(|(_, state)| state == named)
                 .map_or("", |(name, _)| name),

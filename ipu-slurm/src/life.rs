@@ -6,17 +6,17 @@
 //! | configuring, running, suspended, or completing with nodes left | live |
 //! | finished, completing without nodes, not listed, or the job id has another run | dead |
 //! | the same, but slurmctld may have got control since the hold began | unknown, until it has settled |
-//! | the same after it has settled, but the job id has another run with nodes | beside a later run |
+//! | the same after it has settled, but the job id has another run with nodes | superseded |
 //! | the run has a later start | as with a slurmctld that got control later |
 //! | pending, and slurmctld may have got control since the hold began, and has settled | start forgotten |
 //!
-//! Any other fact is unknown. Unknown and beside a later run keep the partition.
+//! Any other fact is unknown. Unknown and superseded keep the partition.
 //!
 //! slurmctld gets control by its start, and a backup by its takeover. It has settled once every node has
 //! reported to it. [`SlurmctldWatch`](crate::SlurmctldWatch) has both facts.
 //!
-//! It ends processes that it has forgotten when their node registers, but not if the job id runs on that node
-//! again: it takes their steps for steps of the later run. They end with it.
+//! slurmctld ends processes that it has forgotten when their node registers, but not if the job id runs on
+//! that node again: it takes their steps for steps of the later run, and they end with that run.
 
 use crate::job_state::JobState;
 use crate::squeue::ListedState;
@@ -24,7 +24,7 @@ use crate::squeue::ListedState;
 /// Whether a run may still use its partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It may. The partition is kept.
+    /// The run may use its partition, which is kept.
     Live,
     /// Its processes are gone. The partition may be released.
     Dead,
@@ -32,7 +32,7 @@ pub enum Life {
     /// Only the attempt that is listed may be released.
     StartForgotten,
     /// Its processes may go on until the later run or start of its job id has ended. The partition is kept.
-    BesideLaterRun,
+    Superseded,
     /// The facts do not say. The partition is kept.
     Unknown,
 }
@@ -80,7 +80,7 @@ pub fn life_of(facts: &LifeFacts) -> Life {
         ListedState::OtherRun { has_nodes } | ListedState::LaterStart { has_nodes } => {
             match (facts.has_settled, has_nodes) {
                 (false, _) => Life::Unknown,
-                (true, true) => Life::BesideLaterRun,
+                (true, true) => Life::Superseded,
                 (true, false) => Life::Dead,
             }
         }

@@ -1,5 +1,5 @@
-//! Static partitions of a node (seed 004 §8.3): which job has which, in files that the seed's scripts read
-//! too.
+//! Static partitions of a node (Slurm guide §8.3): which job has which, in files that Graphcore's scripts
+//! read too.
 //!
 //! | Path in the directory | Content |
 //! |---|---|
@@ -42,7 +42,7 @@ pub fn pointer_text(partitions: &[String]) -> String {
     partitions.iter().map(|name| format!("{name}\n")).collect()
 }
 
-/// Returns the partitions of a pointer: one a line. A line that is no file name is left out.
+/// Returns the partitions of a pointer: one a line. A line that is not a file name is left out.
 #[must_use]
 pub fn parse_pointer(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim);

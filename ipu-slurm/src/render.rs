@@ -1,7 +1,7 @@
 //! Files that a stock Slurm needs for IPUs, from those of Graphcore's plugin: `slurm.conf`, `gres.conf`,
 //! `plugstack.conf`, and the limits of `ipu_slurm.lua`.
 //!
-//! The input is a configuration of Graphcore's plugin, or one that was rendered before: to render twice
+//! The input is a configuration of Graphcore's plugin, or an earlier rendering: to render twice
 //! changes nothing. A setting is changed in the file that has it, and a line is added only if no file has
 //! its key.
 

@@ -38,7 +38,7 @@ impl RunId {
     ///
     /// # Errors
     ///
-    /// If the text is no letter followed by letters and digits.
+    /// If the text is not a letter followed by letters and digits.
     pub fn from_sluid(text: &str) -> Result<Self, InputError> {
         let starts = text.starts_with(|c: char| c.is_ascii_alphabetic());
         let plain = text.bytes().all(|b| b.is_ascii_alphanumeric());
@@ -58,7 +58,7 @@ impl RunId {
     ///
     /// # Errors
     ///
-    /// If the text is no number of seconds since 1970.
+    /// If the text is not a number of seconds since 1970.
     pub fn from_submit_time(text: &str) -> Result<Self, InputError> {
         let seconds = decimal(text).filter(|seconds| *seconds > 0);
         seconds.map(Self::Submitted).ok_or_else(|| {

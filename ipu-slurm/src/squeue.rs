@@ -56,7 +56,7 @@ pub enum ListedState {
         /// Whether the later start is not finished and has nodes.
         has_nodes: bool,
     },
-    /// The job id is listed, but without the identity that would tell whether it is this run.
+    /// The job id is listed, but without the identity of the run.
     Indistinguishable,
     /// This very run.
     SameRun {

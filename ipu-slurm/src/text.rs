@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-/// The beginning of every AdminComment of ours. One that begins otherwise is never replaced.
+/// The beginning of every AdminComment of ours. Any other AdminComment is never replaced.
 pub const ADMIN_COMMENT_PREFIX: &str = "vipu: ";
 /// Maximum number of owners in a sentence. The others are counted.
 const MAX_HOLDERS: usize = 3;
@@ -66,9 +66,9 @@ pub(crate) fn list_holders(holders: &[Holder]) -> String {
 
 fn holder(holder: &Holder) -> String {
     let Holder { owner, ipus, until } = holder;
-    let owner = shorten(owner);
+    let owner = shorten(owner, MAX_PART);
     match until {
-        Some(until) => format!("{owner} ({ipus}, until {})", shorten(until)),
+        Some(until) => format!("{owner} ({ipus}, until {})", shorten(until, MAX_PART)),
         None => format!("{owner} ({ipus})"),
     }
 }
@@ -86,8 +86,8 @@ pub fn describe_timeout(waited: Duration, reason: &str) -> String {
 pub fn proxy_failure(url: &str, problem: &str) -> String {
     one_line(&format!(
         "the proxy {} failed: {}",
-        shorten(url),
-        shorten(problem)
+        shorten(url, MAX_PART),
+        shorten(problem, MAX_PART)
     ))
 }
 
@@ -128,7 +128,7 @@ pub fn hook_failure(hook: &str, job_id: Option<u32>, problem: &str) -> String {
 /// Returns the problem of a task that finds no file of an active partition.
 #[must_use]
 pub fn no_partition_file(path: &str, waited: Duration) -> String {
-    let (path, seconds) = (shorten(path), waited.as_secs());
+    let (path, seconds) = (shorten(path, MAX_PART), waited.as_secs());
     one_line(&format!(
         "the job asked for IPUs, but {path} has not appeared within {seconds} s; see AdminComment of \
          scontrol show job"
@@ -138,15 +138,15 @@ pub fn no_partition_file(path: &str, waited: Duration) -> String {
 /// Returns the problem of a task with licenses on a node without configuration, where they may be of IPUs.
 #[must_use]
 pub fn unknown_licenses(vipu_conf: &str, licenses: &str) -> String {
-    let (path, licenses) = (shorten(vipu_conf), shorten(licenses));
+    let (path, licenses) = (shorten(vipu_conf, MAX_PART), shorten(licenses, MAX_PART));
     one_line(&format!(
         "{path} is absent on this node, and the licenses {licenses} of the job may be IPUs; copy vipu.conf and \
          the files of the models to the node"
     ))
 }
 
-/// Returns the problem of a step that requests another number of IPUs than its job has. The plugin cannot
-/// tell in a command outside the job.
+/// Returns the problem of a step that requests another number of IPUs than its job has. Outside the job, the
+/// plugin does not know the job's number.
 #[must_use]
 pub fn step_differs(step: u32, job: u32) -> String {
     format!(
@@ -161,9 +161,11 @@ pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(plain).collect()
 }
 
-fn shorten(text: &str) -> String {
-    let mut short: String = text.chars().take(MAX_PART).collect();
-    if short.len() < text.len() {
+/// Returns a text on one line, with at most `max` characters and an ellipsis.
+pub(crate) fn shorten(text: &str, max: usize) -> String {
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut short: String = text.chars().take(max).map(plain).collect();
+    if text.chars().nth(max).is_some() {
         short.push('…');
     }
     short

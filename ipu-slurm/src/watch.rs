@@ -2,7 +2,7 @@
 //!
 //! `BOOT_TIME` is the start of the process that answers. A backup that takes over has started long before,
 //! and the clock of a host may be set. So a new value of `BOOT_TIME`, or another slurmctld that answers
-//! first, means only that another process has control. The passes of the agent tell which holds are older,
+//! first, means only that another process has control. The passes of the agent show which holds are older,
 //! and how long ago that was.
 
 use std::collections::BTreeSet;

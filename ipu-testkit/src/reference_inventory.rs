@@ -65,9 +65,10 @@ impl ReferenceInventory {
     /// Occupies `block` for `holder`. Returns false, without a change, if the holder already holds something
     /// or an IPU of the block is not free.
     pub fn occupy(&mut self, holder: PartitionId, block: &Block) -> bool {
-        let legal = !self.holds(&holder) && block.addresses().all(|at| self.is_free(at));
+        let legal = !self.holds(&holder) && block.addresses().all(|address| self.is_free(address));
         if legal {
-            self.held.extend(block.addresses().map(|at| (at, holder.clone())));
+            self.held
+                .extend(block.addresses().map(|address| (address, holder.clone())));
         }
         legal
     }
@@ -86,23 +87,30 @@ impl ReferenceInventory {
         owner: &CordonOwner,
         ipus: &BTreeSet<IpuAddress>,
     ) -> Option<BTreeSet<PartitionId>> {
-        if !ipus.iter().all(|at| self.topology.contains(*at)) {
+        if !ipus.iter().all(|address| self.topology.contains(*address)) {
             return None;
         }
-        for at in ipus {
-            self.cordoned.entry(*at).or_default().insert(owner.clone());
+        for address in ipus {
+            self.cordoned.entry(*address).or_default().insert(owner.clone());
         }
-        Some(ipus.iter().filter_map(|at| self.holder(*at)).cloned().collect())
+        Some(
+            ipus.iter()
+                .filter_map(|address| self.holder(*address))
+                .cloned()
+                .collect(),
+        )
     }
 
     /// Lifts cordons of `owner`. Returns false, without a change, if it does not cordon all of `ipus`.
     pub fn lift(&mut self, owner: &CordonOwner, ipus: &BTreeSet<IpuAddress>) -> bool {
-        let legal = ipus
-            .iter()
-            .all(|at| self.cordoned.get(at).is_some_and(|owners| owners.contains(owner)));
+        let legal = ipus.iter().all(|address| {
+            self.cordoned
+                .get(address)
+                .is_some_and(|owners| owners.contains(owner))
+        });
         if legal {
-            for at in ipus {
-                if let Some(owners) = self.cordoned.get_mut(at) {
+            for address in ipus {
+                if let Some(owners) = self.cordoned.get_mut(address) {
                     owners.remove(owner);
                 }
             }
@@ -113,20 +121,20 @@ impl ReferenceInventory {
 
     /// Returns the holder of an IPU.
     #[must_use]
-    pub fn holder(&self, at: IpuAddress) -> Option<&PartitionId> {
-        self.held.get(&at)
+    pub fn holder(&self, address: IpuAddress) -> Option<&PartitionId> {
+        self.held.get(&address)
     }
 
     /// Returns whether an IPU is cordoned.
     #[must_use]
-    pub fn is_cordoned(&self, at: IpuAddress) -> bool {
-        self.cordoned.contains_key(&at)
+    pub fn is_cordoned(&self, address: IpuAddress) -> bool {
+        self.cordoned.contains_key(&address)
     }
 
     /// Returns whether an IPU exists, is not held and is not cordoned.
     #[must_use]
-    pub fn is_free(&self, at: IpuAddress) -> bool {
-        self.topology.contains(at) && self.holder(at).is_none() && !self.is_cordoned(at)
+    pub fn is_free(&self, address: IpuAddress) -> bool {
+        self.topology.contains(address) && self.holder(address).is_none() && !self.is_cordoned(address)
     }
 
     /// Returns whether `holder` holds anything.
@@ -139,15 +147,15 @@ impl ReferenceInventory {
     #[must_use]
     pub fn held_by(&self, holder: &PartitionId) -> BTreeSet<IpuAddress> {
         let ipus = self.held.iter().filter(|(_, other)| *other == holder);
-        ipus.map(|(at, _)| *at).collect()
+        ipus.map(|(address, _)| *address).collect()
     }
 
     /// Returns the IPUs of each holder.
     #[must_use]
     pub fn holders(&self) -> BTreeMap<PartitionId, BTreeSet<IpuAddress>> {
         let mut holders = BTreeMap::<_, BTreeSet<_>>::new();
-        for (at, holder) in &self.held {
-            holders.entry(holder.clone()).or_default().insert(*at);
+        for (address, holder) in &self.held {
+            holders.entry(holder.clone()).or_default().insert(*address);
         }
         holders
     }
@@ -158,7 +166,7 @@ impl ReferenceInventory {
         let pairs = self
             .cordoned
             .iter()
-            .flat_map(|(at, owners)| owners.iter().map(|owner| (owner.clone(), *at)));
+            .flat_map(|(address, owners)| owners.iter().map(|owner| (owner.clone(), *address)));
         pairs.collect()
     }
 
@@ -183,7 +191,7 @@ impl ReferenceInventory {
     #[must_use]
     pub fn free(&self, allocation: Option<&AllocationId>) -> u32 {
         let ipus = self.ipus(allocation);
-        count(ipus.iter().filter(|at| self.is_free(**at)))
+        count(ipus.iter().filter(|address| self.is_free(**address)))
     }
 
     /// Returns every legal block of `size` in one allocation of the scope all of whose IPUs are `usable`, by
@@ -199,7 +207,7 @@ impl ReferenceInventory {
         let mut found = BTreeSet::new();
         for (_, scope) in self.scopes(allocation) {
             if size <= IpuCount::LINK_DOMAIN {
-                let starts = scope.iter().filter_map(|at| aligned(*at, size));
+                let starts = scope.iter().filter_map(|address| aligned(*address, size));
                 found.extend(starts.filter(|block| is_filled_by(block, scope, &usable)));
             } else {
                 let domains = self.whole_domains(scope, &usable);
@@ -213,7 +221,7 @@ impl ReferenceInventory {
     /// Returns every free legal block of `size` in one allocation of the scope, by address.
     #[must_use]
     pub fn free_blocks(&self, size: IpuCount, allocation: Option<&AllocationId>) -> BTreeSet<Block> {
-        self.blocks(size, allocation, |at| self.is_free(at))
+        self.blocks(size, allocation, |address| self.is_free(address))
     }
 
     /// Returns whether a legal block of `size` exists in one allocation of the scope all of whose IPUs are
@@ -226,7 +234,7 @@ impl ReferenceInventory {
     ) -> bool {
         self.scopes(allocation).any(|(_, scope)| {
             if size <= IpuCount::LINK_DOMAIN {
-                let mut starts = scope.iter().filter_map(|at| aligned(*at, size));
+                let mut starts = scope.iter().filter_map(|address| aligned(*address, size));
                 return starts.any(|block| is_filled_by(&block, scope, &usable));
             }
             self.whole_domains(scope, &usable).len() >= domain_count(size)
@@ -267,10 +275,12 @@ impl ReferenceInventory {
     #[must_use]
     pub fn blockers(&self, size: IpuCount, allocation: Option<&AllocationId>) -> Option<(usize, u32)> {
         let held = self.holders();
-        let blocks = self.blocks(size, allocation, |at| !self.is_cordoned(at));
+        let blocks = self.blocks(size, allocation, |address| !self.is_cordoned(address));
         let costs = blocks.iter().map(|block| {
-            let holders: BTreeSet<&PartitionId> =
-                block.addresses().filter_map(|at| self.holder(at)).collect();
+            let holders: BTreeSet<&PartitionId> = block
+                .addresses()
+                .filter_map(|address| self.holder(address))
+                .collect();
             let ipus = holders.iter().map(|holder| count(held[*holder].iter())).sum();
             (holders.len(), ipus)
         });
@@ -286,7 +296,7 @@ impl ReferenceInventory {
             let allocation = allocation.clone();
             return Some(Impossible::UnknownAllocation { allocation });
         }
-        if self.has_block(size, scope, |at| self.is_free(at)) {
+        if self.has_block(size, scope, |address| self.is_free(address)) {
             return None;
         }
         if !self.has_block(size, scope, |_| true) {
@@ -298,30 +308,32 @@ impl ReferenceInventory {
         }
         let free = self.free(scope);
         let largest_block = self
-            .largest(scope, |at| self.is_free(at))
+            .largest(scope, |address| self.is_free(address))
             .map_or(0, IpuCount::get);
-        Some(if self.has_block(size, scope, |at| self.holder(at).is_none()) {
-            let (cordoned, owners) = self.idle_cordons(scope);
-            Impossible::Cordoned {
-                size,
-                free,
-                largest_block,
-                cordoned,
-                owners,
-            }
-        } else if free < size.get() {
-            Impossible::NotEnoughFree {
-                size,
-                free,
-                largest_block,
-            }
-        } else {
-            Impossible::Fragmented {
-                size,
-                free,
-                largest_block,
-            }
-        })
+        Some(
+            if self.has_block(size, scope, |address| self.holder(address).is_none()) {
+                let (cordoned, owners) = self.idle_cordons(scope);
+                Impossible::Cordoned {
+                    size,
+                    free,
+                    largest_block,
+                    cordoned,
+                    owners,
+                }
+            } else if free < size.get() {
+                Impossible::NotEnoughFree {
+                    size,
+                    free,
+                    largest_block,
+                }
+            } else {
+                Impossible::Fragmented {
+                    size,
+                    free,
+                    largest_block,
+                }
+            },
+        )
     }
 
     /// Returns the number of cordoned IPUs of the scope without a holder, and the owners of those cordons.
@@ -329,8 +341,11 @@ impl ReferenceInventory {
     pub fn idle_cordons(&self, allocation: Option<&AllocationId>) -> (u32, Vec<CordonOwner>) {
         let ipus = self.ipus(allocation);
         let idle = || {
-            let in_scope = self.cordoned.iter().filter(|(at, _)| ipus.contains(*at));
-            in_scope.filter(|(at, _)| self.holder(**at).is_none())
+            let in_scope = self
+                .cordoned
+                .iter()
+                .filter(|(address, _)| ipus.contains(*address));
+            in_scope.filter(|(address, _)| self.holder(**address).is_none())
         };
         let owners: BTreeSet<&CordonOwner> = idle().flat_map(|(_, owners)| owners).collect();
         (count(idle()), owners.into_iter().cloned().collect())
@@ -350,22 +365,22 @@ impl ReferenceInventory {
                 .occupy(holder, block)
                 .expect("the reference holds no IPU twice");
         }
-        for (owner, at) in self.cordons() {
+        for (owner, address) in self.cordons() {
             inventory
-                .cordon(&owner, [at])
+                .cordon(&owner, [address])
                 .expect("the reference cordons existing IPUs");
         }
         inventory
     }
 
-    /// Returns the whole link domains of a scope that are usable.
+    /// Returns the link domains whose 64 IPUs are all in `scope` and usable.
     fn whole_domains(&self, scope: &BTreeSet<IpuAddress>, usable: impl Fn(IpuAddress) -> bool) -> Vec<u32> {
         let all = 0..self.topology.link_domains();
         all.filter(|domain| {
             (0..64).all(|ipu| {
                 let link_domain = *domain;
-                let at = IpuAddress { link_domain, ipu };
-                scope.contains(&at) && usable(at)
+                let address = IpuAddress { link_domain, ipu };
+                scope.contains(&address) && usable(address)
             })
         })
         .collect()
@@ -373,12 +388,14 @@ impl ReferenceInventory {
 }
 
 /// Returns the aligned block of `size` that starts at `at`, if one may start there.
-fn aligned(at: IpuAddress, size: IpuCount) -> Option<Block> {
-    Block::within(at.link_domain, at.ipu, size).ok()
+fn aligned(address: IpuAddress, size: IpuCount) -> Option<Block> {
+    Block::within(address.link_domain, address.ipu, size).ok()
 }
 
 fn is_filled_by(block: &Block, scope: &BTreeSet<IpuAddress>, usable: impl Fn(IpuAddress) -> bool) -> bool {
-    block.addresses().all(|at| scope.contains(&at) && usable(at))
+    block
+        .addresses()
+        .all(|address| scope.contains(&address) && usable(address))
 }
 
 /// Returns the number of whole link domains of a partition of more than 64 IPUs.

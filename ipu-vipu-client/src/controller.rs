@@ -54,7 +54,7 @@ pub struct AgentIpus {
 ///
 /// # Errors
 ///
-/// Every method returns a [`VipuError`]; its `retry()` tells whether a retry can help.
+/// Every method returns a [`VipuError`]; its `retry()` shows whether a retry can help.
 #[cfg_attr(feature = "mock", mockall::automock)]
 #[async_trait]
 pub trait VipuController: Send + Sync {

@@ -62,7 +62,7 @@ impl ControllerSecrets {
         for name in [own_name.as_str(), DEFAULT_FOLDER] {
             let folder = directory.join(name);
             match std::fs::read_dir(&folder) {
-                Ok(entries) => return Folder::of(folder, entries)?.secrets(),
+                Ok(entries) => return CredentialsDir::open(folder, entries)?.secrets(),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(invalid(&folder, error.to_string())),
             }
@@ -85,14 +85,14 @@ impl ControllerSecrets {
     }
 }
 
-/// The files of one controller.
-struct Folder {
+/// Directory with the credentials of one controller.
+struct CredentialsDir {
     path: PathBuf,
     found: Vec<&'static str>,
 }
 
-impl Folder {
-    fn of(path: PathBuf, entries: std::fs::ReadDir) -> Result<Self, SecretsError> {
+impl CredentialsDir {
+    fn open(path: PathBuf, entries: std::fs::ReadDir) -> Result<Self, SecretsError> {
         let mut found = Vec::new();
         for entry in entries {
             let name = entry

@@ -90,16 +90,16 @@ impl ControllerEndpoint {
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'))
             .unwrap_or(host);
-        let bad = || EndpointError::BadHost { host: host.into() };
+        let bad_host = || EndpointError::BadHost { host: host.into() };
         let is_ipv6 = unbracketed.parse::<Ipv6Addr>().is_ok();
         if !(is_ipv6 || (unbracketed == host && is_host_name(unbracketed))) {
-            return Err(bad());
+            return Err(bad_host());
         }
         if port == 0 {
             return Err(EndpointError::BadPort { port: "0".into() });
         }
         let host = unbracketed.to_ascii_lowercase();
-        let name = ControllerName::new(authority(&host, port)).map_err(|_| bad())?;
+        let name = ControllerName::new(authority(&host, port)).map_err(|_| bad_host())?;
         Ok(Self {
             host,
             port,

@@ -17,8 +17,8 @@
 //! [`send_before`] ensures that a call is not sent after a deadline, even if the process was suspended.
 //!
 //! A [`ControllerPool`] contains several controllers and their health ([`CircuitBreaker`]). Every failure is
-//! a [`VipuError`]. It tells whether a retry can help, and whether the operation may have been done despite
-//! the error.
+//! a [`VipuError`], which shows whether a retry can help, and whether the operation may have been done
+//! despite the error.
 //!
 //! ```no_run
 //! # #[cfg(feature = "grpc")]

@@ -3,9 +3,10 @@
 
 use core::time::Duration;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ipu_core::ControllerName;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::endpoint::ControllerEndpoint;
@@ -279,7 +280,7 @@ impl<C: ?Sized> ControllerPool<C> {
         self.with_state(MemberState::Listed)
     }
 
-    /// Returns the draining controllers.
+    /// Returns the controllers that were removed from the list and still have partitions.
     #[must_use]
     pub fn draining(&self) -> Vec<Member<C>> {
         self.with_state(MemberState::Draining)
@@ -317,10 +318,10 @@ impl<C: ?Sized> ControllerPool<C> {
         }
     }
 
-    // Only `connect` may panic in a critical section, and it runs before any change: a poisoned list is
-    // consistent.
+    // Only `connect` may panic in a critical section, and it runs before any change, so that the
+    // list stays consistent.
     fn lock(&self) -> MutexGuard<'_, Vec<Member<C>>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        self.members.lock()
     }
 }
 

@@ -181,32 +181,32 @@ impl VipuController for RestController {
     }
 
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
-        let call = request::create(&message::create(&request))?;
-        let reply = self.call(Subject::New(&request.id), call).await?;
+        let create = request::create(&message::create(&request))?;
+        let reply = self.call(Subject::New(&request.id), create).await?;
         crate::reply::created(reply, &request.id)
     }
 
     async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
-        let call = request::status(&message::status(id))?;
-        let reply = self.call(Subject::Existing(id), call).await?;
+        let request = request::status(&message::status(id))?;
+        let reply = self.call(Subject::Existing(id), request).await?;
         crate::reply::status(reply, id)
     }
 
     async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
-        let call = request::ipuof_config(&message::ipuof_config(id, gcd))?;
-        let reply = self.call(Subject::Existing(id), call).await?;
+        let request = request::ipuof_config(&message::ipuof_config(id, gcd))?;
+        let reply = self.call(Subject::Existing(id), request).await?;
         crate::reply::ipuof_config(reply)
     }
 
     async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
-        let call = request::reset(&message::reset(id))?;
-        let _: wire::ResetPartitionReply = self.call(Subject::Existing(id), call).await?;
+        let request = request::reset(&message::reset(id))?;
+        let _: wire::ResetPartitionReply = self.call(Subject::Existing(id), request).await?;
         Ok(())
     }
 
     async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError> {
-        let call = request::remove(&message::remove(id, force))?;
-        let _: wire::RemovePartitionReply = self.call(Subject::Existing(id), call).await?;
+        let request = request::remove(&message::remove(id, force))?;
+        let _: wire::RemovePartitionReply = self.call(Subject::Existing(id), request).await?;
         Ok(())
     }
 

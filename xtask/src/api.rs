@@ -159,19 +159,19 @@ fn objects(text: &mut String, document: &Value) -> Result<(), Box<dyn Error>> {
         }
         let required: Vec<&str> = list(&schema["required"]).collect();
         text.push_str("| field | type | |\n|---|---|---|\n");
-        for (field, of) in map(&schema["properties"]) {
+        for (field, definition) in map(&schema["properties"]) {
             let mut notes = Vec::new();
             if required.contains(&field.as_str()) {
                 notes.push("required".to_owned());
             }
-            let note = description(of);
+            let note = description(definition);
             if !note.is_empty() {
                 notes.push(note);
             }
             writeln!(
                 text,
                 "| `{field}` | {} | {} |",
-                describe_type(of),
+                describe_type(definition),
                 notes.join("; ")
             )?;
         }
@@ -224,13 +224,13 @@ fn describe_type(schema: &Value) -> String {
 }
 
 /// Returns the description of a field or parameter, or of its value.
-fn description(of: &Value) -> String {
-    let inner = of["anyOf"].as_array().and_then(|any| any.first());
-    let candidates = [Some(of), inner];
+fn description(schema: &Value) -> String {
+    let inner = schema["anyOf"].as_array().and_then(|any| any.first());
+    let candidates = [Some(schema), inner];
     let mut found = candidates
         .into_iter()
         .flatten()
-        .filter_map(|at| at["description"].as_str());
+        .filter_map(|candidate| candidate["description"].as_str());
     found.next().unwrap_or_default().replace('|', "\\|")
 }
 

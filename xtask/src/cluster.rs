@@ -76,7 +76,7 @@ pub(crate) fn up(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
 }
 
 /// Loads the images of `deploy/` and `examples/kubernetes/` into the node of this cluster. The images
-/// contain the programs built beside this one; missing programs are built.
+/// contain the programs built next to this one; missing programs are built.
 pub(crate) fn load(name: Option<&str>) -> Result<(), Box<dyn Error>> {
     let directory = directory(name)?;
     let program = std::env::current_exe()?;

@@ -1,4 +1,4 @@
-//! `cargo xtask package`: the offline bundle of the operator (seed 000 §6.2). `cargo package`, of cargo
+//! `cargo xtask package`: the offline bundle of the operator (V-IPU guide §6.2). `cargo package`, of cargo
 //! itself, packs the crates instead. `cargo xtask package slurm` packs the programs for a Slurm.
 
 mod contents;
@@ -61,7 +61,7 @@ fn output_folder(root: &Path) -> std::io::Result<PathBuf> {
     Ok(std::path::absolute(target)?.join("bundle"))
 }
 
-/// Writes the files into the folder `name`, and into an archive beside it.
+/// Writes the files into the folder `name`, and into an archive next to it.
 fn write_bundle(output: &Path, name: &str, files: &Files) -> Result<(), Box<dyn Error>> {
     let folder = output.join(name);
     if folder.exists() {

@@ -74,7 +74,7 @@ pub(crate) fn matrix(arguments: &[&str]) -> Result<bool, Box<dyn Error>> {
         (None, None) => {}
         (None, Some(_)) => return Err("--tree needs --suite".into()),
     }
-    // A skipped test is no run.
+    // A skipped test is not a run.
     Ok(command.env("CI", "true").status()?.success())
 }
 

@@ -2,7 +2,7 @@
 //! and without the SPANK plugin. The two of each pair run in turns; the output has quartiles and ratios.
 //!
 //! All but the first two rows need root and Slurm; `IPU_TEST_SLURM_TREE` names the tree of another version.
-//! `IPU_SLURM` names the program, with `libspank_vipu.so` beside it; the default is a static release build.
+//! `IPU_SLURM` names the program, with `libspank_vipu.so` next to it; the default is a static release build.
 //! `IPU_BENCH_PAIRS` (300) is the number of pairs. An argument selects the measurements whose names contain
 //! it.
 

@@ -58,8 +58,9 @@ impl Writes {
     /// Returns the number of writes of an account.
     #[must_use]
     pub fn count_of(&self, account: &str) -> u64 {
-        let of = |((writer, _), count): (&(String, String), &u64)| (writer == account).then_some(*count);
-        self.0.iter().filter_map(of).sum()
+        let count_of_account =
+            |((writer, _), count): (&(String, String), &u64)| (writer == account).then_some(*count);
+        self.0.iter().filter_map(count_of_account).sum()
     }
 }
 

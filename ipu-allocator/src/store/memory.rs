@@ -1,9 +1,8 @@
 //! A store in memory, for tests and for a proxy whose partitions end with it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use async_trait::async_trait;
 use ipu_core::{Change, State, Timestamp, UsageRecord};
+use parking_lot::Mutex;
 
 use super::{Record, Revision, Store, StoreError};
 use crate::usage::UsagePosition;
@@ -19,17 +18,12 @@ struct Content {
     usage: Vec<UsageRecord>,
 }
 
-impl MemoryStore {
-    // The critical sections do not panic, so the content of a poisoned lock is consistent.
-    fn content(&self) -> MutexGuard<'_, Content> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl MemoryStore {}
 
 #[async_trait]
 impl Store for MemoryStore {
     async fn open(&self) -> Result<Record, StoreError> {
-        let mut content = self.content();
+        let mut content = self.0.lock();
         content.revision += 1;
         Ok(Record {
             revision: Revision::new(content.revision.to_string()),
@@ -43,7 +37,7 @@ impl Store for MemoryStore {
         changes: &[Change],
         usage: &[UsageRecord],
     ) -> Result<Revision, StoreError> {
-        let mut content = self.content();
+        let mut content = self.0.lock();
         if content.revision.to_string() != basis.as_str() {
             return Err(StoreError::Conflict { basis: basis.clone() });
         }
@@ -63,7 +57,7 @@ impl Store for MemoryStore {
             let position = UsagePosition::from(*record);
             record.released_at >= since && after.is_none_or(|after| position > *after)
         };
-        let mut records: Vec<UsageRecord> = self.content().usage.iter().filter(is_wanted).cloned().collect();
+        let mut records: Vec<UsageRecord> = self.0.lock().usage.iter().filter(is_wanted).cloned().collect();
         records.sort_by_cached_key(|record| UsagePosition::from(record));
         records.truncate(limit);
         Ok(records)

@@ -9,11 +9,12 @@ mod filesystem;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use ipu_core::{BootTime, Change, Cordon, Entry, State, Timestamp, UsageRecord};
+use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use rustix::fs::FlockOperation;
 use serde::Serialize;
@@ -50,6 +51,7 @@ struct Shared {
     path: PathBuf,
     lock_path: PathBuf,
     lock_file: File,
+    /// A transaction that panics is rolled back.
     connection: Mutex<Option<Connection>>,
     /// Device and inode of the open file.
     identity: Mutex<Option<(u64, u64)>>,
@@ -86,7 +88,7 @@ impl SqliteStore {
     ) -> Result<T, StoreError> {
         let shared = Arc::clone(&self.shared);
         let done = tokio::task::spawn_blocking(move || {
-            let mut connection = shared.connection();
+            let mut connection = shared.connection.lock();
             let Some(connection) = &mut *connection else {
                 return Err(unavailable(operation, &"it is not open"));
             };
@@ -101,19 +103,10 @@ impl SqliteStore {
 }
 
 impl Shared {
-    // A transaction that panics is rolled back, so the content of a poisoned lock is consistent.
-    fn connection(&self) -> MutexGuard<'_, Option<Connection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn identity(&self) -> MutexGuard<'_, Option<(u64, u64)>> {
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Checks that neither the file nor its lock was deleted or replaced: two processes must not use two
     /// files of one name.
     fn check_identity(&self) -> Result<(), StoreError> {
-        let Some(identity) = *self.identity() else {
+        let Some(identity) = *self.identity.lock() else {
             return Ok(());
         };
         let is_same = |path: &Path, (device, inode)| {
@@ -168,8 +161,8 @@ impl Shared {
             .and_then(|_| connection.pragma_update(None, "synchronous", "FULL"))
             .map_err(to_store_error)?;
         let record = self.take_over(&mut connection, tables == 0)?;
-        *self.identity() = Some((opened.dev(), opened.ino()));
-        *self.connection() = Some(connection);
+        *self.identity.lock() = Some((opened.dev(), opened.ino()));
+        *self.connection.lock() = Some(connection);
         Ok(record)
     }
 
@@ -327,8 +320,8 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) {
-        *self.shared.connection() = None;
-        *self.shared.identity() = None;
+        *self.shared.connection.lock() = None;
+        *self.shared.identity.lock() = None;
         // The lock ends with the process in any case.
         let _ = rustix::fs::flock(&self.shared.lock_file, FlockOperation::Unlock);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_allocator::{Allocator, Controller, Ensured, MemoryStore, Options, Released};
+use ipu_allocator::{Allocator, Controller, EnsureOutcome, MemoryStore, Options, ReleaseOutcome};
 use ipu_core::{IpuCount, JobKey, Owner, PartitionSpec, Phase, Release, Request, Topology};
 use ipu_vipu_client::{ConnectOptions, ControllerEndpoint, ControllerPool, GrpcController};
 use tokio::time::Instant;
@@ -52,20 +52,20 @@ pub(crate) fn soon() -> Instant {
 async fn a_partition_is_created_reset_and_released() {
     let bed = bed().await;
     let mut request = request("one", 4);
-    let Ensured::Entry(entry) = bed.allocator.ensure(request.clone(), soon()).await.unwrap() else {
+    let EnsureOutcome::Entry(entry) = bed.allocator.ensure(request.clone(), soon()).await.unwrap() else {
         panic!("rejected");
     };
     assert_eq!(entry.phase, Phase::Active);
     assert_eq!(entry.places.len(), 4);
     request.attempt = 1;
-    let Ensured::Entry(entry) = bed.allocator.ensure(request.clone(), soon()).await.unwrap() else {
+    let EnsureOutcome::Entry(entry) = bed.allocator.ensure(request.clone(), soon()).await.unwrap() else {
         panic!("rejected");
     };
     assert_eq!((&entry.phase, entry.attempt), (&Phase::Active, 1));
     let release = Release::of(&request);
     assert_eq!(
         bed.allocator.release(release, soon()).await.unwrap(),
-        Released::Gone
+        ReleaseOutcome::Gone
     );
     let view = bed.allocator.fresh_view().await.unwrap();
     assert_eq!(view.stats().available, 16);
@@ -77,7 +77,7 @@ async fn a_queued_request_starts_once_the_holder_has_released() {
     let bed = bed().await;
     let (first, second) = (request("first", 16), request("second", 16));
     bed.allocator.ensure(first.clone(), soon()).await.unwrap();
-    let Ensured::Entry(queued) = bed
+    let EnsureOutcome::Entry(queued) = bed
         .allocator
         .ensure(second.clone(), Instant::now())
         .await
@@ -92,7 +92,7 @@ async fn a_queued_request_starts_once_the_holder_has_released() {
     let waiting = tokio::spawn(async move { allocator.ensure(second, soon()).await });
     let release = Release::of(&first);
     bed.allocator.release(release, soon()).await.unwrap();
-    let Ensured::Entry(started) = waiting.await.unwrap().unwrap() else {
+    let EnsureOutcome::Entry(started) = waiting.await.unwrap().unwrap() else {
         panic!("rejected");
     };
     assert_eq!(started.phase, Phase::Active);

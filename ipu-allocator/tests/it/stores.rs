@@ -52,7 +52,7 @@ async fn the_entries_of_a_record_that_was_put_back_are_marked_by_the_open() {
     assert!(!is_marked(&store.open().await.unwrap()));
     store.close().await;
     std::fs::write(&path, copy).unwrap();
-    // The mark stays, also if the process ends before its first commit.
+    // The mark stays, even if the process ends before its first commit.
     for _ in 0..2 {
         assert!(is_marked(&store.open().await.unwrap()));
         store.close().await;

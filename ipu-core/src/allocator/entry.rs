@@ -61,7 +61,7 @@ impl RemovalRefusal {
     }
 }
 
-/// The wish of a queued request that the owner of a partition releases it.
+/// The demand of a queued request that the owner of a partition releases it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]

@@ -138,7 +138,7 @@ fn asked_by(state: &State, request: &Entry, victims: &BTreeSet<PartitionId>, now
     let namespace = |entry: &Entry| entry.owner.as_ref().map(|owner| owner.job.namespace.clone());
     let mut all: Vec<Asked> = Vec::new();
     for asked in &request.asked {
-        // A holder that ignored the wish holds its IPUs itself.
+        // A holder that ignored the demand holds its IPUs itself.
         let is_gone = state
             .get(&asked.id)
             .is_none_or(|entry| !entry.phase.may_be_in_use());

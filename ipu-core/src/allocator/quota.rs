@@ -34,9 +34,9 @@ impl core::fmt::Display for QuotaSubject {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Quota {
-    /// Maximum number of IPUs; none is no limit.
+    /// Maximum number of IPUs; unlimited if unset.
     pub max_ipus: Option<u32>,
-    /// Maximum number of partitions; none is no limit.
+    /// Maximum number of partitions; unlimited if unset.
     pub max_partitions: Option<u32>,
 }
 

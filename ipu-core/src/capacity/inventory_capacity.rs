@@ -98,7 +98,7 @@ impl Capacity for InventoryCapacity {
     }
 
     fn release(&mut self, id: &PartitionId) {
-        // A missing block is no error: the ledger releases every id that might have one.
+        // A missing block is not an error: the ledger releases every id that might have one.
         let _ = self.inventory.vacate(id);
     }
 

@@ -44,7 +44,7 @@ pub enum BrokenPlan {
         /// The effect.
         effect: Effect,
     },
-    /// A process started beside one of another attempt.
+    /// A process started next to one of another attempt.
     #[error("{effect:?} while a process of another attempt may still run")]
     BesideOldProcesses {
         /// The effect.

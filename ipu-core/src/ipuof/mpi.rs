@@ -1,5 +1,5 @@
 //! Inputs of Open MPI's launcher: the hostfile and the environment variables by which it reaches the workers
-//! (seed 000 §6.8.1).
+//! (V-IPU guide §6.8.1).
 
 use alloc::format;
 use alloc::string::{String, ToString as _};

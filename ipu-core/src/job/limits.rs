@@ -20,7 +20,7 @@ pub struct Limits {
 
 impl Default for Limits {
     /// Limits for new jobs of at most 64 IPUs per instance: larger partitions are a documented limitation
-    /// (seed 000 §6.11). At most [`Limits::MAX_REQUESTED`] of their instances are in the queue at once.
+    /// (V-IPU guide §6.11). At most [`Limits::MAX_REQUESTED`] of their instances are in the queue at once.
     fn default() -> Self {
         Self {
             max_ipus: IpuCount::LINK_DOMAIN,
@@ -33,7 +33,7 @@ impl Default for Limits {
 impl Limits {
     /// Default maximum number of instances of one job that are in the queue, or have their partition made
     /// ready, at once. The operator requests as many in one reconciliation, so that the limit does not delay
-    /// a job that fits. It is small beside the thousands of requests that the queue can hold.
+    /// a job that fits. It is small compared with the thousands of requests that the queue can hold.
     pub const MAX_REQUESTED: u32 = 64;
 
     /// Sets the maximum number of instances of a job that are in the queue, or have their partition made

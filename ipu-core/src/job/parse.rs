@@ -41,7 +41,7 @@ const DEFAULT_BACK_OFF: Duration = Duration::from_secs(10);
 /// a node.
 const DEFAULT_START_DEADLINE: Duration = Duration::from_secs(600);
 
-/// The option of Open MPI whose absence is a documented limitation (seed 000 §6.11).
+/// The option of Open MPI whose absence is a documented limitation (V-IPU guide §6.11).
 const BTL_TCP_IF_INCLUDE: &str = "btl_tcp_if_include";
 
 const INSTANCES: &str = "spec.jobInstances";
@@ -220,7 +220,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Sources: seed 000 §6.6 and the custom resource 1.2.0; the alpha form of seed 001 §6.5.
+    /// Sources: V-IPU guide §6.6 and the custom resource 1.2.0; the alpha form in the alpha guide §6.5.
     fn size(&mut self, spec: &RawSpec) -> Option<Size> {
         let instances = spec.job_instances.as_ref();
         let instances = instances.map_or(Some(1), |value| self.number(INSTANCES, value, 0, MAX_WORKERS));
@@ -475,7 +475,7 @@ impl Parser<'_> {
     }
 
     /// Checks that every name derived from `name` is a DNS-1123 label: `<job>-worker-<n>` and
-    /// `<job>-launcher` (seed 000 §6.6). A `name` that `prefix` begins is reported as that prefix.
+    /// `<job>-launcher` (V-IPU guide §6.6). A `name` that `prefix` begins is reported as that prefix.
     fn label(&mut self, name: &str, prefix: Option<&str>, instances: u32, workers: u32) {
         let (field, shown, added) = match prefix {
             Some(prefix) => ("metadata.generateName", prefix, GENERATED_LEN),
@@ -557,7 +557,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Source: seed 000 §6.6, §6.6.1, §6.7.
+    /// Source: V-IPU guide §6.6, §6.6.1, §6.7.
     fn shape(&mut self, spec: &RawSpec, instances: u32, workers: u32) -> Option<JobKind> {
         let command = spec
             .launcher
@@ -631,7 +631,7 @@ impl Parser<'_> {
         Some(shape)
     }
 
-    /// Source: seed 000 §6.7.3.
+    /// Source: V-IPU guide §6.7.3.
     fn clean_pod_policy(&mut self, spec: &RawSpec) -> Option<CleanPodPolicy> {
         match spec.clean_pod_policy.as_deref() {
             None | Some("None") => Some(CleanPodPolicy::None),
@@ -649,7 +649,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Source: seed 000 §6.7.2.
+    /// Source: V-IPU guide §6.7.2.
     fn restart(&mut self, policy: &RawRestartPolicy) -> Option<RestartPolicy> {
         const KINDS: [&str; 4] = ["Always", "OnFailure", "Never", "ExitCode"];
         let limit = policy.back_off_limit.as_ref();
@@ -690,7 +690,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Returns the retryable codes; 128 to 255 unless the job sets others (seed 000 §6.7.2).
+    /// Returns the retryable codes; 128 to 255 unless the job sets others (V-IPU guide §6.7.2).
     fn exit_codes(&mut self, policy: &RawRestartPolicy) -> Option<ExitCodeSet> {
         let text = match &policy.exit_codes {
             None => return Some(ExitCodeSet::default_retryable()),

@@ -53,13 +53,13 @@ pub struct RawSpec {
     pub ipus_per_job_instance: Option<IntOrString>,
     /// Workers of one instance, one GCD each.
     pub workers_per_job_instance: Option<IntOrString>,
-    /// `workersPerJobInstance`, as the sample of seed 000 §6.6 misspells it.
+    /// `workersPerJobInstance`, as the sample of the V-IPU guide §6.6 misspells it.
     pub worker_per_job_instance: Option<IntOrString>,
     /// Model replicas in each worker.
     pub model_replicas_per_worker: Option<IntOrString>,
-    /// Alpha form (seed 001 §6.5): model replicas of the job.
+    /// Alpha form (alpha guide §6.5): model replicas of the job.
     pub model_replicas: Option<IntOrString>,
-    /// Alpha form (seed 001 §6.5): IPUs of one model replica.
+    /// Alpha form (alpha guide §6.5): IPUs of one model replica.
     pub ipus_per_model_replica: Option<IntOrString>,
     /// Cleanup policy of a finished job.
     pub clean_pod_policy: Option<String>,

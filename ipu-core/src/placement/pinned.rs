@@ -4,7 +4,7 @@ use super::{PlacementPolicy, PlacementRequest};
 use crate::inventory::{Block, BlockError, InventoryView};
 use crate::topology::IpuAddress;
 
-/// Chooses exactly the given IPUs. If they are no legal partition, or not free, [`place`](crate::place)
+/// Chooses exactly the given IPUs. If they are not a legal partition, or not free, [`place`](crate::place)
 /// reports the rule that they break.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pinned {

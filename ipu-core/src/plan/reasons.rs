@@ -11,9 +11,9 @@ use crate::plan::context::{Instance, InstanceStage, PlanContext};
 use crate::reason::Reason;
 use crate::rules::{scale, suspend};
 
-/// The documented message of a healthy job (seed 000 §6.7).
+/// The documented message of a healthy job (V-IPU guide §6.7).
 const RECONCILED: &str = "Successfully reconciled IPUJob";
-/// The documented message of an instance without partition (seed 000 §6.7).
+/// The documented message of an instance without partition (V-IPU guide §6.7).
 const NOT_READY: &str = "partition not ready yet!";
 /// The documented message of a completed job.
 const ALL_DONE: &str = "All instances done";
@@ -91,8 +91,8 @@ impl<'a> PlanContext<'a> {
                 InstanceStage::Evaluated if instance.status.outcome.is_some() => {}
                 InstanceStage::Stopping | InstanceStage::Releasing if instance.status.outcome.is_some() => {}
                 _ if between_attempts => return JobPhase::Restarting,
-                // A job that is scaled up counts as running once its workers exist, before they run (seed 000
-                // §6.7).
+                // A job that is scaled up counts as running once its workers exist, before they run (V-IPU
+                // guide §6.7).
                 InstanceStage::Starting(_)
                     if any_running && !self.has_launcher() && self.has_all_workers(instance) => {}
                 InstanceStage::Evaluated

@@ -16,7 +16,7 @@
 //!
 //! A process is missing if its end is unknown and either all workers of the attempt ran or it may have
 //! existed. For example, it was force-deleted and may still run on an unreachable node. A second copy is not
-//! started beside it: the attempt is closed, its other processes are stopped, and the next attempt starts on
+//! started next to it: the attempt is closed, its other processes are stopped, and the next attempt starts on
 //! a reset partition. No process failed, so no restart is counted.
 //!
 //! An attempt that fails because of its partition counts against the back-off limit, as any failure without

@@ -131,7 +131,7 @@ fn an_ipu_with_two_cordons_is_cordoned_until_both_are_removed() {
 
 #[test]
 fn the_inventory_returns_the_documented_numbers_of_a_query() {
-    // Seed 000 §6.8.1: 32 IPUs of which 4 are used leave 14 partitions of 2 and none of 64.
+    // V-IPU guide §6.8.1: 32 IPUs of which 4 are used leave 14 partitions of 2 and none of 64.
     let mut inventory = Inventory::new(&"1x8".parse().unwrap());
     let four = IpuCount::try_from(4).unwrap();
     let block = inventory.whole_view().first_fit(four).unwrap();

@@ -15,7 +15,7 @@ use crate::crd::{IpuJob, IpuJobStatus};
 /// Reason of an Event about a Pod whose problem has no Kubernetes reason.
 const NOT_STARTED: &str = "NotStarted";
 /// Codes of reasons to wait that never end by themselves.
-const NEVER: [&str; 2] = [TOO_LARGE, QUOTA_TOO_SMALL];
+const NEVER_FITS_CODES: [&str; 2] = [TOO_LARGE, QUOTA_TOO_SMALL];
 /// Maximum length of a note in the API, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
 
@@ -110,7 +110,7 @@ pub(super) fn events(
         let previous = waiting_reasons(before);
         for (code, message) in waiting_reasons(after) {
             if !previous.contains_key(code) {
-                let type_ = if NEVER.contains(&code) {
+                let type_ = if NEVER_FITS_CODES.contains(&code) {
                     EventType::Warning
                 } else {
                     EventType::Normal
@@ -128,7 +128,7 @@ pub(super) fn events(
 /// Returns whether a reason gets its own Event: a missing process, an instance that failed for good, a
 /// released partition, or a preemption. All are reasons of the one reconciliation that ends the attempt.
 fn has_own_event(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, phase: JobPhase) -> bool {
-    let of = |status: &IpuJobStatus| {
+    let failure_and_releases = |status: &IpuJobStatus| {
         let index = reason.numbers.get("instance").copied();
         let mut all = status.instances.iter();
         let known = all.find(|known| index == Some(u64::from(known.index)));
@@ -136,7 +136,8 @@ fn has_own_event(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, p
             (known.state == "Failed", known.unused_releases)
         })
     };
-    let ((had_failed, released_before), (has_failed, released)) = (of(before), of(after));
+    let ((had_failed, released_before), (has_failed, released)) =
+        (failure_and_releases(before), failure_and_releases(after));
     let is_preemption = reason.code == "Preempted" && after.preemption_count > before.preemption_count;
     is_preemption
         || matches!(&*reason.code, "WorkerGone" | "LauncherGone")

@@ -433,7 +433,7 @@ mod tests {
             requested(&[failed(0, 1), failed(1, 1), exited(Some(2), 137, "OOMKilled", "")]),
             [0; 0]
         );
-        // Being stopped is no cause.
+        // Being stopped is not a cause.
         assert_eq!(
             requested(&[failed(0, 1), failed(1, 1), failed(2, 143)]),
             [0, 1, 2]

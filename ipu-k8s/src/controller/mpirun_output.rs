@@ -132,8 +132,8 @@ impl RankFailure {
     /// Returns the cause to add to the exit of the launcher, which equals that of the rank.
     pub(super) fn cause(&self) -> String {
         match &self.host {
-            Some(host) => format!("as rank {} on {host} did first", self.rank),
-            None => format!("as rank {} did first", self.rank),
+            Some(host) => format!("rank {} on {host} failed first", self.rank),
+            None => format!("rank {} failed first", self.rank),
         }
     }
 }

@@ -17,12 +17,12 @@ use crate::crd::IpuJob;
 use crate::resources::{JOB_NAME, JOB_UID};
 
 /// Interval of the search. Such a Pod only keeps its name for longer.
-const INTERVAL: Duration = Duration::from_secs(30);
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Removes the finalizer of deleted Pods without a job, forever.
 pub(super) async fn release(context: &Context) {
     loop {
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let now = (context.now)();
         let is_deleted =
             |pod: &Pod| pod.metadata.deletion_timestamp.is_some() && is_tracked(pod) && has_ended(pod, now);

@@ -1,7 +1,6 @@
 //! The partitions of IPUJobs at the proxy: a store that follows the event stream, and requests.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
@@ -11,6 +10,7 @@ use ipu_proxy_client::{
     ResetPartition,
 };
 use kube::runtime::reflector::ObjectRef;
+use parking_lot::RwLock;
 
 use super::StoredJob;
 use super::error::ReconcileError;
@@ -36,15 +36,12 @@ impl Partitions {
 
     /// Returns whether the event stream is connected.
     pub(super) fn is_connected(&self) -> bool {
-        self.listed
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        self.listed.read().is_some()
     }
 
     /// Returns the listed instances of a job. The status of the job may lack some of them.
     pub(super) fn instances_of(&self, job: &JobKey) -> BTreeSet<u32> {
-        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = self.listed.read();
         let all = listed.iter().flat_map(HashMap::values);
         let own = all.filter(|document| is_owner(document, job));
         own.map(|document| document.instance).collect()
@@ -55,7 +52,7 @@ impl Partitions {
     /// partition.
     pub(super) async fn get(&self, id: &PartitionId) -> Result<Option<PartitionDocument>, ReconcileError> {
         let known = {
-            let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+            let listed = self.listed.read();
             listed.as_ref().and_then(|listed| listed.get(id)).cloned()
         };
         let is_settled = |state| matches!(state, HoldState::Active | HoldState::Failed);
@@ -109,7 +106,7 @@ impl Partitions {
             Err(error) => return Err(error.into()),
         }
         // The release goes on at the proxy. Until its event arrives, the state is read from there.
-        if let Some(listed) = &mut *self.listed.write().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(listed) = &mut *self.listed.write() {
             listed.remove(id);
         }
         Ok(())
@@ -118,7 +115,7 @@ impl Partitions {
     /// Lists a response, until the event of the same change or a later one arrives. Such an event may have
     /// arrived before the response.
     fn record(&self, document: PartitionDocument) {
-        if let Some(listed) = &mut *self.listed.write().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(listed) = &mut *self.listed.write() {
             let known = listed.get(&document.id);
             let is_known =
                 known.is_some_and(|known| known.owner == document.owner && known.attempt >= document.attempt);
@@ -161,7 +158,7 @@ impl Partitions {
 
     /// Applies an event, and returns the changed partitions.
     fn apply(&self, event: EventKind) -> Vec<PartitionDocument> {
-        let mut listed = self.listed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut listed = self.listed.write();
         match event {
             EventKind::Snapshot(list) => {
                 let owned = list.partitions.into_iter();
@@ -188,7 +185,7 @@ impl Partitions {
     }
 
     fn disconnect(&self) {
-        *self.listed.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.listed.write() = None;
     }
 }
 

@@ -319,19 +319,19 @@ fn created(pod: &Pod) -> Timestamp {
 }
 
 fn containers(pod: &Pod) -> &[ContainerStatus] {
-    let status = pod
+    let statuses = pod
         .status
         .as_ref()
         .and_then(|status| status.container_statuses.as_deref());
-    status.unwrap_or_default()
+    statuses.unwrap_or_default()
 }
 
 fn init_containers(pod: &Pod) -> &[ContainerStatus] {
-    let status = pod
+    let statuses = pod
         .status
         .as_ref()
         .and_then(|status| status.init_container_statuses.as_deref());
-    status.unwrap_or_default()
+    statuses.unwrap_or_default()
 }
 
 fn states(statuses: &[ContainerStatus]) -> impl Iterator<Item = &ContainerState> {
@@ -492,8 +492,10 @@ fn is_pulling(pod: &Pod) -> bool {
             .flat_map(|spec| spec.init_containers.iter().flatten())
     };
     // Sidecars run next to the other containers and do not delay them.
-    let is_sidecar =
-        |name: &str| first().any(|of| of.name == name && of.restart_policy.as_deref() == Some("Always"));
+    let is_sidecar = |name: &str| {
+        first()
+            .any(|container| container.name == name && container.restart_policy.as_deref() == Some("Always"))
+    };
     let is_running =
         |status: &&ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
     let mut running = init_containers(pod).iter().filter(is_running);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipu_core::{PartitionId, Reason};
-use ipu_proxy_client::{BlockerDocument, PartitionDocument};
+use ipu_proxy_client::{BlockerDocument, OwnerDocument, PartitionDocument};
 
 /// Code of a request that is larger than the hardware.
 pub(super) const TOO_LARGE: &str = "TooLarge";
@@ -66,7 +66,7 @@ fn never_code(reason: &Reason) -> Option<&'static str> {
 
 fn name(blocker: &BlockerDocument, state: &str) -> String {
     let owner = blocker.owner.as_ref();
-    let name = owner.map(|owner| format!("{}/{}", owner.namespace, owner.name));
+    let name = owner.map(OwnerDocument::qualified_name);
     let name = name.unwrap_or_else(|| format!("partition {}", blocker.id));
     match blocker.size.map(ipu_core::IpuCount::get) {
         None => format!("{name}{state}"),

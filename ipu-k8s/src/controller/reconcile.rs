@@ -23,11 +23,11 @@ use super::observe::ObservedJob;
 use super::status::{StatusWrite, joined, key_of, pod_problem, recorded_status, report, transient};
 use crate::crd::{IpuJob, IpuJobSpec, IpuJobStatus};
 
-/// Delay up to which a plan waits for an own change, which the watch reports.
+/// Delay up to which a plan waits for a change that this operator made, which the watch reports.
 const MIN_PLANNED_DELAY: Duration = Duration::from_millis(100);
 /// Interval in which the reason is read why a controller does not end a call.
 const OPEN_CALL_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest wait for the watch event of an own change.
+/// Maximum wait for the watch event of a change that this operator made.
 const MAX_WATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Reconciles a job of the store once.

@@ -56,9 +56,9 @@ enum InstanceState {
     Stopping,
     /// Its partition is being released.
     Releasing,
-    /// It waits for its next attempt.
+    /// The instance waits for its next attempt.
     BackingOff,
-    /// It holds nothing, as the user requests.
+    /// The instance holds nothing, as the user requests.
     Suspended,
 }
 
@@ -135,7 +135,7 @@ pub(super) fn joined(message: &str, detail: &str) -> String {
 }
 
 fn count(pods: &[JobPod]) -> WorkersStatus {
-    let of = |outcome: PodOutcome| {
+    let count_of = |outcome: PodOutcome| {
         let counted = pods
             .iter()
             .filter(|pod| pod.worker.is_some() && pod.outcome() == outcome)
@@ -143,9 +143,9 @@ fn count(pods: &[JobPod]) -> WorkersStatus {
         u32::try_from(counted).unwrap_or(u32::MAX)
     };
     WorkersStatus::new(
-        of(PodOutcome::Active),
-        of(PodOutcome::Succeeded),
-        of(PodOutcome::Failed),
+        count_of(PodOutcome::Active),
+        count_of(PodOutcome::Succeeded),
+        count_of(PodOutcome::Failed),
     )
 }
 
@@ -350,7 +350,7 @@ fn report_failure(
     after.attempts.drain(..surplus);
 }
 
-/// Sets one condition for each phase that was reached; that of the current phase is true (seed 000 §6.6).
+/// Sets one condition for each phase that was reached; that of the current phase is true (V-IPU guide §6.6).
 fn report_condition(after: &mut IpuJobStatus, spec: &JobSpec, phase: JobPhase, plan: &Plan, now: Timestamp) {
     let kind = format!("{phase:?}");
     let key = spec.key();

@@ -18,7 +18,7 @@ const MAX_FAULTS: usize = 100;
 const MAX_SUGGESTION_LEN: usize = 64;
 
 /// Path of the Pod template. Newer versions of Kubernetes add fields to it.
-const TEMPLATE: &str = "spec.workers.template";
+const TEMPLATE_PATH: &str = "spec.workers.template";
 
 /// Maximum number of places that are named for a field at a wrong level.
 const MAX_PLACES: usize = 2;
@@ -150,7 +150,7 @@ fn unreadable(field: &str, error: &serde_json::Error) -> Violation {
 /// removal. Null counts as absent. Returns whether the rest can be deserialized.
 fn prune(value: &mut Value, schema: &Value, path: &str, faults: &mut Faults) -> bool {
     let is_int_or_string = schema["x-kubernetes-int-or-string"] == true;
-    let is_in_template = path.starts_with(TEMPLATE);
+    let is_in_template = path.starts_with(TEMPLATE_PATH);
     let kind = match schema["type"].as_str() {
         _ if is_int_or_string => "integer",
         kind => kind.unwrap_or_default(),
@@ -229,7 +229,10 @@ fn prune_fields(object: &mut Map<String, Value>, schema: &Value, path: &str, fau
     let required = schema["required"].as_array().into_iter().flatten();
     for name in required.filter_map(Value::as_str) {
         // The rules of a job report absent containers, and absent fields outside of the template.
-        if path.starts_with(TEMPLATE) && name != "containers" && object.get(name).is_none_or(Value::is_null) {
+        if path.starts_with(TEMPLATE_PATH)
+            && name != "containers"
+            && object.get(name).is_none_or(Value::is_null)
+        {
             faults.refuse(Violation::new(
                 &format!("{path}.{name}"),
                 None,
@@ -250,7 +253,9 @@ fn prune_fields(object: &mut Map<String, Value>, schema: &Value, path: &str, fau
             _ if value.is_null() => false,
             (Some(fields), _) => match fields.get(name) {
                 Some(field) => prune(value, field, &path, faults),
-                None if path.starts_with(TEMPLATE) => faults.warn(unknown_field(&path, name, value, fields)),
+                None if path.starts_with(TEMPLATE_PATH) => {
+                    faults.warn(unknown_field(&path, name, value, fields))
+                }
                 None => faults.refuse(unknown_field(&path, name, value, fields)),
             },
             (None, values) => prune(value, values, &path, faults),
@@ -307,7 +312,7 @@ fn unknown_field(path: &str, name: &str, value: &Value, fields: &Map<String, Val
         Value::Object(_) => "{…}".into(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
     };
-    let rule = match path.starts_with(TEMPLATE) {
+    let rule = match path.starts_with(TEMPLATE_PATH) {
         true => "is not a field of a Pod template, unless your version of Kubernetes has added it",
         false => "is not a field of an IPUJob",
     };

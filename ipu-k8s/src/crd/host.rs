@@ -1,4 +1,4 @@
-//! The part of a pod template that a bare host supports, and a list of the fields that it ignores.
+//! The part of a Pod template that a bare host supports, and a list of the fields that it ignores.
 
 use ipu_core::{EnvVar, Violation, Warning};
 use serde::Deserialize;
@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 use super::job_container::job_container;
 use super::spec::IpuJob;
 
-const TEMPLATE: &str = "spec.workers.template";
+const TEMPLATE_PATH: &str = "spec.workers.template";
 
 /// The fields of a container that a host supports, or at least reads.
 const USED_FIELDS: [&str; 6] = ["name", "image", "command", "args", "env", "workingDir"];
 
-/// A job's pod template on a host without containers.
+/// A job's Pod template on a host without containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostView {
     /// The container of the job, which the workers run: see [`job_container`].
@@ -54,14 +54,14 @@ impl HostContainer {
 }
 
 impl IpuJob {
-    /// Returns the part of the job's pod template that a bare host supports, and the ignored fields.
+    /// Returns the part of the job's Pod template that a bare host supports, and the ignored fields.
     ///
     /// # Errors
     ///
     /// The template has no container, or a field that a host needs is of a wrong kind.
     pub fn host_view(&self) -> Result<HostView, Vec<Violation>> {
         let index = self.job_container_index();
-        let path = format!("{TEMPLATE}.spec.containers[{index}]");
+        let path = format!("{TEMPLATE_PATH}.spec.containers[{index}]");
         let mut ignored = Vec::new();
         let mut ignore = |field: String, value: &Value| ignored.push(format!("{field} ({})", summary(value)));
         let template = self
@@ -70,11 +70,11 @@ impl IpuJob {
             .as_ref()
             .and_then(|workers| workers.template.as_ref());
         if let Some(annotations) = template.and_then(|template| template.0.pointer("/metadata/annotations")) {
-            ignore(format!("{TEMPLATE}.metadata.annotations"), annotations);
+            ignore(format!("{TEMPLATE_PATH}.metadata.annotations"), annotations);
         }
         let mut container = &Value::Null;
         for (name, value) in self.pod_spec().and_then(Value::as_object).into_iter().flatten() {
-            let field = format!("{TEMPLATE}.spec.{name}");
+            let field = format!("{TEMPLATE_PATH}.spec.{name}");
             match (name.as_str(), value) {
                 ("containers" | "volumes", Value::Array(items)) => {
                     for (i, item) in items.iter().enumerate() {

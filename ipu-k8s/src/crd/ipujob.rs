@@ -14,18 +14,18 @@ use super::spec::IpuJob;
 const LAUNCHER_ACCOUNT_SUFFIX: &str = "-launcher";
 
 /// Path of the source of a variable in the schema of a Pod template.
-const ENV_VAR_SOURCE: &str =
+const ENV_VAR_SOURCE_PATH: &str =
     "/properties/spec/properties/containers/items/properties/env/items/properties/valueFrom";
 
 /// Path of the resources of a container in that schema.
-const RESOURCES: &str = "/properties/spec/properties/containers/items/properties/resources";
+const RESOURCES_PATH: &str = "/properties/spec/properties/containers/items/properties/resources";
 
 impl IpuJob {
     /// The group and version of the resource.
     pub const API_VERSION: &'static str = "graphcore.ai/v1alpha1";
     /// The kind of the resource.
     pub const KIND: &'static str = "IPUJob";
-    /// Finalizer that keeps a job until its resources are released (seed 000 §6.6).
+    /// Finalizer that keeps a job until its resources are released (V-IPU guide §6.6).
     pub const FINALIZER: &'static str = "ipu.finalizers.graphcore.ai";
     /// Finalizer of workers and launchers. It keeps a Pod until its outcome is recorded in the status of its
     /// job, and its name until no launcher has rights over it.
@@ -202,9 +202,12 @@ impl IpuJob {
             ("workers/properties/template", Some(pod_template)),
             (
                 "launcher/properties/env/items/properties/valueFrom",
-                pod_template.pointer(ENV_VAR_SOURCE),
+                pod_template.pointer(ENV_VAR_SOURCE_PATH),
             ),
-            ("launcher/properties/resources", pod_template.pointer(RESOURCES)),
+            (
+                "launcher/properties/resources",
+                pod_template.pointer(RESOURCES_PATH),
+            ),
         ] {
             let field = schema.pointer_mut(&format!("/properties/spec/properties/{path}"));
             if let (Some(field), Some(kubernetes)) = (field, kubernetes) {

@@ -6,13 +6,12 @@ use std::collections::BTreeSet;
 use ipu_core::{IpuofEnv, Violation, Warning};
 use serde_json::{Map, Value};
 
+use super::MAX_LABEL_LEN;
 use super::spec::IpuJob;
 
-const METADATA: &str = "spec.workers.template.metadata";
-const POD: &str = "spec.workers.template.spec";
+const METADATA_PATH: &str = "spec.workers.template.metadata";
+const POD_SPEC_PATH: &str = "spec.workers.template.spec";
 
-/// Maximum length in characters of a label value, of the name of a label, and of a DNS-1123 label.
-const MAX_NAME_LEN: usize = 63;
 /// Maximum length in characters of a DNS-1123 subdomain.
 const MAX_DOMAIN_LEN: usize = 253;
 /// Maximum length in characters of the name of a port.
@@ -55,7 +54,7 @@ impl IpuJob {
         let pod = self.pod_spec().unwrap_or(&Value::Null);
         if let Some(policy) = pod["restartPolicy"].as_str().filter(|policy| *policy != "Never") {
             all.push(Warning::new(
-                &format!("{POD}.restartPolicy"),
+                &format!("{POD_SPEC_PATH}.restartPolicy"),
                 Some(policy),
                 "is always Never: whole instances are restarted",
                 "use spec.restartPolicy",
@@ -108,24 +107,36 @@ impl IpuJob {
         let empty = Map::new();
         let map = |value: &'_ Value| value.as_object().unwrap_or(&empty).clone();
         rules.labels(
-            &format!("{METADATA}.labels"),
+            &format!("{METADATA_PATH}.labels"),
             &map(&template["metadata"]["labels"]),
         );
         rules.keys(
-            &format!("{METADATA}.annotations"),
+            &format!("{METADATA_PATH}.annotations"),
             &map(&template["metadata"]["annotations"]),
         );
         let pod = &template["spec"];
-        rules.labels(&format!("{POD}.nodeSelector"), &map(&pod["nodeSelector"]));
+        rules.labels(
+            &format!("{POD_SPEC_PATH}.nodeSelector"),
+            &map(&pod["nodeSelector"]),
+        );
         for field in ["hostname", "subdomain"] {
             if pod[field] != "" {
-                rules.label_name(&format!("{POD}.{field}"), &pod[field]);
+                rules.label_name(&format!("{POD_SPEC_PATH}.{field}"), &pod[field]);
             }
         }
         for (field, min) in [("terminationGracePeriodSeconds", 0), ("activeDeadlineSeconds", 1)] {
-            rules.range(&format!("{POD}.{field}"), &pod[field], min, i64::from(i32::MAX));
+            rules.range(
+                &format!("{POD_SPEC_PATH}.{field}"),
+                &pod[field],
+                min,
+                i64::from(i32::MAX),
+            );
         }
-        rules.word(&format!("{POD}.dnsPolicy"), &pod["dnsPolicy"], &DNS_POLICIES);
+        rules.word(
+            &format!("{POD_SPEC_PATH}.dnsPolicy"),
+            &pod["dnsPolicy"],
+            &DNS_POLICIES,
+        );
         rules.volumes(
             pod,
             self.spec.launcher.is_some() || self.spec.interactive.is_some(),
@@ -231,7 +242,7 @@ impl Rules {
     fn volumes(&mut self, pod: &Value, has_launcher: bool) {
         let mut names = BTreeSet::new();
         for (index, volume) in items(&pod["volumes"]) {
-            let field = format!("{POD}.volumes[{index}]");
+            let field = format!("{POD_SPEC_PATH}.volumes[{index}]");
             self.label_name(&format!("{field}.name"), &volume["name"]);
             let name = volume["name"].as_str().unwrap_or_default();
             names.insert(name);
@@ -254,7 +265,7 @@ impl Rules {
                         self.refuse(
                             &field,
                             name,
-                            format!("no volume of {POD}.volumes has this name"),
+                            format!("no volume of {POD_SPEC_PATH}.volumes has this name"),
                             "add the volume, or use the name of another one",
                         );
                     }
@@ -359,7 +370,8 @@ fn containers(pod: &Value) -> impl Iterator<Item = (String, &Value)> {
     ["initContainers", "containers"]
         .into_iter()
         .flat_map(move |list| {
-            items(&pod[list]).map(move |(index, container)| (format!("{POD}.{list}[{index}]"), container))
+            items(&pod[list])
+                .map(move |(index, container)| (format!("{POD_SPEC_PATH}.{list}[{index}]"), container))
         })
 }
 
@@ -385,7 +397,7 @@ fn quantity(text: &str) -> Option<f64> {
 
 fn is_label(text: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    has_ends(text, |c| c.is_ascii_alphanumeric()) && text.len() <= MAX_NAME_LEN && text.chars().all(is_inner)
+    has_ends(text, |c| c.is_ascii_alphanumeric()) && text.len() <= MAX_LABEL_LEN && text.chars().all(is_inner)
 }
 
 fn is_dns_char(c: char) -> bool {
@@ -394,7 +406,7 @@ fn is_dns_char(c: char) -> bool {
 
 /// Returns whether `text` is a DNS-1123 label, such as the name of a container or of a namespace.
 pub(super) fn is_dns_label(text: &str) -> bool {
-    text.len() <= MAX_NAME_LEN
+    text.len() <= MAX_LABEL_LEN
         && has_ends(text, |c| c.is_ascii_alphanumeric())
         && text.chars().all(is_dns_char)
 }
@@ -419,7 +431,7 @@ fn has_ends(text: &str, is_end: fn(char) -> bool) -> bool {
 /// Returns a valid text similar to `text`: other characters become '-'; none if nothing is left.
 pub(super) fn similar(text: &str, is_valid: impl Fn(char) -> bool) -> Option<String> {
     let valid = |c: char| if is_valid(c) { c } else { '-' };
-    let text: String = text.chars().take(MAX_NAME_LEN).map(valid).collect();
+    let text: String = text.chars().take(MAX_LABEL_LEN).map(valid).collect();
     let text = text.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     (!text.is_empty()).then(|| text.to_owned())
 }

@@ -5,16 +5,16 @@
 //! Below `spec` the API server itself ensures that: it skips rules on unchanged values (ratcheting). The
 //! whole object always changes, so its rules compare it with the old object.
 
+use ipu_core::IpuCount;
 use kube::core::{Message, Rule};
 
-/// Maximum number of IPUs of a reconfigurable partition: those of one link domain.
-const MAX_RECONFIGURABLE_SIZE: u32 = 64;
+use super::MAX_LABEL_LEN;
 
-/// Maximum length of a process name in characters, because it becomes a host name.
-const MAX_LABEL_LEN: usize = 63;
+/// Maximum number of IPUs of a reconfigurable partition: those of one link domain.
+const MAX_RECONFIGURABLE_SIZE: u32 = IpuCount::LINK_DOMAIN.get();
 
 /// Maximum number of workers of a job and of IPUs of an instance: the maximum of the core under any limits.
-pub(super) const MAX_COUNT: i32 = 65_536;
+pub(super) const MAX_COUNT: i32 = IpuCount::MAX.get().cast_signed();
 
 /// Returns the rule of an integer from 1 to [`MAX_COUNT`] at `path`, as a number or a string.
 pub(super) fn count(path: &str) -> Rule {
@@ -40,7 +40,7 @@ pub(super) fn has_size() -> Rule {
     )
 }
 
-pub(super) fn alpha_size() -> Rule {
+pub(super) fn alpha_form_size() -> Rule {
     Rule::new(format!("has(self.ipusPerJobInstance) || !has(self.modelReplicas) || {} in [0, {}", ipus_of("self"), &powers()[1..])).message(
         "spec.modelReplicas × spec.ipusPerModelReplica is read as the IPUs of one instance: must be a power of two from 1 to 65536; write ipusPerJobInstance instead of both",
     )
@@ -56,8 +56,11 @@ pub(super) fn workers_divide_ipus() -> Rule {
 pub(super) fn workers_are_countable() -> Rule {
     let (instances, workers) = (instances_of("self"), workers_of("self"));
     // A job has at most as many workers as it may have instances.
-    Rule::new(format!("[{workers}].all(w, w <= 1 || {instances} * w <= {MAX_COUNT})")).message(
-        "spec.jobInstances × workers of an instance are more than 65536 workers, which no system has IPUs for; use fewer instances",
+    Rule::new(format!(
+        "[{workers}].all(w, w <= 1 || {instances} * w <= {MAX_COUNT})"
+    ))
+    .message(
+        "spec.jobInstances × workers of an instance exceed the limit of 65536 workers; use fewer instances",
     )
 }
 

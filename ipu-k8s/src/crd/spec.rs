@@ -49,7 +49,7 @@ use super::status::IpuJobStatus;
 )]
 #[x_kube(
     validation = rules::has_size(),
-    validation = rules::alpha_size(),
+    validation = rules::alpha_form_size(),
     validation = rules::workers_divide_ipus(),
     validation = rules::workers_are_countable(),
     validation = rules::reconfigurable_size(),
@@ -146,7 +146,7 @@ pub struct IpuJobSpec {
     pub priority: Option<IntOrString>,
     /// Account that is charged, for quotas: at most 63 printable characters without blanks, quotation marks
     /// and backslashes. The namespace if absent.
-    #[schemars(length(min = 1, max = AccountName::MAX_LEN), regex(pattern = TOKEN))]
+    #[schemars(length(min = 1, max = AccountName::MAX_LEN), regex(pattern = TOKEN_PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     /// True if a job of higher priority may preempt the job. A preemptible job never preempts others.
@@ -158,7 +158,7 @@ pub struct IpuJobSpec {
     pub reconfigurable: Option<bool>,
     /// The V-IPU allocation that provides the IPUs: at most 63 printable characters without blanks, quotation
     /// marks and backslashes. The controller chooses if absent.
-    #[schemars(length(min = 1, max = AllocationId::MAX_REQUESTED_LEN), regex(pattern = TOKEN))]
+    #[schemars(length(min = 1, max = AllocationId::MAX_REQUESTED_LEN), regex(pattern = TOKEN_PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<String>,
 }
@@ -252,7 +252,7 @@ pub struct Workers {
     /// Deprecated and ignored: the workers of an attempt are replaced together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// The pod template of the workers. Its first container, or that of the annotation
+    /// The Pod template of the workers. Its first container, or that of the annotation
     /// kubectl.kubernetes.io/default-container, is the worker; its volumes and mounts are also the
     /// launcher's.
     #[schemars(schema_with = "any_object")]
@@ -296,7 +296,7 @@ const MIN_INTEGER: i32 = i32::MIN;
 const MAX_INTEGER: i32 = i32::MAX;
 
 /// Printable ASCII without `"` and `\`.
-const TOKEN: &str = r"^[!#-\[\]-~]+$";
+const TOKEN_PATTERN: &str = r"^[!#-\[\]-~]+$";
 
 /// Exit codes and ranges, as in the custom resource 1.2.0.
 const EXIT_CODES: &str = "^([0-9]+(-[0-9]+)?)(,([0-9]+(-[0-9]+)?))*$";

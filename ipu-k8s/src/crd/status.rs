@@ -1,5 +1,5 @@
-//! The status of an IPUJob: for its users (seed 000 §6.6), and the state that the operator keeps between two
-//! reconciles. [`IpuJobStatus::to_job_status`] returns exactly the recorded state. The fields up to
+//! The status of an IPUJob: for its users (V-IPU guide §6.6), and the state that the operator keeps between
+//! two reconciles. [`IpuJobStatus::to_job_status`] returns exactly the recorded state. The fields up to
 //! `conditions` are those of the custom resource 1.2.0.
 
 use std::borrow::Cow;
@@ -45,7 +45,7 @@ pub struct IpuJobStatus {
     /// When the status was last written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_reconcile_time: Option<Time>,
-    /// Number of worker pods in each state.
+    /// Number of worker Pods in each state.
     pub workers_status: WorkersStatus,
     /// Current and past phases: one entry for each phase that the job has reached.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -91,11 +91,11 @@ pub struct IpuJobStatus {
     /// The exit code of the job, once it has finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
-    /// IPUs that the job holds, also when it has finished.
+    /// IPUs that the job holds, even when it has finished.
     pub ipus_held: u32,
 }
 
-/// Number of worker pods in each state.
+/// Number of worker Pods in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -208,11 +208,11 @@ pub struct FailureReport {
     /// Index of the worker within the instance; absent if the launcher or the partition failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
-    /// Name of the failed pod or partition.
+    /// Name of the failed Pod or partition.
     pub name: String,
     /// Worker, Launcher or Partition.
     pub kind: String,
-    /// The node of the pod.
+    /// The node of the Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Its exit code.
@@ -240,7 +240,7 @@ pub struct AttemptReport {
     pub instance: u32,
     /// Number of the attempt.
     pub attempt: u32,
-    /// Name of the pod or partition that failed first.
+    /// Name of the Pod or partition that failed first.
     pub name: String,
     /// Known cause of the failure.
     pub reason: String,

@@ -4,7 +4,7 @@
 pub(crate) const JOB_NAME: &str = "graphcore.ai/ipujob-name";
 /// Uid of the job.
 pub(crate) const JOB_UID: &str = crate::crd::IpuJob::UID_LABEL;
-/// Role of the pod: `worker` or `launcher`.
+/// Role of the Pod: `worker` or `launcher`.
 pub(crate) const ROLE: &str = "graphcore.ai/role";
 /// Index of the instance, from 0.
 pub(crate) const INSTANCE: &str = "graphcore.ai/instance";
@@ -13,7 +13,7 @@ pub(crate) const WORKER: &str = "graphcore.ai/worker";
 /// Attempt of the instance, from 0.
 pub(crate) const ATTEMPT: &str = "graphcore.ai/attempt";
 
-/// Role of a pod in its job.
+/// Role of a Pod in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodRole {
     /// Runs on the partition.

@@ -1,4 +1,5 @@
-//! Launchers: `<job>-launcher` (seed 000 §6.6), with an init container that waits for the workers (§6.8.1).
+//! Launchers: `<job>-launcher` (V-IPU guide §6.6), with an init container that waits for the workers
+//! (§6.8.1).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::launcher_objects::{AGENT, HOSTFILE, TOOLS_MOUNT, TOOLS_VOLUME, config_mount};
+use super::launcher_objects::{HOSTFILE, REMOTE_SHELL_SCRIPT, TOOLS_MOUNT, TOOLS_VOLUME, config_mount};
 use super::{
     JOB_UID, LAUNCHER_CONTAINER, PartitionEndpoint, PodRole, ProcessPlace, ResourceBuilder, set_env, variable,
 };
@@ -152,7 +153,7 @@ impl ResourceBuilder<'_> {
             variables.remove("IPUOF_VIPU_API_GCD_ID");
         }
         let mpi = MpiEnv {
-            remote_agent: AGENT,
+            remote_agent: REMOTE_SHELL_SCRIPT,
             hostfile: HOSTFILE,
             tcp_interface: self.spec.tcp_interface(),
         };

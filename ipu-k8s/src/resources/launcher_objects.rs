@@ -1,4 +1,4 @@
-//! Further objects of a job with a launcher: the ConfigMap of MPI, and the launcher's rights (seed 000
+//! Further objects of a job with a launcher: the ConfigMap of MPI, and the launcher's rights (V-IPU guide
 //! §6.8.1).
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use super::ResourceBuilder;
 
 /// Mount path of the script and the hostfile in workers and launchers.
 const CONFIG_MOUNT: &str = "/etc/mpi";
-/// Program of remote execution.
-pub(super) const AGENT: &str = "/etc/mpi/kubexec.sh";
+/// Script of remote execution, which `mpirun` calls in place of `ssh`.
+pub(super) const REMOTE_SHELL_SCRIPT: &str = "/etc/mpi/kubexec.sh";
 /// Hostfile of the instance.
 pub(super) const HOSTFILE: &str = "/etc/mpi/hostfile";
 /// Mount path of `ipu-launcher`, which the init container installs.
@@ -22,8 +22,11 @@ pub(super) const TOOLS_MOUNT: &str = "/opt/ipu";
 const CONFIG_VOLUME: &str = "ipu-mpi-config";
 pub(super) const TOOLS_VOLUME: &str = "ipu-tools";
 
-/// Script that `mpirun` runs with a host, which is the name of a worker, and a command.
-const SCRIPT: &str = "#!/bin/sh\nexec /opt/ipu/ipu-launcher agent \"$@\"\n";
+/// Returns the text of the script. `mpirun` runs it with a host, which is the name of a worker, and a
+/// command.
+fn remote_shell_script() -> String {
+    format!("#!/bin/sh\nexec {TOOLS_MOUNT}/ipu-launcher agent \"$@\"\n")
+}
 
 /// Returns the name of the Role of an instance's launcher, and of its binding: that of the launcher,
 /// `<job>-launcher[-<instance>]`.
@@ -102,7 +105,7 @@ impl ResourceBuilder<'_> {
         let hostfiles = (0..self.spec.instances())
             .map(|instance| (hostfile_key(instance), hostfile(self.spec, instance)));
         let mut data: BTreeMap<String, String> = hostfiles.collect();
-        data.insert("kubexec.sh".to_owned(), SCRIPT.to_owned());
+        data.insert("kubexec.sh".to_owned(), remote_shell_script());
         ConfigMap {
             metadata: self.metadata(self.config_name()),
             data: Some(data),

@@ -1,4 +1,4 @@
-//! Tests of the pods of jobs with unusual templates.
+//! Tests of the Pods of jobs with unusual templates.
 
 use ipu_core::Limits;
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ fn the_wait_container_satisfies_the_security_profile_of_the_first_container() {
             "seccompProfile": {"type": "RuntimeDefault"},
         })
     );
-    // The user of the image, and of the template's pod.
+    // The user of the image, and of the template's Pod.
     let (_, launcher) = pods(Network::Host, |_| {});
     assert_eq!(
         launcher["spec"]["initContainers"][0]["securityContext"],

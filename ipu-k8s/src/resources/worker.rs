@@ -1,4 +1,4 @@
-//! Workers: `<job>-worker-<n>` (seed 000 §6.6).
+//! Workers: `<job>-worker-<n>` (V-IPU guide §6.6).
 
 use ipu_core::JobKind;
 use k8s_openapi::api::core::v1::Pod;
@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Pod;
 use super::launcher_objects::config_mount;
 use super::{PartitionEndpoint, PodRole, ProcessPlace, ResourceBuilder, all_containers, set_env};
 
-/// Command of a worker that only hosts the processes of a launcher: it sleeps for 365 days (seed 000 §6.8.1),
-/// and exits on SIGTERM.
+/// Command of a worker that only hosts the processes of a launcher: it sleeps for 365 days (V-IPU guide
+/// §6.8.1), and exits on SIGTERM.
 const SLEEP_COMMAND: &str = "trap 'exit 0' TERM INT; sleep 365d & wait";
 
 impl ResourceBuilder<'_> {

@@ -1,19 +1,19 @@
 //! A limit on written bytes, so that etcd keeps up.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Sustained rate in bytes per second. etcd keeps every version of an object until the API server has it
 /// compacted, for up to ten minutes. Beyond its quota, 2 GiB by default, it refuses every write of the
-/// cluster. With [`BURST`], this rate writes 1.4 GiB in ten minutes.
-const RATE: u64 = 2 << 20;
+/// cluster. With [`MAX_BURST`], this rate writes 1.4 GiB in ten minutes.
+const BYTES_PER_SECOND: u64 = 2 << 20;
 
 /// Time at that rate whose bytes may be written at once after a pause: 256 MiB.
-const BURST: Duration = Duration::from_secs(128);
+const MAX_BURST: Duration = Duration::from_secs(128);
 
-/// The time at which the bytes written so far have been paid for at [`RATE`].
+/// The time at which the bytes written so far have been paid for at [`BYTES_PER_SECOND`].
 pub(super) struct WriteBudget(Mutex<Instant>);
 
 impl WriteBudget {
@@ -32,11 +32,10 @@ impl WriteBudget {
 
     fn pay(&self, bytes: usize) -> Duration {
         let now = Instant::now();
-        let micros = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(1_000_000) / RATE;
-        // The critical section does not panic.
-        let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let micros = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(1_000_000) / BYTES_PER_SECOND;
+        let mut paid = self.0.lock();
         *paid = (*paid).max(now) + Duration::from_micros(micros);
-        paid.saturating_duration_since(now).saturating_sub(BURST)
+        paid.saturating_duration_since(now).saturating_sub(MAX_BURST)
     }
 }
 

@@ -85,8 +85,8 @@ impl Content {
 
     /// Returns the size of all keys and values.
     pub(super) fn bytes(&self) -> usize {
-        let sizes: usize = self.sizes.values().map(|size| size.bytes).sum();
-        sizes + self.usage_bytes()
+        let entry_bytes: usize = self.sizes.values().map(|size| size.bytes).sum();
+        entry_bytes + self.usage_bytes()
     }
 
     /// Returns the usage records by key.

@@ -18,10 +18,10 @@ use super::ConfigMapStore;
 use super::content::USAGE_PREFIX;
 
 /// Number of pages. The Role of the proxy names each of them.
-const PAGES: u64 = 16;
+const PAGE_COUNT: u64 = 16;
 
 /// Annotation that marks a ConfigMap as a page, with its number. The slot in the ring is its remainder.
-const PAGE: &str = "ledger.graphcore.ai/usage-page";
+const PAGE_ANNOTATION: &str = "ledger.graphcore.ai/usage-page";
 
 /// The page that records are added to.
 #[derive(Clone, Copy, Default)]
@@ -32,16 +32,21 @@ pub(super) struct OpenPage {
 
 impl ConfigMapStore {
     fn page_name(&self, number: u64) -> String {
-        format!("{}-usage-{:02}", self.options.name, number % PAGES)
+        format!("{}-usage-{:02}", self.options.name, number % PAGE_COUNT)
     }
 
     /// Returns the number of a page.
     fn page_number(&self, name: &str, page: &ConfigMap) -> Result<u64, StoreError> {
-        let annotation = page.metadata.annotations.as_ref().and_then(|all| all.get(PAGE));
+        let annotation = page
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(PAGE_ANNOTATION));
         let number = annotation.and_then(|number| number.parse().ok());
         number.ok_or_else(|| {
-            let detail =
-                format!("its annotation {PAGE} is {annotation:?}: another program created it; delete it");
+            let detail = format!(
+                "its annotation {PAGE_ANNOTATION} is {annotation:?}: another program created it; delete it"
+            );
             self.corrupt(name, detail)
         })
     }
@@ -49,7 +54,7 @@ impl ConfigMapStore {
     /// Returns the page with the highest number.
     async fn last_page(&self) -> Result<OpenPage, StoreError> {
         let mut last = OpenPage::default();
-        for slot in 0..PAGES {
+        for slot in 0..PAGE_COUNT {
             let name = self.page_name(slot);
             let Some(page) = self.find(&name).await? else {
                 continue;
@@ -98,7 +103,7 @@ impl ConfigMapStore {
                 Err(failure) if failure.code() == Some(404) => {}
                 Err(failure) => return Err(self.unavailable("write", &name, &failure)),
             }
-            let annotations = [(PAGE, &*number.to_string())];
+            let annotations = [(PAGE_ANNOTATION, &*number.to_string())];
             if self.create(&name, &annotations, data).await?.is_some() {
                 return Ok(());
             }
@@ -117,7 +122,7 @@ impl ConfigMapStore {
         let patch = json!({
             "metadata": {
                 "resourceVersion": page.metadata.resource_version,
-                "annotations": { PAGE: number.to_string() },
+                "annotations": { PAGE_ANNOTATION: number.to_string() },
             },
             "data": data,
         });
@@ -135,7 +140,7 @@ impl ConfigMapStore {
     ) -> Result<Vec<UsageRecord>, StoreError> {
         let mut by_key: BTreeMap<(PartitionId, u64, Timestamp), UsageRecord> = BTreeMap::new();
         // The record comes first: its usage records are on a page before they leave it.
-        let names = (0..PAGES).map(|slot| self.page_name(slot));
+        let names = (0..PAGE_COUNT).map(|slot| self.page_name(slot));
         for name in std::iter::once(self.options.name.clone()).chain(names) {
             let Some(map) = self.find(&name).await? else {
                 continue;

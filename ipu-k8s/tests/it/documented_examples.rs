@@ -1,9 +1,9 @@
-//! The eight IPUJobs of the seed documents: their partitions and our warnings.
+//! The eight IPUJobs of Graphcore's guides: their partitions and our warnings.
 
 use ipu_core::{JobKind, Limits, ParsedJob};
 use ipu_k8s::crd::{Document, Manifest, read_manifests};
 
-struct Seed {
+struct Example {
     file: &'static str,
     text: &'static str,
     instances: u32,
@@ -16,11 +16,11 @@ struct Seed {
     skipped: &'static [&'static str],
 }
 
-macro_rules! seed {
+macro_rules! example {
     ($file:literal, $instances:literal x $partition:expr, $shape:literal, $warnings:expr, $skipped:expr) => {
-        Seed {
+        Example {
             file: $file,
-            text: include_str!(concat!("../data/seeds/", $file)),
+            text: include_str!(concat!("../data/guides/", $file)),
             instances: $instances,
             partition: $partition,
             shape: $shape,
@@ -30,55 +30,55 @@ macro_rules! seed {
     };
 }
 
-const SEEDS: [Seed; 8] = [
-    seed!("000-training.yaml", 1 x (1, 1, 1), "launcher mpirun", ["spec.workerPerJobInstance"], []),
-    seed!("000-interactive.yaml", 1 x (2, 1, 1), "interactive 3600", [], []),
-    seed!("000-inference.yaml", 1 x (1, 1, 1), "workers", [], []),
-    seed!("000-nfs.yaml", 1 x (1, 1, 1), "launcher mpirun", [], ["PersistentVolume nfs-shared-storage", "PersistentVolumeClaim nfs-pvc"]),
-    seed!("001-training.yaml", 1 x (4, 1, 4), "launcher mpirun", ["spec.modelReplicas"], []),
-    seed!("001-interactive.yaml", 1 x (4, 1, 4), "interactive 3600", ["spec.modelReplicas"], []),
-    seed!("001-nfs.yaml", 1 x (4, 1, 4), "launcher mpirun", ["spec.modelReplicas"], ["PersistentVolume nfs-shared-storage", "PersistentVolumeClaim nfs-pvc"]),
-    seed!("002-mnist.yaml", 1 x (1, 1, 1), "workers", [], []),
+const EXAMPLES: [Example; 8] = [
+    example!("vipu-training.yaml", 1 x (1, 1, 1), "launcher mpirun", ["spec.workerPerJobInstance"], []),
+    example!("vipu-interactive.yaml", 1 x (2, 1, 1), "interactive 3600", [], []),
+    example!("vipu-inference.yaml", 1 x (1, 1, 1), "workers", [], []),
+    example!("vipu-nfs.yaml", 1 x (1, 1, 1), "launcher mpirun", [], ["PersistentVolume nfs-shared-storage", "PersistentVolumeClaim nfs-pvc"]),
+    example!("alpha-training.yaml", 1 x (4, 1, 4), "launcher mpirun", ["spec.modelReplicas"], []),
+    example!("alpha-interactive.yaml", 1 x (4, 1, 4), "interactive 3600", ["spec.modelReplicas"], []),
+    example!("alpha-nfs.yaml", 1 x (4, 1, 4), "launcher mpirun", ["spec.modelReplicas"], ["PersistentVolume nfs-shared-storage", "PersistentVolumeClaim nfs-pvc"]),
+    example!("rdma-mnist.yaml", 1 x (1, 1, 1), "workers", [], []),
 ];
 
 #[test]
 fn every_ipujob_of_the_seeds_requests_its_documented_partitions() {
-    for seed in SEEDS {
-        let (parsed, _) = parse(&seed);
+    for example in EXAMPLES {
+        let (parsed, _) = parse(&example);
         let spec = &parsed.spec;
         let partition = spec.partition();
-        assert_eq!(spec.instances(), seed.instances, "{}", seed.file);
+        assert_eq!(spec.instances(), example.instances, "{}", example.file);
         let partition_sizes = (partition.size.get(), partition.gcds, partition.replicas);
-        assert_eq!(partition_sizes, seed.partition, "{}", seed.file);
+        assert_eq!(partition_sizes, example.partition, "{}", example.file);
         let shape = match spec.shape() {
             JobKind::Workers => "workers".to_owned(),
             JobKind::Launcher { command } => format!("launcher {}", command[0]),
             JobKind::Interactive { ttl } => format!("interactive {}", ttl.as_secs()),
         };
-        assert_eq!(shape, seed.shape, "{}", seed.file);
+        assert_eq!(shape, example.shape, "{}", example.file);
     }
 }
 
 #[test]
 fn the_ipujobs_of_the_seeds_have_the_expected_warnings() {
-    for seed in SEEDS {
-        let (parsed, skipped) = parse(&seed);
+    for example in EXAMPLES {
+        let (parsed, skipped) = parse(&example);
         let warned: Vec<_> = parsed
             .warnings
             .iter()
             .map(|warning| warning.field.as_str())
             .collect();
-        assert_eq!(warned, seed.warnings, "{}", seed.file);
-        assert_eq!(skipped, seed.skipped, "{}", seed.file);
+        assert_eq!(warned, example.warnings, "{}", example.file);
+        assert_eq!(skipped, example.skipped, "{}", example.file);
     }
 }
 
-fn parse(seed: &Seed) -> (ParsedJob, Vec<String>) {
-    let (mut manifest, skipped) = read(seed.text);
+fn parse(example: &Example) -> (ParsedJob, Vec<String>) {
+    let (mut manifest, skipped) = read(example.text);
     manifest.job.metadata.uid = Some("beb81bbe".into());
     match manifest.parse(&Limits::default()) {
         Ok(parsed) => (parsed, skipped),
-        Err(violations) => panic!("{}: {violations:#?}", seed.file),
+        Err(violations) => panic!("{}: {violations:#?}", example.file),
     }
 }
 

@@ -20,7 +20,7 @@ fn fields(view: &HostView) -> Vec<String> {
 
 #[test]
 fn the_job_of_listing_8_7_runs_its_command_and_ignored_fields_are_named() {
-    let view = job(include_str!("../data/seeds/002-mnist.yaml"))
+    let view = job(include_str!("../data/guides/rdma-mnist.yaml"))
         .host_view()
         .unwrap();
     assert_eq!(
@@ -50,7 +50,7 @@ fn the_job_of_listing_8_7_runs_its_command_and_ignored_fields_are_named() {
 
 #[test]
 fn ignored_volumes_are_named_with_their_kind() {
-    let view = job(include_str!("../data/seeds/000-nfs.yaml"))
+    let view = job(include_str!("../data/guides/vipu-nfs.yaml"))
         .host_view()
         .unwrap();
     assert_eq!(

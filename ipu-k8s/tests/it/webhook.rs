@@ -10,20 +10,22 @@ use serde_json::{Value, json};
 
 const FINALIZER: &str = "ipu.finalizers.graphcore.ai";
 
-const SEEDS: [&str; 8] = [
-    include_str!("../data/seeds/000-training.yaml"),
-    include_str!("../data/seeds/000-interactive.yaml"),
-    include_str!("../data/seeds/000-inference.yaml"),
-    include_str!("../data/seeds/000-nfs.yaml"),
-    include_str!("../data/seeds/001-training.yaml"),
-    include_str!("../data/seeds/001-interactive.yaml"),
-    include_str!("../data/seeds/001-nfs.yaml"),
-    include_str!("../data/seeds/002-mnist.yaml"),
+const GUIDE_EXAMPLES: [&str; 8] = [
+    include_str!("../data/guides/vipu-training.yaml"),
+    include_str!("../data/guides/vipu-interactive.yaml"),
+    include_str!("../data/guides/vipu-inference.yaml"),
+    include_str!("../data/guides/vipu-nfs.yaml"),
+    include_str!("../data/guides/alpha-training.yaml"),
+    include_str!("../data/guides/alpha-interactive.yaml"),
+    include_str!("../data/guides/alpha-nfs.yaml"),
+    include_str!("../data/guides/rdma-mnist.yaml"),
 ];
 
-/// Returns the IPUJobs of the seeds as the API server stores them.
-pub(crate) fn seeds() -> Vec<Value> {
-    let jobs = SEEDS.iter().flat_map(|text| read_manifests(text, &[]).unwrap());
+/// Returns the IPUJobs of the guides as the API server stores them.
+pub(crate) fn guide_jobs() -> Vec<Value> {
+    let jobs = GUIDE_EXAMPLES
+        .iter()
+        .flat_map(|text| read_manifests(text, &[]).unwrap());
     jobs.filter_map(|document| match document {
         Document::IpuJob(manifest) => Some(serde_json::to_value(manifest.job).unwrap()),
         _ => None,
@@ -103,14 +105,14 @@ fn job_with(spec: &Value) -> Value {
 }
 
 #[test]
-fn every_ipujob_of_the_seeds_is_admitted_and_gets_the_finalizer_once() {
-    for mut seed in seeds() {
-        let reply = mutated("CREATE", &seed, &Value::Null);
-        assert_eq!(finalizers(&seed, &reply), [FINALIZER]);
-        let judged = created(&seed);
+fn every_ipujob_of_the_guides_is_admitted_and_gets_the_finalizer_once() {
+    for mut job in guide_jobs() {
+        let reply = mutated("CREATE", &job, &Value::Null);
+        assert_eq!(finalizers(&job, &reply), [FINALIZER]);
+        let judged = created(&job);
         assert!(judged.allowed, "{}", judged.result.message);
-        seed["metadata"]["finalizers"] = json!([FINALIZER]);
-        assert_eq!(mutated("CREATE", &seed, &Value::Null).patch, None);
+        job["metadata"]["finalizers"] = json!([FINALIZER]);
+        assert_eq!(mutated("CREATE", &job, &Value::Null).patch, None);
     }
 }
 

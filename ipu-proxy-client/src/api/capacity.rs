@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipu_core::{ControllerName, IpuPlace, PartitionId, Reason};
 use serde::{Deserialize, Serialize};
 
-/// IPUs of one namespace, or of the whole system (seed 000 §6.9).
+/// IPUs of one namespace, or of the whole system (V-IPU guide §6.9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Usage {
@@ -63,7 +63,7 @@ impl CapacityQuery {
     }
 }
 
-/// Response of `POST /query` (seed 000 §6.9).
+/// Response of `POST /query` (V-IPU guide §6.9).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -106,10 +106,10 @@ impl DryRunRequest {
 /// Result of a dry run for one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Planned {
+pub struct DryRunResult {
     /// Size in IPUs.
     pub size: u32,
-    /// True if it would fit beside the previous ones.
+    /// True if it would fit in addition to the previous ones.
     pub fits: bool,
     /// Controller where it would fit.
     pub controller: Option<ControllerName>,
@@ -123,7 +123,7 @@ pub struct Planned {
     pub reasons: Vec<ControllerReason>,
 }
 
-impl Planned {
+impl DryRunResult {
     /// Creates the result: it fits if there is a controller.
     #[must_use]
     pub fn new(
@@ -181,13 +181,14 @@ impl<'de> Deserialize<'de> for ControllerReason {
 #[non_exhaustive]
 pub struct DryRunResponse {
     /// One result for each size, in the order of the request.
-    pub planned: Vec<Planned>,
+    #[serde(rename = "planned")]
+    pub results: Vec<DryRunResult>,
 }
 
 impl DryRunResponse {
     /// Creates the response.
     #[must_use]
-    pub const fn new(planned: Vec<Planned>) -> Self {
-        Self { planned }
+    pub const fn new(results: Vec<DryRunResult>) -> Self {
+        Self { results }
     }
 }

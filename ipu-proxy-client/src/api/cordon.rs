@@ -118,12 +118,12 @@ impl CordonList {
 /// Response of `DELETE /v1/cordons/{id}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Uncordoned {
+pub struct UncordonedDocument {
     /// Lifted cordon; none if there was no cordon of that name.
     pub lifted: Option<CordonDocument>,
 }
 
-impl Uncordoned {
+impl UncordonedDocument {
     /// Creates the response.
     #[must_use]
     pub const fn new(lifted: Option<CordonDocument>) -> Self {

@@ -49,6 +49,14 @@ impl From<&Owner> for OwnerDocument {
     }
 }
 
+impl OwnerDocument {
+    /// Returns `namespace/name`.
+    #[must_use]
+    pub fn qualified_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
 /// Formats as `IPUJob default/mnist`, without the uid.
 impl fmt::Display for OwnerDocument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

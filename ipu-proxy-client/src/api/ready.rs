@@ -21,10 +21,10 @@ impl ReadyDocument {
 /// Role of a ready proxy among its replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Readiness {
-    /// It serves requests (`ok`).
+    /// The proxy serves requests (`ok`).
     #[serde(rename = "ok")]
     Leads,
-    /// It takes over when the leading one ends, and refuses requests until then (`standby`).
+    /// The proxy takes over when the leading one ends, and refuses requests until then (`standby`).
     #[serde(rename = "standby")]
     StandsBy,
 }

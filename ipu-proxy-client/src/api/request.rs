@@ -15,7 +15,7 @@ pub struct PutPartition {
     /// Instance of the owner, from 0.
     #[serde(default, skip_serializing_if = "is_default")]
     pub instance: u32,
-    /// Attempt; one that is newer than the recorded attempt resets the partition.
+    /// Attempt; an attempt that is newer than the recorded one resets the partition.
     #[serde(default, skip_serializing_if = "is_default")]
     pub attempt: u32,
     /// Number of IPUs, a power of two.

@@ -7,7 +7,7 @@ use ipu_core::CordonId;
 use serde::Serialize;
 
 use super::exit_code::{Code, Failure};
-use crate::api::{BlockerDocument, CordonDocument, CordonRequest, CordonedDocument, Uncordoned};
+use crate::api::{BlockerDocument, CordonDocument, CordonRequest, CordonedDocument, UncordonedDocument};
 use crate::client::{ClientError, ProxyClient};
 
 /// A controller, one of its machines, or one IPU of a machine: `CONTROLLER`, `CONTROLLER/MACHINE` or
@@ -77,7 +77,7 @@ impl CordonSelector {
         selector: Option<&Self>,
         id: Option<String>,
         proxy: &ProxyClient,
-    ) -> Result<(CordonId, Uncordoned), Failure> {
+    ) -> Result<(CordonId, UncordonedDocument), Failure> {
         let id = match (id, selector) {
             (Some(id), _) => id,
             (None, Some(selector)) => selector.id_at(&selector.controller(proxy).await?),
@@ -105,7 +105,7 @@ impl CordonSelector {
         timeout: Option<Duration>,
         proxy: &ProxyClient,
         on_wait: &mut (dyn FnMut(String) + Send),
-    ) -> Result<Drained, Failure> {
+    ) -> Result<DrainedCordon, Failure> {
         let mut request = self.request(id, reason, proxy).await?;
         let cordons = proxy.cordons().await?.cordons;
         if let Some(existing) = cordons.iter().find(|cordon| cordon.id.as_str() == request.id) {
@@ -114,7 +114,7 @@ impl CordonSelector {
         let mut on_wait = |holders: &[BlockerDocument]| on_wait(format!("In use: {}", holder_names(holders)));
         let timeout = timeout.unwrap_or(Duration::MAX);
         match proxy.drain(&request, timeout, &mut on_wait).await {
-            Ok(()) => Ok(Drained { cordon: request.id }),
+            Ok(()) => Ok(DrainedCordon { cordon: request.id }),
             Err(error @ ClientError::TimedOut { .. }) => {
                 let text = format!("{error}; {} remains cordoned", request.id);
                 Err(Failure::new(Code::NoCapacity, text))
@@ -204,7 +204,7 @@ pub fn cordoned_text(cordoned: &CordonedDocument) -> String {
 
 /// Returns whether a cordon was lifted, as a line.
 #[must_use]
-pub fn uncordoned_text(id: &CordonId, lifted: &Uncordoned) -> String {
+pub fn uncordoned_text(id: &CordonId, lifted: &UncordonedDocument) -> String {
     match &lifted.lifted {
         Some(_) => format!("{id} uncordoned\n"),
         None => format!("{id} was not cordoned\n"),
@@ -214,7 +214,7 @@ pub fn uncordoned_text(id: &CordonId, lifted: &Uncordoned) -> String {
 /// Result of a drain: no partition uses the hardware any more.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
-pub struct Drained {
+pub struct DrainedCordon {
     /// Name of the cordon.
     pub cordon: String,
 }

@@ -4,10 +4,20 @@ use ipu_core::Timestamp;
 
 use super::table::Table;
 use super::time;
-use crate::api::{ControllerList, ControllerStatus, CordonDocument, RecordDocument, Stats};
+use crate::api::{ControllerList, ControllerStatus, CordonDocument, HoldState, RecordDocument, Stats};
 
-fn text(value: Option<impl ToString>) -> String {
+/// Returns the text of a value; empty if there is none.
+pub fn text_or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// Returns the name of a state as the tables show it.
+#[must_use]
+pub const fn state_label(state: HoldState) -> &'static str {
+    match state {
+        HoldState::Waiting => "queued",
+        other => other.label(),
+    }
 }
 
 /// Returns the controllers with state and free IPUs.
@@ -25,18 +35,18 @@ pub fn controllers(list: &ControllerList) -> Table {
     for status in &list.controllers {
         table.row([
             status.controller.name.to_string(),
-            state(status).to_owned(),
-            text(status.free),
-            text(status.largest_block),
-            text(status.placement.as_ref()),
-            text(status.version.as_ref()),
-            text(status.error.as_ref()),
+            controller_state(status).to_owned(),
+            text_or_empty(status.free),
+            text_or_empty(status.largest_block),
+            text_or_empty(status.placement.as_ref()),
+            text_or_empty(status.version.as_ref()),
+            text_or_empty(status.error.as_ref()),
         ]);
     }
     table
 }
 
-const fn state(status: &ControllerStatus) -> &'static str {
+const fn controller_state(status: &ControllerStatus) -> &'static str {
     match (status.available, status.draining) {
         (true, false) => "available",
         (true, true) => "draining",
@@ -52,8 +62,8 @@ pub fn machines(list: &ControllerList, cordons: &[CordonDocument]) -> Table {
     for status in &list.controllers {
         let controller = &status.controller.name;
         if status.machines.is_empty() {
-            let state = state(status).to_owned();
-            let error = text(status.error.as_ref());
+            let state = controller_state(status).to_owned();
+            let error = text_or_empty(status.error.as_ref());
             table.row([
                 controller.to_string(),
                 String::new(),
@@ -78,7 +88,12 @@ pub fn machines(list: &ControllerList, cordons: &[CordonDocument]) -> Table {
             table.row([
                 controller.to_string(),
                 machine.name.to_string(),
-                if is_whole { "cordoned" } else { state(status) }.to_owned(),
+                if is_whole {
+                    "cordoned"
+                } else {
+                    controller_state(status)
+                }
+                .to_owned(),
                 machine.free.to_string(),
                 partitions.join(", "),
                 own.iter().map(reason).collect::<Vec<_>>().join("; "),
@@ -96,8 +111,8 @@ pub fn cordons(cordons: &[CordonDocument], now: Timestamp) -> Table {
         table.row([
             cordon.id.to_string(),
             cordon.controller.to_string(),
-            text(cordon.machine.as_ref()),
-            text(cordon.ipu),
+            text_or_empty(cordon.machine.as_ref()),
+            text_or_empty(cordon.ipu),
             cordon.owner.to_string(),
             time::age(cordon.since, now),
             cordon.reason.clone(),
@@ -153,8 +168,8 @@ pub fn usage(records: &[RecordDocument]) -> Table {
     for record in records {
         table.row([
             record.id.to_string(),
-            text(record.owner.as_ref()),
-            text(record.account.as_ref()),
+            text_or_empty(record.owner.as_ref()),
+            text_or_empty(record.account.as_ref()),
             record.size.to_string(),
             time::format(record.held_since),
             time::format(record.released_at),

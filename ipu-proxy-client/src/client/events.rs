@@ -135,11 +135,8 @@ impl Reader {
                 if raw.id.is_some() {
                     self.last_id.clone_from(&raw.id);
                 }
-                if let Some(told) = kind {
-                    return Ok(Event {
-                        id: raw.id,
-                        kind: told,
-                    });
+                if let Some(kind) = kind {
+                    return Ok(Event { id: raw.id, kind });
                 }
             }
             if self.connection.is_none() {

@@ -115,7 +115,9 @@ pub(crate) async fn connect(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
-/// Returns whether a certificate was rejected, by the proxy or by the client, so that a retry is useless.
+/// Returns whether a certificate was rejected, by the proxy or by the client, so that a retry is useless. The
+/// client of V-IPU controllers also matches the text of an alert, which is all that HTTP/2 keeps; this client
+/// speaks HTTP/1.1.
 pub(crate) fn is_rejected(error: &(dyn Error + 'static)) -> bool {
     if let Some(tls) = error.downcast_ref::<rustls::Error>() {
         return matches!(

@@ -4,7 +4,7 @@ mod model;
 
 use core::time::Duration;
 
-use super::command::{self, CommandTemplate, Required};
+use super::command::{self, CommandTemplate, RequiredPlaceholders};
 use super::error::ConfError;
 use super::key::Key;
 use super::settings::Settings;
@@ -16,7 +16,7 @@ use model::MAX_SECONDS;
 pub use model::ModelConf;
 
 /// The name of the node in `PoolDir`, as in slurm.conf.
-const NODE: &str = "%n";
+const NODE_PLACEHOLDER: &str = "%n";
 /// Default of `WaitInProlog` in seconds.
 const WAIT_IN_PROLOG: u32 = 600;
 
@@ -56,7 +56,8 @@ struct ClusterKeys {
 }
 
 impl ClusterConf {
-    /// Parses `vipu.conf`. If it has `ApiHost`, it also describes a model of its own, as in seed 004 §8.5.4.
+    /// Parses `vipu.conf`. If it has `ApiHost`, it also describes a model of its own, as in Slurm guide
+    /// §8.5.4.
     ///
     /// # Errors
     ///
@@ -73,7 +74,7 @@ impl ClusterConf {
         let settings = Settings::parse(file, text, &mut own);
         let mut keys = ClusterKeys::read(&settings, &mut own);
         if keys.vipu_ipuof_dir.is_none() && settings.get(Key::VipuIpuofDir).is_some() {
-            // It is refused, not absent: models without IpuofDir are no further mistakes.
+            // It is refused, not absent: models without IpuofDir are not further mistakes.
             keys.vipu_ipuof_dir = Some(String::new());
         }
         check_proxy(&settings, &mut own);
@@ -149,7 +150,7 @@ impl ClusterConf {
     #[must_use]
     pub fn pool_dir(&self, node: &str) -> Option<String> {
         let pattern = self.keys.pool_dir.as_deref()?;
-        Some(pattern.replace(NODE, node))
+        Some(pattern.replace(NODE_PLACEHOLDER, node))
     }
 
     /// Returns whether every job on a node with static partitions has one of them, all of one size
@@ -191,8 +192,8 @@ impl ClusterConf {
 impl ClusterKeys {
     fn read(settings: &Settings<'_>, errors: &mut Vec<ConfError>) -> Self {
         let wait = number(0..=MAX_SECONDS, WAIT_IN_PROLOG);
-        let create = command::parse(Required::AllocationAndAgents);
-        let remove = command::parse(Required::Allocation);
+        let create = command::parse(RequiredPlaceholders::AllocationAndAgents);
+        let remove = command::parse(RequiredPlaceholders::Allocation);
         Self {
             vipu_ipuof_dir: settings.read(Key::VipuIpuofDir, absolute_path, errors),
             proxy: settings.read(Key::Proxy, url::parse, errors),

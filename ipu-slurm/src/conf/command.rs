@@ -16,13 +16,13 @@ pub struct CommandTemplate {
 
 /// The placeholders that a command must contain.
 #[derive(Clone, Copy)]
-pub(super) enum Required {
+pub(super) enum RequiredPlaceholders {
     Allocation,
     AllocationAndAgents,
 }
 
-const ALLOCATION: &str = "{allocation}";
-const AGENTS: &str = "{agents}";
+const ALLOCATION_PLACEHOLDER: &str = "{allocation}";
+const AGENTS_PLACEHOLDER: &str = "{agents}";
 
 impl CommandTemplate {
     /// Returns the argument vector for an allocation of agents. `{agents}` is the list with commas. A value
@@ -34,13 +34,13 @@ impl CommandTemplate {
         let expand = |argument: &String| {
             let mut expanded = String::new();
             let mut rest = argument.as_str();
-            while let Some(at) = rest.find('{') {
-                expanded.push_str(&rest[..at]);
-                rest = &rest[at..];
-                if let Some(after) = rest.strip_prefix(ALLOCATION) {
+            while let Some(offset) = rest.find('{') {
+                expanded.push_str(&rest[..offset]);
+                rest = &rest[offset..];
+                if let Some(after) = rest.strip_prefix(ALLOCATION_PLACEHOLDER) {
                     expanded.push_str(allocation.as_str());
                     rest = after;
-                } else if let Some(after) = rest.strip_prefix(AGENTS) {
+                } else if let Some(after) = rest.strip_prefix(AGENTS_PLACEHOLDER) {
                     expanded.push_str(&agents);
                     rest = after;
                 } else {
@@ -62,12 +62,14 @@ impl fmt::Display for CommandTemplate {
 }
 
 /// Returns a parser of commands with the placeholders that are required.
-pub(super) fn parse(required: Required) -> impl FnOnce(&str, Span<'_>) -> Result<CommandTemplate, ConfError> {
+pub(super) fn parse(
+    required: RequiredPlaceholders,
+) -> impl FnOnce(&str, Span<'_>) -> Result<CommandTemplate, ConfError> {
     move |field, value| {
         let is_shell = |c: char| "`$|&;<>()*?~!".contains(c);
-        if let Some(at) = value.text().find(is_shell) {
+        if let Some(offset) = value.text().find(is_shell) {
             return Err(value.error_at(
-                at,
+                offset,
                 field,
                 "no shell runs the command",
                 "call a script that does this",
@@ -82,8 +84,8 @@ pub(super) fn parse(required: Required) -> impl FnOnce(&str, Span<'_>) -> Result
         }
         check_braces(field, value)?;
         let needs: &[&str] = match required {
-            Required::Allocation => &[ALLOCATION],
-            Required::AllocationAndAgents => &[ALLOCATION, AGENTS],
+            RequiredPlaceholders::Allocation => &[ALLOCATION_PLACEHOLDER],
+            RequiredPlaceholders::AllocationAndAgents => &[ALLOCATION_PLACEHOLDER, AGENTS_PLACEHOLDER],
         };
         if let Some(absent) = needs.iter().find(|name| !value.text().contains(**name)) {
             return Err(value.error(field, format!("must contain {absent}"), "add it as an argument"));
@@ -97,21 +99,21 @@ pub(super) fn parse(required: Required) -> impl FnOnce(&str, Span<'_>) -> Result
 /// Checks that every brace belongs to a known placeholder.
 fn check_braces(field: &str, value: Span<'_>) -> Result<(), ConfError> {
     let text = value.text();
-    let mut at = 0;
-    while let Some(found) = text[at..].find(['{', '}']) {
-        at += found;
-        let Some(name) = [ALLOCATION, AGENTS]
+    let mut offset = 0;
+    while let Some(found) = text[offset..].find(['{', '}']) {
+        offset += found;
+        let Some(name) = [ALLOCATION_PLACEHOLDER, AGENTS_PLACEHOLDER]
             .into_iter()
-            .find(|name| text[at..].starts_with(name))
+            .find(|name| text[offset..].starts_with(name))
         else {
             return Err(value.error_at(
-                at,
+                offset,
                 field,
                 "is not a placeholder",
                 "write {allocation} or {agents}",
             ));
         };
-        at += name.len();
+        offset += name.len();
     }
     Ok(())
 }

@@ -62,7 +62,7 @@ impl ConfFiles {
         &self.cluster
     }
 
-    /// Returns the settings of a model. `vipu` is the one that `vipu.conf` describes.
+    /// Returns the settings of a model. `vipu.conf` describes the model `vipu`.
     #[must_use]
     pub fn model(&self, name: &str) -> Option<&ModelConf> {
         self.models.get(name)

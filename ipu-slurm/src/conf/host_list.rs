@@ -23,7 +23,7 @@ pub(super) fn expand(field: &str, list: Span<'_>) -> Result<Vec<String>, ConfErr
 ///
 /// # Errors
 ///
-/// If the text is no host list.
+/// If the text is not a host list.
 pub fn expand_nodes(field: &str, list: &str) -> Result<Vec<String>, ConfError> {
     expand(field, Span::of_value(field, 1, 0, list))
 }
@@ -33,13 +33,13 @@ fn split_items(list: Span<'_>) -> Vec<Span<'_>> {
     let mut depth = 0_i32;
     let mut items = Vec::new();
     let mut start = 0;
-    for (at, c) in list.text().char_indices() {
+    for (offset, c) in list.text().char_indices() {
         match c {
             '[' => depth += 1,
             ']' => depth -= 1,
             ',' if depth <= 0 => {
-                items.push(list.until(at).from(start));
-                start = at + 1;
+                items.push(list.until(offset).from(start));
+                start = offset + 1;
             }
             _ => {}
         }

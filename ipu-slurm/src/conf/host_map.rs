@@ -1,7 +1,7 @@
 //! The host map of option 1, usually `ipum.allocs`: which IPU-Machines belong to a host.
 //!
 //! The file is shared with scripts that split lines at `:` and `,` only, where white space becomes part of a
-//! machine's name (seed 004 §8.6). Therefore white space is refused, and a comment has a line of its own.
+//! machine's name (Slurm guide §8.6). Therefore white space is refused, and a comment has a line of its own.
 
 use std::collections::BTreeMap;
 
@@ -114,24 +114,24 @@ impl<'a> Parser<'a> {
         let Some((content, _)) = line.split_once('#') else {
             return line;
         };
-        let at = content.text().len();
+        let offset = content.text().len();
         let rule = "a comment has a line of its own, with # at its beginning";
         self.errors
-            .push(line.error_at(at, "line", rule, "move the comment to the line above"));
+            .push(line.error_at(offset, "line", rule, "move the comment to the line above"));
         content.until(content.text().trim_end().len())
     }
 
     /// Reports each run of white space once.
     fn check_white_space(&mut self, content: Span<'_>) {
         let mut inside = false;
-        for (at, c) in content.text().char_indices() {
+        for (offset, c) in content.text().char_indices() {
             if c.is_whitespace() && !inside {
                 let fix = match c {
                     '\r' => "save the file with Unix line ends",
                     _ => "remove it",
                 };
                 self.errors
-                    .push(content.error_at(at, "line", "has white space", fix));
+                    .push(content.error_at(offset, "line", "has white space", fix));
             }
             inside = c.is_whitespace();
         }

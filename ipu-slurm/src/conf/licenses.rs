@@ -7,7 +7,8 @@
 use core::fmt;
 
 use super::error::ConfError;
-use super::span::{Span, shorten};
+use super::span::{MAX_FIELD, Span};
+use crate::text::shorten;
 
 /// The separators of licenses.
 const SEPARATORS: [char; 2] = [',', ';'];
@@ -75,7 +76,7 @@ impl LicenseList {
         &self.items
     }
 
-    /// Returns the errors, one for each item that is no license.
+    /// Returns the errors, one for each item that is not a license.
     #[must_use]
     pub fn errors(&self) -> &[ConfError] {
         &self.errors
@@ -141,12 +142,17 @@ fn name_of(item: &str) -> &str {
 fn parse_item(item: Span<'_>) -> Result<License, ConfError> {
     const FIX: &str = "write name:count,name2:count";
     let text = item.text();
-    if let Some(at) = text.find('|') {
+    if let Some(offset) = text.find('|') {
         let rule = "alternatives are not supported";
-        return Err(item.error_at(at, FIELD, rule, fix_alternatives(item)));
+        return Err(item.error_at(offset, FIELD, rule, fix_alternatives(item)));
     }
-    if let Some(at) = text.find(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(item.error_at(at, FIELD, "has white space or a control character", "remove it"));
+    if let Some(offset) = text.find(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(item.error_at(
+            offset,
+            FIELD,
+            "has white space or a control character",
+            "remove it",
+        ));
     }
     let name = name_of(text);
     if name.is_empty() {
@@ -167,7 +173,7 @@ fn parse_item(item: Span<'_>) -> Result<License, ConfError> {
         }),
         None => {
             let rule = format!("a count is a whole number from 0 to {}", i32::MAX);
-            let fix = format!("write {}:1, for example", shorten(name));
+            let fix = format!("write {}:1, for example", shorten(name, MAX_FIELD));
             Err(item.error(FIELD, rule, fix))
         }
     }
@@ -180,7 +186,10 @@ fn fix_alternatives(item: Span<'_>) -> String {
         .into_iter()
         .find_map(|part| parse_item(part).ok());
     match valid {
-        Some(license) => format!("request one of them, such as {}", shorten(&license.to_string())),
+        Some(license) => format!(
+            "request one of them, such as {}",
+            shorten(&license.to_string(), MAX_FIELD)
+        ),
         None => "write name:count,name2:count".to_owned(),
     }
 }

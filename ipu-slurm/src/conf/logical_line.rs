@@ -53,13 +53,15 @@ impl LogicalLine {
         self
     }
 
-    /// Returns the place in the file of a byte of the text, or of its end.
-    pub(super) fn place(&self, at: usize) -> usize {
+    /// Maps an offset in the text to the file.
+    pub(super) fn place(&self, offset: usize) -> usize {
         let after_last = || self.places.last().map_or(self.range.start, |last| last.end);
-        self.places.get(at).map_or_else(after_last, |place| place.start)
+        self.places
+            .get(offset)
+            .map_or_else(after_last, |place| place.start)
     }
 
-    /// Returns the bytes of the file for those of the text.
+    /// Maps a byte range of the text to the file.
     pub(super) fn places(&self, range: Range<usize>) -> Range<usize> {
         let start = self.place(range.start);
         match range.end.checked_sub(1).filter(|last| *last >= range.start) {
@@ -71,25 +73,25 @@ impl LogicalLine {
     /// Adds text that begins at byte `start` of the file, without the backslash of each escape.
     fn add(&mut self, text: &str, start: usize) {
         let mut is_escaped = false;
-        for (at, c) in text.char_indices() {
+        for (offset, c) in text.char_indices() {
             if c == '\\' && !is_escaped {
                 is_escaped = true;
                 continue;
             }
-            let first = start + at - usize::from(is_escaped);
+            let first = start + offset - usize::from(is_escaped);
             is_escaped = false;
             self.text.push(c);
-            self.places.push(first..start + at + 1);
+            self.places.push(first..start + offset + 1);
             self.places
-                .extend((1..c.len_utf8()).map(|byte| start + at + byte..start + at + byte + 1));
+                .extend((1..c.len_utf8()).map(|byte| start + offset + byte..start + offset + byte + 1));
         }
     }
 }
 
 /// Returns the byte where the comment of a line begins, or its length.
 fn comment_start(line: &str) -> usize {
-    let is_comment = |at: &usize| trailing_backslashes(&line[..*at]).is_multiple_of(2);
-    let found = line.match_indices('#').map(|(at, _)| at).find(is_comment);
+    let is_comment = |offset: &usize| trailing_backslashes(&line[..*offset]).is_multiple_of(2);
+    let found = line.match_indices('#').map(|(offset, _)| offset).find(is_comment);
     found.unwrap_or(line.len())
 }
 

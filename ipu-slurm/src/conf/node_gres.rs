@@ -205,8 +205,8 @@ fn parse_item(item: Span<'_>, models: &[&str]) -> Result<Option<VipuGres>, ConfE
     }
     let gres: Gres = item.text().parse().map_err(|error: crate::GresError| {
         let before = item.text().char_indices().nth(error.position - 1);
-        let at = before.map_or(item.text().len(), |(at, _)| at);
-        item.error_at(at, FIELD, error.rule, error.fix)
+        let offset = before.map_or(item.text().len(), |(offset, _)| offset);
+        item.error_at(offset, FIELD, error.rule, error.fix)
     })?;
     if item.text().contains('(') {
         return Err(item.error(FIELD, "a node's resource has no parentheses", FIX));
@@ -244,7 +244,7 @@ fn parse_model(item: Span<'_>, model: &str, gres: &Gres, models: &[&str]) -> Res
             Some(known) => format!("did you mean {known}?"),
             None => "create the file, or link it to vipu.conf".to_owned(),
         };
-        let shown = super::span::shorten(model);
+        let shown = crate::text::shorten(model, super::span::MAX_FIELD);
         return Err(item.error(FIELD, format!("the model {shown} has no file {shown}.conf"), fix));
     }
     if item.text().ends_with("no_consume") {

@@ -1,8 +1,8 @@
 //! The syntax of `vipu.conf` and `<model>.conf`: one `Key=Value` a line.
 //!
 //! As in slurm.conf, keys ignore case, `#` begins a comment, and white space around key and value has no
-//! meaning. Unlike there, a line has one key, and quotation marks and continued lines are refused: the seed
-//! has none of them, and an error in them would change a value silently.
+//! meaning. Unlike there, a line has one key, and quotation marks and continued lines are refused:
+//! Graphcore's Slurm guide has none of them, and an error in them would change a value silently.
 
 use super::error::ConfError;
 use super::key::Key;
@@ -123,7 +123,7 @@ fn check_value(key: Key, value: Span<'_>) -> Result<(), ConfError> {
     }
     let is_refused =
         |c: char| matches!(c, '"' | '\'' | '\\' | '#') || c.is_control() && c != '\t' || is_blank(key, c);
-    let Some((at, c)) = text.char_indices().find(|(_, c)| is_refused(*c)) else {
+    let Some((offset, c)) = text.char_indices().find(|(_, c)| is_refused(*c)) else {
         return Ok(());
     };
     let (rule, fix) = match c {
@@ -133,7 +133,7 @@ fn check_value(key: Key, value: Span<'_>) -> Result<(), ConfError> {
             "write the value on one line without it",
         ),
         '#' => ("a value has no '#'", "write a space before a comment"),
-        _ if c.is_whitespace() && text[at..].contains('=') => {
+        _ if c.is_whitespace() && text[offset..].contains('=') => {
             ("a line has one key", "write the next Key=Value on its own line")
         }
         _ if c.is_whitespace() => (
@@ -142,7 +142,7 @@ fn check_value(key: Key, value: Span<'_>) -> Result<(), ConfError> {
         ),
         _ => ("a value has no control characters", "remove the character"),
     };
-    Err(value.error_at(at, key.name(), rule, fix))
+    Err(value.error_at(offset, key.name(), rule, fix))
 }
 
 /// Returns whether a character is white space that the value of a key must not have.

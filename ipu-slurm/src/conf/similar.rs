@@ -1,6 +1,6 @@
 //! Suggestions for misspelt names.
 
-/// Maximum length of a name with a suggestion, in bytes. Longer names are no typos.
+/// Maximum length of a name with a suggestion, in bytes. Longer names are not typos.
 const MAX_LEN: usize = 40;
 
 /// Returns the candidate that `name` probably stands for: it differs in case, or by one edit for every four

@@ -78,7 +78,7 @@ impl SlurmConf {
             patterns: Vec::new(),
         };
         let file = conf.add_file(name.to_owned(), text.to_owned());
-        conf.read_file(file, source, &mut Reading::default());
+        conf.read_file(file, source, &mut IncludeStack::default());
         conf
     }
 
@@ -193,11 +193,11 @@ impl SlurmConf {
         &'a self,
         file: usize,
         (start, number): (usize, usize),
-        at: usize,
+        offset: usize,
         text: &'a str,
     ) -> Span<'a> {
         let file = &self.files[file];
-        let before = &file.text[start..at];
+        let before = &file.text[start..offset];
         let number = number + before.matches('\n').count();
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count();
         Span::of_value(&file.name, number, column, text)
@@ -212,15 +212,15 @@ impl SlurmConf {
         })
     }
 
-    fn read_file(&mut self, file: usize, source: &IncludeSource<'_>, reading: &mut Reading) {
-        reading.open.push(file);
+    fn read_file(&mut self, file: usize, source: &IncludeSource<'_>, includes: &mut IncludeStack) {
+        includes.open_files.push(file);
         for line in logical_lines(&self.files[file].text) {
             match include_path(&line.text) {
-                Some(path) => self.include(file, &line, path, source, reading),
+                Some(path) => self.include(file, &line, path, source, includes),
                 None => self.settings.extend(setting_of(file, &line)),
             }
         }
-        reading.open.pop();
+        includes.open_files.pop();
     }
 
     fn include(
@@ -229,13 +229,16 @@ impl SlurmConf {
         line: &LogicalLine,
         path: Range<usize>,
         source: &IncludeSource<'_>,
-        reading: &mut Reading,
+        includes: &mut IncludeStack,
     ) {
-        let at = line.place(path.start);
+        let offset = line.place(path.start);
         let path = &line.text[path];
-        let found = self.included_files(file, path, source, reading);
+        let found = self.included_files(file, path, source, includes);
         let first = (line.range.start, line.number);
-        let error = |rule: &str, fix: &str| self.span_at(file, first, at, path).error("Include", rule, fix);
+        let error = |rule: &str, fix: &str| {
+            self.span_at(file, first, offset, path)
+                .error("Include", rule, fix)
+        };
         let files = match found {
             Ok(files) => files,
             Err(reason) => {
@@ -250,7 +253,7 @@ impl SlurmConf {
         }
         for (name, text) in files {
             let included = self.add_file(name, text);
-            self.read_file(included, source, reading);
+            self.read_file(included, source, includes);
         }
     }
 
@@ -261,10 +264,10 @@ impl SlurmConf {
         file: usize,
         path: &str,
         source: &IncludeSource<'_>,
-        reading: &mut Reading,
+        includes: &mut IncludeStack,
     ) -> Result<Vec<(String, String)>, String> {
-        reading.includes += 1;
-        if reading.includes > MAX_INCLUDES {
+        includes.include_count += 1;
+        if includes.include_count > MAX_INCLUDES {
             return Err(format!("there are over {MAX_INCLUDES} included files"));
         }
         let path = match (path.contains("%c"), self.cluster_name()) {
@@ -272,15 +275,20 @@ impl SlurmConf {
             (true, Some(name)) => path.replace("%c", &name),
             (false, _) => path.to_owned(),
         };
-        let beside = match self.files[file].name.rsplit_once('/') {
+        let sibling = match self.files[file].name.rsplit_once('/') {
             Some((directory, _)) if !path.starts_with('/') => Some(format!("{directory}/{path}")),
             _ => None,
         };
-        let files = source(&path).or_else(|reason| match &beside {
+        let files = source(&path).or_else(|reason| match &sibling {
             Some(path) => source(path).map_err(|_| reason),
             None => Err(reason),
         })?;
-        let is_open = |name: &String| reading.open.iter().any(|file| self.files[*file].name == *name);
+        let is_open = |name: &String| {
+            includes
+                .open_files
+                .iter()
+                .any(|file| self.files[*file].name == *name)
+        };
         match files.iter().any(|(name, _)| is_open(name)) {
             true => Err("a file includes itself".to_owned()),
             false => Ok(files),
@@ -288,13 +296,12 @@ impl SlurmConf {
     }
 }
 
-/// The state of a reader.
+/// The files that are open, and the number of those that were included.
 #[derive(Default)]
-struct Reading {
-    /// The files from `slurm.conf` to the one that is read.
-    open: Vec<usize>,
-    /// The number of included files.
-    includes: usize,
+struct IncludeStack {
+    /// Indices of the files from `slurm.conf` to the present one.
+    open_files: Vec<usize>,
+    include_count: usize,
 }
 
 impl SlurmSetting {
@@ -354,11 +361,11 @@ fn include_path(line: &str) -> Option<Range<usize>> {
 
 /// Returns the first setting of a line with the others.
 fn setting_of(file: usize, line: &LogicalLine) -> Option<SlurmSetting> {
-    let mut at = 0;
+    let mut offset = 0;
     let mut first: Option<SlurmSetting> = None;
-    while let Some(start) = find(&line.text, at, |c| !is_space(c)) {
+    while let Some(start) = find(&line.text, offset, |c| !is_space(c)) {
         let Some((key, value, end)) = scan(&line.text, start) else {
-            at = find(&line.text, start, is_space).unwrap_or(line.text.len());
+            offset = find(&line.text, start, is_space).unwrap_or(line.text.len());
             continue;
         };
         let setting = SlurmSetting {
@@ -375,7 +382,7 @@ fn setting_of(file: usize, line: &LogicalLine) -> Option<SlurmSetting> {
             Some(first) => first.others.push(setting),
             None => first = Some(setting),
         }
-        at = end;
+        offset = end;
     }
     first
 }
@@ -407,8 +414,8 @@ fn unquoted(value: &str) -> &str {
 }
 
 /// Returns the first byte from `at` on whose character is selected.
-fn find(text: &str, at: usize, select: impl Fn(char) -> bool) -> Option<usize> {
-    text[at..].find(select).map(|found| at + found)
+fn find(text: &str, offset: usize, select: impl Fn(char) -> bool) -> Option<usize> {
+    text[offset..].find(select).map(|found| offset + found)
 }
 
 /// Returns whether C takes a character for white space.

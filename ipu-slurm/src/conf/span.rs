@@ -3,12 +3,13 @@
 use ipu_core::Violation;
 
 use super::error::ConfError;
+use crate::text::shorten;
 
 /// Maximum length of a line in bytes: a host map line of 500 machines fits, and the number of errors in
 /// one line stays small.
 const MAX_LINE: usize = 16_384;
 /// Maximum length of a field name in an error, in characters.
-const MAX_FIELD: usize = 40;
+pub(super) const MAX_FIELD: usize = 40;
 
 /// A part of a line.
 #[derive(Clone, Copy, Debug)]
@@ -66,17 +67,17 @@ impl<'a> Span<'a> {
     }
 
     /// Returns the span from byte `at` on, which is a character boundary.
-    pub(super) const fn from(self, at: usize) -> Self {
+    pub(super) const fn from(self, offset: usize) -> Self {
         Self {
-            start: self.start + at,
+            start: self.start + offset,
             ..self
         }
     }
 
     /// Returns the span before byte `at`, which is a character boundary.
-    pub(super) const fn until(self, at: usize) -> Self {
+    pub(super) const fn until(self, offset: usize) -> Self {
         Self {
-            end: self.start + at,
+            end: self.start + offset,
             ..self
         }
     }
@@ -93,21 +94,24 @@ impl<'a> Span<'a> {
     pub(super) fn without_comment(self) -> Self {
         let text = self.text();
         let starts_comment =
-            |at: &usize| *at == 0 || text[..*at].ends_with(|c: char| c.is_ascii_whitespace());
-        let found = text.match_indices('#').map(|(at, _)| at).find(starts_comment);
+            |offset: &usize| *offset == 0 || text[..*offset].ends_with(|c: char| c.is_ascii_whitespace());
+        let found = text
+            .match_indices('#')
+            .map(|(offset, _)| offset)
+            .find(starts_comment);
         self.until(found.unwrap_or(text.len()))
     }
 
-    pub(super) fn split_once(&self, at: char) -> Option<(Self, Self)> {
-        let found = self.text().find(at)?;
-        Some((self.until(found), self.from(found + at.len_utf8())))
+    pub(super) fn split_once(&self, separator: char) -> Option<(Self, Self)> {
+        let found = self.text().find(separator)?;
+        Some((self.until(found), self.from(found + separator.len_utf8())))
     }
 
     /// Splits at every character that `at` selects.
-    pub(super) fn split(&self, at: impl Fn(char) -> bool) -> Vec<Self> {
+    pub(super) fn split(&self, is_separator: impl Fn(char) -> bool) -> Vec<Self> {
         let mut parts = Vec::new();
         let mut start = 0;
-        for (found, c) in self.text().char_indices().filter(|(_, c)| at(*c)) {
+        for (found, c) in self.text().char_indices().filter(|(_, c)| is_separator(*c)) {
             parts.push(self.until(found).from(start));
             start = found + c.len_utf8();
         }
@@ -130,19 +134,19 @@ impl<'a> Span<'a> {
     /// Creates an error for this span at its byte `at`, which is a character boundary.
     pub(super) fn error_at(
         &self,
-        at: usize,
+        offset: usize,
         field: &str,
         rule: impl Into<String>,
         fix: impl Into<String>,
     ) -> ConfError {
-        self.error_showing(self.text(), at, field, rule, fix)
+        self.error_showing(self.text(), offset, field, rule, fix)
     }
 
     /// Creates an error that shows `value` instead of this span.
     pub(super) fn error_showing(
         &self,
         value: &str,
-        at: usize,
+        offset: usize,
         field: &str,
         rule: impl Into<String>,
         fix: impl Into<String>,
@@ -155,8 +159,8 @@ impl<'a> Span<'a> {
         ConfError {
             file: self.file.to_owned(),
             line: self.number,
-            column: self.before + self.line[..self.start + at].chars().count() + 1,
-            violation: Box::new(Violation::new(&shorten(field), Some(value), rule, fix)),
+            column: self.before + self.line[..self.start + offset].chars().count() + 1,
+            violation: Box::new(Violation::new(&shorten(field, MAX_FIELD), Some(value), rule, fix)),
         }
     }
 }
@@ -169,14 +173,4 @@ fn may_be_secret(field: &str, value: &str) -> bool {
         .any(|word| field.contains(word));
     is_secret_field && !value.starts_with('/')
         || value.contains('@') && (value.contains("://") || field == "proxy")
-}
-
-/// Returns `text` on one line and limited to [`MAX_FIELD`] characters, to repeat it outside a value.
-pub(super) fn shorten(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    let mut short: String = text.chars().take(MAX_FIELD).map(plain).collect();
-    if text.chars().nth(MAX_FIELD).is_some() {
-        short.push('…');
-    }
-    short
 }

@@ -7,7 +7,7 @@ use crate::error::InputError;
 
 /// The request of EpilogSlurmctld for a job that may have IPUs.
 ///
-/// It does not check the request for IPUs: what PrologSlurmctld created is released even if a limit has
+/// The request for IPUs is not checked: what PrologSlurmctld created is released even if a limit has
 /// changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -51,7 +51,7 @@ impl PrologRequest {
         Self::check_context(variables)?;
         let offset = variables.text(HET_OFFSET)?;
         if variables.is_later_component()? {
-            // Slurm hands the options of the plugin to all components; the licenses tell.
+            // Slurm hands the options of the plugin to all components; the licenses decide.
             let licenses = variables.text(LICENSES)?.unwrap_or_default();
             if !names_model(licenses, |name| conf.model(name).is_some()) {
                 return Ok(None);

@@ -13,10 +13,10 @@ pub struct TaskRequest {
     /// Whether the job asked for IPUs, so that the task must not start without them. Slurm before 24.11 does
     /// not show the licenses here: a job without `--ipus` is then not recognised.
     pub requests_ipus: bool,
-    /// Whether only `SLURM_JOB_LICENSES` says so. A job inherits it from the one that submitted it:
+    /// Whether only `SLURM_JOB_LICENSES` says so. A job inherits it from the job that submitted it:
     /// [`with_licenses`](Self::with_licenses) decides.
     pub may_be_inherited: bool,
-    /// `SLURM_JOB_LICENSES`, of the job or of the one that submitted it; none before Slurm 24.11.
+    /// `SLURM_JOB_LICENSES`, of the job or of the job that submitted it; none before Slurm 24.11.
     pub licenses: Option<String>,
     /// `--ipus` of the step, or of its job: the variable `VIPU_IPUS` of the plugin.
     pub ipus: Option<u32>,

@@ -7,9 +7,9 @@ use ipu_core::IpuCount;
 /// The beginning of the first line, with the version of the format.
 const HEADER: &str = "# ipu-slurm pool 1";
 /// The beginning of every variable.
-const PREFIX: &str = "IPUOF_";
+const VARIABLE_PREFIX: &str = "IPUOF_";
 
-/// The file of a static partition. A file of the seed's scripts is empty: its size is unknown, and it has no
+/// The file of a static partition. A file of Graphcore's scripts is empty: its size is unknown, and it has no
 /// variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolFile {
@@ -57,5 +57,5 @@ impl PoolFile {
 
 /// Returns whether Slurm can take a variable in one line.
 fn is_variable(name: &str, value: &str) -> bool {
-    name.starts_with(PREFIX) && ![name, value].iter().any(|text| text.contains(char::is_control))
+    name.starts_with(VARIABLE_PREFIX) && ![name, value].iter().any(|text| text.contains(char::is_control))
 }

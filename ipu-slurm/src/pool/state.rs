@@ -9,7 +9,7 @@ use ipu_core::IpuCount;
 pub struct PoolPartition {
     /// The name of its file, which is the id of the partition.
     pub name: String,
-    /// Its IPUs; none for a file of the seed's scripts.
+    /// Its IPUs; none for a file of Graphcore's scripts.
     pub size: Option<IpuCount>,
 }
 
@@ -252,8 +252,8 @@ impl PoolState {
 
 /// Moves a file. One of the same name is replaced.
 fn move_file(from: &mut Vec<PoolPartition>, to: &mut Vec<PoolPartition>, name: &str) {
-    if let Some(at) = from.iter().position(|partition| partition.name == name) {
-        let partition = from.remove(at);
+    if let Some(index) = from.iter().position(|partition| partition.name == name) {
+        let partition = from.remove(index);
         to.retain(|other| other.name != name);
         to.push(partition);
         to.sort_by(|left, right| left.name.cmp(&right.name));

@@ -238,7 +238,7 @@ pub(super) fn notes(input: &RenderInput<'_>, models: &[Model<'_>], has_slurmdbd:
     }
     if models.iter().any(|model| !model.has_license_only) {
         notes.push(
-            "copy ipu_slurm.lua and job_submit.lua beside slurm.conf: JobSubmitPlugins=lua needs them"
+            "copy ipu_slurm.lua and job_submit.lua next to slurm.conf: JobSubmitPlugins=lua needs them"
                 .to_owned(),
         );
     }

@@ -26,7 +26,7 @@ const ALLOC_FLAGS: [&str; 7] = [
 ];
 /// Largest time limit that Slurm takes, in seconds.
 const MAX_SECONDS: u64 = 65_533;
-const LICENSES: &str = "Licenses";
+const LICENSES_KEY: &str = "Licenses";
 /// Time of a hook besides the wait for IPUs, in seconds.
 const HOOK_SECONDS: u64 = 60;
 
@@ -72,7 +72,7 @@ pub(super) fn has_slurmdbd(conf: &SlurmConf) -> bool {
 
 /// Returns the licenses in force.
 pub(super) fn licenses(conf: &SlurmConf) -> LicenseList {
-    let setting = conf.get(LICENSES);
+    let setting = conf.get(LICENSES_KEY);
     setting.map_or_else(LicenseList::default, |setting| conf.licenses(setting))
 }
 
@@ -227,14 +227,20 @@ impl<'a> Rules<'a, '_> {
             error: error.clone(),
         });
         self.findings.extend(findings);
-        let setting = self.conf.get(LICENSES);
+        let setting = self.conf.get(LICENSES_KEY);
         if setting.is_some_and(|setting| setting.value().contains('='))
             && self.version < SlurmVersion::EQUALS_SIGN
         {
             let rule = format!("Slurm {} takes `=` for a part of the name", self.version);
-            self.report(Severity::Warning, LICENSES, setting, &rule, "write name:count");
+            self.report(
+                Severity::Warning,
+                LICENSES_KEY,
+                setting,
+                &rule,
+                "write name:count",
+            );
         }
-        let old = self.conf.value(LICENSES).unwrap_or_default();
+        let old = self.conf.value(LICENSES_KEY).unwrap_or_default();
         let new = models
             .iter()
             .fold(old.to_owned(), |text, model| match list.count(model.name) {
@@ -243,7 +249,7 @@ impl<'a> Rules<'a, '_> {
             });
         if new != old {
             let rule = "Slurm counts the IPUs of a model as licenses";
-            self.set(LICENSES, &new, Severity::Error, rule);
+            self.set(LICENSES_KEY, &new, Severity::Error, rule);
         }
     }
 

@@ -6,7 +6,7 @@ use core::str::FromStr;
 use crate::InputError;
 
 /// The oldest version with every function that the integration needs.
-const MIN: SlurmVersion = SlurmVersion::new(22, 5, None);
+const MIN_VERSION: SlurmVersion = SlurmVersion::new(22, 5, None);
 
 /// A version of Slurm by year, month and, if it is known, the micro version: 24.11 or 24.11.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,8 +68,8 @@ impl FromStr for SlurmVersion {
         match (year, month) {
             (Some(year), Some(month)) if (1..=12).contains(&month) => {
                 let version = Self::new(year, month, micro);
-                if version < MIN {
-                    return error(format!("must be at least {MIN}"));
+                if version < MIN_VERSION {
+                    return error(format!("must be at least {MIN_VERSION}"));
                 }
                 Ok(version)
             }

@@ -108,8 +108,8 @@ fn core_of(record: &str) -> Result<&str, InputError> {
             "remove keys of scontrol from name, account and comment of the job",
         )
     };
-    let mut starts = occurrences(record, CORE_KEYS[0]).filter(|at| {
-        let mut tokens = record[*at..].split(' ');
+    let mut starts = occurrences(record, CORE_KEYS[0]).filter(|offset| {
+        let mut tokens = record[*offset..].split(' ');
         tokens.next().is_some() && tokens.next().is_some_and(|next| next.starts_with("Reason="))
     });
     let Some(start) = starts.next() else {
@@ -125,7 +125,7 @@ fn core_of(record: &str) -> Result<&str, InputError> {
         ));
     };
     for (i, key) in CORE_KEYS.iter().enumerate().skip(1) {
-        let cores = occurrences(record, key).filter(|at| core_end(&record[*at..], i).is_some());
+        let cores = occurrences(record, key).filter(|offset| core_end(&record[*offset..], i).is_some());
         if cores.count() != 1 {
             return Err(ambiguous());
         }
@@ -138,19 +138,19 @@ fn occurrences<'a>(text: &'a str, key: &str) -> impl Iterator<Item = usize> + 'a
     let pattern = format!(" {key}=");
     let mut from = 0;
     core::iter::from_fn(move || {
-        let at = from + text.get(from..)?.find(&pattern)?;
-        from = at + 1;
-        Some(at + 1)
+        let offset = from + text.get(from..)?.find(&pattern)?;
+        from = offset + 1;
+        Some(offset + 1)
     })
 }
 
 /// Returns the position of `Network=` after the core from its key number `first` on.
 fn core_end(text: &str, first: usize) -> Option<usize> {
-    let (mut next, mut at) = (first, 0);
+    let (mut next, mut offset) = (first, 0);
     for token in text.split(' ') {
         let (key, value) = token.split_once('=')?;
         if key == END_KEY {
-            return (next == CORE_KEYS.len()).then_some(at);
+            return (next == CORE_KEYS.len()).then_some(offset);
         }
         if !is_key(key) || value.contains(char::is_whitespace) {
             return None;
@@ -161,7 +161,7 @@ fn core_end(text: &str, first: usize) -> Option<usize> {
             }
             next += 1;
         }
-        at += token.len() + 1;
+        offset += token.len() + 1;
     }
     None
 }

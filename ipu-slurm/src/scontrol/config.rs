@@ -16,7 +16,8 @@ pub struct SlurmctldConfig {
     pub kill_wait: Duration,
     /// `UnkillableStepTimeout`: a node with a process that survives SIGKILL for so long is drained.
     pub unkillable_step_timeout: Duration,
-    /// Whether there is a backup slurmctld. `started` does not tell then when slurmctld got control.
+    /// Whether there is a backup slurmctld. If so, `started` may differ from the time when slurmctld got
+    /// control.
     pub has_backup: bool,
     /// The first slurmctld that answers a ping, such as `Slurmctld(primary) at host`: it has control.
     pub in_control: Option<String>,

@@ -16,7 +16,7 @@ pub const SQUEUE_GRES_ARGS: [&str; 5] = [
 /// The fix for a request that cannot be read.
 const FIX: &str = "ask for partitions with --gres=vipu:<size>:<count>";
 /// The resource of this project.
-const VIPU: &str = "vipu";
+const GRES_NAME: &str = "vipu";
 
 /// Parses the output of `squeue` with [`SQUEUE_GRES_ARGS`] and returns the resources that the job `id`
 /// requested for each node; none if `vipu` is not among them.
@@ -39,7 +39,7 @@ pub fn parse_squeue_gres(text: &str, id: u32) -> Result<GresList, InputError> {
     if others.len() != 3 {
         return Err(error(line, "a line has five fields, each followed by '|'"));
     }
-    if let Some(other) = others.iter().find(|other| other.contains(VIPU)) {
+    if let Some(other) = others.iter().find(|other| other.contains(GRES_NAME)) {
         return Err(InputError::new(
             "GRES",
             Some(other),
@@ -47,13 +47,13 @@ pub fn parse_squeue_gres(text: &str, id: u32) -> Result<GresList, InputError> {
             FIX,
         ));
     }
-    if NONE.contains(per_node) || !per_node.contains(VIPU) {
+    if NONE.contains(per_node) || !per_node.contains(GRES_NAME) {
         return Ok(GresList::default());
     }
     let list: GresList = per_node
         .parse()
         .map_err(|_| error(line, "tres-per-node is a list of resources"))?;
-    if list.named(VIPU).any(|gres| gres.kind().is_none()) {
+    if list.named(GRES_NAME).any(|gres| gres.kind().is_none()) {
         return Err(InputError::new(
             "GRES",
             Some(per_node),

@@ -21,7 +21,7 @@ pub const SQUEUE_JOB_ARGS: [&str; 5] = [
      Licenses:0||,admin_comment:0",
 ];
 /// The number of fields of a line, with licenses and comment as one.
-const FIELDS: usize = 9;
+const FIELD_COUNT: usize = 9;
 /// A field without a value.
 pub(super) const NONE: [&str; 3] = ["", "N/A", "(null)"];
 /// The message of `squeue` (standard error, exit code 1) for a job that slurmctld does not know.
@@ -96,7 +96,7 @@ pub fn parse_squeue_job(text: &str, id: u32) -> Result<SlurmJob, InputError> {
         (Some(line), None) => line,
         _ => return Err(error(&prefix, "the output has one line of the job")),
     };
-    let fields: Vec<&str> = line.splitn(FIELDS, '|').collect();
+    let fields: Vec<&str> = line.splitn(FIELD_COUNT, '|').collect();
     let [
         _,
         array,

@@ -18,7 +18,7 @@ fn refused(text: &str) -> String {
 #[test]
 fn texts_that_slurm_writes_are_parsed() {
     // Text, type, count: `--gres` of users, `Gres=` of nodes, `GRES=`, `JOB_GRES=` and `TresPerNode=` of
-    // scontrol, `gres_detail` of squeue, on Slurm 22.05 and 24.11; and the examples of the guide (seed 004
+    // scontrol, `gres_detail` of squeue, on Slurm 22.05 and 24.11; and the examples of the guide (Slurm guide
     // §8.3).
     for (text, kind, count) in [
         ("vipu", None, 1),

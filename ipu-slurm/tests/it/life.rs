@@ -101,7 +101,7 @@ fn a_forgotten_run_is_not_dead_while_its_job_id_has_nodes() {
         (false, false, Life::Unknown),
         (false, true, Life::Unknown),
         (true, false, Life::Dead),
-        (true, true, Life::BesideLaterRun),
+        (true, true, Life::Superseded),
     ] {
         let life_if = |saw_begin, listed| {
             life_of(&LifeFacts {

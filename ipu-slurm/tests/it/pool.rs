@@ -100,7 +100,7 @@ fn a_partition_that_two_pointers_name_stays_with_the_other_job() {
 }
 
 #[test]
-fn a_first_use_keeps_what_the_scripts_of_the_seed_allocated() {
+fn a_first_use_keeps_what_the_scripts_of_the_guide_allocated() {
     let mut state = pool();
     let allocation = state.allocate(7, &one(1)).unwrap();
     apply_all(&mut state, &allocation.steps);
@@ -109,7 +109,7 @@ fn a_first_use_keeps_what_the_scripts_of_the_seed_allocated() {
 }
 
 #[test]
-fn a_file_of_a_partition_parses_to_itself_and_one_of_the_seed_has_no_size() {
+fn a_file_of_a_partition_parses_to_itself_and_one_of_the_guide_has_no_size() {
     let file = PoolFile {
         size: size(2),
         variables: BTreeMap::from([("IPUOF_VIPU_API_HOST".to_owned(), "pod".to_owned())]),
@@ -134,7 +134,7 @@ enum Event {
     /// Prolog of a job, or Epilog, killed after some steps.
     Prolog(u32, PoolRequest, usize),
     Epilog(u32, usize),
-    /// A Prolog of the seed's corrected script, killed after some steps.
+    /// A Prolog of Graphcore's corrected script, killed after some steps.
     SeedProlog(u32, usize),
     Reboot,
 }

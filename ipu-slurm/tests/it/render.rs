@@ -1,7 +1,7 @@
 //! Rendered configurations.
 
+mod guide;
 mod properties;
-mod seed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ipu_slurm::conf::{HostMap, SlurmConf};
 use ipu_slurm::render::{RenderInput, RenderOptions, Rendered, Severity, render};
 
-/// A `slurm.conf` with the line of seed 004 §8.5.4.
+/// A `slurm.conf` with the line of the Slurm guide §8.5.4.
 const SLURM_CONF: &str = "ClusterName=pod\nInclude v-ipu-plugin.conf\n";
 const VIPU_CONF: &str = "ApiHost=ipu-pod64-001\nIpuofDir=/home/ipuof\nProxy=http://127.0.0.1:8080\n";
 const NODE: &str = "NodeName=n[1-2] Gres=vipu:pod64:no_consume:64\n";
@@ -58,7 +58,7 @@ fn findings(rendered: &Rendered) -> Vec<String> {
 
 #[test]
 fn a_rendered_configuration_renders_to_itself() {
-    let plugin = read("conf/seed-v-ipu-plugin.conf");
+    let plugin = read("conf/guide-v-ipu-plugin.conf");
     let mut first_input = input("");
     first_input.slurm_conf = conf(SLURM_CONF, &[("v-ipu-plugin.conf", &plugin)]);
     let first = render(&first_input).unwrap();

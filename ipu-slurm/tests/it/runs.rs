@@ -119,7 +119,7 @@ fn the_requested_partitions_are_read_without_the_texts_of_the_user() {
 }
 
 #[test]
-fn runs_are_told_by_their_submission_on_every_version() {
+fn runs_are_distinguished_by_their_submission_on_every_version() {
     for (version, submitted, waiting, running) in [
         ("22.05", 1_795_599_477, 10, 7),
         ("24.11", 1_795_599_478, 10, 7),

@@ -59,7 +59,7 @@ async fn concurrent_partitions_never_share_an_ipu(harness: Harness) -> CaseOutco
     check_error(rule, fixture.create("one-more", 1).await, &["no_capacity"]).map(drop)
 }
 
-/// "`AlreadyExists` if the id is taken" (`create_partition`), also by a concurrent call.
+/// "`AlreadyExists` if the id is taken" (`create_partition`), even by a concurrent call.
 async fn one_of_many_creates_of_an_id_succeeds(harness: Harness) -> CaseOutcome {
     let fixture = harness.start(Setup::quick(Topology::pod16())).await;
     for _ in 0..4 {

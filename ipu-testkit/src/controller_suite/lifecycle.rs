@@ -78,8 +78,8 @@ async fn every_field_of_a_partition_is_listed(harness: Harness) -> CaseOutcome {
     check_eq("a partition is listed as requested", &found, &vec![spec])
 }
 
-/// "Which IPUs, in routing order" (`CreatePartition`); held IPUs are no capacity (reference, Errors; the code
-/// is an assumption).
+/// "Which IPUs, in routing order" (`CreatePartition`); held IPUs are not capacity (reference, Errors; the
+/// code is an assumption).
 async fn explicit_ipus_are_used_in_order(harness: Harness) -> CaseOutcome {
     let fixture = harness.start(Setup::quick(Topology::pod16())).await;
     let places = vec![place(0, 9), place(0, 8)];

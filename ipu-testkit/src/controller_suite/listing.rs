@@ -106,8 +106,8 @@ async fn partitions_are_listed_by_allocation_and_never_span_two(harness: Harness
         )?;
         if within.is_some() {
             let rule = "a partition reports its allocation";
-            let reported: Vec<_> = listed.iter().map(|one| &one.spec.allocation).collect();
-            check_eq(rule, &reported, &vec![&within; listed.len()])?;
+            let reported_allocations: Vec<_> = listed.iter().map(|one| &one.spec.allocation).collect();
+            check_eq(rule, &reported_allocations, &vec![&within; listed.len()])?;
         }
     }
     fixture.remove("p3", Removal::Regular).await?;

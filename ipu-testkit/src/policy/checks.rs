@@ -271,26 +271,26 @@ fn broken_rule(
     let ipus: Vec<IpuAddress> = block.addresses().collect();
     let within = |scope: Option<_>| {
         let mut scopes = reference.scopes(scope);
-        scopes.any(|(_, scope)| ipus.iter().all(|at| scope.contains(at)))
+        scopes.any(|(_, scope)| ipus.iter().all(|address| scope.contains(address)))
     };
-    let cluster = |at: &IpuAddress| {
+    let cluster = |address: &IpuAddress| {
         reference
             .topology()
-            .cluster_of(at.link_domain)
+            .cluster_of(address.link_domain)
             .map(|(cluster, _)| &cluster.id)
     };
     let first = ipus.first()?;
     if ipus.len() != request.size.get() as usize {
         Some(PolicyProperty::RightSize)
-    } else if !ipus.iter().all(|at| reference.topology().contains(*at)) {
+    } else if !ipus.iter().all(|address| reference.topology().contains(*address)) {
         Some(PolicyProperty::Exists)
-    } else if !ipus.iter().all(|at| cluster(at) == cluster(first)) {
+    } else if !ipus.iter().all(|address| cluster(address) == cluster(first)) {
         Some(PolicyProperty::OneCluster)
     } else if block.size().is_none() {
         Some(PolicyProperty::Aligned)
-    } else if ipus.iter().any(|at| reference.holder(*at).is_some()) {
+    } else if ipus.iter().any(|address| reference.holder(*address).is_some()) {
         Some(PolicyProperty::NotHeld)
-    } else if ipus.iter().any(|at| reference.is_cordoned(*at)) {
+    } else if ipus.iter().any(|address| reference.is_cordoned(*address)) {
         Some(PolicyProperty::NotCordoned)
     } else if !within(None) {
         Some(PolicyProperty::OneAllocation)
@@ -326,7 +326,7 @@ fn changes_descending(reference: &ReferenceInventory) -> Vec<InventoryChange> {
         InventoryChange::Occupy(holder, block)
     });
     let cordons = reference.cordons().into_iter();
-    held.chain(cordons.map(|(owner, at)| InventoryChange::Cordon(owner, [at].into())))
+    held.chain(cordons.map(|(owner, address)| InventoryChange::Cordon(owner, [address].into())))
         .collect()
 }
 

@@ -163,7 +163,7 @@ fn fill(reference: &ReferenceInventory) -> usize {
     let topology = reference.topology();
     let domains = 0..topology.link_domains();
     let all = domains.flat_map(|link_domain| (0..64).map(move |ipu| IpuAddress { link_domain, ipu }));
-    let free = all.filter(|at| reference.is_free(*at)).count();
+    let free = all.filter(|address| reference.is_free(*address)).count();
     let ipus = topology.ipus() as usize;
     match (ipus - free) * 100 / ipus {
         _ if free == 0 => 5,
@@ -178,7 +178,7 @@ fn fill(reference: &ReferenceInventory) -> usize {
 /// Returns the fragmentation class: largest free block relative to the largest that the free IPUs could form
 /// (equal, at least a quarter, or less).
 fn fragmentation(reference: &ReferenceInventory) -> usize {
-    let largest = reference.largest(None, |at| reference.is_free(at));
+    let largest = reference.largest(None, |address| reference.is_free(address));
     let best = reference.free(None).checked_ilog2();
     match best.zip(largest.map(IpuCount::order)) {
         None => 0,

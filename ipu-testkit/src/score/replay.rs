@@ -84,7 +84,7 @@ impl Replay {
 /// Replays the jobs of `trace` on `inventory` with placements by `policy`.
 ///
 /// Existing holders and cordons of `inventory` stay until the end. A block that is not legal is not used: the
-/// job is queued as [`WaitReason::Illegal`]. A job that the hardware cannot hold is rejected; one that is
+/// job is queued as [`WaitReason::Illegal`]. A job that the hardware cannot hold is rejected; a job that is
 /// still queued after the last event is [`JobOutcome::Stranded`].
 ///
 /// # Panics

@@ -81,7 +81,6 @@ impl Connection {
         })
     }
 
-    /// Returns whether the proxy is the local server.
     pub(crate) const fn is_local(&self) -> bool {
         self.local.is_some()
     }
@@ -93,8 +92,8 @@ impl Connection {
             .is_some_and(|local| local.controller.is_none())
     }
 
-    /// Returns the URL of the proxy of `--proxy`, by which runs of this host are told apart; none for the
-    /// local server.
+    /// Returns the URL of the proxy of `--proxy`, which distinguishes runs of this host; none for the local
+    /// server.
     pub(crate) fn remote_url(&self) -> Option<String> {
         (!self.is_local()).then(|| self.proxy.url().to_owned())
     }
@@ -281,7 +280,7 @@ fn report_simulator(
         ),
     };
     // Creates the directory of the notice.
-    state.simulator()?;
+    state.create_simulator_state_path()?;
     let is_first = || !is_nested && !global.quiet && state.mark_simulator_notice();
     let is_surprising = !hint.is_empty() && !global.quiet;
     if global.verbose > 0 || is_surprising || is_first() {

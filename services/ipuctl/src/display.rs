@@ -74,14 +74,14 @@ pub(crate) fn place_cell(places: &[IpuPlace]) -> String {
 /// Returns the reason of a request that does not fit, rendered from the numbers of the reason.
 pub(crate) fn reason(reason: &Reason) -> String {
     let text = without_cordons(reason);
-    match reason.message.split_once(CORDONS) {
-        Some((_, cordons)) => format!("{text}{CORDONS}{cordons}"),
+    match reason.message.split_once(CORDONS_SEPARATOR) {
+        Some((_, cordons)) => format!("{text}{CORDONS_SEPARATOR}{cordons}"),
         None => text,
     }
 }
 
 /// Separates the cordons that block a request from the rest of the message of its reason.
-const CORDONS: &str = "; cordons: ";
+const CORDONS_SEPARATOR: &str = "; cordons: ";
 
 fn without_cordons(reason: &Reason) -> String {
     let number = |name: &str| reason.numbers.get(name).copied();
@@ -108,7 +108,7 @@ fn without_cordons(reason: &Reason) -> String {
 }
 
 fn message(reason: &Reason) -> &str {
-    reason.message.split(CORDONS).next().unwrap_or_default()
+    reason.message.split(CORDONS_SEPARATOR).next().unwrap_or_default()
 }
 
 /// Returns the owners at the end of the message of a reason with the code `Cordoned`.
@@ -138,14 +138,9 @@ pub(crate) fn reason_with_cordons(original: &Reason, cordons: &[CordonDocument])
     format!("{text}: {}", texts.join("; "))
 }
 
-/// Returns the name of an owner: `namespace/name`.
-pub(crate) fn owner_name(owner: &OwnerDocument) -> String {
-    format!("{}/{}", owner.namespace, owner.name)
-}
-
 /// Returns `namespace/name` of the owner of a partition, or its id if it has no known owner.
 pub(crate) fn holder_name(id: &PartitionId, owner: Option<&OwnerDocument>) -> String {
-    owner.map_or_else(|| id.to_string(), owner_name)
+    owner.map_or_else(|| id.to_string(), OwnerDocument::qualified_name)
 }
 
 /// Returns the clause that names the owners that block a request; empty without blockers.

@@ -5,9 +5,9 @@
 pub(crate) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     let mut expanded = String::new();
     let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        expanded.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
+    while let Some(offset) = rest.find('$') {
+        expanded.push_str(&rest[..offset]);
+        rest = &rest[offset + 1..];
         if let Some(after) = rest.strip_prefix('$') {
             expanded.push('$');
             rest = after;

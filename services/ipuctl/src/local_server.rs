@@ -2,7 +2,7 @@
 //! other options.
 //!
 //! A lock on a file of the state directory makes sure that there is at most one server. The client that takes
-//! the lock starts the server, which inherits the lock and keeps it until its end, also by kill -9. The other
+//! the lock starts the server, which inherits the lock and keeps it until its end, even by kill -9. The other
 //! clients wait until the server answers on its socket.
 
 use std::fs::{File, OpenOptions, TryLockError};

@@ -3,7 +3,6 @@
 //! this user.
 
 mod cli;
-mod clock;
 mod commands;
 mod connection;
 mod display;

@@ -215,7 +215,7 @@ pub(crate) fn refuse(name: &str, violations: &[Violation]) -> Failure {
     )
 }
 
-/// Reports the fields of the pod template that a host ignores, in one line.
+/// Reports the fields of the Pod template that a host ignores, in one line.
 pub(crate) fn report_ignored_fields(host: &HostView, output: &Output) {
     if !host.ignored.is_empty() {
         let fields = host.ignored.iter();

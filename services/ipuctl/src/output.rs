@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _, Read, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anstyle::{AnsiColor, Style};
+use parking_lot::Mutex;
 
 /// Maximum length of a forwarded line in bytes. A longer line is split, so that a worker that never ends its
 /// line cannot exhaust the memory.
@@ -91,7 +92,7 @@ impl Output {
         }))
     }
 
-    /// Prints a result, which contains its line ends, to standard output. A closed reader is no error.
+    /// Prints a result, which contains its line ends, to standard output. A closed reader is not an error.
     pub(crate) fn result(&self, text: &str) {
         self.write_result(text).ok();
     }
@@ -102,7 +103,7 @@ impl Output {
     ///
     /// The error of standard output, such as a closed reader.
     pub(crate) fn write_result(&self, text: &str) -> io::Result<()> {
-        write(&self.state(), Stream::Out, text.as_bytes())
+        write(&self.0.state.lock(), Stream::Out, text.as_bytes())
     }
 
     /// Prints a line of progress.
@@ -129,7 +130,7 @@ impl Output {
         if self.0.quiet {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         if self.0.is_terminal {
             clear(&state);
             state.status = text.map(truncate);
@@ -193,13 +194,13 @@ impl Output {
                 tail.push(line);
                 let text = [prefix.as_bytes(), line, b"\n"].concat();
                 // A closed reader does not end the job.
-                write(&output.state(), to, &text).ok();
+                write(&output.0.state.lock(), to, &text).ok();
             });
         })
     }
 
     fn colour_of(&self, label: &str) -> Style {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         let index = state.labels.iter().position(|other| other == label);
         let index = index.unwrap_or_else(|| {
             state.labels.push(label.to_owned());
@@ -210,11 +211,7 @@ impl Output {
 
     fn print_line(&self, text: &str) {
         // A closed reader does not end the job.
-        write(&self.state(), Stream::Err, format!("{text}\n").as_bytes()).ok();
-    }
-
-    fn state(&self) -> MutexGuard<'_, TerminalState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        write(&self.0.state.lock(), Stream::Err, format!("{text}\n").as_bytes()).ok();
     }
 }
 
@@ -298,7 +295,7 @@ pub(crate) struct OutputTail(Arc<Mutex<VecDeque<u8>>>);
 
 impl OutputTail {
     fn push(&self, line: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         kept.extend(line.iter().copied().chain([b'\n']));
         let excess = kept.len().saturating_sub(MAX_TAIL_LEN);
         kept.drain(..excess);
@@ -306,7 +303,7 @@ impl OutputTail {
 
     /// Returns the text, at most 2 KiB.
     pub(crate) fn text(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         let (front, back) = kept.as_slices();
         let mut text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
         // A replacement character is longer than the byte that it replaces.

@@ -5,5 +5,5 @@ mod spawn;
 mod supervise;
 
 pub(crate) use procfs::end_marked;
-pub(crate) use spawn::{ProcessEvent, Spawn, Supervised, Terminal, start};
+pub(crate) use spawn::{ProcessEvent, Spawn, SupervisedProcess, Terminal, start};
 pub(crate) use supervise::main as supervise_main;

@@ -27,7 +27,7 @@ use crate::manifest::{self, Overrides};
 use crate::output::{Output, Stream};
 use crate::run_record::RunRecord;
 use crate::signals::Signals;
-use crate::{clock, commands, display, table};
+use crate::{commands, display, table};
 
 pub(crate) use self::remote_exec::exec;
 
@@ -75,7 +75,7 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
         OnNoCapacity::Queue
     };
     if matches!(job.spec.shape(), JobKind::Launcher { .. }) {
-        remote_exec::require_plain(&connection.state.runs())?;
+        remote_exec::require_plain(&connection.state.runs_dir())?;
     }
     let holder =
         ProcessHolder::own().map_err(|error| Failure::because(Code::Host, "identify this process", error))?;
@@ -83,7 +83,7 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
     let context = RunContext {
         output: output.clone(),
         grace: Duration::from_secs(arguments.grace),
-        directory: connection.state.run(&holder)?,
+        directory: connection.state.create_run_dir(&holder)?,
         mpi_interface: arguments.mpi_interface,
     };
     let mut record = new_record(&job, &uid, &connection);
@@ -140,7 +140,7 @@ fn new_record(job: &HostJob, uid: &str, connection: &Connection) -> RunRecord {
         partitions: (0..spec.instances())
             .map(|instance| spec.partition_id(instance))
             .collect(),
-        started: clock::now(),
+        started: ipu_proxy_client::now(),
         exit_code: None,
         proxy: connection.remote_url(),
     }

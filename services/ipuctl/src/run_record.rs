@@ -52,7 +52,7 @@ impl RunRecord {
 
     /// Writes the record of a finished run, and removes the oldest records.
     pub(crate) fn write_finished(&self, state: &StateDir) -> io::Result<()> {
-        let history = state.history()?;
+        let history = state.create_history_dir()?;
         write_file(
             &history.join(format!("{}.json", self.uid)),
             0o600,
@@ -68,7 +68,7 @@ impl RunRecord {
     /// Returns the records of finished runs, newest first.
     pub(crate) fn read_finished(state: &StateDir) -> Vec<Self> {
         let files = state
-            .history()
+            .create_history_dir()
             .and_then(fs::read_dir)
             .into_iter()
             .flatten()

@@ -19,7 +19,7 @@ use crate::server_options::{ControllerOptions, ServerOptions};
 use crate::state_dir::{StateDir, write_file};
 
 /// Name of the simulated controller in the ledger; its port differs between servers.
-const SIMULATED: &str = "simulated-pod16";
+const SIMULATED_CONTROLLER: &str = "simulated-pod16";
 
 /// Interval of the repair in seconds: the longest time for which a killed command keeps a partition or a
 /// place in the queue.
@@ -96,7 +96,7 @@ async fn serve(state: &StateDir, options: &ServerOptions) -> Result<(), Error> {
 fn settings(state: &StateDir, options: &ServerOptions) -> Result<Settings, Error> {
     let mut settings = Settings::default();
     settings.listen = Some(ListenAddress::Unix(state.server_socket()));
-    settings.store = Some(format!("file:{}", state.ledger().display()));
+    settings.store = Some(format!("file:{}", state.ledger_path().display()));
     settings.repair_interval = Some(REPAIR_INTERVAL_SECS);
     settings.placement.clone_from(&options.placement.placement);
     settings.preemption = Some(options.placement.preemption);
@@ -110,9 +110,10 @@ fn settings(state: &StateDir, options: &ServerOptions) -> Result<Settings, Error
         None => {
             settings.sim = Some("pod16".to_owned());
             settings.sim_listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-            settings.sim_state = Some(state.simulator().map_err(|failure| failure.chain())?);
+            let state_path = state.create_simulator_state_path();
+            settings.sim_state = Some(state_path.map_err(|failure| failure.chain())?);
             settings.sim_delay_ms = Some(0);
-            settings.sim_name = Some(ControllerName::new(SIMULATED)?);
+            settings.sim_name = Some(ControllerName::new(SIMULATED_CONTROLLER)?);
         }
     }
     Ok(settings)

@@ -1,4 +1,4 @@
-//! Options of the local server, by which a command recognizes the one that it needs.
+//! Options of the local server, by which a command recognizes the server that it needs.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! The state directory of a user: the files of the local server, the simulated IPU-POD and each run.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ impl StateDir {
     }
 
     /// Returns the path of the ledger.
-    pub(crate) fn ledger(&self) -> PathBuf {
+    pub(crate) fn ledger_path(&self) -> PathBuf {
         self.0.join("ledger.db")
     }
 
@@ -87,7 +87,7 @@ impl StateDir {
     }
 
     /// Returns the path of the state of the simulated IPU-POD. Creates its directory.
-    pub(crate) fn simulator(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn create_simulator_state_path(&self) -> Result<PathBuf, Failure> {
         let path = self.0.join("sim");
         make_private(&path)
             .map_err(|error| Failure::because(Code::Host, format!("create {}", path.display()), error))?;
@@ -95,21 +95,21 @@ impl StateDir {
     }
 
     /// Returns the path of the directory of all runs.
-    pub(crate) fn runs(&self) -> PathBuf {
+    pub(crate) fn runs_dir(&self) -> PathBuf {
         self.0.join("runs")
     }
 
     /// Returns the path of the directory of records of finished runs. Creates it if it is missing.
-    pub(crate) fn history(&self) -> io::Result<PathBuf> {
+    pub(crate) fn create_history_dir(&self) -> io::Result<PathBuf> {
         let path = self.0.join("history");
         make_private(&path)?;
         Ok(path)
     }
 
-    /// Creates the directory of a run of the process `holder`, which its name says: whenever that process is
-    /// killed, the directory is known as its own. `mpirun` splits paths at a colon.
-    pub(crate) fn run(&self, holder: &ProcessHolder) -> Result<PathBuf, Failure> {
-        let path = self.runs().join(holder.to_string().replace(':', "_"));
+    /// Creates the directory of a run. Its name identifies the process, so that a later command can determine
+    /// whether that process is alive. `mpirun` splits paths at a colon.
+    pub(crate) fn create_run_dir(&self, holder: &ProcessHolder) -> Result<PathBuf, Failure> {
+        let path = self.runs_dir().join(holder.to_string().replace(':', "_"));
         make_private(&path)
             .map_err(|error| Failure::because(Code::Host, format!("create {}", path.display()), error))?;
         Ok(path)
@@ -180,37 +180,14 @@ fn check_owner(path: &Path, metadata: &fs::Metadata) -> io::Result<()> {
 /// Replaces the file at `path` and sets its permissions. A symbolic link is replaced; its target is not
 /// changed.
 pub(crate) fn write_file(path: &Path, mode: u32, text: &[u8]) -> io::Result<()> {
-    use std::io::Write as _;
-    let (temporary, mut file) = create_beside(path, mode)?;
-    let written = file.write_all(text).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        fs::remove_file(&temporary).ok();
-    }
-    written
-}
-
-/// Creates a new file in the directory of `path`. Never opens an existing file and never follows a symbolic
-/// link.
-fn create_beside(path: &Path, mode: u32) -> io::Result<(PathBuf, fs::File)> {
-    /// More than the temporary files that crashes leave.
-    const MAX_ATTEMPTS: u32 = 100;
-    let mut number = 0;
-    loop {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}-{number}.tmp", std::process::id()));
-        let created = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&name);
-        match created {
-            Ok(file) => return Ok((name.into(), file)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_ATTEMPTS => {
-                number += 1
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let permissions = fs::Permissions::from_mode(mode);
+    let mut file = tempfile::Builder::new()
+        .permissions(permissions)
+        .tempfile_in(directory)?;
+    file.write_all(text)?;
+    file.persist(path)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -225,9 +202,6 @@ mod tests {
         let (victim, file) = (home.path().join("victim"), home.path().join("hosts"));
         fs::write(&victim, "unchanged").unwrap();
         symlink(&victim, &file).unwrap();
-        // Left by a killed process with the same pid, or planted by another user.
-        let stale = home.path().join(format!("hosts.{}-0.tmp", std::process::id()));
-        symlink(&victim, &stale).unwrap();
         write_file(&file, 0o640, b"new").unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "unchanged");
         assert!(fs::symlink_metadata(&file).unwrap().is_file());
@@ -236,7 +210,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "newer");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         // No temporary file is left.
-        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 3);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
     }
 
     #[test]
@@ -273,7 +247,10 @@ mod tests {
         fs::create_dir_all(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let state = StateDir::open(Some(&path)).unwrap();
-        for path in [path, state.run(&ProcessHolder::own().unwrap()).unwrap()] {
+        for path in [
+            path,
+            state.create_run_dir(&ProcessHolder::own().unwrap()).unwrap(),
+        ] {
             assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o700);
         }
     }

@@ -10,10 +10,10 @@ use kube::{Client, ResourceExt};
 use crate::exit_code::{Code, Failure, api_failure};
 
 /// Selector of operators.
-pub(crate) const OPERATORS: &str =
+pub(crate) const OPERATOR_SELECTOR: &str =
     "app.kubernetes.io/component=controller-manager,control-plane=controller-manager";
 /// Selector of proxies.
-pub(crate) const PROXIES: &str = "app.kubernetes.io/component=vipu-proxy";
+pub(crate) const PROXY_SELECTOR: &str = "app.kubernetes.io/component=vipu-proxy";
 /// Label with the name of the installation.
 const INSTANCE: &str = "app.kubernetes.io/instance";
 
@@ -38,7 +38,7 @@ pub(crate) async fn find(client: &Client, namespace: Option<&str>) -> Result<Ins
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let listed = api.list(&ListParams::default().labels(OPERATORS)).await;
+    let listed = api.list(&ListParams::default().labels(OPERATOR_SELECTOR)).await;
     let listed = listed.map_err(|error| {
         let action = match namespace {
             Some(namespace) => format!("find the operator in namespace {namespace}"),
@@ -64,7 +64,7 @@ pub(crate) async fn find(client: &Client, namespace: Option<&str>) -> Result<Ins
         }
     };
     let namespace = operator.namespace().unwrap_or_default();
-    let labels = format!("{PROXIES},{INSTANCE}={}", label(&operator, INSTANCE));
+    let labels = format!("{PROXY_SELECTOR},{INSTANCE}={}", label(&operator, INSTANCE));
     let api: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
     let proxies = api.list(&ListParams::default().labels(&labels)).await;
     let proxies =

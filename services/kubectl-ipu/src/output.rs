@@ -44,7 +44,7 @@ impl<'a, T> List<'a, T> {
     }
 }
 
-/// Prints a result, which contains its line ends, to standard output. A closed reader is no error.
+/// Prints a result, which contains its line ends, to standard output. A closed reader is not an error.
 pub(crate) fn result(text: &str) -> Result<(), Failure> {
     match bytes(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(write_failure(error)),

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use crate::cli::Global;
 use crate::context::Context;
 use crate::exit_code::{Code, Failure, api_failure};
-use crate::installation::{self, Installation, PROXIES};
+use crate::installation::{self, Installation, PROXY_SELECTOR};
 
 /// Audience of tokens for the proxy.
 const AUDIENCE: &str = "vipu-proxy";
@@ -133,7 +133,10 @@ async fn connect_to_leader(
     let namespace = &installation.namespace;
     let url = format!("https://{}.{namespace}.svc", installation.proxy_service().1);
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let labels = format!("{PROXIES},app.kubernetes.io/instance={}", installation.instance());
+    let labels = format!(
+        "{PROXY_SELECTOR},app.kubernetes.io/instance={}",
+        installation.instance()
+    );
     let listed = pods.list(&ListParams::default().labels(&labels)).await;
     let listed =
         listed.map_err(|error| api_failure(format!("list the Pods of the proxy in {namespace}"), error))?;

@@ -6,9 +6,10 @@ mod issue;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ipu_core::ErrorChain;
 use ipu_serve::{Tls, TlsPem};
@@ -27,7 +28,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 pub(crate) use self::issue::{KeyedCertificate, self_signed};
-use self::issue::{Stored, renewed};
+use self::issue::{StoredCertificates, renewed};
 use crate::health::HealthRegistry;
 use crate::metrics::Metrics;
 use crate::object_watch::wake_on_changes;
@@ -189,7 +190,7 @@ impl ManagedCertificate {
 
     /// Checks the certificate once, and returns the delay until the next check. `in_use` is the server
     /// certificate and authority in use.
-    async fn check(&self, in_use: &mut Option<Stored>) -> Result<Duration, CertificateError> {
+    async fn check(&self, in_use: &mut Option<StoredCertificates>) -> Result<Duration, CertificateError> {
         let now = now();
         let mut names = self.names.clone();
         let mut configurations = None;
@@ -205,7 +206,9 @@ impl ManagedCertificate {
         }
         let secret = self.own::<Secret>().get_opt(&self.secret).await;
         let secret = secret.map_err(call("read the Secret"))?;
-        let stored = secret.as_ref().map(|secret| Stored::read(secret.data.as_ref()));
+        let stored = secret
+            .as_ref()
+            .map(|secret| StoredCertificates::read(secret.data.as_ref()));
         if let Some(new) = renewed(stored.as_ref(), &names, now, &self.rotation)? {
             self.store(&new, secret.and_then(|secret| secret.metadata.resource_version))
                 .await?;
@@ -249,7 +252,7 @@ impl ManagedCertificate {
 
     /// Writes the Secret, unless another operator has written since `version`: then the next check reads
     /// that.
-    async fn store(&self, new: &Stored, version: Option<String>) -> Result<(), CertificateError> {
+    async fn store(&self, new: &StoredCertificates, version: Option<String>) -> Result<(), CertificateError> {
         let component = match &self.user {
             CertificateUser::Webhooks { .. } => "admission-webhook",
             CertificateUser::Proxy { .. } => "vipu-proxy",
@@ -430,17 +433,17 @@ fn labels(component: &str) -> BTreeMap<String, String> {
 
 /// Returns the time in seconds since 1970.
 pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
+    ipu_proxy_client::now().as_millis() / 1000
 }
 
 /// Replaces a file atomically.
 async fn write(path: &Path, text: String) -> Result<(), CertificateError> {
     let target = path.to_owned();
-    let replace = move || {
-        let new = target.with_extension("new");
-        std::fs::write(&new, text)?;
-        std::fs::rename(&new, &target)
+    let replace = move || -> std::io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(target.parent().unwrap_or(Path::new(".")))?;
+        file.write_all(text.as_bytes())?;
+        file.persist(&target)?;
+        Ok(())
     };
     let written = tokio::task::spawn_blocking(replace).await;
     let written = written.map_err(std::io::Error::other).flatten();

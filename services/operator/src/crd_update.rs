@@ -1,4 +1,4 @@
-//! Update of the CRD at startup: the operator applies the one that it was built with, unless a newer one is
+//! Update of the CRD at startup: the operator applies the CRD that it was built with, unless a newer one is
 //! installed. It never deletes the CRD.
 
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! Health of the operator, derived from the progress of its tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// Default timeout of one work item: each call to the API server or the proxy times out after seconds, and
@@ -143,10 +144,8 @@ impl HealthRegistry {
         let (name, due) = overdue_items.min_by_key(|(_, due)| *due)?;
         Some((name.to_owned(), now - due))
     }
-
-    // No code panics while it holds the lock, so the data of a poisoned lock is consistent.
     fn state(&self) -> MutexGuard<'_, HealthState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ipu_core::ErrorChain;
@@ -10,6 +10,7 @@ use ipu_k8s::controller::{Observer, ReconcileError, RunOptions, run};
 use ipu_k8s::crd::IpuJob;
 use ipu_k8s::resources::{InstallationDefaults, Network};
 use ipu_proxy_client::{ClientOptions, ProxyClient, TlsFiles, Token};
+use parking_lot::Mutex;
 use tracing::info;
 
 use crate::error::OperatorError;
@@ -120,14 +121,6 @@ impl MetricsObserver {
             forbidden: Mutex::default(),
         }
     }
-
-    fn running(&self) -> MutexGuard<'_, HashMap<String, (WorkGuard, Instant)>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn forbidden(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Returns the name of a watch in probe messages.
@@ -139,18 +132,20 @@ fn watch(objects: &str, namespace: Option<&str>) -> String {
 impl Observer for MetricsObserver {
     fn ready(&self) {
         // An operator that may watch none of its namespaces is not ready.
-        if self.namespaces == 0 || self.forbidden().len() < self.namespaces {
+        if self.namespaces == 0 || self.forbidden.lock().len() < self.namespaces {
             self.health.mark_ready(CACHE_CONDITION);
         }
     }
 
     fn reconcile_started(&self, job: &str) {
         let running = self.health.begin_work(job);
-        self.running().insert(job.to_owned(), (running, Instant::now()));
+        self.running
+            .lock()
+            .insert(job.to_owned(), (running, Instant::now()));
     }
 
     fn reconcile_finished(&self, job: &str, outcome: Result<(), &ReconcileError>) {
-        let Some((_, since)) = self.running().remove(job) else {
+        let Some((_, since)) = self.running.lock().remove(job) else {
             return;
         };
         let outcome = match outcome {
@@ -163,7 +158,7 @@ impl Observer for MetricsObserver {
 
     fn watch_connected(&self, objects: &'static str, namespace: Option<&str>) {
         if let Some(namespace) = namespace
-            && self.forbidden().remove(namespace)
+            && self.forbidden.lock().remove(namespace)
         {
             self.health.mark_ready(CACHE_CONDITION);
         }
@@ -179,7 +174,7 @@ impl Observer for MetricsObserver {
         let Some(namespace) = namespace else {
             return self.watch_failed(objects, namespace);
         };
-        self.forbidden().insert(namespace.to_owned());
+        self.forbidden.lock().insert(namespace.to_owned());
         // The other namespaces need the operator, and a restart restores no right.
         self.health.watch_ok(&watch(objects, Some(namespace)));
         self.metrics.jobs().record_interruption(objects);

@@ -2,7 +2,6 @@
 //! that it may get `/metrics`.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ipu_core::ErrorChain;
@@ -12,6 +11,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Lifetime of a cached permission: short enough for a revocation to apply soon, long enough for a scraper.
@@ -79,13 +79,13 @@ impl MetricsAuthorizer {
         let identity = self.tokens.review(token).await?;
         let key = (identity.user.clone(), identity.groups.clone());
         let now = Instant::now();
-        if self.allowed().get(&key).is_some_and(|expiry| now < *expiry) {
+        if self.allowed.lock().get(&key).is_some_and(|expiry| now < *expiry) {
             return Ok(());
         }
         if !self.review_access(identity).await? {
             return Err(AuthRejection::Forbidden { user: key.0 });
         }
-        let mut allowed = self.allowed();
+        let mut allowed = self.allowed.lock();
         allowed.retain(|_, expiry| now < *expiry);
         if allowed.len() < MAX_CACHED {
             allowed.insert(key, now + CACHE_TTL);
@@ -116,10 +116,5 @@ impl MetricsAuthorizer {
             Ok(Err(error)) => Err(unavailable(ErrorChain(&error).to_string())),
             Err(_) => Err(unavailable("the request to the API server timed out".to_owned())),
         }
-    }
-
-    // No code panics while it holds the lock, so the data of a poisoned lock is consistent.
-    fn allowed(&self) -> MutexGuard<'_, HashMap<(String, Vec<String>), Instant>> {
-        self.allowed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -36,7 +36,7 @@ const METRICS_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24
 /// repeat a request that was on its way when the operator closed the connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time in which clients close their connections before the operator stops.
-const DRAIN: Duration = Duration::from_secs(3);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time in which running reconciliations end before the operator stops.
 const CONTROLLER_DRAIN: Duration = Duration::from_secs(5);
 /// Maximum body size of requests that need no body, in bytes.
@@ -425,7 +425,7 @@ async fn serve_tls(
     let mut options = ServeOptions::default();
     options.tls = tls;
     options.idle_timeout = IDLE_TIMEOUT;
-    options.drain = DRAIN;
+    options.drain = DRAIN_TIMEOUT;
     serve(
         listener,
         Arc::new(WebhookServer::new(routes, max_body)),

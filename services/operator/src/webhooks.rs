@@ -15,8 +15,8 @@ use warp::{Filter as _, Reply as _};
 use crate::metrics::Metrics;
 use crate::webhook_server::{Routes, text};
 
-const MUTATE: &str = "mutate-graphcore-ai-v1alpha1-ipujob";
-const VALIDATE: &str = "validate-graphcore-ai-v1alpha1-ipujob";
+const MUTATE_PATH: &str = "mutate-graphcore-ai-v1alpha1-ipujob";
+const VALIDATE_PATH: &str = "validate-graphcore-ai-v1alpha1-ipujob";
 
 /// Maximum number of concurrent reviews, each on its own core. The largest review takes about 60 MiB; most
 /// take a fraction of a millisecond.
@@ -24,10 +24,14 @@ const MAX_CONCURRENT_REVIEWS: usize = 2;
 
 pub(crate) fn routes(rules: AdmissionRules, metrics: &Metrics) -> Routes {
     let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_REVIEWS));
-    let mutating = route(MUTATE, "mutate", metrics.clone(), &permits, mutate);
-    let validating = route(VALIDATE, "validate", metrics.clone(), &permits, move |review| {
-        validate(review, &rules)
-    });
+    let mutating = route(MUTATE_PATH, "mutate", metrics.clone(), &permits, mutate);
+    let validating = route(
+        VALIDATE_PATH,
+        "validate",
+        metrics.clone(),
+        &permits,
+        move |review| validate(review, &rules),
+    );
     mutating.or(validating).unify().boxed()
 }
 

@@ -4,12 +4,13 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Boxed error.
@@ -133,7 +134,7 @@ pub(crate) struct ResponseGuard {
 impl PendingResponses {
     /// Starts the timer of a response.
     pub(crate) fn start(self: &Arc<Self>) -> ResponseGuard {
-        let mut started = self.lock();
+        let mut started = self.0.lock();
         let number = started.next_number;
         started.next_number += 1;
         started.by_number.insert(number, Instant::now());
@@ -158,18 +159,13 @@ impl PendingResponses {
     }
 
     fn oldest_start(&self) -> Option<Instant> {
-        self.lock().by_number.values().next().copied()
-    }
-
-    // No code panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, StartTimes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().by_number.values().next().copied()
     }
 }
 
 impl Drop for ResponseGuard {
     fn drop(&mut self) {
-        self.responses.lock().by_number.remove(&self.number);
+        self.responses.0.lock().by_number.remove(&self.number);
     }
 }
 

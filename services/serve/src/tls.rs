@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::ErrorChain;
+use parking_lot::RwLock;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 use rustls::server::danger::ClientCertVerifier;
@@ -223,8 +224,7 @@ impl Tls {
 
     fn install(&self, content: Content) -> Result<(), TlsError> {
         let acceptor = acceptor(&self.0.files, &content)?;
-        // No code panics while it holds the lock, so that a poisoned lock still has a complete value.
-        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = LoadedPem { acceptor, content };
+        *self.0.current.write() = LoadedPem { acceptor, content };
         Ok(())
     }
 
@@ -239,7 +239,7 @@ impl Tls {
         }
         let content = Content::read(&self.0.files)?;
         let unchanged = |current: &LoadedPem| current.content == content;
-        if unchanged(&self.0.current.read().unwrap_or_else(PoisonError::into_inner)) {
+        if unchanged(&self.0.current.read()) {
             return Ok(false);
         }
         self.install(content)?;
@@ -247,7 +247,7 @@ impl Tls {
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.0.current.read();
         current.acceptor.clone()
     }
 

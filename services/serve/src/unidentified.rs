@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Limits of connections on which no request has identified its client with
@@ -76,7 +77,7 @@ impl UnidentifiedClients {
 
     /// Records a new connection from `network`, and closes an older one if a limit is reached.
     pub(crate) fn admit(self: &Arc<Self>, network: IpAddr) -> Connection {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         let full = if open.count_of(network) >= self.limits.per_network {
             Some(network)
         } else if open.connections.len() >= self.limits.total {
@@ -96,11 +97,6 @@ impl UnidentifiedClients {
             clients: Arc::clone(self),
         }))
     }
-
-    // No code panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Handle of one connection, which is counted only if there are limits. Clones refer to the same connection.
@@ -118,7 +114,7 @@ impl Connection {
     /// Stops counting the connection, because its client is identified or it has ended.
     pub(crate) fn release(&self) {
         if let Some(guard) = &self.0 {
-            guard.clients.lock().connections.remove(&guard.number);
+            guard.clients.open.lock().connections.remove(&guard.number);
         }
     }
 

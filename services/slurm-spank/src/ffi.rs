@@ -132,7 +132,7 @@ extern "C" fn slurm_spank_init(spank: SpankHandle, _ac: c_int, _av: *mut *mut c_
     })
 }
 
-/// Takes the value of an option. A failure ends the command before it submits anything, also if the plugin
+/// Takes the value of an option. A failure ends the command before it submits anything, even if the plugin
 /// is `optional` in `plugstack.conf`.
 extern "C" fn on_option(index: c_int, argument: *const c_char, remote: c_int) -> c_int {
     contain_panic(|| {
@@ -221,7 +221,7 @@ fn set_job_variables(spank: SpankHandle, request: &IpuRequest) -> c_int {
 fn unset_job_variables(spank: SpankHandle) -> c_int {
     for option in JobOption::ALL {
         let name = option.variable().as_ptr();
-        // SAFETY: Slurm gave the handle for this call. A variable that is not set is no failure.
+        // SAFETY: Slurm gave the handle for this call. A variable that is not set is not a failure.
         unsafe { spank_job_control_unsetenv(spank, name) };
     }
     SUCCESS

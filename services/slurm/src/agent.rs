@@ -14,7 +14,7 @@ use ipu_slurm::SlurmctldWatch;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
-use self::collect::Collected;
+use self::collect::CollectReport;
 use self::collect::allocations;
 use self::context::Context;
 use self::events::LedgerEvents;
@@ -46,7 +46,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
 /// Runs one pass.
 pub(crate) async fn run_once() -> Result<(), Failure> {
     let context = Context::load().await?;
-    let mut runs = Collected::default();
+    let mut runs = CollectReport::default();
     let mut watch = SlurmctldWatch::default();
     let collected = collect::collect(&context, &mut watch, &mut runs).await;
     let mut lines = runs.released;
@@ -135,7 +135,7 @@ async fn work() {
                 Ok(_) => problems.report("configuration", Ok(Vec::new())),
                 Err(failure) => problems.report("configuration", Err(failure)),
             }
-            let mut runs = Collected::default();
+            let mut runs = CollectReport::default();
             let collected = collect::collect(&context, &mut watch, &mut runs).await;
             kept.report(runs.kept, collected.is_ok());
             let mut lines = runs.released;

@@ -9,10 +9,10 @@ use crate::pool::command::PoolCommand;
 use crate::render_command::{CheckArguments, RenderArguments};
 
 const EXAMPLES: &str = "\
-Hooks of slurm.conf take no arguments. Link the program by the name of the hook:
+Hooks command_of slurm.conf take no arguments. Link the program by the name command_of the hook:
   ln -s ipu-slurm /usr/lib/ipu-slurm/prolog-slurmctld
 
-The configuration is vipu.conf beside slurm.conf: in the directory of SLURM_CONF, or in /etc/slurm.
+The configuration is vipu.conf next to slurm.conf: in the directory command_of SLURM_CONF, or in /etc/slurm.
 
 Exit codes:
   0  done
@@ -115,10 +115,16 @@ mod tests {
 
     #[test]
     fn a_link_names_the_command() {
-        let of = |program: &str| Command::of_link(OsStr::new(program));
-        assert_eq!(of("/usr/lib/ipu-slurm/task-prolog"), Some(Command::TaskProlog));
-        assert_eq!(of("ipu-slurm-epilog-slurmctld"), Some(Command::EpilogSlurmctld));
-        assert_eq!(of("/usr/bin/ipu-slurm"), None);
+        let command_of = |program: &str| Command::of_link(OsStr::new(program));
+        assert_eq!(
+            command_of("/usr/lib/ipu-slurm/task-prolog"),
+            Some(Command::TaskProlog)
+        );
+        assert_eq!(
+            command_of("ipu-slurm-epilog-slurmctld"),
+            Some(Command::EpilogSlurmctld)
+        );
+        assert_eq!(command_of("/usr/bin/ipu-slurm"), None);
     }
 
     #[test]

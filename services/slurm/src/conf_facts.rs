@@ -1,4 +1,4 @@
-//! The facts in files with mistakes. They tell whether a job asks for IPUs: only such a job must not start.
+//! The facts in files with mistakes: whether a job asks for IPUs. Only such a job must not start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -107,7 +107,7 @@ impl ConfFacts {
     }
 }
 
-/// Returns whether a host map names a node of the job, or cannot tell.
+/// Returns whether a host map names a node of the job, or cannot be read.
 fn may_have_machines(map: &Path, variables: &HookEnvironment) -> bool {
     match (safe_file::read_text(map), nodes_of(variables)) {
         (Ok(text), Ok(nodes)) => may_name_node(&text, &nodes),
@@ -149,12 +149,13 @@ mod tests {
     #[test]
     fn a_license_with_a_file_is_one_of_ipus_and_others_are_not() {
         let (_directory, facts) = facts(&[("vipu.conf", "Prxy=x\n"), ("pod64.conf", ""), ("gres.conf", "")]);
-        let of = |licenses| facts.may_request_ipus(&variables(&[("SLURM_JOB_LICENSES", licenses)]));
+        let requests_ipus =
+            |licenses| facts.may_request_ipus(&variables(&[("SLURM_JOB_LICENSES", licenses)]));
         for licenses in ["pod64:4", "other:1,pod64:4", "vipu:2", "pod64@cluster:1"] {
-            assert!(of(licenses), "{licenses}");
+            assert!(requests_ipus(licenses), "{licenses}");
         }
         for licenses in ["other:1", "gres:1", ""] {
-            assert!(!of(licenses), "{licenses}");
+            assert!(!requests_ipus(licenses), "{licenses}");
         }
         assert!(facts.may_request_ipus(&variables(&[("SPANK_VIPU_IPUS", "4")])));
         assert!(!ConfFacts::gather(Path::new("/absent")).may_request_ipus(&variables(&[])));

@@ -1,4 +1,4 @@
-//! The configuration: `vipu.conf` and a file for each model, beside `slurm.conf`.
+//! The configuration: `vipu.conf` and a file for each model, next to `slurm.conf`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -14,7 +14,7 @@ use crate::safe_file;
 const DEFAULT_DIRECTORY: &str = "/etc/slurm";
 /// Slurm's own file.
 pub(crate) const SLURM_CONF: &str = "slurm.conf";
-/// The file of the cluster.
+/// Configuration of the V-IPU controllers.
 pub(crate) const VIPU_CONF: &str = "vipu.conf";
 /// The directory of `slurm.conf` on a node without one of its own.
 const CONFIGLESS_DIRECTORY: &str = "/run/slurm/conf";
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_beside_the_files_is_skipped_and_found() {
+    fn a_fifo_next_to_the_files_is_skipped_and_found() {
         let directory = directory_with(&[("vipu.conf", MODEL)]);
         let fifo = directory.path().join("zz.conf");
         let made = std::process::Command::new("mkfifo").arg(&fifo).status();

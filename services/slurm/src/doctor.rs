@@ -25,7 +25,7 @@ const HOOKS: [&str; 5] = [
 ];
 /// The variable that Poplar reads.
 const PARTITION_VARIABLE: &str = "IPUOF_VIPU_API_PARTITION_ID";
-/// Its spelling in the table of seed 004 §8.6.
+/// Its spelling in the table of the Slurm guide §8.6.
 const MISSPELT_VARIABLE: &str = "IPUOF_VIPU_PARTITION_ID";
 
 /// Prints the errors of the configuration and of this host.

@@ -6,7 +6,7 @@
 
 use std::os::unix::process::parent_id;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ipu_proxy_client::HoldState;
 use ipu_slurm::conf::ConfFiles;
@@ -25,9 +25,9 @@ use crate::slurm_commands::{Slurm, SlurmError};
 const NODES_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Maximum wait for the release. The proxy completes it in any case.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(50);
-/// First pause between two looks at the job; it doubles up to [`MAX_PAUSE`].
+/// First pause between two checks of the job; each pause is twice the previous one, up to [`MAX_PAUSE`].
 const MIN_PAUSE: Duration = Duration::from_millis(20);
-/// Maximum pause between two looks at the job.
+/// Maximum pause between two checks of the job.
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// Releases the partition of the job, if it has IPUs.
@@ -79,7 +79,7 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
         started.ensure_slurmctld(&slurm).await?;
         match (&held, granted) {
             // A proxy that has lost its ledger finds the partition once the controller answers: the file then
-            // tells the agent whose it is.
+            // names its owner to the agent.
             (None, Some(_)) => return Ok(()),
             (None, None) => {}
             // Processes of a start that slurmctld has forgotten may use it. The agent knows when they are
@@ -119,15 +119,14 @@ struct ProcessStart {
     /// The parent process.
     parent: u32,
     /// Seconds since 1970.
-    at: u64,
+    started: u64,
 }
 
 impl ProcessStart {
     fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             parent: parent_id(),
-            at: since.as_secs(),
+            started: ipu_proxy_client::now().as_millis() / 1000,
         }
     }
 }
@@ -144,7 +143,7 @@ impl HookStart {
     /// forgotten processes of the run.
     fn is_of(&self, slurmctld: &SlurmctldConfig, parent: u32) -> bool {
         slurmctld.is_same_slurmctld(&self.slurmctld)
-            && slurmctld.started <= self.process.at
+            && slurmctld.started <= self.process.started
             && parent == self.process.parent
     }
 
@@ -209,7 +208,10 @@ mod tests {
 
     #[test]
     fn a_hook_that_outlives_its_slurmctld_releases_nothing() {
-        let process = || ProcessStart { parent: 7, at: 1_000 };
+        let process = || ProcessStart {
+            parent: 7,
+            started: 1_000,
+        };
         let slurmctld = |boot_time: u64, host: &str| {
             let config = format!(
                 "BOOT_TIME = {boot_time}\nKillWait = 2 sec\nSlurmdTimeout = 20 sec\nUnkillableStepTimeout = 5 \

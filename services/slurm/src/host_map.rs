@@ -1,4 +1,4 @@
-//! Option 1, host-IPU mapping: a job has the IPU-Machines of its hosts.
+//! Host map (option 1 of Graphcore's Slurm guide): a job has the IPU-Machines of its hosts.
 
 mod allocation;
 mod command;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 /// The age from which on no program writes an unfinished file any more. Hosts may share the directory.
 pub(crate) const MIN_AGE: Duration = Duration::from_secs(3600);
 /// The end of the names of unfinished files.
-const END: &str = ".new";
+const UNFINISHED_SUFFIX: &str = ".new";
 
 /// Removes the unfinished files of a directory whose names contain one of `kinds`, and which have not
 /// changed for `min_age`.
@@ -50,7 +50,7 @@ pub(crate) fn sweep(directory: &Path, kinds: &[&str], min_age: Duration) -> io::
 }
 
 fn is_unfinished(name: &str) -> bool {
-    name.starts_with('.') && name.ends_with(END)
+    name.starts_with('.') && name.ends_with(UNFINISHED_SUFFIX)
 }
 
 #[cfg(test)]

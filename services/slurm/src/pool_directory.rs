@@ -25,11 +25,11 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The file with the id of the boot at which the directory was used last.
 const LAST_BOOT: &str = "boot_id";
 /// The file with the name of the node that has the directory. Nodes may share the parent directory.
-const OWNER: &str = "node";
+const OWNER_FILE: &str = "node";
 /// The directory with the reasons that jobs have no partition, by the name of the pointer.
-const REASONS: &str = "reasons";
+const REASONS_DIR: &str = "reasons";
 /// The directory with the reasons of jobs while the directory of the node cannot be trusted, by node.
-const REFUSALS: &str = "/run/ipu-slurm";
+const REFUSALS_DIR: &str = "/run/ipu-slurm";
 /// Only root may open the lock: a user who holds it would stop every Prolog of the node.
 const LOCK_MODE: u32 = 0o600;
 
@@ -52,7 +52,7 @@ pub(crate) struct PoolDirectory {
     lock_timeout: Duration,
 }
 
-/// A version of a pointer. Each one that is written has another, also with the text of an earlier one.
+/// A version of a pointer. Each write makes a new version, even of an equal text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PointerVersion {
     file: u64,
@@ -64,7 +64,7 @@ pub(crate) struct PointerVersion {
 pub(crate) struct LockedPool<'a> {
     directory: &'a PoolDirectory,
     pub(crate) state: PoolState,
-    /// Released when the file is closed, also if the process is killed.
+    /// Released when the file is closed, even if the process is killed.
     _lock: File,
 }
 
@@ -75,7 +75,7 @@ impl PoolDirectory {
             root: root.into(),
             node: node.to_owned(),
             boot_id: fs::read_to_string(BOOT_ID)?.trim().to_owned(),
-            refusals: Path::new(REFUSALS).join(node),
+            refusals: Path::new(REFUSALS_DIR).join(node),
             run: None,
             lock_timeout: LOCK_TIMEOUT,
         })
@@ -229,7 +229,7 @@ impl LockedPool<'_> {
             PoolOperation::RecordBoot => {
                 // The reasons are those of jobs of an earlier boot.
                 if self.state.boot == BootState::Earlier {
-                    match fs::remove_dir_all(directory.path(REASONS)) {
+                    match fs::remove_dir_all(directory.path(REASONS_DIR)) {
                         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                         Ok(()) | Err(_) => {}
                     }

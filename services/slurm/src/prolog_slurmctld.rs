@@ -58,7 +58,7 @@ async fn start(
     hook.ensure_parent()?;
     let requested = requested(variables, &conf);
     let own = match &requested {
-        Ok(Some((request, _))) => Some(own_directory(&conf, request)?),
+        Ok(Some((request, _))) => Some(model_and_directory(&conf, request)?),
         Ok(None) | Err(_) => None,
     };
     remove_other_files(&conf, variables, own.map(|(_, directory)| directory))?;
@@ -84,7 +84,7 @@ async fn start(
         Ok(())
     }
     .await;
-    // The marker of a superseded hook stays: it tells EpilogSlurmctld that no task has the partition.
+    // The marker of a superseded hook stays: it shows EpilogSlurmctld that no task has the partition.
     if let Err(Refusal::Requeue(_) | Refusal::Hold(_)) = &result {
         job_file.remove()?;
         if let Some(acquisition) = &acquisition {
@@ -122,8 +122,9 @@ fn license_names() -> Vec<String> {
     licenses.split(separators).map(str::to_owned).collect()
 }
 
-/// Returns the model of a job, and the directory of its files, in which only SlurmUser may write.
-fn own_directory<'a>(
+/// Returns the job's model and the model's IPUoF directory. Fails if users other than SlurmUser may write
+/// there.
+fn model_and_directory<'a>(
     conf: &'a ConfFiles,
     request: &PrologRequest,
 ) -> Result<(&'a ModelConf, &'a Path), Failure> {
@@ -134,8 +135,8 @@ fn own_directory<'a>(
     Ok((model, directory))
 }
 
-/// Removes the files of earlier hooks with the job id, except that in the directory `own`. Also for a job
-/// without IPUs: TaskProlog of Slurm 22.05 cannot tell such a job.
+/// Removes the files of earlier hooks with the job id, except that in the directory `own`. This includes jobs
+/// without IPUs: TaskProlog of Slurm 22.05 cannot recognize such a job.
 fn remove_other_files(
     conf: &ConfFiles,
     variables: &HookEnvironment,

@@ -131,7 +131,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
     finish(examine(arguments))
 }
 
-/// Prints a report; its exit code tells whether it has errors.
+/// Prints a report; the exit code shows whether the report has errors.
 pub(crate) fn finish(report: Result<Report, Vec<String>>) -> ExitCode {
     let report = match report {
         Ok(report) => report,

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// The socket of the system log.
 const SYSLOG_SOCKET: &str = "/dev/log";
 /// Facility `daemon` (3), severity `err` (3), as RFC 5424 encodes them.
-const PRIORITY: u8 = 3 * 8 + 3;
+const SYSLOG_PRIORITY: u8 = 3 * 8 + 3;
 
 /// Prints the line of a failed command on standard error and in the system log.
 pub(crate) fn failure(command: &str, failure: &Failure) {
@@ -35,6 +35,6 @@ fn send_to_syslog(line: &str) -> std::io::Result<usize> {
     // A daemon that does not read must not hold up a job.
     socket.set_nonblocking(true)?;
     let message = line.strip_prefix("ipu-slurm ").unwrap_or(line);
-    let datagram = format!("<{PRIORITY}>ipu-slurm[{}]: {message}", std::process::id());
+    let datagram = format!("<{SYSLOG_PRIORITY}>ipu-slurm[{}]: {message}", std::process::id());
     socket.send_to(datagram.as_bytes(), SYSLOG_SOCKET)
 }

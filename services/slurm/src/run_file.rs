@@ -23,7 +23,7 @@ use crate::safe_file::{self, unfinished_path};
 /// The beginning of the first line, with the version of the format.
 const HEADER: &str = "# ipu-slurm 1";
 /// The beginning of every variable.
-const PREFIX: &str = "IPUOF_";
+const VARIABLE_PREFIX: &str = "IPUOF_";
 
 /// The file of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl RunFile {
         self.grant.as_ref().filter(|grant| !grant.variables.is_empty())
     }
 
-    /// Returns the start whose partition tasks of a run may have used last, as far as the file tells.
+    /// Returns the start whose partition tasks of a run may have used last, as far as the file records it.
     pub(crate) fn used(&self, key: &RunKey) -> Option<&RunStart> {
         let start = self.grant.as_ref().map(|grant| &grant.start);
         start.filter(|start| start.key == *key)
@@ -66,8 +66,8 @@ impl RunFile {
         self.active().is_none() && self.grant.as_ref().is_none_or(is_earlier)
     }
 
-    /// Returns the starts of the run that hooks may have begun, as far as the file tells. After the loss of
-    /// the ledger, nothing else tells whose a quarantined partition is.
+    /// Returns the starts of the run that hooks may have begun, as far as the file records them. After the
+    /// loss of the ledger, only this file names the owner of a quarantined partition.
     pub(crate) fn known_starts(&self) -> impl Iterator<Item = RunStart> {
         self.grant.iter().flat_map(|grant| {
             (0..=grant.start.number).map(|number| RunStart {
@@ -108,7 +108,7 @@ impl RunFile {
         ));
         for (name, value) in variables {
             // A line feed would add a variable of the value's choice.
-            if name.starts_with(PREFIX) && !value.contains(char::is_control) {
+            if name.starts_with(VARIABLE_PREFIX) && !value.contains(char::is_control) {
                 text.push_str(&format!("{name}={value}\n"));
             }
         }
@@ -128,7 +128,7 @@ impl RunFile {
             .lines()
             .map(|line| {
                 let (name, value) = line.split_once('=')?;
-                name.starts_with(PREFIX)
+                name.starts_with(VARIABLE_PREFIX)
                     .then(|| (name.to_owned(), value.to_owned()))
             })
             .collect();
@@ -236,7 +236,7 @@ pub(crate) fn replace_own(directory: &Path, name: &str, file: &RunFile) -> io::R
 /// Removes the file of a job whose start has ended, with the configuration, unless another hook has taken it
 /// over. Returns false then.
 ///
-/// One that names another start stays for the agent, as a marker.
+/// A file that names another start stays for the agent, as a marker.
 ///
 /// # Errors
 ///
@@ -283,7 +283,7 @@ pub(crate) fn is_of_hook(directory: &Path, name: &str, hook: &str) -> io::Result
 /// Removes the file of a job, of whatever run, with the configuration of the partition that it names.
 pub(crate) fn remove_job(directory: &Path, name: &str) -> io::Result<()> {
     let path = directory.join(name);
-    // One that cannot be read is removed too.
+    // An unreadable file is removed too.
     let file = RunFile::read(&path).unwrap_or_default();
     remove(&path)?;
     remove_configuration(directory, file.and_then(|file| file.grant).as_ref())

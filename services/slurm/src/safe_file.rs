@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::OFlags;
 
 /// Users read the files.
-const MODE: u32 = 0o644;
+const FILE_MODE: u32 = 0o644;
 
 /// Opens a regular file for reading. A link to one is followed.
 fn open_regular(path: &Path) -> io::Result<File> {
@@ -46,7 +46,7 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
 }
 
 /// Reads a regular file that an administrator writes. Text that is not UTF-8 is taken for ISO 8859-1, which
-/// never fails: names and paths are ASCII, and an old comment is no reason to refuse a file.
+/// never fails: names and paths are ASCII, and an old comment is not a reason to refuse a file.
 ///
 /// # Errors
 ///
@@ -142,9 +142,9 @@ fn write_unfinished(path: &Path, text: &str, sync: bool) -> io::Result<()> {
         .write(true)
         // O_EXCL: a file or a link that another process creates meanwhile is an error.
         .create_new(true)
-        .mode(MODE)
+        .mode(FILE_MODE)
         .open(path)?;
-    file.set_permissions(Permissions::from_mode(MODE))?;
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     file.write_all(text.as_bytes())?;
     if sync {
         file.sync_all()?;

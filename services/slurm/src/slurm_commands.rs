@@ -22,7 +22,7 @@ pub(crate) const DIRECTORIES: [&str; 4] = [
     "/usr/local/slurm/bin",
 ];
 /// Maximum time of a command: Slurm's default timeout of a message is 10 s, and `scontrol` retries.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The reason that a command of Slurm has no result.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub(crate) enum SlurmError {
         message: String,
     },
     /// The command took too long.
-    #[error("{command} did not end within {} s", TIMEOUT.as_secs())]
+    #[error("{command} did not end within {} s", COMMAND_TIMEOUT.as_secs())]
     Timeout {
         /// The command with its arguments.
         command: String,
@@ -59,13 +59,13 @@ pub(crate) enum SlurmError {
     },
 }
 
-/// The reasons of a job that may wait for licenses. On a busy cluster, one pass of the scheduler leaves a job
-/// at `Licenses`, and the next one at another of these.
-const REASONS_OF_WAIT: [&str; 4] = ["Licenses", "None", "Priority", "Resources"];
+/// Pending reasons of Slurm under which a job may be waiting for licenses. On a busy Slurm cluster, the
+/// reason changes between these from one scheduler pass to the next.
+const LICENSE_WAIT_REASONS: [&str; 4] = ["Licenses", "None", "Priority", "Resources"];
 
 /// Returns whether a job that pends for this reason may wait for licenses.
 pub(crate) fn may_wait_for_licenses(reason: &str) -> bool {
-    REASONS_OF_WAIT.contains(&reason)
+    LICENSE_WAIT_REASONS.contains(&reason)
 }
 
 /// A pending job.
@@ -102,7 +102,7 @@ impl Slurm {
     pub(crate) fn find(conf_directory: &Path) -> Self {
         let slurm_conf = conf_directory.join("slurm.conf");
         let path = env::var_os("PATH").unwrap_or_default();
-        let mut directories = beside_slurmctld()
+        let mut directories = directory_of_slurmctld_commands()
             .into_iter()
             .chain(DIRECTORIES.map(PathBuf::from));
         let directory = directories
@@ -224,7 +224,7 @@ impl Slurm {
         if let Some(slurm_conf) = &self.slurm_conf {
             process.env("SLURM_CONF", slurm_conf);
         }
-        let result = tokio::time::timeout(TIMEOUT, process.output()).await;
+        let result = tokio::time::timeout(COMMAND_TIMEOUT, process.output()).await;
         let finished = match result {
             Ok(Ok(finished)) => finished,
             Ok(Err(source)) => return Err(SlurmError::Start { command, source }),
@@ -251,7 +251,7 @@ fn has_scontrol(directory: &Path) -> bool {
 }
 
 /// Returns `PREFIX/bin`, if the parent process is `PREFIX/sbin/slurmctld`, as that of a hook of slurmctld is.
-fn beside_slurmctld() -> Option<PathBuf> {
+fn directory_of_slurmctld_commands() -> Option<PathBuf> {
     let program = fs::read_link(format!("/proc/{}/exe", parent_id())).ok()?;
     if !program.file_name()?.to_str()?.starts_with("slurmctld") {
         return None;

@@ -1,5 +1,5 @@
-//! TaskProlog: runs as the user of the job before each task. It has no network: the file of the job tells
-//! the partition. Its standard output is read by Slurm.
+//! TaskProlog: runs as the user of the job before each task. TaskProlog has no network: the file of the job
+//! has the partition. Slurm reads the standard output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
@@ -19,8 +19,8 @@ use crate::slurm_commands::Slurm;
 
 /// Maximum wait for the file of a job that asked for IPUs. The file is there before the job starts, but a
 /// client of NFS may not see it at once.
-const WAIT: Duration = Duration::from_secs(20);
-/// Pause between two looks for the file.
+const MAX_FILE_WAIT: Duration = Duration::from_secs(20);
+/// Pause between two checks for the file.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Prints the variables of the partition of the task's job. If that fails, the task does not start, and the
@@ -57,7 +57,7 @@ fn print_variables(variables: &HookEnvironment) -> Result<(), Failure> {
         }
     };
     let slurm = || Slurm::find(&directory);
-    if let Some(variables) = crate::pool::task::variables(variables, &conf, slurm)? {
+    if let Some(variables) = crate::pool::task::ipuof_variables(variables, &conf, slurm)? {
         return print_lines(&variables, "").map_err(Failure::from);
     }
     let models: Vec<&str> = conf.models().map(|(name, _)| name).collect();
@@ -98,9 +98,9 @@ fn print_variables(variables: &HookEnvironment) -> Result<(), Failure> {
         if !request.requests_ipus && !has_machines && !is_pending {
             return print_lines(&BTreeMap::new(), "").map_err(Failure::from);
         }
-        if started.elapsed() >= WAIT {
+        if started.elapsed() >= MAX_FILE_WAIT {
             let path = paths.first().map(|path| path.display().to_string());
-            return Err(Failure(no_partition_file(&path.unwrap_or(name), WAIT)));
+            return Err(Failure(no_partition_file(&path.unwrap_or(name), MAX_FILE_WAIT)));
         }
         std::thread::sleep(POLL_INTERVAL);
     }
@@ -123,7 +123,7 @@ impl AwaitedHook {
     }
 }
 
-/// Checks that a job has no license, on a node where nothing tells which licenses are of IPUs. The variable
+/// Checks that a job has no license, on a node that does not know the licenses of IPUs. The variable
 /// may be that of the job that submitted it, so slurmctld decides.
 fn ensure_no_licenses(
     variables: &HookEnvironment,

@@ -1,10 +1,10 @@
 //! State that all requests and workers share, and the operations of the API.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use http::StatusCode;
-use ipu_allocator::{Allocator, Ensured, Released, View};
+use ipu_allocator::{Allocator, EnsureOutcome, ReleaseOutcome, View};
 use ipu_core::{
     Entry, ErrorChain, OnNoCapacity, Owner, PartitionId, Phase, QueueStatus, Reason, Release, Request,
     Timestamp,
@@ -55,7 +55,7 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(allocator: Allocator, connector: Connector, compare_interval: Duration) -> Arc<Self> {
-        let event_log = EventLog::of(allocator.changes(), now().as_millis());
+        let event_log = EventLog::of(allocator.changes(), ipu_proxy_client::now().as_millis());
         let consumption = Consumption::of(allocator.changes(), allocator.now());
         Arc::new(Self {
             allocator,
@@ -77,7 +77,7 @@ impl App {
 
     /// Replaces the list of controllers by the one in `text`, and drains removed controllers.
     ///
-    /// It compares their addresses first, so that a second name of a listed controller gets no partition.
+    /// Their addresses are compared first, so that a second name of a listed controller gets no partition.
     pub(crate) async fn replace_controllers(&self, text: &str) -> Result<(), String> {
         let endpoints = parse_controllers(text).map_err(|error| ErrorChain(&error).to_string())?;
         let connect = |endpoint: &ControllerEndpoint| self.connector.connect(endpoint);
@@ -104,8 +104,8 @@ impl App {
         let until = Instant::now() + wait.max(shortest);
         let id = request.id.clone();
         match self.allocator.ensure(request, until).await? {
-            Ensured::Rejected(status) => Err(Problem::does_not_fit(&status)),
-            Ensured::Entry(entry) => match &entry.phase {
+            EnsureOutcome::Rejected(status) => Err(Problem::does_not_fit(&status)),
+            EnsureOutcome::Entry(entry) => match &entry.phase {
                 Phase::Failed { errors } => {
                     let detail = format!("partition {id} is in error: {}", errors.join("; "));
                     Err(Problem::failed(detail, errors.clone()))
@@ -164,7 +164,7 @@ impl App {
     }
 
     /// Returns the documents of all partitions, by id.
-    pub(crate) async fn documents(&self) -> Result<Vec<PartitionDocument>, Problem> {
+    pub(crate) async fn partition_documents(&self) -> Result<Vec<PartitionDocument>, Problem> {
         let _permit = self.acquire_read().await;
         let view = self.allocator.view().await?;
         let document = |entry: &Arc<Entry>| self.entry_document(entry, queue_status(&view, entry));
@@ -213,8 +213,8 @@ impl App {
         };
         let until = Instant::now() + params.wait.max(NO_WAIT_TIMEOUT);
         match self.allocator.release(release, until).await? {
-            Released::Gone => Ok(DeletedDocument::deleted(id)),
-            Released::InProgress(entry) => {
+            ReleaseOutcome::Gone => Ok(DeletedDocument::deleted(id)),
+            ReleaseOutcome::InProgress(entry) => {
                 let reason = self.allocator.reason(&entry);
                 let detail = reason.map_or_else(String::new, |reason: Reason| reason.message);
                 let mut document = DeletedDocument::releasing(id, detail);
@@ -266,10 +266,4 @@ fn not_found(id: &PartitionId) -> Problem {
 /// Returns whether the response with this document is final.
 pub(crate) fn is_active(document: &PartitionDocument) -> bool {
     document.state == HoldState::Active
-}
-
-/// Returns the current time.
-pub(crate) fn now() -> Timestamp {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(0).plus(elapsed)
 }

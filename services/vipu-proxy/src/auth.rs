@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::{HeaderMap, StatusCode, header};
 use ipu_core::Owner;
 use ipu_serve::{LocalProcess, Peer};
+use parking_lot::RwLock;
 
 use crate::problem::{Problem, RETRY_SOON_SECS};
 
@@ -190,7 +191,7 @@ pub trait Authenticator: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`AuthError`], also if the backend gives no definite answer.
+    /// [`AuthError`], even if the backend gives no definite answer.
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError>;
 }
 
@@ -256,7 +257,7 @@ impl Tokens {
         if tokens.is_empty() {
             return Err("the file has no token".to_owned());
         }
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+        *self.0.write() = tokens;
         Ok(())
     }
 }
@@ -266,7 +267,7 @@ impl Authenticator for Tokens {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, AuthError> {
         let token = credentials.bearer.ok_or(AuthError::Missing)?;
         // The lookup by a keyed hash takes a time that reveals nothing about the tokens.
-        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.0.read();
         tokens.get(token).cloned().ok_or_else(|| AuthError::Unknown {
             detail: "unknown token".to_owned(),
         })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,6 +11,7 @@ use ipu_vipu_client::{
     AgentIpus, ConnectError, ConnectOptions, ControllerEndpoint, ControllerPool, ControllerSecrets,
     CreatePartition, GrpcController, IpuofConfig, PartitionStatus, SecretsError, VipuController, VipuError,
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use vipu_sim::SimulatorService;
 
@@ -66,7 +67,7 @@ impl Connector {
         endpoint: &ControllerEndpoint,
         read: ReadResult,
     ) -> Result<Controller, ConnectError> {
-        self.lock().insert(endpoint.name().clone(), read.clone());
+        self.used.lock().insert(endpoint.name().clone(), read.clone());
         match read {
             Ok(secrets) => {
                 let options = secrets.apply(ConnectOptions::default().with_deadline(self.deadline));
@@ -97,11 +98,6 @@ impl Connector {
         }
     }
 
-    // No code panics while it holds the lock, so that a poisoned lock still has a complete value.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ControllerName, ReadResult>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reads the secrets of `endpoint`; returns a new connection if they have changed.
     fn reload(
         &self,
@@ -110,7 +106,7 @@ impl Connector {
     ) -> Option<Controller> {
         let read = self.read(endpoint);
         let name = endpoint.name();
-        let previous = self.lock().get(name).cloned();
+        let previous = self.used.lock().get(name).cloned();
         if previous.as_ref() == Some(&read) {
             logged.remove(name);
             return None;
@@ -164,7 +160,7 @@ impl Connector {
     }
 }
 
-/// Controller with unusable secrets. Like an unresponsive controller, it is no evidence about partitions.
+/// Controller with unusable secrets. Like an unresponsive controller, it is not evidence about partitions.
 struct UnusableController {
     endpoint: String,
     detail: String,
@@ -242,7 +238,7 @@ mod tests {
         assert!(connector.reload(&endpoint, &mut logged).is_none());
         let text = &logged[endpoint.name()];
         assert!(text.contains("restart the proxy"), "{text}");
-        let used = connector.lock()[endpoint.name()].clone();
+        let used = connector.used.lock()[endpoint.name()].clone();
         assert!(used.unwrap().tls.is_some());
     }
 }

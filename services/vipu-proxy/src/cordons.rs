@@ -1,7 +1,7 @@
 //! The `/v1/cordons` endpoints: cordoned hardware gets no new partitions until the owner lifts the cordon.
 
 use ipu_core::{Cordon, CordonOwner, CordonTarget};
-use ipu_proxy_client::{CordonDocument, CordonList, CordonRequest, CordonedDocument, Uncordoned};
+use ipu_proxy_client::{CordonDocument, CordonList, CordonRequest, CordonedDocument, UncordonedDocument};
 
 use crate::app::App;
 use crate::auth::Identity;
@@ -79,11 +79,15 @@ pub(crate) async fn cordon(
 }
 
 /// Handles `DELETE /v1/cordons/{id}`, which is idempotent.
-pub(crate) async fn uncordon(app: &App, identity: &Identity, id: String) -> Result<Uncordoned, Problem> {
+pub(crate) async fn uncordon(
+    app: &App,
+    identity: &Identity,
+    id: String,
+) -> Result<UncordonedDocument, Problem> {
     identity.may_act_for_all()?;
     let lifted = app
         .allocator
         .uncordon(&parse_name("id", id)?, &owner_of(identity)?)
         .await?;
-    Ok(Uncordoned::new(lifted.as_ref().map(CordonDocument::from)))
+    Ok(UncordonedDocument::new(lifted.as_ref().map(CordonDocument::from)))
 }

@@ -1,7 +1,7 @@
 //! The `/v1/plan` endpoint: a dry run of the placement.
 
 use ipu_core::{PartitionId, PartitionSpec};
-use ipu_proxy_client::{DryRunRequest, DryRunResponse, Planned};
+use ipu_proxy_client::{DryRunRequest, DryRunResponse, DryRunResult};
 
 use crate::app::App;
 use crate::partition_api::{allocation_of, parse_name, size_of};
@@ -45,12 +45,12 @@ pub(crate) async fn plan(app: &App, body: DryRunRequest) -> Result<DryRunRespons
         .map(|id| parse_name("ifTheseEnded", id))
         .collect::<Result<_, _>>()?;
     let _permit = app.acquire_read().await;
-    let planned = app.allocator.fresh_view().await?.dry_run(&specs, &ended);
-    let planned = planned.into_iter().map(|planned| {
-        let mut document = Planned::new(planned.size.get(), planned.controller, planned.reasons);
-        document.ipus = planned.places;
-        document.blockers = planned.blockers;
+    let results = app.allocator.fresh_view().await?.dry_run(&specs, &ended);
+    let results = results.into_iter().map(|result| {
+        let mut document = DryRunResult::new(result.size.get(), result.controller, result.reasons);
+        document.ipus = result.places;
+        document.blockers = result.blockers;
         document
     });
-    Ok(DryRunResponse::new(planned.collect()))
+    Ok(DryRunResponse::new(results.collect()))
 }

@@ -89,7 +89,7 @@ impl Stream {
     /// Sends a snapshot of all partitions.
     async fn send_snapshot(&mut self) -> Result<(), StreamClosed> {
         self.last_seq = self.app.event_log.last_seq();
-        let documents = self.app.documents().await.map_err(|_| StreamClosed)?;
+        let documents = self.app.partition_documents().await.map_err(|_| StreamClosed)?;
         self.send_event("snapshot", &PartitionList::new(documents)).await
     }
 

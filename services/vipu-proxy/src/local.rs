@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use crate::auth::{AuthError, Authenticator, Credentials, Identity};
 
 /// User id of root, which has access to everything on the host.
-const ROOT: u32 = 0;
+const ROOT_UID: u32 = 0;
 
 /// User ids of established connections, by the addresses of client and server.
 type Users = HashMap<(SocketAddr, SocketAddr), u32>;
@@ -68,7 +68,7 @@ impl LocalUsers {
 
     fn identity_of(&self, client: Option<u32>) -> Result<Identity, AuthError> {
         match client {
-            Some(user) if user == self.user || user == ROOT => Ok(Identity::new("anonymous")),
+            Some(user) if user == self.user || user == ROOT_UID => Ok(Identity::new("anonymous")),
             Some(user) => Err(AuthError::Unknown {
                 detail: format!(
                     "user {user} of this host is not user {} of the proxy; start the proxy with --token-file to admit other \

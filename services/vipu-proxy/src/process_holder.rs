@@ -14,7 +14,7 @@ use procfs::process::Process;
 pub const PARTITION_MARKER: &str = "IPUCTL_PARTITION";
 
 /// Prefix of the text form.
-const PREFIX: &str = "process:";
+const HOLDER_PREFIX: &str = "process:";
 
 /// Identity of a process, unique within all boots and pid namespaces of a host. The text form is
 /// `process:BOOT_ID:PID_NAMESPACE:PID:START_TIME`.
@@ -171,7 +171,7 @@ impl fmt::Display for ProcessHolder {
             pid,
             started,
         } = self;
-        write!(f, "{PREFIX}{boot}:{namespace}:{pid}:{started}")
+        write!(f, "{HOLDER_PREFIX}{boot}:{namespace}:{pid}:{started}")
     }
 }
 
@@ -180,7 +180,7 @@ impl FromStr for ProcessHolder {
 
     fn from_str(text: &str) -> Result<Self, InvalidProcess> {
         let parsed = || {
-            let mut parts = text.strip_prefix(PREFIX)?.split(':');
+            let mut parts = text.strip_prefix(HOLDER_PREFIX)?.split(':');
             let holder = Self {
                 boot: parts.next().filter(|boot| !boot.is_empty())?.to_owned(),
                 namespace: parts.next()?.parse().ok()?,

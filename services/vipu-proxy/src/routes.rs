@@ -203,7 +203,7 @@ fn events(mut call: ApiCall, last: Option<&str>) -> RouteResult {
 
 async fn list(mut call: ApiCall) -> RouteResult {
     call.params(&[])?;
-    ok(&PartitionList::new(call.app.documents().await?))
+    ok(&PartitionList::new(call.app.partition_documents().await?))
 }
 
 async fn waiting(mut call: ApiCall) -> RouteResult {
@@ -378,7 +378,12 @@ async fn put(id: &str, mut call: ApiCall) -> RouteResult {
     let mut body: PutPartition = json_of(&call.body)?;
     let machines = body.machines.take().map(machines_of).transpose()?;
     let holder = local_holder(&body, call.peer.as_ref())?;
-    let mut request = request_of(body, requested_id_of(id)?, on_no_capacity, crate::app::now())?;
+    let mut request = request_of(
+        body,
+        requested_id_of(id)?,
+        on_no_capacity,
+        ipu_proxy_client::now(),
+    )?;
     request.holder = holder.unwrap_or(request.holder);
     request.not_after = params.not_after;
     call.identity.may_use_partitions_of(&request.owner)?;

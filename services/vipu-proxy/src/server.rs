@@ -323,7 +323,11 @@ impl Proxy {
             }
             let connected = open.wait_for(|count| *count > 0);
             if tokio::time::timeout(timeout, connected).await.is_err()
-                && self.app.documents().await.is_ok_and(|all| all.is_empty())
+                && self
+                    .app
+                    .partition_documents()
+                    .await
+                    .is_ok_and(|all| all.is_empty())
                 && *open.borrow() == 0
             {
                 return;

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ipu_serve::Peer;
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::auth::Identity;
@@ -97,7 +98,7 @@ impl Shares {
             Client::Tenant(_) => tenant,
             Client::Administrator => all,
         });
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         let mut free = taken.all + number <= all;
         if client != Client::Administrator {
             free &= taken.tenants + number <= tenants;
@@ -124,11 +125,6 @@ impl Shares {
     /// Returns the limit of the clients of one set of namespaces, and of all tenants together.
     pub(crate) const fn tenant_limits(&self) -> (usize, usize) {
         (self.limits.tenant, self.limits.tenants)
-    }
-
-    // No code panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, TakenSlots> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -171,8 +167,7 @@ impl Turns {
             return None;
         }
         let turn = {
-            // No code panics while it holds the lock.
-            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turns = self.0.lock();
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             Arc::clone(turns.entry(client.clone()).or_default())
         };
@@ -190,7 +185,7 @@ pub(crate) struct SlotGuard {
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        let mut taken = self.shares.lock();
+        let mut taken = self.shares.taken.lock();
         taken.change(&self.client, |count| *count -= self.number);
     }
 }
@@ -229,7 +224,7 @@ mod tests {
         drop(one);
         assert_eq!(fill(&shares, network(9)).len(), 4);
         drop((anonymous, tenant, administrators));
-        let taken = shares.lock();
+        let taken = shares.taken.lock();
         assert_eq!((taken.by_network.len(), taken.all, taken.tenants), (0, 0, 0));
         assert!(taken.by_tenant.is_empty());
     }
@@ -237,13 +232,13 @@ mod tests {
     #[test]
     fn one_tenant_leaves_slots_to_other_tenants() {
         let shares = Shares::new(16, true);
-        let of = |names: &str| fill(&shares, tenant(names));
+        let taken_by = |names: &str| fill(&shares, tenant(names));
         let taken = [
-            of("team-a"),
-            of("team-a"),
-            of("team-b"),
-            of("team-a,team-c"),
-            of("team-d"),
+            taken_by("team-a"),
+            taken_by("team-a"),
+            taken_by("team-b"),
+            taken_by("team-a,team-c"),
+            taken_by("team-d"),
         ];
         assert_eq!(taken.each_ref().map(Vec::len), [4, 0, 4, 4, 0]);
     }

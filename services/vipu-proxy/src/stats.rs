@@ -1,4 +1,4 @@
-//! Used and free IPUs: the documented `/stats` and `/query` (V-IPU guide, seed 000 §6.9), and usage records.
+//! Used and free IPUs: the documented `/stats` and `/query` (V-IPU guide §6.9), and usage records.
 
 use std::collections::BTreeMap;
 

@@ -32,7 +32,7 @@ pub(crate) fn draw(state: &SimState) -> String {
             state
                 .ipu_addresses(&partition.spec)
                 .into_iter()
-                .map(|at| (at, letters[id])),
+                .map(|address| (address, letters[id])),
         );
     }
     let pod = state.pod();
@@ -106,14 +106,14 @@ fn draw_domain(text: &mut String, state: &SimState, holders: &BTreeMap<IpuAddres
 fn cells(state: &SimState, holders: &BTreeMap<IpuAddress, char>, link_domain: u32, slot: usize) -> String {
     let ipus = (0..4_u8).filter_map(|i| Some(u8::try_from(slot * 4).ok()? + i));
     ipus.map(|ipu| {
-        let at = IpuAddress { link_domain, ipu };
-        let mark = match (state.hardware.topology.contains(at), holders.get(&at)) {
+        let address = IpuAddress { link_domain, ipu };
+        let mark = match (state.hardware.topology.contains(address), holders.get(&address)) {
             (false, _) => ' ',
             (true, Some(letter)) => *letter,
-            (true, None) if !is_allocated(state, at) => '-',
+            (true, None) if !is_allocated(state, address) => '-',
             (true, None) => '·',
         };
-        let health = if state.hardware.bad.contains(&at) {
+        let health = if state.hardware.bad.contains(&address) {
             '!'
         } else {
             ' '
@@ -124,13 +124,13 @@ fn cells(state: &SimState, holders: &BTreeMap<IpuAddress, char>, link_domain: u3
 }
 
 /// Returns whether any allocation contains the IPU.
-fn is_allocated(state: &SimState, at: IpuAddress) -> bool {
+fn is_allocated(state: &SimState, address: IpuAddress) -> bool {
     state
         .hardware
         .topology
         .allocations()
         .iter()
-        .any(|of| state.hardware.is_in(at, of))
+        .any(|allocation| state.hardware.is_in(address, allocation))
 }
 
 fn draw_legend(text: &mut String, state: &SimState, letters: &BTreeMap<&PartitionId, char>) {

@@ -1,9 +1,10 @@
 //! Fault injection for tests and demonstrations. Faults belong to one serving process, not to the IPU-POD:
 //! two processes that share a state file have separate faults.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// A controller call, by its gRPC name.
@@ -130,32 +131,34 @@ pub(crate) enum FaultOutcome {
 impl Faults {
     /// Replaces all faults.
     pub fn set(&self, faults: Vec<Fault>) {
-        *self.active() = faults.into_iter().map(ActiveFault::new).collect();
+        *self.0.lock() = faults.into_iter().map(ActiveFault::new).collect();
     }
 
     /// Adds one fault.
     pub fn add(&self, fault: Fault) {
-        self.active().push(ActiveFault::new(fault));
+        self.0.lock().push(ActiveFault::new(fault));
     }
 
     /// Removes all faults.
     pub fn clear(&self) {
-        self.active().clear();
+        self.0.lock().clear();
     }
 
     /// Returns the faults that are still active.
     #[must_use]
     pub fn list(&self) -> Vec<Fault> {
-        self.active().iter().map(|active| active.fault.clone()).collect()
+        self.0.lock().iter().map(|active| active.fault.clone()).collect()
     }
 
     /// Consumes the faults that apply to the next call. Latencies add up; of the other kinds, the first
     /// applies.
     pub(crate) fn inject(&self, method: Method) -> InjectedFault {
         let mut injected = InjectedFault::default();
-        let mut active = self.active();
+        let mut active = self.0.lock();
         for candidate in active.iter_mut() {
-            if candidate.fault.count == Some(0) || candidate.fault.method.is_some_and(|of| of != method) {
+            if candidate.fault.count == Some(0)
+                || candidate.fault.method.is_some_and(|faulty| faulty != method)
+            {
                 continue;
             }
             let kind = candidate.fault.kind;
@@ -184,11 +187,7 @@ impl Faults {
     /// Returns whether new connections are closed immediately.
     pub(crate) fn refuses_connections(&self) -> bool {
         let all = |candidate: &ActiveFault| candidate.fault == Fault::new(FaultKind::Refuse);
-        self.active().iter().any(all)
-    }
-
-    fn active(&self) -> MutexGuard<'_, Vec<ActiveFault>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().any(all)
     }
 }
 

@@ -25,8 +25,8 @@ impl Hardware {
     }
 
     /// Returns whether the IPU exists and is healthy.
-    pub(crate) fn is_good(&self, at: IpuAddress) -> bool {
-        self.topology.contains(at) && !self.bad.contains(&at)
+    pub(crate) fn is_good(&self, address: IpuAddress) -> bool {
+        self.topology.contains(address) && !self.bad.contains(&address)
     }
 
     /// Returns the index of a link domain within its cluster, as used by the API.
@@ -48,36 +48,36 @@ impl Hardware {
     }
 
     /// Returns whether an IPU belongs to an allocation.
-    pub(crate) fn is_in(&self, at: IpuAddress, allocation: &Allocation) -> bool {
+    pub(crate) fn is_in(&self, address: IpuAddress, allocation: &Allocation) -> bool {
         self.topology
-            .agent_at(at)
+            .agent_at(address)
             .is_some_and(|agent| allocation.agents.contains(agent))
     }
 
     /// Returns the IPU of an agent with this hardware id.
     pub(crate) fn ipu_of_agent(&self, agent: &AgentId, hardware: u32) -> Option<IpuAddress> {
         let ipus = self.topology.agent_ipus(agent)?;
-        ipus.into_iter().find(|at| hardware_id(*at) == hardware)
+        ipus.into_iter().find(|address| hardware_id(*address) == hardware)
     }
 
     /// Describes an IPU for messages: agent, hardware id and position.
-    pub(crate) fn describe(&self, at: IpuAddress) -> String {
-        let number = self.number_in_cluster(at.link_domain);
-        match self.topology.agent_at(at) {
+    pub(crate) fn describe(&self, address: IpuAddress) -> String {
+        let number = self.number_in_cluster(address.link_domain);
+        match self.topology.agent_at(address) {
             Some(agent) => {
-                let id = hardware_id(at);
+                let id = hardware_id(address);
                 format!(
                     "IPU {id} of agent {agent} (IPU {} of link domain {number})",
-                    at.ipu
+                    address.ipu
                 )
             }
-            None => format!("IPU {} of link domain {number}", at.ipu),
+            None => format!("IPU {} of link domain {number}", address.ipu),
         }
     }
 }
 
 /// Returns the hardware id of an IPU in its machine. The first IPU in link order has id 3, the last has id
 /// 0, as in public device listings.
-pub(crate) fn hardware_id(at: IpuAddress) -> u32 {
-    3 - u32::from(at.ipu % 4)
+pub(crate) fn hardware_id(address: IpuAddress) -> u32 {
+    3 - u32::from(address.ipu % 4)
 }

@@ -149,10 +149,10 @@ impl SimState {
     }
 
     /// Returns the partition that holds an IPU.
-    pub(crate) fn holder(&self, at: IpuAddress) -> Option<&PartitionId> {
+    pub(crate) fn holder(&self, address: IpuAddress) -> Option<&PartitionId> {
         self.partitions
             .iter()
-            .find(|(_, partition)| self.ipu_addresses(&partition.spec).contains(&at))
+            .find(|(_, partition)| self.ipu_addresses(&partition.spec).contains(&address))
             .map(|(id, _)| id)
     }
 }

@@ -9,10 +9,10 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipu_core::Timestamp;
+use parking_lot::Mutex;
 
 use crate::error::SimError;
 use crate::state::{FORMAT, Settings, SimState};
@@ -69,6 +69,7 @@ pub enum StoreError {
 
 /// The state and its storage.
 pub(crate) struct Store {
+    /// Calls change a copy, so that a panic leaves the state unchanged.
     cache: Mutex<Cache>,
     file: Option<PathBuf>,
 }
@@ -146,7 +147,7 @@ impl Store {
         &self,
         query: impl FnOnce(&SimState) -> Result<T, SimError>,
     ) -> Result<T, SimError> {
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         if let Some(path) = &self.file {
             cache
                 .refresh(path)
@@ -161,7 +162,7 @@ impl Store {
         &self,
         change: impl FnOnce(&mut SimState, Timestamp) -> Result<T, SimError>,
     ) -> Result<T, SimError> {
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         let Some(path) = &self.file else {
             let mut next = cache.state.clone();
             let result = change(&mut next, now())?;
@@ -179,11 +180,6 @@ impl Store {
             cache.state = next;
         }
         Ok(result)
-    }
-
-    /// Locks the cache. A panic in a call leaves the state unchanged, because changes are made on a copy.
-    fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -293,7 +289,7 @@ fn check_topology(path: &Path, found: &SimState, requested: &SimState) -> Result
     })
 }
 
-/// Replaces the file atomically and durably, also across a machine crash. The lock must be held.
+/// Replaces the file atomically and durably, even across a machine crash. The lock must be held.
 fn write(path: &Path, state: &SimState) -> Result<File, StoreError> {
     let temporary = with_suffix(path, ".new");
     let text = serde_json::to_vec(state).map_err(|source| StoreError::Parse {

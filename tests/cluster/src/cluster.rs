@@ -176,7 +176,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Step`], also if there is no node.
+    /// [`ClusterError::Step`], even if there is no node.
     pub fn load(&self, image: &Image) -> Result<(), ClusterError> {
         self.node()?.load(image)
     }
@@ -185,7 +185,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Step`], also if there is no node.
+    /// [`ClusterError::Step`], even if there is no node.
     pub fn allow_plain_registry(&self, address: &str) -> Result<(), ClusterError> {
         self.node()?.allow_plain_registry(address)
     }
@@ -196,7 +196,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Step`], also if there is no node.
+    /// [`ClusterError::Step`], even if there is no node.
     pub fn add_second_network(&mut self, server: &Path, arguments: &[String]) -> Result<(), ClusterError> {
         let server = self.node()?.start_second_network(server, arguments)?;
         self.others.push(server);
@@ -207,7 +207,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`ClusterError`], also if [`Tool::CERT_MANAGER`] is not built.
+    /// [`ClusterError`], even if [`Tool::CERT_MANAGER`] is not built.
     pub fn start_cert_manager(&mut self) -> Result<(), ClusterError> {
         let crds = self.directory.join("cert-manager.yaml");
         fs::write(&crds, cert_manager::crds()?)

@@ -9,7 +9,7 @@ use crate::image::Image;
 /// Packages of the images; program and image have the package's name.
 pub const PRODUCT: [&str; 4] = ["ipu-operator", "vipu-proxy", "ipu-launcher", "vipu-sim"];
 
-/// Packages of the programs on the machines of users and administrators; the bundle has them beside the
+/// Packages of the programs on the machines of users and administrators; the bundle has them next to the
 /// images.
 pub const CLIENTS: [&str; 2] = ["ipuctl", "kubectl-ipu"];
 

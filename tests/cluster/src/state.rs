@@ -61,7 +61,7 @@ impl ClusterState {
 ///
 /// # Errors
 ///
-/// [`ClusterError::Step`], also if there is no cluster, or none with a node.
+/// [`ClusterError::Step`], even if there is no cluster, or none with a node.
 pub fn load(directory: &Path, image: &Image) -> Result<(), ClusterError> {
     let machine = ClusterState::read(directory)?.and_then(|state| state.machine);
     let pid = machine.ok_or_else(|| {

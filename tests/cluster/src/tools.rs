@@ -225,7 +225,7 @@ impl Tools {
         Ok(tools)
     }
 
-    /// Builds tools beside the folder and moves them in, so that a concurrent user sees the old or the new
+    /// Builds tools next to the folder and moves them in, so that a concurrent user sees the old or the new
     /// program.
     fn replace(&self, modules: &Modules, outdated: &[Tool]) -> Result<(), ClusterError> {
         let build_error = |error: std::io::Error| ClusterError::Build {

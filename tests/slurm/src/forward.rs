@@ -12,7 +12,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// Forwards connections to `port` on the loopback interface of a network namespace to `target` on that of
 /// this machine, until this process ends.
 pub(crate) fn forward(namespace: PathBuf, port: u16, target: u16) -> io::Result<()> {
-    // A thread of its own: it changes its namespace, and sockets keep the one that made them.
+    // A thread of its own: it changes its namespace, and sockets keep the namespace that made them.
     let bind = move || {
         let namespace = File::open(namespace)?;
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;

@@ -1,4 +1,4 @@
-//! The configuration of a bed: `slurm.conf` and the small files beside it.
+//! The configuration of a bed: `slurm.conf` and the small files next to it.
 
 use std::fmt::Write as _;
 

@@ -28,7 +28,7 @@ pub(crate) fn package_slurm(root: &Path) -> Result<(), Box<dyn Error>> {
     let build = output.join("build");
     let programs = build_static(&build, &["ipu-slurm-hooks", PROXY])?;
     let program = fs::read(programs.join(PROGRAM))?;
-    if !is_static(&program).ok_or("the program is no ELF file of 64 bits")? {
+    if !is_static(&program).ok_or("the program is not an ELF file of 64 bits")? {
         return Err(format!("{PROGRAM} is linked dynamically").into());
     }
     print_line(&format!("{PROGRAM}: {} bytes, static", program.len()));
@@ -49,8 +49,8 @@ fn files(root: &Path, program: Vec<u8>, proxy: Vec<u8>, plugin: Vec<u8>) -> Resu
     Ok(files)
 }
 
-/// Returns whether a program needs no loader of shared libraries; none if it is no ELF file of 64 bits, least
-/// byte first.
+/// Returns whether a program needs no loader of shared libraries; none if it is not an ELF file of 64 bits,
+/// least byte first.
 fn is_static(program: &[u8]) -> Option<bool> {
     if !program.starts_with(b"\x7fELF\x02\x01") {
         return None;

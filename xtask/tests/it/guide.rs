@@ -41,13 +41,13 @@ fn a_crate_written_from_the_guide_alone_compiles_and_proves_its_parts() {
         .current_dir(&scratch)
         .output()
         .unwrap();
-    let told = format!(
+    let printed = format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
-    assert!(output.status.success(), "{told}");
-    assert!(told.contains("5 passed"), "{told}");
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("5 passed"), "{printed}");
     fs::remove_dir_all(parent).unwrap();
 }
 

@@ -78,7 +78,7 @@ used without TLS. */}}
 {{- end -}}
 {{- range keys .Values.vipuProxy.controllersSecrets | sortAlpha -}}
 {{- if not (has (lower .) $names) -}}
-{{- printf "vipuProxy.controllersSecrets: %s is no controller of the list %s. Correct it, or add it to global.vipuControllers." . (include "ipu-operator.installedControllers" $) | fail -}}
+{{- printf "vipuProxy.controllersSecrets: %s is not a controller of the list %s. Correct it, or add it to global.vipuControllers." . (include "ipu-operator.installedControllers" $) | fail -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

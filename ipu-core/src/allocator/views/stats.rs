@@ -12,7 +12,7 @@ use crate::ids::{ControllerName, Namespace};
 
 /// IPUs of the whole system by use.
 ///
-/// Source: seed 000 §6.8.1 (`/stats`): of 32 IPUs with 4 used 28 are available.
+/// Source: V-IPU guide §6.8.1 (`/stats`): of 32 IPUs with 4 used 28 are available.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]

@@ -88,9 +88,9 @@ fn assert_rejected(result: Result<String, String>, message: &str) {
 }
 
 #[test]
-fn kubectl_applies_the_definition_and_every_ipujob_of_the_seeds_strictly_and_unchanged() {
-    let name = "kubectl_applies_the_definition_and_every_ipujob_of_the_seeds_strictly_and_unchanged";
-    let Some(fixture) = CrdFixture::new(name, "seeds") else {
+fn kubectl_applies_the_definition_and_every_ipujob_of_the_guides_strictly_and_unchanged() {
+    let name = "kubectl_applies_the_definition_and_every_ipujob_of_the_guides_strictly_and_unchanged";
+    let Some(fixture) = CrdFixture::new(name, "guides") else {
         return;
     };
     let definition = fixture.kubectl(&["get", "crd", "ipujobs.graphcore.ai", "-o", "json"]);
@@ -100,15 +100,15 @@ fn kubectl_applies_the_definition_and_every_ipujob_of_the_seeds_strictly_and_unc
     // Half of the space is reserved for future Pod fields of Kubernetes.
     assert!(applied.unwrap().len() < MAX_ANNOTATION_BYTES / 2);
 
-    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/seeds");
+    let guides = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/guides");
     let mut applied = 0;
-    for file in fs::read_dir(seeds).unwrap() {
+    for file in fs::read_dir(guides).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
         for document in text.split("\n---") {
             if !document.contains("kind: IPUJob") {
                 continue;
             }
-            let text = document.replace("namespace: default", "namespace: seeds");
+            let text = document.replace("namespace: default", "namespace: guides");
             fixture.try_apply(&text).unwrap();
             // All written fields are kept.
             let kept = fixture.kubectl(&["get", "ipujob", "-o", "json"]);
@@ -333,7 +333,7 @@ fn scaling_uses_the_scale_subresource_reports_replicas_and_is_validated() {
     assert_rejected(scaled("--replicas=65537"), "less than or equal to 65536");
     assert_rejected(
         scaled("--replicas=16385"),
-        "spec.jobInstances × workers of an instance are more than 65536 workers, which no system has IPUs for; use fewer instances",
+        "spec.jobInstances × workers of an instance exceed the limit of 65536 workers; use fewer instances",
     );
     scaled("--replicas=0").unwrap();
     assert_eq!(fixture.job()["spec"]["jobInstances"], 0);
@@ -406,7 +406,7 @@ fn partition_fields_are_immutable_until_the_partitions_are_released() {
         fixture.patch("", &both),
         "spec.reconfigurable spec.allocation cannot change while",
     );
-    // An equivalent notation is no change.
+    // An equivalent notation is not a change.
     let equivalent =
         json!({"spec": {"workersPerJobInstance": 2, "workerPerJobInstance": null, "reconfigurable": false}});
     fixture.patch("", &equivalent).unwrap();
@@ -467,7 +467,7 @@ fn partition_fields_are_immutable_in_the_alpha_form_too() {
         let message = format!("{fields} cannot change while the job holds IPUs");
         assert_rejected(fixture.patch("", &json!({"spec": change})), &message);
     }
-    // An equivalent notation is no change.
+    // An equivalent notation is not a change.
     for same in [json!({"modelReplicas": "4"}), json!({"ipusPerJobInstance": "4"})] {
         fixture.patch("", &json!({"spec": same})).unwrap();
     }

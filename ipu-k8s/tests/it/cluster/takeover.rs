@@ -13,7 +13,7 @@ use super::store;
 /// Longer than the Lease lasts without a renewal.
 const SEVERAL_RENEWALS: Duration = Duration::from_secs(13);
 
-/// Maximum time until a process takes over from one that was killed.
+/// Maximum time until a process takes over from a killed one.
 const MAX_TAKEOVER: Duration = Duration::from_secs(15);
 
 #[tokio::test(flavor = "multi_thread")]

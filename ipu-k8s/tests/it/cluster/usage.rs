@@ -72,7 +72,7 @@ async fn the_log_is_a_ring_that_drops_only_the_oldest_page_and_survives_a_restar
     }
     let kept = tickets(&store, 0).await;
     assert_eq!(kept, (kept[0]..100).collect::<Vec<_>>());
-    // Fifteen full pages, and the one that was begun last.
+    // Fifteen full pages, and the page that was begun last.
     assert!((30..70).contains(&kept[0]), "{}", kept[0]);
     let maps = cluster.kubectl(&["get", "configmaps", "-o", "name"]).unwrap();
     let pages = maps

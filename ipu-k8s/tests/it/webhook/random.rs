@@ -5,7 +5,7 @@ use ipu_k8s::webhook::{AdmissionRules, mutate, validate};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{review, seeds};
+use super::{guide_jobs, review};
 
 /// Generates arbitrary JSON with field names of an IPUJob among others.
 fn any_json() -> impl Strategy<Value = Value> {
@@ -38,7 +38,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Generates a seed with one part replaced by an arbitrary value.
+/// Generates a job of the guides with one part replaced by an arbitrary value.
 fn almost_a_job() -> impl Strategy<Value = Value> {
     const POINTERS: &[&str] = &[
         "/metadata",
@@ -52,12 +52,12 @@ fn almost_a_job() -> impl Strategy<Value = Value> {
         "/spec/interactive",
         "/kind",
     ];
-    let seed = prop::sample::select(seeds());
-    (seed, prop::sample::select(POINTERS), any_json()).prop_map(|(mut seed, pointer, value)| {
-        if let Some(part) = seed.pointer_mut(pointer) {
+    let job = prop::sample::select(guide_jobs());
+    (job, prop::sample::select(POINTERS), any_json()).prop_map(|(mut job, pointer, value)| {
+        if let Some(part) = job.pointer_mut(pointer) {
             *part = value;
         }
-        seed
+        job
     })
 }
 

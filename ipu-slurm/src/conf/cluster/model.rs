@@ -10,11 +10,11 @@ use crate::conf::key::Key;
 use crate::conf::settings::Settings;
 use crate::conf::values::{absolute_path, feature, host, number, switch};
 
-/// Default of `ApiPort` (seed 004 §8.5.2).
+/// Default of `ApiPort` (Slurm guide §8.5.2).
 const API_PORT: u16 = 8090;
-/// Default of `MaxIpusPerJob` (seed 004 §8.5.2).
+/// Default of `MaxIpusPerJob` (Slurm guide §8.5.2).
 const MAX_IPUS_PER_JOB: u32 = 256;
-/// Default of `ApiTimeout` in seconds (seed 004 §8.5.2).
+/// Default of `ApiTimeout` in seconds (Slurm guide §8.5.2).
 const API_TIMEOUT: u32 = 50;
 /// Maximum of a timeout in seconds: the largest `PrologEpilogTimeout` that Slurm takes is 65,533.
 pub(super) const MAX_SECONDS: u32 = 65_533;

@@ -1,5 +1,5 @@
-//! Golden tests of whole files in `tests/data/conf`: the listings of seed 004, and files with mistakes.
-//! `UPDATE=1` writes the results.
+//! Golden tests of whole files in `tests/data/conf`: the listings of the Slurm guide, and files with
+//! mistakes. `UPDATE=1` writes the results.
 
 use std::fs;
 use std::path::Path;
@@ -30,8 +30,8 @@ fn assert_errors<T: std::fmt::Debug>(name: &str, result: Result<T, Vec<ConfError
 }
 
 #[test]
-fn the_seeds_vipu_conf_has_the_documented_values_and_defaults() {
-    let text = read("seed-vipu.conf");
+fn the_guides_vipu_conf_has_the_documented_values_and_defaults() {
+    let text = read("guide-vipu.conf");
     let files = ConfFiles::parse(("vipu.conf", &text), &[("pod64", &text)]).unwrap();
     // pod64.conf is a link to vipu.conf.
     let model = files.model("pod64").unwrap();
@@ -67,31 +67,34 @@ fn nodes(file: &str, text: &str, models: &[&str]) -> Result<String, Vec<ConfErro
 }
 
 #[test]
-fn the_seeds_plugin_file_has_four_nodes_of_its_model() {
-    let text = read("seed-v-ipu-plugin.conf");
+fn the_guides_plugin_file_has_four_nodes_of_its_model() {
+    let text = read("guide-v-ipu-plugin.conf");
     let lines = (1..=4).map(|i| format!("ipu-pod64-00{i} vipu:pod64:no_consume:64\n"));
     assert_eq!(nodes("f", &text, &["pod64"]), Ok(lines.collect()));
 }
 
 #[test]
-fn the_seeds_slurm_conf_has_four_nodes_with_static_partitions() {
+fn the_guides_slurm_conf_has_four_nodes_with_static_partitions() {
     let expected = "host-1 vipu:1:16\nhost-2 vipu:2:8\nhost-3 vipu:16:1\nhost-4 vipu:4:4\n";
-    assert_eq!(nodes("f", &read("seed-slurm.conf"), &[]), Ok(expected.to_owned()));
+    assert_eq!(
+        nodes("f", &read("guide-slurm.conf"), &[]),
+        Ok(expected.to_owned())
+    );
 }
 
 #[test]
-fn the_seeds_typo_pod6_names_the_model_that_has_a_file() {
+fn the_guides_typo_pod6_names_the_model_that_has_a_file() {
     let list = nodes("v-ipu-plugin.conf", &read("typo-v-ipu-plugin.conf"), &["pod64"]);
     assert_errors("typo-v-ipu-plugin.conf", list);
     // Here the name of the file has the typo.
-    let errors = nodes("f", &read("seed-v-ipu-plugin.conf"), &["pod6"]).unwrap_err();
+    let errors = nodes("f", &read("guide-v-ipu-plugin.conf"), &["pod6"]).unwrap_err();
     assert!(shown(&errors).contains("the model pod64 has no file pod64.conf; did you mean pod6?"));
     assert_eq!(errors.len(), 4);
 }
 
 #[test]
-fn the_key_that_the_seed_puts_into_slurm_conf_is_read_from_vipu_conf() {
-    let text = read("seed-vipu.conf").replace("IpuofDir", "VipuIpuofDir");
+fn the_key_that_the_guide_puts_into_slurm_conf_is_read_from_vipu_conf() {
+    let text = read("guide-vipu.conf").replace("IpuofDir", "VipuIpuofDir");
     let cluster = ClusterConf::parse("vipu.conf", &text).unwrap();
     assert_eq!(cluster.vipu_ipuof_dir(), Some("/home/ipuof"));
     assert_eq!(cluster.default_model().unwrap().ipuof_dir(), "/home/ipuof");
@@ -103,8 +106,8 @@ fn the_key_that_the_seed_puts_into_slurm_conf_is_read_from_vipu_conf() {
 }
 
 #[test]
-fn the_seeds_plugin_file_is_no_vipu_conf() {
-    let errors = ClusterConf::parse("v-ipu-plugin.conf", &read("seed-v-ipu-plugin.conf")).unwrap_err();
+fn the_guides_plugin_file_is_no_vipu_conf() {
+    let errors = ClusterConf::parse("v-ipu-plugin.conf", &read("guide-v-ipu-plugin.conf")).unwrap_err();
     // VipuIpuofDir alone is known.
     assert_eq!(
         errors.iter().map(|error| error.line).collect::<Vec<_>>(),

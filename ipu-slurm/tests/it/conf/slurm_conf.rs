@@ -63,15 +63,15 @@ fn included_files_are_read_at_their_place() {
             "KillWait=2\nInclude b.conf\nInclude c.conf\nX=a\n",
         ),
         ("b.conf", "B=top\n"),
-        ("conf.d/b.conf", "B=beside\n"),
-        ("conf.d/c.conf", "C=beside\n"),
+        ("conf.d/b.conf", "B=sibling\n"),
+        ("conf.d/c.conf", "C=sibling\n"),
         ("lab.conf", "KillWait=3\nClusterName=Other\n"),
     ]);
     for (key, expected) in [
         ("KillWait", Some("3")),
         ("X", Some("last")),
         ("B", Some("top")),
-        ("C", Some("beside")),
+        ("C", Some("sibling")),
         ("Y", None),
     ] {
         assert_eq!(conf.value(key), expected, "{key}");

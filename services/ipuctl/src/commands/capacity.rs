@@ -102,11 +102,11 @@ fn fit_count(number: u64, size: u32) -> String {
 async fn impossible(query: &CapacityQuery, proxy: &ProxyClient) -> Result<Option<Reason>, Failure> {
     let mut request = DryRunRequest::new(vec![query.size]);
     request.allocation.clone_from(&query.allocation);
-    let planned = proxy.plan(&request).await?;
-    let mut reasons = planned
-        .planned
+    let response = proxy.plan(&request).await?;
+    let mut reasons = response
+        .results
         .into_iter()
-        .flat_map(|planned| planned.reasons)
+        .flat_map(|result| result.reasons)
         .map(|reason| reason.reason)
         .collect::<Vec<_>>();
     if reasons.iter().any(|reason| !never_fits(reason)) {

@@ -9,7 +9,7 @@ use crate::cli::{Cordon, Drain, Format, Uncordon};
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::table::{csv_line, render};
-use crate::{clock, time};
+use crate::time;
 
 /// Marks hardware unschedulable, and prints the partitions that still use it.
 pub(crate) async fn cordon(
@@ -50,7 +50,7 @@ pub(crate) async fn list(proxy: &ProxyClient, format: Format, output: &Output) -
         Format::Csv => output.result(&csv(&cordons)),
         _ if format.is_text() && cordons.is_empty() => output.say("No cordons found."),
         _ => output.result(&render(format, &cordons, || {
-            cli::cordons(&cordons, clock::now()).to_string()
+            cli::cordons(&cordons, ipu_proxy_client::now()).to_string()
         })?),
     }
     Ok(Code::Done)

@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::table;
 
 /// Version of request and response.
-const FORMAT: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 /// Maximum size of a request in bytes: an observation of thousands of processes with 2 KiB of output each.
 const MAX_INPUT_BYTES: u64 = 64 << 20;
 
@@ -40,24 +40,24 @@ pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result
     let value: serde_json::Value = serde_json::from_str(&read_request(arguments.file.as_deref())?)
         .map_err(|error| Failure::because(Code::Data, "the request is not JSON", error))?;
     match value.get("format").and_then(serde_json::Value::as_u64) {
-        Some(found) if found == u64::from(FORMAT) => {}
+        Some(found) if found == u64::from(FORMAT_VERSION) => {}
         Some(found) => {
             return Err(Failure::new(
                 Code::Data,
-                format!("format = {found}: this version supports format {FORMAT}"),
+                format!("format = {found}: this version supports format {FORMAT_VERSION}"),
             ));
         }
         None => {
             return Err(Failure::new(
                 Code::Data,
-                format!("format is missing: set \"format\": {FORMAT}"),
+                format!("format is missing: set \"format\": {FORMAT_VERSION}"),
             ));
         }
     }
     let request: Request = serde_json::from_value(value).map_err(|error| {
         Failure::because(Code::Data, "the request does not have the documented form", error)
     })?;
-    debug_assert_eq!(request.format, FORMAT);
+    debug_assert_eq!(request.format, FORMAT_VERSION);
     if request.observation.format != Observation::FORMAT {
         let found = request.observation.format;
         return Err(Failure::new(
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result
     let (response, code) = match request.job.parse(&Limits::default()) {
         Err(violations) => (
             DecideOutput {
-                format: FORMAT,
+                format: FORMAT_VERSION,
                 plan: None,
                 warnings: Vec::new(),
                 violations,
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result
             }
             (
                 DecideOutput {
-                    format: FORMAT,
+                    format: FORMAT_VERSION,
                     plan: Some(plan),
                     warnings: parsed.warnings,
                     violations: Vec::new(),

@@ -23,7 +23,7 @@ use crate::table;
 /// Timeout for killed processes to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of operations that take several attempts, such as the removal of a partition by the controller.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -41,7 +41,7 @@ pub(crate) struct GcReport {
 
 /// Cleans up until nothing is left, or until the timeout.
 pub(crate) async fn run(connection: &Connection, format: Format, output: &Output) -> Result<Code, Failure> {
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + CLEANUP_TIMEOUT;
     let mut total = GcReport::default();
     loop {
         let swept = sweep(connection).await?;
@@ -162,7 +162,9 @@ impl DeadRun {
 
 /// Returns the dead runs with this proxy, which has `partitions`.
 fn dead_runs(connection: &Connection, partitions: &BTreeMap<PartitionId, PartitionDocument>) -> Vec<DeadRun> {
-    let directories = std::fs::read_dir(connection.state.runs()).into_iter().flatten();
+    let directories = std::fs::read_dir(connection.state.runs_dir())
+        .into_iter()
+        .flatten();
     let is_dead = |run: &DeadRun| {
         let has_leases = !connection.is_local() && partitions.values().any(|partition| run.owns(partition));
         StateDir::liveness_of_run(&run.directory, has_leases) == OwnerLiveness::Dead

@@ -1,10 +1,10 @@
 //! `ipuctl list`: lists the active and the last finished runs of this user.
 
 use ipu_core::OwnerLiveness;
+use ipu_proxy_client::now;
 use ipu_proxy_client::{HoldState, PartitionDocument};
 
 use crate::cli::Format;
-use crate::clock::now;
 use crate::connection::Connection;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
@@ -33,7 +33,7 @@ pub(crate) async fn run(connection: &Connection, format: Format, output: &Output
 
 /// Returns the records of runs that have not released their files, newest first.
 fn active(connection: &Connection, partitions: &[PartitionDocument]) -> Vec<RunRecord> {
-    let directories = std::fs::read_dir(connection.state.runs())
+    let directories = std::fs::read_dir(connection.state.runs_dir())
         .into_iter()
         .flatten()
         .filter_map(Result::ok);

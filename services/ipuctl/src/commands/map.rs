@@ -32,7 +32,7 @@ pub(crate) async fn simulated(state: &StateDir) -> Result<String, Failure> {
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
         Failure::because(Code::Host, "read the state of the simulated IPU-POD", error)
     };
-    let reader = Simulator::builder(Topology::pod16()).state_file(state.simulator()?);
+    let reader = Simulator::builder(Topology::pod16()).state_file(state.create_simulator_state_path()?);
     let reader = reader.start().await.map_err(|error| failed(error.into()))?;
     let map = reader.map().map_err(|error| failed(error.into()));
     reader.shutdown().await;

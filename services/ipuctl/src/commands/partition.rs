@@ -20,7 +20,7 @@ use crate::manifest::user;
 use crate::output::Output;
 use crate::signals::Signals;
 use crate::table::{Table, render};
-use crate::{clock, time};
+use crate::time;
 
 /// Owner kind of partitions that `ipuctl partition create` creates.
 const MANUAL_OWNER: &str = "User";
@@ -33,7 +33,7 @@ const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(10);
 const NO_TIMEOUT: Duration = Duration::MAX;
 
 /// Uid of the owner of partitions that `partition create` creates.
-const UID: &str = "by-hand";
+const OWNER_UID: &str = "by-hand";
 
 /// Runs the subcommand.
 pub(crate) async fn run(
@@ -56,8 +56,9 @@ pub(crate) async fn run(
             let mut summaries = summarize(&partitions, connection).await;
             let foreign = foreign(&proxy.controllers().await?);
             summaries.extend(foreign.iter().map(ForeignPartition::summary));
-            let own = partitions.iter().map(Listed::Own);
-            let listed: Vec<Listed<'_>> = own.chain(foreign.iter().map(Listed::Foreign)).collect();
+            let own = partitions.iter().map(ListedPartition::Own);
+            let listed: Vec<ListedPartition<'_>> =
+                own.chain(foreign.iter().map(ListedPartition::Foreign)).collect();
             partition_table::print(&summaries, &listed, format, output)
         }
         Partition::Get { id } => {
@@ -86,7 +87,7 @@ pub(crate) async fn run(
             namespace,
         } => {
             let namespace = namespace.unwrap_or_else(user);
-            let owner = OwnerDocument::new(MANUAL_OWNER, namespace, id.as_str(), UID);
+            let owner = OwnerDocument::new(MANUAL_OWNER, namespace, id.as_str(), OWNER_UID);
             let mut request = PutPartition::new(owner, size.get());
             request.gcds = Some(num_gcds);
             request.replicas = num_replicas;
@@ -153,7 +154,7 @@ pub(crate) async fn waiting(
 /// A partition of the list, as JSON.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Listed<'a> {
+enum ListedPartition<'a> {
     Own(&'a PartitionDocument),
     Foreign(&'a ForeignPartition),
 }
@@ -466,7 +467,7 @@ fn require_manual(partition: &PartitionDocument, instead: &str) -> Result<(), Fa
 }
 
 #[derive(Debug, Serialize)]
-struct Removed<'a> {
+struct RemovedPartition<'a> {
     id: &'a PartitionId,
     removed: bool,
 }
@@ -497,7 +498,11 @@ async fn remove(
     released?;
     output.say(&format!("partition {id} removed"));
     if !format.is_text() {
-        output.result(&render(format, &Removed { id, removed: true }, String::new)?);
+        output.result(&render(
+            format,
+            &RemovedPartition { id, removed: true },
+            String::new,
+        )?);
     }
     Ok(Code::Done)
 }
@@ -546,7 +551,7 @@ fn queue_table(queue: &[PartitionDocument], summaries: &[PartitionSummary]) -> S
             summary.size.to_string(),
             summary.owner.clone(),
             partition.priority.to_string(),
-            time::age(partition.since, clock::now()),
+            time::age(partition.since, ipu_proxy_client::now()),
             summary.queue_reason.clone(),
         ]);
     }

@@ -1,11 +1,10 @@
 //! The table and the description of partitions, the same for a controller and for a proxy.
 
 use ipu_core::{IpuPlace, Timestamp};
-use ipu_proxy_client::{CordonDocument, HoldState, PartitionDocument};
+use ipu_proxy_client::{CordonDocument, HoldState, OwnerDocument, PartitionDocument, cli, now};
 use serde::Serialize;
 
 use crate::cli::Format;
-use crate::clock::now;
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
@@ -49,13 +48,13 @@ impl PartitionSummary {
         let controller = partition.controller.as_ref();
         Self {
             id: partition.id.to_string(),
-            state: state_of(partition.state).to_owned(),
+            state: cli::state_label(partition.state).to_owned(),
             size: partition.size,
             places: partition.ipus.clone(),
             controller: controller
                 .map(|controller| controller.name.to_string())
                 .unwrap_or_default(),
-            owner: owner.map(display::owner_name).unwrap_or_default(),
+            owner: owner.map(OwnerDocument::qualified_name).unwrap_or_default(),
             owner_kind: owner.map(|owner| owner.kind.clone()).unwrap_or_default(),
             since: Some(partition.held_since.unwrap_or(partition.since)),
             gcds: partition.gcds,
@@ -119,14 +118,6 @@ impl PartitionSummary {
     }
 }
 
-/// Returns the state as it is shown.
-pub(crate) const fn state_of(state: HoldState) -> &'static str {
-    match state {
-        HoldState::Waiting => "queued",
-        other => other.label(),
-    }
-}
-
 /// Returns what a partition waits for, as a sentence: a place in the queue, or an operation of the
 /// controller. Empty if it is active, unless a request demands it.
 pub(crate) fn progress(partition: &PartitionDocument, cordons: &[CordonDocument]) -> String {
@@ -157,7 +148,7 @@ fn preemption(partition: &PartitionDocument) -> String {
     let Some(demand) = &partition.preemption else {
         return String::new();
     };
-    let owner = demand.owner.as_ref().map(display::owner_name);
+    let owner = demand.owner.as_ref().map(OwnerDocument::qualified_name);
     format!(
         "{} with priority {}, since {}",
         owner.unwrap_or_else(|| demand.by.to_string()),

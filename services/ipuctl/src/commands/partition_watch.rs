@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipu_core::Timestamp;
+use ipu_proxy_client::now;
 
 use super::partition_table::{PartitionSummary, headings, row};
 use crate::cli::Format;
-use crate::clock::now;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::table::align;

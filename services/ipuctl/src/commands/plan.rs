@@ -8,14 +8,14 @@ use ipu_core::{
     PlacementMode, Reason, Violation, plan,
 };
 use ipu_k8s::crd::Manifest;
+use ipu_proxy_client::now;
 use ipu_proxy_client::{
-    ControllerStatus, CordonDocument, DryRunRequest, DryRunResponse, OwnerDocument, Planned,
+    ControllerStatus, CordonDocument, DryRunRequest, DryRunResponse, DryRunResult, OwnerDocument,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::{Format, Manifest as ManifestArguments, Plan};
-use crate::clock::now;
 use crate::connection::Connection;
 use crate::display;
 use crate::exit_code::{Code, Failure, never_fits};
@@ -24,9 +24,9 @@ use crate::output::Output;
 use crate::table::{Table, render};
 
 /// Uid of a job that does not run. The ids of its partitions end with a hash that no run uses.
-const UID: &str = "00000000-0000-0000-0000-000000000000";
+const PLAN_UID: &str = "00000000-0000-0000-0000-000000000000";
 /// Shown in place of the hash at the end of a partition id, which follows from the uid of the run.
-const HASH: &str = "<hash>";
+const HASH_PLACEHOLDER: &str = "<hash>";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -127,10 +127,10 @@ pub(crate) async fn run(
         }
         None => {
             let sizes = arguments.size.iter().map(|size| size.get()).collect();
-            let planned = capacity.dry_run(sizes, arguments.allocation.as_ref()).await?;
-            let cordons = capacity.cordons(&planned.planned).await;
-            output.result(&render(format, &planned, || table(&planned, &cordons))?);
-            let missing = planned.planned.iter().find(|planned| !planned.fits);
+            let response = capacity.dry_run(sizes, arguments.allocation.as_ref()).await?;
+            let cordons = capacity.cordons(&response.results).await;
+            output.result(&render(format, &response, || table(&response, &cordons))?);
+            let missing = response.results.iter().find(|result| !result.fits);
             Ok(match missing.map(verdict) {
                 Some(FitResult::Never) => Code::Impossible,
                 Some(_) => Code::NoCapacity,
@@ -150,7 +150,7 @@ async fn jobs(
 ) -> Result<Code, Failure> {
     let manifests = manifest::read(selection, output)?;
     let overrides = Overrides {
-        uid: UID.to_owned(),
+        uid: PLAN_UID.to_owned(),
         allocation,
         priority: None,
     };
@@ -239,10 +239,10 @@ async fn plan_job(
     })
 }
 
-/// Returns the id with [`HASH`] in place of its hash.
+/// Returns the id with [`HASH_PLACEHOLDER`] in place of its hash.
 fn id_pattern(id: &PartitionId) -> String {
     let name = id.as_str().rsplit_once('-').map_or("", |(name, _)| name);
-    format!("{name}-{HASH}")
+    format!("{name}-{HASH_PLACEHOLDER}")
 }
 
 /// Returns the JSON of an effect, with the pattern of its partition id.
@@ -277,8 +277,8 @@ impl Capacity<'_> {
     }
 
     /// Returns the cordons, if a reason refers to them.
-    async fn cordons(&self, planned: &[Planned]) -> Vec<CordonDocument> {
-        let reasons = planned.iter().flat_map(|planned| &planned.reasons);
+    async fn cordons(&self, results: &[DryRunResult]) -> Vec<CordonDocument> {
+        let reasons = results.iter().flat_map(|result| &result.reasons);
         self.connection
             .cordons_for(reasons.map(|reason| &reason.reason))
             .await
@@ -292,15 +292,15 @@ impl Capacity<'_> {
         let mut sizes: Vec<u32> = ahead.iter().map(|(_, size)| *size).collect();
         sizes.extend(std::iter::repeat_n(job.partition().size.get(), count));
         let response = self.dry_run(sizes, job.partition().allocation.as_ref()).await?;
-        let (_, planned) = response.planned.split_at(ahead.len().min(response.planned.len()));
+        let (_, results) = response.results.split_at(ahead.len().min(response.results.len()));
         let queue = match ahead.as_slice() {
             [] => String::new(),
             [(one, _)] => format!("; ahead in the queue: {one}"),
             [(first, _), rest @ ..] => format!("; ahead in the queue: {first} and {} more", rest.len()),
         };
-        match (0..).zip(planned).find(|(_, planned)| !planned.fits) {
-            Some((instance, planned)) => self.misfit(instance, planned, &queue).await,
-            None => self.placement(planned).await,
+        match (0..).zip(results).find(|(_, result)| !result.fits) {
+            Some((instance, result)) => self.misfit(instance, result, &queue).await,
+            None => self.placement(results).await,
         }
     }
 
@@ -318,11 +318,11 @@ impl Capacity<'_> {
     }
 
     /// Returns the verdict on an instance that does not fit, with the owners that block it.
-    async fn misfit(&self, instance: u32, planned: &Planned, queue: &str) -> Result<Fit, Failure> {
-        let cordons = self.cordons(std::slice::from_ref(planned)).await;
-        let text = format!("instance {instance}: {}", reasons(planned, &cordons));
-        let verdict = verdict(planned);
-        if verdict == FitResult::Never || planned.blockers.is_empty() {
+    async fn misfit(&self, instance: u32, result: &DryRunResult, queue: &str) -> Result<Fit, Failure> {
+        let cordons = self.cordons(std::slice::from_ref(result)).await;
+        let text = format!("instance {instance}: {}", reasons(result, &cordons));
+        let verdict = verdict(result);
+        if verdict == FitResult::Never || result.blockers.is_empty() {
             return Ok(Fit::new(verdict, format!("{text}{queue}")));
         }
         let partitions = self.connection.proxy.partitions().await?;
@@ -331,7 +331,7 @@ impl Capacity<'_> {
             .map(|partition| (partition.id, partition.owner))
             .collect();
         let owner = |id: &PartitionId| owners.get(id).and_then(Option::as_ref);
-        let names = planned.blockers.iter();
+        let names = result.blockers.iter();
         let names = names.map(|id| display::holder_name(id, owner(id))).collect();
         Ok(Fit::new(
             verdict,
@@ -340,14 +340,14 @@ impl Capacity<'_> {
     }
 
     /// Returns the verdict on instances that all fit.
-    async fn placement(&self, planned: &[Planned]) -> Result<Fit, Failure> {
+    async fn placement(&self, results: &[DryRunResult]) -> Result<Fit, Failure> {
         let proxy = &self.connection.proxy;
         let controllers = proxy.controllers().await?.controllers;
         let is_used = |status: &&ControllerStatus| {
             let name = &status.controller.name;
-            planned
+            results
                 .iter()
-                .any(|planned| planned.controller.as_ref() == Some(name))
+                .any(|result| result.controller.as_ref() == Some(name))
         };
         let used: Vec<&ControllerStatus> = controllers.iter().filter(is_used).collect();
         if used.iter().any(|status| status.fits.is_empty()) {
@@ -355,7 +355,7 @@ impl Capacity<'_> {
             return Ok(Fit::new(FitResult::Unknown, reason.to_owned()));
         }
         let total = proxy.stats().await?.total().unwrap_or_default();
-        let requested: u32 = planned.iter().map(|planned| planned.size).sum();
+        let requested: u32 = results.iter().map(|result| result.size).sum();
         let mut fit = Fit::new(
             FitResult::Now,
             format!(
@@ -369,10 +369,10 @@ impl Capacity<'_> {
             .iter()
             .any(|status| status.placement.as_deref() == Some(delegated));
         if !fit.is_delegated {
-            let placements = (0..).zip(planned);
-            let placement = |(instance, planned): (u32, &Planned)| InstancePlacement {
+            let placements = (0..).zip(results);
+            let placement = |(instance, result): (u32, &DryRunResult)| InstancePlacement {
                 instance,
-                ipus: planned.ipus.clone(),
+                ipus: result.ipus.clone(),
             };
             fit.placements = placements
                 .map(placement)
@@ -384,18 +384,17 @@ impl Capacity<'_> {
 }
 
 /// Returns the verdict on a size that does not fit.
-fn verdict(planned: &Planned) -> FitResult {
-    let never =
-        !planned.reasons.is_empty() && planned.reasons.iter().all(|reason| never_fits(&reason.reason));
+fn verdict(result: &DryRunResult) -> FitResult {
+    let never = !result.reasons.is_empty() && result.reasons.iter().all(|reason| never_fits(&reason.reason));
     if never { FitResult::Never } else { FitResult::Waits }
 }
 
 /// Returns the reasons of the controllers; equal reasons are shown once.
-fn reasons(planned: &Planned, cordons: &[CordonDocument]) -> String {
-    if planned.reasons.is_empty() && !planned.fits {
+fn reasons(result: &DryRunResult, cordons: &[CordonDocument]) -> String {
+    if result.reasons.is_empty() && !result.fits {
         return "no controller answers".to_owned();
     }
-    let texts: Vec<String> = planned
+    let texts: Vec<String> = result
         .reasons
         .iter()
         .map(|reason| display::reason_with_cordons(&reason.reason, cordons))
@@ -405,7 +404,7 @@ fn reasons(planned: &Planned, cordons: &[CordonDocument]) -> String {
     {
         return first.clone();
     }
-    let controllers = planned.reasons.iter().map(|reason| &reason.controller);
+    let controllers = result.reasons.iter().map(|reason| &reason.controller);
     let texts: Vec<String> = controllers
         .zip(texts)
         .map(|(controller, text)| format!("{controller}: {text}"))
@@ -415,13 +414,13 @@ fn reasons(planned: &Planned, cordons: &[CordonDocument]) -> String {
 
 fn table(response: &DryRunResponse, cordons: &[CordonDocument]) -> String {
     let mut table = Table::new(&["SIZE", "FITS", "CONTROLLER", "REASON"]);
-    for planned in &response.planned {
-        let controller = planned.controller.as_ref().map(ToString::to_string);
+    for result in &response.results {
+        let controller = result.controller.as_ref().map(ToString::to_string);
         table.row([
-            planned.size.to_string(),
-            if planned.fits { "yes" } else { "no" }.to_owned(),
+            result.size.to_string(),
+            if result.fits { "yes" } else { "no" }.to_owned(),
             controller.unwrap_or_default(),
-            reasons(planned, cordons),
+            reasons(result, cordons),
         ]);
     }
     table.to_string()

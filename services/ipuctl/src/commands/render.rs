@@ -1,4 +1,4 @@
-//! `ipuctl render`: configuration files for IPUs without host network (seed 002).
+//! `ipuctl render`: configuration files for IPUs without host network (RDMA guide).
 
 mod macvlan;
 mod memlock;

@@ -1,4 +1,4 @@
-//! `ipuctl server-version`: prints the same lines as `vipu --server-version`, which scripts parse (seed 002
+//! `ipuctl server-version`: prints the same lines as `vipu --server-version`, which scripts parse (RDMA guide
 //! §5.2 and §8).
 
 use serde_json::json;

@@ -6,7 +6,7 @@ use crate::cli::{Format, Usage};
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::table::{csv_line, render};
-use crate::{clock, time};
+use crate::time;
 
 /// Header of the comma-separated values; stable, like the names in JSON.
 const HEADINGS: [&str; 15] = [
@@ -35,7 +35,7 @@ pub(crate) async fn run(
     output: &Output,
 ) -> Result<Code, Failure> {
     let since = &arguments.since;
-    let since = time::parse(since, clock::now())
+    let since = time::parse(since, ipu_proxy_client::now())
         .ok_or_else(|| Failure::new(Code::Usage, format!("--since {since:?}: {}", time::FORMATS)))?;
     let list = proxy.usage(since).await?;
     let text = match format {

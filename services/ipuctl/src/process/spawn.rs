@@ -66,12 +66,12 @@ pub(crate) struct SpawnError(#[from] std::io::Error);
 
 /// Handle of a supervised process. Dropping it ends the process, as the end of `ipuctl` does.
 #[derive(Debug)]
-pub(crate) struct Supervised {
+pub(crate) struct SupervisedProcess {
     orders: UnixStream,
     tail: OutputTail,
 }
 
-impl Supervised {
+impl SupervisedProcess {
     /// Terminates the process and its descendants, and kills those that are left after `grace`.
     pub(crate) fn stop(&self, grace: Duration) {
         // An error means that the supervisor has ended, which is reported as an event.
@@ -84,7 +84,7 @@ impl Supervised {
     }
 }
 
-impl Drop for Supervised {
+impl Drop for SupervisedProcess {
     fn drop(&mut self) {
         let _ = self.orders.shutdown(Shutdown::Write);
     }
@@ -95,7 +95,7 @@ pub(crate) fn start(
     spawn: Spawn,
     output: Option<(&Output, &str)>,
     report: impl Fn(ProcessEvent) + Send + 'static,
-) -> Result<Supervised, SpawnError> {
+) -> Result<SupervisedProcess, SpawnError> {
     let (orders, supervisor_end) = UnixStream::pair()?;
     // The running binary, even if its file was replaced since the start.
     let mut command = Command::new("/proc/self/exe");
@@ -144,7 +144,7 @@ pub(crate) fn start(
         }
         report(last);
     });
-    Ok(Supervised { orders, tail })
+    Ok(SupervisedProcess { orders, tail })
 }
 
 /// Reports the messages of the supervisor until its end. Returns the last event.

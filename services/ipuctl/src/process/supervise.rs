@@ -1,6 +1,6 @@
 //! `ipuctl __supervise`: the parent of one worker. It is a child subreaper, so that it stays an ancestor of
 //! all processes that the worker starts, also detached ones. The end of the socket reports the end of
-//! `ipuctl`, also by kill -9.
+//! `ipuctl`, even by kill -9.
 //!
 //! The socket on standard input carries one message a line. From `ipuctl`: `go`, `stop <grace millis>`,
 //! `kill`. To it: `started`, `failed <code> <reason>`, `gone code|signal <n> <unix millis>`. The worker
@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -148,7 +148,7 @@ fn reap(events: &Sender<Event>) {
 
 /// Waits until no descendant is left. Returns the exit status of the main child and its time in Unix
 /// milliseconds.
-fn wait_for_all(main: Pid, request: Signal, receiver: &Receiver<Event>) -> Option<(WaitStatus, u128)> {
+fn wait_for_all(main: Pid, request: Signal, receiver: &Receiver<Event>) -> Option<(WaitStatus, u64)> {
     let mut exit = None;
     // End of the grace period; none while the main child may continue.
     let mut deadline: Option<Instant> = None;
@@ -215,9 +215,6 @@ fn descendants() -> Vec<procfs::Process> {
     procfs::descendants(getpid().as_raw_nonzero().get())
 }
 
-fn now_millis() -> u128 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_millis()
+fn now_millis() -> u64 {
+    ipu_proxy_client::now().as_millis()
 }

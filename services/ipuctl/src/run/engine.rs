@@ -8,13 +8,13 @@ use ipu_core::{
     Effect, InstanceFacts, JobStatus, Observation, PartitionFacts, PartitionId, Plan, Timestamp, check_plan,
     plan,
 };
+use ipu_proxy_client::now;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::host_job::HostJob;
 use super::partitions::{CHECK_INTERVAL, Partitions, Progress};
 use super::processes::{ProcessId, ProcessRole, ProcessUpdate, Processes, StartProcess};
 use super::{RunContext, progress_display::ProgressDisplay};
-use crate::clock::now;
 use crate::exit_code::{Code, Failure};
 use crate::signals::Signals;
 
@@ -300,10 +300,11 @@ impl<'a> Engine<'a> {
     /// Returns the maximum wait without an update: changes of partitions are polled.
     fn poll_interval(&self) -> Duration {
         let partitions = self.partitions.facts();
-        let any = |predicate: fn(&PartitionFacts) -> bool| partitions.values().any(predicate);
-        if any(|facts| matches!(facts, PartitionFacts::Pending { .. } | PartitionFacts::Releasing)) {
+        let has_partition = |predicate: fn(&PartitionFacts) -> bool| partitions.values().any(predicate);
+        if has_partition(|facts| matches!(facts, PartitionFacts::Pending { .. } | PartitionFacts::Releasing))
+        {
             POLL_INTERVAL
-        } else if any(|facts| matches!(facts, PartitionFacts::Waiting { .. })) {
+        } else if has_partition(|facts| matches!(facts, PartitionFacts::Waiting { .. })) {
             QUEUE_POLL_INTERVAL
         } else {
             CHECK_INTERVAL

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ipu_core::{Exit, InstanceFacts, PartitionId, ProcessFacts, ProcessPhase, Timestamp};
+use ipu_proxy_client::now;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::clock::now;
 use crate::output::Output;
-use crate::process::{self, ProcessEvent, Spawn, Supervised, Terminal};
+use crate::process::{self, ProcessEvent, Spawn, SupervisedProcess, Terminal};
 
 /// Timeout for the processes of a killed supervisor to end after SIGKILL. The kernel needs milliseconds; a
 /// process that it cannot end (blocked in a device) is reported.
@@ -73,7 +73,7 @@ struct Entry {
     label: String,
     started: Timestamp,
     phase: ProcessPhase,
-    supervised: Option<Supervised>,
+    supervised: Option<SupervisedProcess>,
     /// True if the entry is removed at the end of the process.
     is_stopping: bool,
 }
@@ -197,7 +197,7 @@ impl Processes {
                 let last_lines = entry
                     .supervised
                     .as_ref()
-                    .map(Supervised::last_lines)
+                    .map(SupervisedProcess::last_lines)
                     .unwrap_or_default();
                 self.end(&mut entry, update.id, exit, at, last_lines);
             }

@@ -62,22 +62,22 @@ fn plan_reports_the_partitions_and_why_they_do_not_fit() {
     home.assert_nothing_held();
 }
 
-/// The eight IPUJobs of the seed documents.
+/// The eight IPUJobs of Graphcore's guides.
 #[test]
-fn plan_accepts_every_job_of_the_seed_documents() {
+fn plan_accepts_every_job_of_the_guides() {
     let home = Home::new();
     for (file, sizes) in [
-        ("000-training.yaml", vec![1]),
-        ("000-interactive.yaml", vec![2]),
-        ("000-inference.yaml", vec![1]),
-        ("000-nfs.yaml", vec![1]),
-        ("001-training.yaml", vec![4]),
-        ("001-interactive.yaml", vec![4]),
-        ("001-nfs.yaml", vec![4]),
-        ("002-mnist.yaml", vec![1]),
+        ("vipu-training.yaml", vec![1]),
+        ("vipu-interactive.yaml", vec![2]),
+        ("vipu-inference.yaml", vec![1]),
+        ("vipu-nfs.yaml", vec![1]),
+        ("alpha-training.yaml", vec![4]),
+        ("alpha-interactive.yaml", vec![4]),
+        ("alpha-nfs.yaml", vec![4]),
+        ("rdma-mnist.yaml", vec![1]),
     ] {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../ipu-k8s/tests/data/seeds")
+            .join("../../ipu-k8s/tests/data/guides")
             .join(file);
         let planned = home.json(&["plan", path.to_str().unwrap()]);
         let job = &planned["jobs"][0];

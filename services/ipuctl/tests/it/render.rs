@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{Home, example};
 
-/// Answer of the controller in seed 002 §8.3, in the network of its listing 5.2.
+/// Answer of the controller in the RDMA guide §8.3, in the network of its listing 5.2.
 const CONTROLLER: &str = r#"{"version": "1.18.0", "host": "10.247.208.2:8090"}"#;
 
 const MACVLAN: [&str; 4] = ["render", "macvlan", "--iface", "ens1f0"];

@@ -68,12 +68,12 @@ pub(crate) async fn drain(
             shown = text;
         }
     };
-    let drained = arguments
+    let drain = arguments
         .target
         .drain(arguments.id, reason, timeout, proxy, &mut on_wait);
-    let drained = drained.await?;
-    output::result(&render(format, &drained, || {
-        format!("{} drained\n", drained.cordon)
+    let drained_cordon = drain.await?;
+    output::result(&render(format, &drained_cordon, || {
+        format!("{} drained\n", drained_cordon.cordon)
     })?)?;
     Ok(Code::Done)
 }

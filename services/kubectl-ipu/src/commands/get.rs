@@ -2,10 +2,10 @@
 
 use ipu_k8s::crd::IpuJobStatus;
 use ipu_proxy_client::cli::{Table, time};
+use ipu_proxy_client::now;
 use kube::ResourceExt as _;
 use kube::api::{DynamicObject, ListParams};
 
-use super::lists::now;
 use crate::cli::Format;
 use crate::context::Context;
 use crate::exit_code::{Code, Failure, api_failure};

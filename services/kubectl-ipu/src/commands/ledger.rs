@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ipu_core::PartitionId;
 use ipu_proxy_client::cli::{self, time};
+use ipu_proxy_client::now;
 use ipu_proxy_client::{DeletePartition, DeletedDocument, HoldState, ProxyClient, RepairDocument};
 
-use super::lists::now;
 use crate::cli::Format;
 use crate::exit_code::{Code, Failure};
 use crate::output::{self, render};

@@ -2,7 +2,7 @@
 
 use ipu_core::Timestamp;
 use ipu_proxy_client::cli::{self, Table, time};
-use ipu_proxy_client::{BlockerDocument, HoldState, OwnerDocument, PartitionDocument, ProxyClient};
+use ipu_proxy_client::{BlockerDocument, HoldState, OwnerDocument, PartitionDocument, ProxyClient, now};
 
 use crate::cli::Format;
 use crate::exit_code::{Code, Failure};
@@ -74,12 +74,12 @@ fn partitions_table(partitions: &[PartitionDocument], now: Timestamp) -> String 
     for partition in partitions {
         table.row([
             partition.id.to_string(),
-            state(partition).to_owned(),
+            cli::state_label(partition.state).to_owned(),
             partition.size.to_string(),
-            text(partition.controller.as_ref().map(|controller| &controller.name)),
-            owner(partition.owner.as_ref()),
+            cli::text_or_empty(partition.controller.as_ref().map(|controller| &controller.name)),
+            cli::text_or_empty(partition.owner.as_ref().map(OwnerDocument::qualified_name)),
             time::age(partition.held_since.unwrap_or(partition.since), now),
-            reason(partition),
+            reason_text(partition),
         ]);
     }
     table.to_string()
@@ -95,29 +95,21 @@ fn queue_table(queue: &[PartitionDocument], now: Timestamp) -> String {
             .map(|waiting| waiting.blockers.as_slice())
             .unwrap_or_default();
         table.row([
-            text(waiting.map(|waiting| waiting.position)),
-            owner(request.owner.as_ref()),
+            cli::text_or_empty(waiting.map(|waiting| waiting.position)),
+            cli::text_or_empty(request.owner.as_ref().map(OwnerDocument::qualified_name)),
             request.instance.to_string(),
             request.size.to_string(),
             request.priority.to_string(),
             time::age(request.since, now),
-            reason(request),
-            blockers.iter().map(blocker).collect::<Vec<_>>().join(", "),
+            reason_text(request),
+            blockers.iter().map(blocker_name).collect::<Vec<_>>().join(", "),
         ]);
     }
     table.to_string()
 }
 
-/// Returns the state with the words of `ipuctl partition list`.
-fn state(partition: &PartitionDocument) -> &'static str {
-    match partition.state {
-        HoldState::Waiting => "queued",
-        other => other.label(),
-    }
-}
-
 /// Returns the reason why a partition is not active, or why its request is queued.
-fn reason(partition: &PartitionDocument) -> String {
+fn reason_text(partition: &PartitionDocument) -> String {
     let waiting = partition.waiting.as_ref().map(|waiting| &waiting.reason);
     let reason = waiting.or(partition.reason.as_ref());
     reason.map_or_else(String::new, |reason| {
@@ -125,22 +117,7 @@ fn reason(partition: &PartitionDocument) -> String {
     })
 }
 
-fn blocker(blocker: &BlockerDocument) -> String {
-    match &blocker.owner {
-        Some(_) => owner(blocker.owner.as_ref()),
-        None => blocker.id.to_string(),
-    }
-}
-
-fn owner(owner: Option<&OwnerDocument>) -> String {
-    owner.map_or_else(String::new, |owner| format!("{}/{}", owner.namespace, owner.name))
-}
-
-fn text(value: Option<impl ToString>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
-}
-
-/// Returns the current time.
-pub(super) fn now() -> Timestamp {
-    cli::time::of_jiff(jiff::Timestamp::now()).unwrap_or_default()
+fn blocker_name(blocker: &BlockerDocument) -> String {
+    let owner = blocker.owner.as_ref();
+    owner.map_or_else(|| blocker.id.to_string(), OwnerDocument::qualified_name)
 }

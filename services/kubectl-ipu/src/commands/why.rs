@@ -3,7 +3,7 @@
 
 use ipu_core::Reason;
 use ipu_k8s::crd::{IpuJobStatus, Time};
-use ipu_proxy_client::PartitionDocument;
+use ipu_proxy_client::{OwnerDocument, PartitionDocument};
 use kube::ResourceExt as _;
 use serde::Serialize;
 use serde_json::Value;
@@ -177,10 +177,7 @@ fn add_request(lines: &mut Lines, request: &PartitionDocument) {
     );
     for blocker in &waiting.blockers {
         let owner = blocker.owner.as_ref();
-        let owner = owner.map_or_else(
-            || "no known owner".into(),
-            |owner| format!("{}/{}", owner.namespace, owner.name),
-        );
+        let owner = owner.map_or_else(|| "no known owner".into(), OwnerDocument::qualified_name);
         let size = blocker.size.map(|size| format!(", {} IPUs", size.get()));
         let until = blocker.until.map(|until| format!(", until {}", Time(until)));
         let (size, until) = (size.unwrap_or_default(), until.unwrap_or_default());

@@ -21,13 +21,13 @@ use super::rights;
 use crate::cli::Global;
 use crate::context::{Context, JOB_NAME, job_resource};
 use crate::exit_code::{Code, Failure, api_failure, api_text};
-use crate::installation::{self, Installation, OPERATORS, PROXIES, is_operator};
+use crate::installation::{self, Installation, OPERATOR_SELECTOR, PROXY_SELECTOR, is_operator};
 use crate::proxy::{self, Access};
 
 /// Time for an answer of the webhooks and of the proxy.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Fields of the Events of a Pod whose network could not be set up.
-const SANDBOX: &str = "type=Warning,involvedObject.kind=Pod,reason=FailedCreatePodSandBox";
+const SANDBOX_SELECTOR: &str = "type=Warning,involvedObject.kind=Pod,reason=FailedCreatePodSandBox";
 
 /// Reads all facts.
 pub(super) async fn collect(context: &Context, global: &Global) -> Facts {
@@ -35,26 +35,29 @@ pub(super) async fn collect(context: &Context, global: &Global) -> Facts {
     let found = installation::find(client, global.operator_namespace.as_deref()).await;
     let installation = found.map_err(|failure| failure.chain());
     let own = installation.as_ref();
-    let of = Named { client, own };
+    let objects = InstallationObjects { client, own };
     let (operators, proxies, webhooks, lease, ledger, controller_list) = tokio::join!(
-        list(Api::<Deployment>::all(client.clone()), labels(OPERATORS)),
-        list(Api::<Deployment>::all(client.clone()), labels(PROXIES)),
+        list(Api::<Deployment>::all(client.clone()), labels(OPERATOR_SELECTOR)),
+        list(Api::<Deployment>::all(client.clone()), labels(PROXY_SELECTOR)),
         webhooks(client),
-        of.read(|own| Ok(own.lease())),
-        of.read::<ConfigMap>(|own| own.ledger()),
-        of.read::<ConfigMap>(|own| own.controllers_config_map()),
+        objects.read(|own| Ok(own.lease())),
+        objects.read::<ConfigMap>(|own| own.ledger()),
+        objects.read::<ConfigMap>(|own| own.controllers_config_map()),
     );
     let (webhook_service, webhook_error, proxy_service, proxy_error, controllers) = tokio::join!(
-        of.read::<Service>(|own| Ok(own.webhook_service())),
+        objects.read::<Service>(|own| Ok(own.webhook_service())),
         try_webhooks(context, own),
-        of.read::<Service>(|own| Ok(own.proxy_service().1)),
+        objects.read::<Service>(|own| Ok(own.proxy_service().1)),
         try_proxy(client, own),
         controllers(context, global, own),
     );
     let (jobs, pods, sandbox_events, nodes, namespaces) = tokio::join!(
         jobs(context),
         list(Api::<Pod>::all(client.clone()), labels(JOB_NAME)),
-        list(Api::all(client.clone()), ListParams::default().fields(SANDBOX)),
+        list(
+            Api::all(client.clone()),
+            ListParams::default().fields(SANDBOX_SELECTOR)
+        ),
         list(Api::all(client.clone()), ListParams::default()),
         list(Api::all(client.clone()), ListParams::default()),
     );
@@ -121,12 +124,12 @@ where
 
 /// Reads objects of the installation.
 #[derive(Clone, Copy)]
-struct Named<'a> {
+struct InstallationObjects<'a> {
     client: &'a Client,
     own: Result<&'a Installation, &'a String>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> InstallationObjects<'a> {
     async fn read<K>(self, name: impl FnOnce(&'a Installation) -> Result<&'a str, String>) -> Fact<Option<K>>
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope> + Clone + Debug + DeserializeOwned,

@@ -6,7 +6,7 @@ use super::facts::Facts;
 use crate::output::printable;
 
 /// Result of one rule: its findings, or the reason why it was not checked.
-pub(super) type Checked = Result<Vec<Finding>, String>;
+pub(super) type CheckResult = Result<Vec<Finding>, String>;
 
 /// A kind of fault: a row of the table, with its texts for the reference page.
 #[derive(Debug, Serialize)]
@@ -20,7 +20,7 @@ pub(super) struct Rule {
     /// The way to fix it. A command does or begins it.
     pub(super) remedy: &'static str,
     #[serde(skip)]
-    pub(super) check: fn(&Facts) -> Checked,
+    pub(super) check: fn(&Facts) -> CheckResult,
 }
 
 /// A fault of one object.

@@ -10,7 +10,7 @@ use super::finding::Fix;
 use crate::installation::{Installation, container, release_of, version_of};
 
 /// Version of this program, and of the chart that it is delivered with.
-const OWN: &str = env!("CARGO_PKG_VERSION");
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Returns the command that creates absent objects of the installation again.
 pub(super) fn restore(installation: &Installation) -> Fix {
@@ -44,9 +44,9 @@ pub(super) fn upgrade(deployment: &Deployment, option: &str) -> Option<Fix> {
         command.trim_end().to_owned()
     };
     let version = version_of(deployment).unwrap_or("unknown");
-    if version != OWN {
+    if version != OWN_VERSION {
         return Some(Fix::advice(format!(
-            "Run `{}` with the chart of version {version}: this program has that of version {OWN}.",
+            "Run `{}` with the chart of version {version}: this program has that of version {OWN_VERSION}.",
             command("CHART")
         )));
     }

@@ -14,14 +14,14 @@ use crate::exit_code::{Code, Failure};
 use crate::output::{self, render};
 
 /// Page of all findings.
-const PAGE: &str = "https://github.com/ipu-sdk/ipu-sdk/blob/main/docs/reference/doctor.md";
+const PAGE_URL: &str = "https://github.com/ipu-sdk/ipu-sdk/blob/main/docs/reference/doctor.md";
 
 /// Results of all rules.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
     pub(super) findings: Vec<CodedFinding>,
-    pub(super) not_checked: Vec<Unchecked>,
+    pub(super) not_checked: Vec<UncheckedRule>,
     /// Number of rules that found nothing.
     pub(super) passed: usize,
 }
@@ -38,7 +38,7 @@ pub(super) struct CodedFinding {
 
 /// A rule that was not checked.
 #[derive(Debug, Serialize)]
-pub(super) struct Unchecked {
+pub(super) struct UncheckedRule {
     #[serde(flatten)]
     pub(super) rule: &'static Rule,
     pub(super) reason: String,
@@ -73,9 +73,9 @@ pub(super) fn check(facts: &Facts) -> Report {
                 .extend(findings.into_iter().map(|finding| CodedFinding {
                     rule,
                     finding,
-                    page: format!("{PAGE}#{}", rule.code.to_lowercase()),
+                    page: format!("{PAGE_URL}#{}", rule.code.to_lowercase()),
                 })),
-            Err(reason) => report.not_checked.push(Unchecked { rule, reason }),
+            Err(reason) => report.not_checked.push(UncheckedRule { rule, reason }),
         }
     }
     report
@@ -95,7 +95,7 @@ fn text(report: &Report) -> String {
     }
     // One missing fact may hide several rules.
     let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
-    for Unchecked { rule, reason } in &report.not_checked {
+    for UncheckedRule { rule, reason } in &report.not_checked {
         reasons.entry(reason).or_default().push(rule.code);
     }
     for (reason, codes) in reasons {

@@ -22,7 +22,7 @@ const TOKEN_REVIEWS: (&str, &str) = ("authentication.k8s.io", "tokenreviews");
 const WEBHOOKS: (&str, &str) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
 
 /// A right of one account.
-struct Needed<'a> {
+struct NeededRight<'a> {
     account: &'a str,
     namespace: Option<&'a str>,
     verb: &'static str,
@@ -64,7 +64,7 @@ pub(super) async fn missing(client: &Client, installation: &Installation) -> Fac
     Ok(missing)
 }
 
-fn needed(installation: &Installation) -> Fact<Vec<Needed<'_>>> {
+fn needed(installation: &Installation) -> Fact<Vec<NeededRight<'_>>> {
     let (operator, ledger) = (installation.operator_account(), installation.ledger()?);
     let proxy = installation.proxy_account().unwrap_or_default();
     let own = Some(installation.namespace.as_str());
@@ -96,7 +96,7 @@ fn needed(installation: &Installation) -> Fact<Vec<Needed<'_>>> {
             (proxy, namespace, "list", PODS, None),
         ]);
     }
-    let needed = |(account, namespace, verb, resource, name)| Needed {
+    let needed = |(account, namespace, verb, resource, name)| NeededRight {
         account,
         namespace,
         verb,
@@ -106,7 +106,7 @@ fn needed(installation: &Installation) -> Fact<Vec<Needed<'_>>> {
     Ok(all.into_iter().map(needed).collect())
 }
 
-fn review(needed: &Needed<'_>, installation: &Installation) -> SubjectAccessReview {
+fn review(needed: &NeededRight<'_>, installation: &Installation) -> SubjectAccessReview {
     let namespace = &installation.namespace;
     // The groups of every ServiceAccount, which roles may name.
     let groups = vec![

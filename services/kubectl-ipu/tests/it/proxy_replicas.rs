@@ -8,7 +8,7 @@ use crate::fake_api::{FakeAnswer, FakeApi, Request};
 use crate::harness::{Run, program};
 use crate::https;
 
-/// Ports of a replica that stands by, and of the one that leads.
+/// Ports of a standby replica, and of the leading one.
 static STANDS_BY: OnceLock<u16> = OnceLock::new();
 static LEADS: OnceLock<u16> = OnceLock::new();
 

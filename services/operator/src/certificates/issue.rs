@@ -17,7 +17,7 @@ use super::Rotation;
 /// Validity of an authority.
 const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Seconds by which a certificate is backdated, because clocks differ.
-const BACKDATED: u64 = 300;
+const BACKDATED_SECONDS: u64 = 300;
 
 /// A certificate and its private key, in PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -98,12 +98,12 @@ struct Read {
 
 /// Content of the Secret. A missing or unreadable pair is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct StoredCertificates {
     pub(super) authority: Option<KeyedCertificate>,
     pub(super) server: Option<KeyedCertificate>,
 }
 
-impl Stored {
+impl StoredCertificates {
     /// Reads the data of a Secret.
     pub(super) fn read(data: Option<&BTreeMap<String, ByteString>>) -> Self {
         let text = |key: &str| {
@@ -141,11 +141,11 @@ impl Stored {
 
 /// Returns the content to write; none if `stored` covers `names` and is valid for long enough.
 pub(super) fn renewed(
-    stored: Option<&Stored>,
+    stored: Option<&StoredCertificates>,
     names: &BTreeSet<String>,
     now: u64,
     rotation: &Rotation,
-) -> Result<Option<Stored>, rcgen::Error> {
+) -> Result<Option<StoredCertificates>, rcgen::Error> {
     let canonical = |name: &String| match name.parse::<IpAddr>() {
         Ok(address) => address.to_string(),
         Err(_) => name.clone(),
@@ -181,7 +181,7 @@ pub(super) fn renewed(
         names
     };
     let server = sign(&authority.key, &names, now, rotation.validity)?;
-    Ok(Some(Stored {
+    Ok(Some(StoredCertificates {
         authority: Some(authority),
         server: Some(server),
     }))
@@ -236,7 +236,7 @@ fn sign(
 
 fn dated(mut params: CertificateParams, now: u64, validity: Duration) -> CertificateParams {
     let at = |seconds: u64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
-    params.not_before = at(now.saturating_sub(BACKDATED));
+    params.not_before = at(now.saturating_sub(BACKDATED_SECONDS));
     params.not_after = at(now + validity.as_secs());
     params.distinguished_name = rcgen::DistinguishedName::new();
     params
@@ -252,15 +252,15 @@ mod tests {
         all.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn next(stored: &Stored, names: &BTreeSet<String>, now: u64) -> Option<Stored> {
+    fn next(stored: &StoredCertificates, names: &BTreeSet<String>, now: u64) -> Option<StoredCertificates> {
         renewed(Some(stored), names, now, &Rotation::default()).unwrap()
     }
 
-    fn covered(stored: &Stored) -> BTreeSet<String> {
+    fn covered(stored: &StoredCertificates) -> BTreeSet<String> {
         stored.server.as_ref().unwrap().read().unwrap().names
     }
 
-    fn first() -> Stored {
+    fn first() -> StoredCertificates {
         let own = names(&["hooks.ns.svc", "10.0.0.1", "fd00:0::1"]);
         renewed(None, &own, NOW, &Rotation::default()).unwrap().unwrap()
     }
@@ -269,7 +269,7 @@ mod tests {
     fn a_certificate_covers_its_names_and_addresses_and_survives_the_secret() {
         let first = first();
         assert_eq!(covered(&first), names(&["hooks.ns.svc", "10.0.0.1", "fd00::1"]));
-        let read = Stored::read(Some(&first.data()));
+        let read = StoredCertificates::read(Some(&first.data()));
         assert_eq!(read, first);
         assert_eq!(next(&read, &names(&["10.0.0.1"]), NOW), None);
     }
@@ -298,22 +298,22 @@ mod tests {
         let own = names(&["hooks.ns.svc"]);
         let mut without_server = first.data();
         without_server.remove("tls.crt");
-        let restored = next(&Stored::read(Some(&without_server)), &own, NOW).unwrap();
+        let restored = next(&StoredCertificates::read(Some(&without_server)), &own, NOW).unwrap();
         assert_eq!(restored.authority, first.authority);
         let mut without_key = first.data();
         without_key.insert("ca.key".to_owned(), ByteString(b"no key".to_vec()));
-        let replaced = next(&Stored::read(Some(&without_key)), &own, NOW).unwrap();
+        let replaced = next(&StoredCertificates::read(Some(&without_key)), &own, NOW).unwrap();
         assert_ne!(replaced.authority, first.authority);
         // Keys and certificates that do not belong together.
         let other = renewed(None, &own, NOW, &Rotation::default()).unwrap().unwrap();
-        let mixed = Stored {
+        let mixed = StoredCertificates {
             authority: other.authority.clone(),
             server: first.server.clone(),
         };
         assert_ne!(next(&mixed, &own, NOW).unwrap().server, first.server);
         let mut mixed = first.data();
         mixed.insert("tls.key".to_owned(), other.data()["tls.key"].clone());
-        let mixed = Stored::read(Some(&mixed));
+        let mixed = StoredCertificates::read(Some(&mixed));
         assert_ne!(next(&mixed, &own, NOW).unwrap().server, first.server);
         // A certificate of the future, after the clock was set back.
         assert_ne!(next(&first, &own, NOW - 24 * 3600).unwrap().server, first.server);

@@ -196,7 +196,7 @@ async fn a_changed_bundle_is_restored_and_operators_share_one_certificate() {
     }
     wait_until("the bundles are restored", both_trusted).await;
     assert_eq!(current(&client, "bundled").await, before);
-    // The ConfigMap, which has no key, has it too, also after a deletion.
+    // The ConfigMap, which has no key, has it too, even after a deletion.
     let is_published = async || {
         let [bundle, _] = bundles(&client, "bundled").await;
         published(&client, "bundled").await == bundle

@@ -1,4 +1,4 @@
-//! Walk-throughs of the seed documents on a real node, and of later additions. A test of a seed has the
+//! Walk-throughs of Graphcore's guides on a real node, and of later additions. A test of a guide has the
 //! section number in its name.
 
 mod autoscaling;
@@ -26,7 +26,7 @@ use ipu_test_cluster::{Cluster, Image};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-/// Image of the seeds' jobs and of the launcher's init container.
+/// Image of the jobs of the guides and of the launcher's init container.
 pub(crate) const IMAGE: &str = "local/resnet:1";
 
 /// Replacement for `mpirun`: runs its command on every host through the configured remote agent, as Open
@@ -97,8 +97,8 @@ pub(crate) fn launcher() -> PathBuf {
     program
 }
 
-/// Reads the IPUJob from a seed manifest, and sets a locally available image.
-fn seed(yaml: &str) -> Value {
+/// Reads the IPUJob from a manifest of a guide, and sets a locally available image.
+fn guide_job(yaml: &str) -> Value {
     let job = yaml.split("\n---").find(|part| part.contains("kind: IPUJob"));
     let mut job: Value = serde_saphyr::from_str(job.unwrap()).unwrap();
     let container = &mut job["spec"]["workers"]["template"]["spec"]["containers"][0];
@@ -109,8 +109,8 @@ fn seed(yaml: &str) -> Value {
 
 /// Returns a job whose launcher runs a script.
 pub(crate) fn job_with_launcher(name: &str, script: &str) -> Value {
-    let mut job = seed(include_str!(
-        "../../../../ipu-k8s/tests/data/seeds/000-training.yaml"
+    let mut job = guide_job(include_str!(
+        "../../../../ipu-k8s/tests/data/guides/vipu-training.yaml"
     ));
     job["metadata"]["name"] = name.into();
     job["spec"]["launcher"]["command"] = json!(["/bin/sh", "-c", script]);

@@ -1,4 +1,4 @@
-//! Tests of the metrics, with and without the binding of seed 000 §6.10.
+//! Tests of the metrics, with and without the binding of the V-IPU guide §6.10.
 
 use http::StatusCode;
 use ipu_operator::Operator;
@@ -17,8 +17,8 @@ async fn scrape(operator: &Operator, token: Option<&str>) -> (StatusCode, String
 }
 
 #[tokio::test]
-async fn seed_000_6_10_metrics_are_served_to_accounts_with_the_metrics_reader_role() {
-    let Some(cluster) = shared("seed_000_6_10_metrics_are_served_to_accounts_with_the_metrics_reader_role")
+async fn vipu_guide_6_10_metrics_are_served_to_accounts_with_the_metrics_reader_role() {
+    let Some(cluster) = shared("vipu_guide_6_10_metrics_are_served_to_accounts_with_the_metrics_reader_role")
     else {
         return;
     };

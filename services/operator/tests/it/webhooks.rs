@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{apply, local_address, settings, start, wait_until, wait_until_ready};
 
-const TRAINING: &str = include_str!("../../../../ipu-k8s/tests/data/seeds/000-training.yaml");
+const TRAINING: &str = include_str!("../../../../ipu-k8s/tests/data/guides/vipu-training.yaml");
 
 /// Installs a CRD for IPUJob whose schema accepts every content.
 pub(crate) fn install_permissive_crd(cluster: &Cluster) {
@@ -317,7 +317,7 @@ async fn every_manifest_of_the_seeds_is_admitted_under_the_shipped_crd() {
     .await;
     let fixture = WebhookFixture::with_crd(&cluster, "shipped", |_| {}).await;
     let mut warned = Vec::new();
-    let mut files: Vec<_> = std::fs::read_dir(root.join("ipu-k8s/tests/data/seeds"))
+    let mut files: Vec<_> = std::fs::read_dir(root.join("ipu-k8s/tests/data/guides"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
@@ -339,7 +339,12 @@ async fn every_manifest_of_the_seeds_is_admitted_under_the_shipped_crd() {
     }
     assert_eq!(
         warned,
-        ["000-training", "001-interactive", "001-nfs", "001-training"]
+        [
+            "alpha-interactive",
+            "alpha-nfs",
+            "alpha-training",
+            "vipu-training"
+        ]
     );
     fixture.operator.shutdown().await;
 }

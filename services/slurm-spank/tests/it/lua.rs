@@ -232,7 +232,7 @@ fn a_mistake_in_the_limits_refuses_ipus_and_nothing_else() {
         change(10 * number, limits);
         for request in ["--ipus=4", "--gres=vipu:pod64:4"] {
             let refused = submit(&bed, &[request]).unwrap_err();
-            assert!(refused.contains("tell its administrator: "), "{refused}");
+            assert!(refused.contains("report it to its administrator: "), "{refused}");
             assert!(refused.contains(mistake), "{refused}");
         }
         assert!(submit(&bed, &["--licenses=matlab:1"]).is_ok());

@@ -16,7 +16,7 @@ use ipu_test_slurm::{Bed, BedOptions, Hook, bed};
 pub(crate) const RECORD: &str =
     "env >/run/slurm-bed/records/$SLURM_JOB_ID.$SLURM_SCRIPT_CONTEXT${SLURM_STEP_ID##-*}";
 
-/// Returns the library as `cargo test` built it, beside the test.
+/// Returns the library as `cargo test` built it, next to the test.
 pub(crate) fn library() -> PathBuf {
     env::current_exe().unwrap().with_file_name("libspank_vipu.so")
 }

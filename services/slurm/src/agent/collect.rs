@@ -106,7 +106,7 @@ impl<'a> SlurmFacts<'a> {
 
 /// The result of a pass, as lines for the administrator.
 #[derive(Debug, Default)]
-pub(super) struct Collected {
+pub(super) struct CollectReport {
     /// The partitions that were released.
     pub(super) released: Vec<String>,
     /// The partitions that stay held although their run has ended, with the reason.
@@ -121,7 +121,7 @@ pub(super) struct Collected {
 pub(super) async fn collect(
     context: &Context,
     watch: &mut SlurmctldWatch,
-    collected: &mut Collected,
+    collected: &mut CollectReport,
 ) -> Result<(), Failure> {
     // First the ledger: a run that starts later is not in it, so it cannot look dead.
     let partitions = context.proxy.partitions().await?;
@@ -159,7 +159,7 @@ pub(super) async fn collect(
                 if partition.state != HoldState::Active || has_hook {
                     continue;
                 }
-                // Its file tells the next hook which start may have been used.
+                // The file of the job names the start that may have been used, for the next hook.
                 match context.proxy.delete(id, &options).await {
                     Ok(_) => collected.released.push(format!(
                         "run {start} pends again: released partition {id} of its forgotten start"
@@ -170,11 +170,11 @@ pub(super) async fn collect(
                 }
                 continue;
             }
-            Life::BesideLaterRun => {
+            Life::Superseded => {
                 let job_id = start.key.job_id;
                 collected.kept.insert(format!(
-                    "run {start} may have processes beside those of the present run of job {job_id}: partition {id} \
-                     stays held until that run has ended"
+                    "processes of run {start} may remain while a later run of job {job_id} is live: partition {id} \
+                     stays held until the later run has ended"
                 ));
                 continue;
             }
@@ -188,7 +188,7 @@ pub(super) async fn collect(
                 if deleted.state != HoldState::Gone {
                     continue;
                 }
-                // Nothing else may tell whose the partition of another start is.
+                // The file may be the only record of the owner of another start's partition.
                 if start.number > 0 && files.iter().any(|found| found.start() == Some(&start)) {
                     continue;
                 }
@@ -219,7 +219,7 @@ pub(super) fn cannot_release(id: &PartitionId, error: ClientError) -> String {
 }
 
 /// Returns the start that owns a partition, and whether the ledger knows it. A quarantined partition has lost
-/// its owner; the file of a run tells whose it was, but not since when. It may be that of an earlier start.
+/// its owner. The file of a run names the owner, but no time, so it may name an earlier start.
 fn claim(context: &Context, partition: &PartitionDocument, files: &[FoundFile]) -> Option<(RunStart, bool)> {
     if let Some(start) = context.start_of(partition) {
         return Some((start, true));

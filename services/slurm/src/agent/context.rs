@@ -1,7 +1,5 @@
 //! The configuration, Slurm, and the proxy, which every pass needs.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use ipu_core::{Namespace, Timestamp};
 use ipu_proxy_client::{PartitionDocument, ProxyClient};
 use ipu_slurm::conf::ConfFiles;
@@ -69,7 +67,5 @@ const fn seconds(time: Timestamp) -> u64 {
 
 /// Returns the time in seconds since 1970.
 pub(super) fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |elapsed| elapsed.as_secs())
+    seconds(ipu_proxy_client::now())
 }

@@ -14,10 +14,10 @@ use crate::failure::Failure;
 use crate::partition::holder_of_partition;
 use crate::slurm_commands::{PendingJob, may_wait_for_licenses};
 
-/// Maximum number of jobs of a pass, by priority: each is a call of slurmctld or two.
+/// Maximum number of jobs of a pass, by priority: each takes one or two calls to slurmctld.
 const MAX_JOBS: usize = 50;
 /// The beginning of a sentence about a wait, which is stale when the job pends for another reason.
-const WAIT: &str = "waits for ";
+const WAIT_PREFIX: &str = "waits for ";
 
 /// The jobs whose AdminComment may be about a wait for IPUs; none before the first pass.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct ExplainedJobs(Option<BTreeSet<u32>>);
 impl ExplainedJobs {
     /// Returns the jobs that may wait for licenses, and those that do so no longer. The first pass does not
     /// know which comments an earlier agent wrote.
-    fn sort(&mut self, pending: &[PendingJob]) -> (Vec<u32>, Vec<u32>) {
+    fn split(&mut self, pending: &[PendingJob]) -> (Vec<u32>, Vec<u32>) {
         let known = self.0.get_or_insert_with(|| {
             let licensed = pending.iter().filter(|job| job.has_licenses);
             licensed.map(|job| job.id).collect()
@@ -51,7 +51,7 @@ impl ExplainedJobs {
 /// comment of an administrator is kept.
 pub(super) async fn explain(context: &Context, explained: &mut ExplainedJobs) -> Result<(), Failure> {
     let pending = context.slurm.pending_jobs().await?;
-    let (waiting, others) = explained.sort(&pending);
+    let (waiting, others) = explained.split(&pending);
     let mut facts = None;
     if !waiting.is_empty() {
         facts = Some(Facts {
@@ -108,7 +108,7 @@ pub(super) async fn explain(context: &Context, explained: &mut ExplainedJobs) ->
 /// Returns whether a comment is about a wait for IPUs. Others of ours, such as the reason of a hold, stay.
 fn is_about_wait(comment: &str) -> bool {
     let sentence = comment.strip_prefix(ADMIN_COMMENT_PREFIX);
-    sentence.is_some_and(|sentence| sentence.starts_with(WAIT))
+    sentence.is_some_and(|sentence| sentence.starts_with(WAIT_PREFIX))
 }
 
 /// The cause of a wait.
@@ -118,7 +118,7 @@ enum Wait {
     Ipus(String),
     /// Anything else.
     Other,
-    /// The controller does not answer.
+    /// The free IPUs or the licenses are unknown.
     Unknown,
 }
 
@@ -207,13 +207,13 @@ mod tests {
             pending(2, false, true),
             pending(3, false, false),
         ];
-        assert_eq!(explained.sort(&first), (vec![1], vec![2]));
+        assert_eq!(explained.split(&first), (vec![1], vec![2]));
         explained.insert(1);
         explained.remove(2);
         let second = [pending(1, false, true), pending(4, false, true)];
-        assert_eq!(explained.sort(&second), (vec![], vec![1]));
+        assert_eq!(explained.split(&second), (vec![], vec![1]));
         explained.remove(1);
-        assert_eq!(explained.sort(&second), (vec![], vec![]));
+        assert_eq!(explained.split(&second), (vec![], vec![]));
     }
 
     #[test]

@@ -23,7 +23,7 @@ struct ClusterFacts {
     nodes: Vec<String>,
 }
 
-/// Checks that the proxy answers, and the owners in its ledger. A slurmctld that does not answer is no
+/// Checks that the proxy answers, and the owners in its ledger. A slurmctld that does not answer is not a
 /// finding.
 pub(super) fn check(report: &mut Report, directory: &Path) {
     let Some(url) = report.conf.cluster().proxy().map(str::to_owned) else {

@@ -10,7 +10,7 @@ use crate::render_command::Report;
 use crate::slurm_commands::Slurm;
 
 /// The beginnings of the names in such scripts, before the job id.
-const BEGINNINGS: [&str; 2] = ["slurm_", "p"];
+const NAME_PREFIXES: [&str; 2] = ["slurm_", "p"];
 
 /// A partition with the id of a job in its name.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ struct JobPartition {
     job: u32,
 }
 
-/// Warns of each such partition whose job has ended. A proxy or a slurmctld that does not answer is no
+/// Warns of each such partition whose job has ended. A proxy or a slurmctld that does not answer is not a
 /// finding.
 pub(super) fn check(report: &mut Report, directory: &Path) {
     let conf = &report.conf;
@@ -58,7 +58,7 @@ fn job_partitions(list: &ControllerList) -> Vec<JobPartition> {
         let foreign = status.foreign.iter();
         foreign.filter_map(|partition| {
             let id = partition.id.to_string();
-            let job = BEGINNINGS.iter().find_map(|beginning| {
+            let job = NAME_PREFIXES.iter().find_map(|beginning| {
                 let number = id.strip_prefix(beginning)?;
                 number.parse().ok().filter(|_| !number.starts_with('+'))
             })?;

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 
 /// Maximum wait until the controller has removed the partitions of the user.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two looks at them.
+/// Pause between two checks of these partitions.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The allocations of a configuration.
@@ -82,7 +82,7 @@ impl<'a> Allocations<'a> {
             machines: machines.to_vec(),
             progress: Progress::Planned,
         };
-        // Without the lock, a hook of the same run is at work.
+        // If the record is locked, another hook of the same run is working.
         let Some(mut locked) = LockedRecord::create(&self.directory, &name, &record)? else {
             let job = format!("{} of an earlier run", start.key.job_id);
             return Err(Failure(waits_for_allocation(machines, &allocation, &job)));
@@ -95,7 +95,7 @@ impl<'a> Allocations<'a> {
                 let _ = command::run(&remove, self.timeout).await;
             }
             Progress::Planned => {
-                // One that exists is that of another cluster, or of an administrator.
+                // An existing allocation is that of another cluster, or of an administrator.
                 if self.exists(proxy, &allocation).await? {
                     locked.remove()?;
                     return Err(Failure(allocation_exists(&allocation)));
@@ -182,7 +182,7 @@ impl<'a> Allocations<'a> {
         loop {
             let listed = match proxy.unrecorded_partitions(&self.controller, allocation).await {
                 Ok(listed) => listed,
-                // The controller has no such allocation: AllocationRemove tells.
+                // The controller has no such allocation, which AllocationRemove reports.
                 Err(error) if is_refused(&error) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };

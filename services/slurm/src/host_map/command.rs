@@ -10,15 +10,15 @@ const MAX_OUTPUT: usize = 200;
 /// The reason that a command did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
-    /// It was not started, or it failed. It changes nothing any more.
+    /// The command was not started, or it failed. It changes nothing any more.
     #[error("{0}")]
     Failed(String),
-    /// It was killed, and may have changed something.
+    /// The command was killed, and may have changed something.
     #[error("{0}")]
     Unfinished(String),
 }
 
-/// Runs a command. One that takes too long is killed.
+/// Runs a command, which is killed if it takes too long.
 pub(super) async fn run(argv: &[String], timeout: Duration) -> Result<(), CommandError> {
     let [program, arguments @ ..] = argv else {
         return Err(CommandError::Failed("the command is empty".into()));

@@ -37,11 +37,11 @@ pub(crate) struct AllocationRecord {
 /// The progress of AllocationCreate, of which a reply can be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Progress {
-    /// It was not started. An allocation with the id is none of this run.
+    /// AllocationCreate was not started. An allocation with the id is none of this run.
     Planned,
-    /// It was started, and may have succeeded.
+    /// AllocationCreate was started, and may have succeeded.
     Requested,
-    /// It has succeeded.
+    /// AllocationCreate has succeeded.
     Created,
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn records(directory: &Path) -> io::Result<Vec<FoundRecord>> {
 }
 
 impl LockedRecord {
-    /// Creates the record of a run, or opens one that a hook of the same run has created. None if another
+    /// Creates the record of a run, or opens that of an earlier hook of the same run. None if another
     /// process has it.
     pub(super) fn create(
         directory: &Path,
@@ -194,7 +194,7 @@ impl LockedRecord {
     }
 }
 
-/// Ends the lock also if a child process has the file still, until it executes its program.
+/// Ends the lock even if a child process has the file still, until it executes its program.
 impl Drop for LockedRecord {
     fn drop(&mut self) {
         let _ = self.file.unlock();

@@ -26,7 +26,7 @@ pub(crate) const OWNER_KIND: &str = "SlurmPool";
 /// The owner's name of the partition of option 3, in the place of a node.
 pub(crate) const SHARED_NODE: &str = "shared";
 /// Maximum wait for a partition to become active, or to be released.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A command about static partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum PoolCommand {
@@ -51,7 +51,7 @@ pub(crate) enum PoolCommand {
     },
 }
 
-/// The node of a command.
+/// The node that a command acts on, and the model of the partitions.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct NodeOptions {
     /// Node as slurm.conf names it; default: the name of this host.
@@ -62,7 +62,7 @@ pub(crate) struct NodeOptions {
     model: Option<String>,
 }
 
-/// The settings of a command about a node.
+/// The static partitions of a node: its directory, and the Gres line of its configuration.
 struct NodePool {
     conf: ConfFiles,
     node: String,
@@ -262,7 +262,7 @@ impl NodePool {
         let held = self.held(&proxy).await?;
         if !held.is_empty() && !self.directory.exists() {
             return Err(Failure(format!(
-                "{} does not exist on this host, so it cannot tell which jobs have partitions; run the command on \
+                "{} does not exist on this host, so the jobs with partitions are unknown; run the command on \
                  node {}, or create the directories `free` and `allocated` in it first",
                 self.directory.root().display(),
                 self.node
@@ -271,7 +271,7 @@ impl NodePool {
         for partition in held {
             let options = pool_release_options(&self.conf, &partition);
             proxy
-                .wait_released(&partition.id, &options, TIMEOUT, &mut |_| ())
+                .wait_released(&partition.id, &options, RELEASE_TIMEOUT, &mut |_| ())
                 .await?;
             print(&format!("partition {} released\n", partition.id))?;
         }
@@ -314,7 +314,7 @@ async fn make(
     request: &PutPartition,
 ) -> Result<PartitionDocument, Failure> {
     proxy.put(id, request, OnNoCapacity::Reject).await?;
-    Ok(proxy.wait_active(id, TIMEOUT, &mut |_| ()).await?)
+    Ok(proxy.wait_active(id, RELEASE_TIMEOUT, &mut |_| ()).await?)
 }
 
 fn owner(cluster: &str, name: &str, uid: &str) -> Result<Owner, Failure> {

@@ -237,7 +237,7 @@ fn release_ended(
 }
 
 /// Returns whether slurmctld knows that a job has no node: it has ended, or is pending after a requeue. An
-/// unknown answer is no end.
+/// unknown answer is not an end.
 fn has_ended(slurm: &Slurm, job_id: u32) -> bool {
     let has_no_node =
         |job: SlurmJob| job.state.is_finished() || job.state == JobState::Pending && job.node_list.is_none();

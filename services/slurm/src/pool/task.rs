@@ -14,7 +14,7 @@ use crate::slurm_commands::Slurm;
 /// Returns the variables of the task's static partition; none for a task without one. slurmctld decides
 /// about a job that Prolog left without partition: its environment may be that of the job which submitted
 /// it, and Prolog may not have reached slurmctld.
-pub(crate) fn variables(
+pub(crate) fn ipuof_variables(
     environment: &HookEnvironment,
     conf: &ConfFiles,
     slurm: impl FnOnce() -> Slurm,
@@ -65,11 +65,16 @@ pub(crate) fn variables(
     let file = directory
         .allocated_file(partition)
         .map_err(|error| Failure(format!("cannot read the file of partition {partition}: {error}")))?;
-    of_file(file, partition, conf).map(Some)
+    variables_of_file(file, partition, conf).map(Some)
 }
 
-/// Returns the variables of a file. One of the seed's scripts has none: they then follow from the only model.
-fn of_file(file: PoolFile, partition: &str, conf: &ConfFiles) -> Result<BTreeMap<String, String>, Failure> {
+/// Returns the variables of a file. One of Graphcore's scripts has none: they then follow from the only
+/// model.
+fn variables_of_file(
+    file: PoolFile,
+    partition: &str,
+    conf: &ConfFiles,
+) -> Result<BTreeMap<String, String>, Failure> {
     if !file.variables.is_empty() {
         return Ok(file.variables);
     }

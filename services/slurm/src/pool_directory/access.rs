@@ -9,7 +9,7 @@ use std::time::Duration;
 use ipu_slurm::{POOL_ALLOCATED, POOL_FREE};
 use rustix::process::geteuid;
 
-use super::{OWNER, PoolDirectory, REASONS, read_if_exists};
+use super::{OWNER_FILE, PoolDirectory, REASONS_DIR, read_if_exists};
 use crate::safe_file;
 
 /// Write permission of group and others.
@@ -42,7 +42,7 @@ pub(crate) enum PoolDirectoryError {
         "{} belongs to node {owner}, not {node}; add %n to PoolDir in vipu.conf, or remove {} if the directory has \
          moved",
         root.display(),
-        root.join(OWNER).display()
+        root.join(OWNER_FILE).display()
     )]
     OtherNode {
         /// The directory.
@@ -74,11 +74,11 @@ impl PoolDirectory {
         self.has_owner().map(drop)
     }
 
-    /// Records this node as the one that has the directory, unless another one has it.
+    /// Records this node as the owner of the directory, unless it has another owner.
     pub(super) fn claim(&self) -> Result<(), PoolDirectoryError> {
         // Not by the lock: some file systems lock each node's files by themselves.
         while !self.has_owner()? {
-            match safe_file::create(&self.root, OWNER, &format!("{}\n", self.node)) {
+            match safe_file::create(&self.root, OWNER_FILE, &format!("{}\n", self.node)) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(self.error(error)),
                 Ok(()) | Err(_) => {}
             }
@@ -86,14 +86,14 @@ impl PoolDirectory {
         Ok(())
     }
 
-    /// Makes the directory one that any node may have. Its partitions are gone.
+    /// Lets any node own the directory. Its partitions are gone.
     pub(crate) fn disown(&self) -> io::Result<()> {
-        safe_file::remove_if_exists(&self.path(OWNER))
+        safe_file::remove_if_exists(&self.path(OWNER_FILE))
     }
 
     /// Returns whether this node has the directory; false if no node has it.
     fn has_owner(&self) -> Result<bool, PoolDirectoryError> {
-        let owner = read_if_exists(&self.path(OWNER)).map_err(|error| self.error(error))?;
+        let owner = read_if_exists(&self.path(OWNER_FILE)).map_err(|error| self.error(error))?;
         match owner.as_deref().map(str::trim_end) {
             Some(owner) if owner != self.node => Err(PoolDirectoryError::OtherNode {
                 root: self.root.clone(),
@@ -123,7 +123,7 @@ impl PoolDirectory {
     pub(crate) fn insecure_paths(&self) -> io::Result<Vec<PathBuf>> {
         let own = geteuid().as_raw();
         let mut insecure = Vec::new();
-        for name in ["", POOL_FREE, POOL_ALLOCATED, REASONS] {
+        for name in ["", POOL_FREE, POOL_ALLOCATED, REASONS_DIR] {
             let path = if name.is_empty() {
                 self.root.clone()
             } else {
@@ -132,7 +132,7 @@ impl PoolDirectory {
             let data = match name {
                 "" => fs::metadata(&path)?,
                 // It is created for the first reason.
-                REASONS if !path.exists() => continue,
+                REASONS_DIR if !path.exists() => continue,
                 _ => fs::symlink_metadata(&path)?,
             };
             let is_own = data.uid() == 0 || data.uid() == own;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use ipu_slurm::pointer_name;
 
-use super::{PoolDirectory, REASONS, read_if_exists, remove_if_exists, replace};
+use super::{PoolDirectory, REASONS_DIR, read_if_exists, remove_if_exists, replace};
 
 /// Users read the files of a directory.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -17,7 +17,7 @@ impl PoolDirectory {
         let name = pointer_name(job_id);
         match read_if_exists(&self.refusals.join(&name))? {
             Some(reason) => Ok(Some(reason)),
-            None => read_if_exists(&self.path(REASONS).join(name)),
+            None => read_if_exists(&self.path(REASONS_DIR).join(name)),
         }
     }
 
@@ -28,13 +28,13 @@ impl PoolDirectory {
         let is_usable = self.is_usable()?;
         remove_if_exists(&self.refusals.join(&name))?;
         if is_usable {
-            remove_if_exists(&self.path(REASONS).join(&name))?;
+            remove_if_exists(&self.path(REASONS_DIR).join(&name))?;
         }
         let Some(reason) = reason else {
             return Ok(());
         };
         let directory = if is_usable {
-            self.path(REASONS)
+            self.path(REASONS_DIR)
         } else {
             self.refusals.clone()
         };

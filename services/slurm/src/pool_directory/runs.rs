@@ -8,7 +8,7 @@ use ipu_slurm::pointer_name;
 use super::{PoolDirectory, read_if_exists, remove_if_exists, replace};
 
 /// The directory with the runs of jobs, by the name of the pointer.
-const RUNS: &str = "runs";
+const RUNS_DIR: &str = "runs";
 
 impl PoolDirectory {
     /// Sets the run of the job whose pointer this process may write.
@@ -25,7 +25,7 @@ impl PoolDirectory {
         if self.pointer(job_id)?.is_none() {
             return Ok(false);
         }
-        let recorded = read_if_exists(&self.path(RUNS).join(pointer_name(job_id)))?;
+        let recorded = read_if_exists(&self.path(RUNS_DIR).join(pointer_name(job_id)))?;
         // Graphcore's scripts record none.
         Ok(recorded.is_some_and(|recorded| recorded.trim() != present))
     }
@@ -35,12 +35,12 @@ impl PoolDirectory {
         let Some(run) = &self.run else {
             return self.forget_run(job_id);
         };
-        let directory = self.path(RUNS);
+        let directory = self.path(RUNS_DIR);
         fs::create_dir_all(&directory)?;
         replace(&directory, &pointer_name(job_id), &format!("{run}\n"))
     }
 
     pub(super) fn forget_run(&self, job_id: u32) -> io::Result<()> {
-        remove_if_exists(&self.path(RUNS).join(pointer_name(job_id)))
+        remove_if_exists(&self.path(RUNS_DIR).join(pointer_name(job_id)))
     }
 }

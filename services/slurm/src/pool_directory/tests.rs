@@ -129,7 +129,7 @@ fn a_directory_that_others_can_change_is_refused_and_not_written() {
             "{name}: {error}"
         );
         directory.set_reason(7, Some("others may write")).unwrap();
-        assert!(!root.path().join(REASONS).exists());
+        assert!(!root.path().join(REASONS_DIR).exists());
         assert_eq!(directory.reason(7).unwrap().as_deref(), Some("others may write"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         directory.set_reason(7, None).unwrap();
@@ -158,7 +158,7 @@ fn a_directory_that_another_node_has_is_refused_and_not_written() {
     }
     second.set_reason(7, Some("of another node")).unwrap();
     assert_eq!(second.reason(7).unwrap().as_deref(), Some("of another node"));
-    assert!(!root.path().join(REASONS).exists());
+    assert!(!root.path().join(REASONS_DIR).exists());
     let state = first.lock().unwrap().state.clone();
     assert_eq!((state.free.len(), state.pointers.len()), (1, 1));
 }

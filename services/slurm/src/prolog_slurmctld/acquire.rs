@@ -60,7 +60,7 @@ pub(super) struct Acquisition<'a> {
 }
 
 /// An active partition that no process has used since its last reset.
-struct Acquired {
+struct AcquiredPartition {
     partition: PartitionDocument,
     config: IpuofConfigDocument,
 }
@@ -69,14 +69,14 @@ struct Acquired {
 #[derive(Clone, Copy)]
 enum Step {
     /// Ask the proxy whether an earlier hook of the run has a partition for this start.
-    Look,
+    Read,
     /// Create the allocation of the machines, and request the partition for this attempt.
     Put { attempt: u32 },
 }
 
 /// The progress of a step.
 enum Progress {
-    Done(Box<Acquired>),
+    Done(Box<AcquiredPartition>),
     Next(Step),
     /// The sentence says what the request waits for.
     Wait(Step, String),
@@ -141,7 +141,7 @@ impl<'a> Acquisition<'a> {
         job_file: &mut JobFile<'_>,
         comment: &mut AdminCommentWriter<'_>,
     ) -> Result<PartitionDocument, Refusal> {
-        let Acquired { partition, config } = self.wait(job_file, comment).await?;
+        let AcquiredPartition { partition, config } = self.wait(job_file, comment).await?;
         hook.ensure_current(self.start.key.job_id).await?;
         let grant = Grant {
             start: self.start.clone(),
@@ -160,21 +160,21 @@ impl<'a> Acquisition<'a> {
         &mut self,
         job_file: &mut JobFile<'_>,
         comment: &mut AdminCommentWriter<'_>,
-    ) -> Result<Acquired, Refusal> {
-        let (mut step, mut pause) = (Step::Look, MIN_PAUSE);
+    ) -> Result<AcquiredPartition, Refusal> {
+        let (mut step, mut pause) = (Step::Read, MIN_PAUSE);
         loop {
             // A later hook of the job takes over its file before it has a partition, which a further request
             // of this hook would reset.
             job_file.ensure_own()?;
             let asked = Instant::now();
             let progress = match step {
-                Step::Look => match self.look().await {
+                Step::Read => match self.read_partition().await {
                     Ok(Some(put)) => Ok(Progress::Next(put)),
                     Ok(None) => {
                         // The next hook must not take the marker for a proof that this start is unused.
                         job_file.remember(self.start.clone(), self.partition.clone())?;
                         self.set_start(self.start.next());
-                        Ok(Progress::Next(Step::Look))
+                        Ok(Progress::Next(Step::Read))
                     }
                     Err(error) => Err(error),
                 },
@@ -209,7 +209,7 @@ impl<'a> Acquisition<'a> {
     /// Chooses the start and the attempt. The partition of an earlier hook of this run may have been used, if
     /// slurmctld has forgotten the start: then the run has another one, or, with a SLUID, a reset of it.
     /// Returns none for another start.
-    async fn look(&mut self) -> Result<Option<Step>, ClientError> {
+    async fn read_partition(&mut self) -> Result<Option<Step>, ClientError> {
         let found = match self.proxy.partition(&self.partition).await {
             Ok(found) => found,
             Err(error) if is_not_found(&error) => {
@@ -270,7 +270,7 @@ impl<'a> Acquisition<'a> {
             // Released while the request waited.
             Err(error) if is_not_found(&error) => {
                 let sentence = "the partition was released".to_owned();
-                return Ok(Progress::Wait(Step::Look, sentence));
+                return Ok(Progress::Wait(Step::Read, sentence));
             }
             Err(error) => return Err(error),
         };
@@ -278,7 +278,7 @@ impl<'a> Acquisition<'a> {
         match partition.state {
             HoldState::Active if partition.attempt == attempt => {
                 let config = self.proxy.ipuof_config(&self.partition, None).await?;
-                Ok(Progress::Done(Box::new(Acquired { partition, config })))
+                Ok(Progress::Done(Box::new(AcquiredPartition { partition, config })))
             }
             HoldState::Failed => Ok(failed(&partition.errors)),
             _ => Ok(Progress::Wait(again, describe_wait(self.model_name, &partition))),
@@ -292,7 +292,7 @@ impl<'a> Acquisition<'a> {
             return Err(Refusal::Superseded(Failure(sentence.into())));
         }
         let has_other_properties = has_other_properties(&error);
-        // The machines are no neighbours, or do not begin at a multiple of the size. An earlier hook of the
+        // The machines are not neighbours, or do not begin at a multiple of the size. An earlier hook of the
         // run may have found that, and requested less.
         if (has_other_properties || is_about_machines(&error))
             && self.request.machines.is_some()
@@ -307,7 +307,7 @@ impl<'a> Acquisition<'a> {
                 self.give_up().await;
             }
             self.set_start(self.start.next());
-            return Ok(Progress::Next(Step::Look));
+            return Ok(Progress::Next(Step::Read));
         }
         let is_final = is_about_machines(&error) || is_permanent(&error);
         let problem = Failure::from(error);
@@ -331,7 +331,7 @@ impl<'a> Acquisition<'a> {
 
     /// Takes the request from the queue, or releases the partition, unless a hook has taken it over with a
     /// later attempt; with the allocation. A partition that the hook has not requested is not its own, and
-    /// one that tasks may have used is so once the proxy has accepted to reset it. The agent repeats what
+    /// a used partition is unused once the proxy has accepted to reset it. The agent repeats what
     /// fails.
     pub(super) async fn give_up(&self) {
         let Some(attempt) = self.requested else {

@@ -207,8 +207,8 @@ impl<'a> JobFile<'a> {
         }
     }
 
-    /// Removes the files of a hook without partition, unless a later hook has taken the file over. One that
-    /// cannot be removed makes a task fail, and the next hook takes it over.
+    /// Removes the files of a hook without partition, unless a later hook has taken the file over. A file
+    /// that cannot be removed makes a task fail, and the next hook takes it over.
     pub(super) fn remove(&self) -> Result<(), Refusal> {
         match run_file::end(self.directory, &self.name, &self.file) {
             Ok(true) | Err(_) => Ok(()),

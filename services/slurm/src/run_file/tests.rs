@@ -42,7 +42,7 @@ fn a_hook_takes_over_the_file_of_an_earlier_one_as_a_marker() {
         (&marker, "7.100.2", true),
         (&marker, "7.100.1", false),
         (&marker, "7.100", false),
-        // The file of another run tells nothing.
+        // The file of another run proves nothing.
         (&marker, "7.200", false),
     ] {
         assert_eq!(file.proves_unused(&start(uid)), is_unused, "{uid}");

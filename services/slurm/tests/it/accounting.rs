@@ -23,7 +23,7 @@ fn add_user(cluster: &Cluster) {
         cluster,
         &["add", "user", "daemon", "Account=ml", "Cluster=testbed"],
     );
-    // slurmdbd tells slurmctld about them in this order.
+    // slurmdbd reports them to slurmctld in this order.
     cluster.bed.wait_until("slurmctld knows the user", || {
         let users = ["show", "assoc_mgr", "flags=assoc", "users=daemon"];
         cluster
@@ -45,7 +45,7 @@ fn sacct_shows_the_ipus_of_a_job_and_a_limit_of_a_qos_holds() {
     let script = "env | grep PARTITION_ID; echo started; exec tail -f /dev/null";
     let first = cluster.submit(&["--licenses=pod64:8", "--time=5"], script);
     cluster.wait_for_line(&first, "started");
-    // The proxy charges the account, and tells other owners until when the job may run.
+    // The proxy charges the account, and shows other owners until when the job may run.
     let entry = &cluster.ledger()[0];
     assert_eq!(entry["account"], "ml", "{entry}");
     assert_eq!(entry["maxRuntimeSeconds"], 300, "{entry}");

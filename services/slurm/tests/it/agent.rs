@@ -99,7 +99,7 @@ fn a_comment_that_imitates_another_job_changes_nothing() {
              TimeLimit=UNLIMITED SubmitTime=1 StartTime=2 NodeList= Licenses=pod64:64 Network= "
         )
     };
-    // One job that exists, and one that does not.
+    // A job that exists, and a job that does not.
     let forged: Vec<String> = [victim.as_str(), "99999"]
         .iter()
         .map(|id| cluster.submit(&["--begin=now+1hour", &record(id)], "true"))

@@ -89,7 +89,7 @@ fn jobs_that_are_cancelled_in_the_prolog_leave_nothing_after_two_passes_of_the_a
     let Some(cluster) = Cluster::start(name, 120) else {
         return;
     };
-    // After a start of slurmctld, the agent cannot tell whether an older hold was forgotten.
+    // After a start of slurmctld, the agent cannot know whether an older hold was forgotten.
     let age = [
         "-c",
         "echo $(($(date +%s) - $(stat -c %Y /proc/$(pgrep -xo slurmctld))))",

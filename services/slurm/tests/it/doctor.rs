@@ -100,7 +100,7 @@ fn a_healthy_host_has_no_finding() {
 }
 
 #[test]
-fn a_second_controller_beside_the_host_map_is_found() {
+fn a_second_controller_with_a_host_map_is_found() {
     let host = Host::new();
     host.write(
         "pod16.conf",

@@ -159,8 +159,8 @@ fn a_forgotten_start_whose_file_is_lost_keeps_its_partition_when_the_next_hook_i
 }
 
 #[test]
-fn a_forgotten_start_is_released_also_after_the_loss_of_the_ledger() {
-    let name = "a_forgotten_start_is_released_also_after_the_loss_of_the_ledger";
+fn a_forgotten_start_is_released_even_after_the_loss_of_the_ledger() {
+    let name = "a_forgotten_start_is_released_even_after_the_loss_of_the_ledger";
     let Some(mut cluster) = Cluster::start(name, 60) else {
         return;
     };

@@ -176,7 +176,7 @@ impl Host {
     }
 }
 
-/// Copies the files that the bundle has beside the programs.
+/// Copies the files that the bundle has next to the programs.
 fn copy_files(target: &Path) {
     for entry in fs::read_dir(repository().join("deploy/slurm")).unwrap() {
         let path = entry.unwrap().path();

@@ -89,7 +89,7 @@ fn srun_has_the_largest_partition_that_fits_on_its_hosts() {
     for (hosts, nodes, size) in [
         ("ipu-host-[1-2]", "-N2", Some(32)),
         ("ipu-host-3", "-N1", Some(8)),
-        // 28 IPUs of neighbours, the first of which is no multiple of 16.
+        // 28 IPUs of neighbours, the first of which is not a multiple of 16.
         ("ipu-host-[2-3]", "-N2", Some(16)),
         ("ipu-host-4", "-N1", None),
     ] {

@@ -177,7 +177,7 @@ fn mistakes_of_the_configuration_stop_jobs_with_ipus_only() {
     assert_others_start(&cluster);
     assert_refused(&cluster, "vipu.conf is absent");
 
-    // The nodes alone have an error: the file of the job tells that it has IPUs.
+    // The nodes alone have an error: the file of the job shows that it has IPUs.
     fs::write(&vipu, &vipu_text).unwrap();
     let script = "echo started; until [ -e go ]; do sleep 0.1; done; srun echo step";
     let job = cluster.submit(&["--licenses=pod64:4"], script);

@@ -8,7 +8,7 @@ use ipu_test_slurm::{BED, CommandOutput, Daemon};
 
 use crate::cluster::Cluster;
 
-/// The settings of `v-ipu-plugin.conf` in seed 004 §8.5.4.
+/// The settings of `v-ipu-plugin.conf` in the Slurm guide §8.5.4.
 const PLUGIN_CONF: &str = "\
 SelectType=select/vipu
 SelectTypeParameters=other_cons_tres,CR_CPU

@@ -116,7 +116,7 @@ impl Limits {
 /// Parses a namespace. `*` is a name for the library, and a limit for it has no effect.
 fn namespace(setting: &'static str, name: &str) -> Result<Namespace, SettingError> {
     if name == ALL_NAMESPACES {
-        let fix = "is no namespace: name each one, or leave out `namespace` of a priority for all others";
+        let fix = "is not a namespace: name each one, or leave out `namespace` of a priority for all others";
         return Err(invalid_setting(setting, name, fix));
     }
     name.parse()
@@ -182,11 +182,11 @@ mod tests {
             ("priorities: [{namespace: a}]", "max-priority"),
             (
                 "priorities: [{namespace: '*', max-priority: 0}]",
-                "priorities = \"*\": is no namespace: name each one, or leave out `namespace`",
+                "priorities = \"*\": is not a namespace: name each one, or leave out `namespace`",
             ),
             (
                 "quotas: [{namespace: '*', max-ipus: 0}]",
-                "quotas = \"*\": is no namespace",
+                "quotas = \"*\": is not a namespace",
             ),
         ] {
             let error = limits(text).unwrap_err();

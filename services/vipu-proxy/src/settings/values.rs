@@ -46,10 +46,10 @@ pub struct QuotaSetting {
     /// Namespaces that may charge the account, `*` for all of them. Required for an account.
     #[serde(default)]
     pub namespaces: Vec<String>,
-    /// Maximum number of IPUs; none is no limit.
+    /// Maximum number of IPUs; unlimited if unset.
     #[serde(default)]
     pub max_ipus: Option<u32>,
-    /// Maximum number of partitions; none is no limit.
+    /// Maximum number of partitions; unlimited if unset.
     #[serde(default)]
     pub max_partitions: Option<u32>,
 }

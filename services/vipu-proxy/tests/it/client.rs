@@ -93,8 +93,8 @@ async fn the_typed_client_creates_resets_and_deletes_partitions() {
         dry_run.if_these_ended = vec!["big".to_owned()];
         dry_run
     };
-    assert!(client.plan(&dry_run).await.unwrap().planned[0].fits);
-    let planned = client.plan(&DryRunRequest::new(vec![4])).await.unwrap().planned;
+    assert!(client.plan(&dry_run).await.unwrap().results[0].fits);
+    let planned = client.plan(&DryRunRequest::new(vec![4])).await.unwrap().results;
     assert_eq!(planned[0].reasons[0].reason.code, "NotEnoughFree");
 
     let queued = client

@@ -133,7 +133,7 @@ async fn a_repeated_request_names_the_same_machines() {
 }
 
 #[tokio::test]
-async fn machines_of_two_real_controllers_are_told_apart_by_the_controller() {
+async fn machines_of_two_real_controllers_are_distinguished_by_the_controller() {
     let mut simulators = Vec::new();
     for _ in 0..2 {
         let builder = Simulator::builder(ipu_core::Topology::pod16());

@@ -118,7 +118,7 @@ async fn an_invalid_request_is_refused_with_a_code() {
         call("PATCH", "/v1/partitions/p", "").await,
         expected(405, "MethodNotAllowed")
     );
-    // The uid is validated also without a partition to delete.
+    // The uid is validated even without a partition to delete.
     assert_eq!(
         call("DELETE", "/v1/partitions/p?uid=%C3%97", "").await,
         expected(422, "InvalidValue")

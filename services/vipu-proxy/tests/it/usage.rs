@@ -1,4 +1,4 @@
-//! `/stats` and `/query`: the examples of the V-IPU guide (seed 000 §6.9). Pages of usage records.
+//! `/stats` and `/query`: the examples of the V-IPU guide (V-IPU guide §6.9). Pages of usage records.
 
 use http::StatusCode;
 use serde_json::json;

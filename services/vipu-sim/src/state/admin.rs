@@ -50,19 +50,19 @@ impl SimState {
         }
         let mut clusters = topology.clusters().to_vec();
         let mut allocations = topology.allocations().to_vec();
-        let at = clusters
+        let cluster_index = clusters
             .iter()
             .position(|cluster| cluster.id == new.cluster)
             .unwrap_or(clusters.len());
-        if at == clusters.len() {
+        if cluster_index == clusters.len() {
             clusters.push(Cluster {
                 id: new.cluster.clone(),
                 link_domains: Vec::new(),
             });
         }
-        let domains = &mut clusters[at].link_domains;
-        let index = new.link_domain as usize;
-        if index > domains.len() {
+        let domains = &mut clusters[cluster_index].link_domains;
+        let domain_index = new.link_domain as usize;
+        if domain_index > domains.len() {
             let rule = format!(
                 "the next new link domain of cluster {} is {}",
                 new.cluster,
@@ -70,15 +70,15 @@ impl SimState {
             );
             return Err(SimError::invalid("linkDomain", new.link_domain, rule));
         }
-        if index == domains.len() {
+        if domain_index == domains.len() {
             // A new domain before others would renumber them.
-            if at + 1 != clusters.len() {
+            if cluster_index + 1 != clusters.len() {
                 let rule = "only the last cluster accepts a new link domain";
                 return Err(SimError::invalid("linkDomain", new.link_domain, rule));
             }
-            clusters[at].link_domains.push(LinkDomain::default());
+            clusters[cluster_index].link_domains.push(LinkDomain::default());
         }
-        let machines = &mut clusters[at].link_domains[index].machines;
+        let machines = &mut clusters[cluster_index].link_domains[domain_index].machines;
         let free = machines
             .iter()
             .position(Option::is_none)
@@ -101,8 +101,8 @@ impl SimState {
         }
         machines[slot] = Some(new.id.clone());
         for id in new.allocations {
-            match allocations.iter_mut().find(|of| of.id == id) {
-                Some(of) => drop(of.agents.insert(new.id.clone())),
+            match allocations.iter_mut().find(|allocation| allocation.id == id) {
+                Some(allocation) => drop(allocation.agents.insert(new.id.clone())),
                 None => allocations.push(Allocation {
                     id,
                     cluster: new.cluster.clone(),
@@ -118,7 +118,7 @@ impl SimState {
         self.advance(now);
         let agent = self.agent(id)?;
         let ipus = self.hardware.topology.agent_ipus(&agent).into_iter().flatten();
-        let users: BTreeSet<_> = ipus.clone().filter_map(|at| self.holder(at)).collect();
+        let users: BTreeSet<_> = ipus.clone().filter_map(|ipu| self.holder(ipu)).collect();
         if let Some(user) = users.first() {
             let state = format!("used by partition {user}");
             return Err(SimError::Busy {
@@ -128,7 +128,7 @@ impl SimState {
                 fix: "remove the partition first",
             });
         }
-        let bad: BTreeSet<IpuAddress> = ipus.collect();
+        let removed: BTreeSet<IpuAddress> = ipus.collect();
         let mut clusters = self.hardware.topology.clusters().to_vec();
         let slots = clusters.iter_mut().flat_map(|cluster| &mut cluster.link_domains);
         for slot in slots.flat_map(|domain| &mut domain.machines) {
@@ -137,12 +137,12 @@ impl SimState {
             }
         }
         let mut allocations = self.hardware.topology.allocations().to_vec();
-        for of in &mut allocations {
-            of.agents.remove(&agent);
+        for allocation in &mut allocations {
+            allocation.agents.remove(&agent);
         }
-        allocations.retain(|of| !of.agents.is_empty());
+        allocations.retain(|allocation| !allocation.agents.is_empty());
         self.rebuild(clusters, allocations)?;
-        self.hardware.bad.retain(|at| !bad.contains(at));
+        self.hardware.bad.retain(|ipu| !removed.contains(ipu));
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl SimState {
         self.advance(now);
         let mut allocations = self.hardware.topology.allocations().to_vec();
         let before = allocations.len();
-        allocations.retain(|of| of.id.as_str() != id);
+        allocations.retain(|allocation| allocation.id.as_str() != id);
         if allocations.len() == before {
             return Err(SimError::NotFound {
                 kind: "allocation",
@@ -195,7 +195,7 @@ impl SimState {
     ) -> Result<(), SimError> {
         self.advance(now);
         let id = self.agent(agent)?;
-        let at = self
+        let ipu = self
             .hardware
             .ipu_of_agent(&id, hardware)
             .ok_or_else(|| SimError::NotFound {
@@ -203,8 +203,8 @@ impl SimState {
                 id: format!("{agent}/{hardware}"),
             })?;
         match health {
-            Health::Ok => self.hardware.bad.remove(&at),
-            Health::Bad => self.hardware.bad.insert(at),
+            Health::Ok => self.hardware.bad.remove(&ipu),
+            Health::Bad => self.hardware.bad.insert(ipu),
         };
         self.fail_unhealthy_partitions();
         Ok(())

@@ -57,7 +57,7 @@ impl SimState {
             .iter()
             .zip(&ipu_addresses[first..])
             .take(size)
-            .map(|(ipu, at)| Self::device(*at, ipu.routing_id, ipu.ipulink_domain_routing_id))
+            .map(|(ipu, address)| Self::device(*address, ipu.routing_id, ipu.ipulink_domain_routing_id))
             .collect();
         let group_sizes: Vec<usize> = if partition.spec.reconfigurable {
             std::iter::successors(Some(1), |group| Some(group * 2))
@@ -90,17 +90,17 @@ impl SimState {
         }
     }
 
-    fn device(at: IpuAddress, routing_id: u32, segment: u32) -> IpuofDevice {
+    fn device(address: IpuAddress, routing_id: u32, segment: u32) -> IpuofDevice {
         IpuofDevice {
-            ip: machine_ip(at),
+            ip: machine_ip(address),
             server_port: SERVER_PORT,
             rdma_port: RDMA_PORT,
             device_id: 0,
             ipulink_segment_id: segment,
             routing_id,
             ipu_arch_id: ARCHITECTURE,
-            ipu_id: hardware_id(at),
-            chip_id: format!("sim-{}-{}", at.link_domain, at.ipu),
+            ipu_id: hardware_id(address),
+            chip_id: format!("sim-{}-{}", address.link_domain, address.ipu),
             gwsw_version: SOFTWARE_VERSION.to_owned(),
             ipum_sw_version: SOFTWARE_VERSION.to_owned(),
         }
@@ -108,11 +108,11 @@ impl SimState {
 }
 
 /// Returns the address of a machine's IPUoF server: 10.<link domain, two bytes>.<machine from 1>.
-fn machine_ip(at: IpuAddress) -> String {
+fn machine_ip(address: IpuAddress) -> String {
     format!(
         "10.{}.{}.{}",
-        at.link_domain >> 8 & 0xff,
-        at.link_domain & 0xff,
-        at.ipu / 4 + 1
+        address.link_domain >> 8 & 0xff,
+        address.link_domain & 0xff,
+        address.ipu / 4 + 1
     )
 }

@@ -94,8 +94,11 @@ impl SimState {
             return Vec::new();
         };
         let ipu_addresses = self.ipu_addresses(&partition.spec);
-        let bad = ipu_addresses.iter().filter(|at| !self.hardware.is_good(**at));
-        bad.map(|at| format!("{} is bad", self.hardware.describe(*at)))
+        let unhealthy = ipu_addresses
+            .iter()
+            .filter(|address| !self.hardware.is_good(**address));
+        unhealthy
+            .map(|address| format!("{} is bad", self.hardware.describe(*address)))
             .collect()
     }
 

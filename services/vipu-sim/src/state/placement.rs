@@ -9,7 +9,7 @@ use ipu_vipu_client::wire::{PartitionIpu, PartitionRequirements};
 use super::SimState;
 use crate::error::SimError;
 
-const IPUS: &str = "requirements.ipus";
+const IPUS_FIELD: &str = "requirements.ipus";
 
 impl SimState {
     /// Returns the inventory of holders and bad IPUs. A partition in removal still holds its IPUs.
@@ -22,8 +22,8 @@ impl SimState {
                 tracing::error!(partition = %id, ?occupied, "the state has an IPU that is held twice or does not exist");
             }
         }
-        let bad = self.hardware.bad.iter().copied();
-        if let Err(error) = inventory.cordon(&CordonOwner::health(), bad) {
+        let unhealthy = self.hardware.bad.iter().copied();
+        if let Err(error) = inventory.cordon(&CordonOwner::health(), unhealthy) {
             tracing::error!(%error, "the state marks a missing IPU as bad");
         }
         inventory
@@ -73,7 +73,8 @@ impl SimState {
         let partition = self.partitions.get(id)?;
         let size = IpuCount::try_from(u32::try_from(partition.spec.ipus.len()).ok()?).ok()?;
         let mut allocations = self.hardware.topology.allocations().iter();
-        let allocation = allocations.find(|of| of.id.as_str() == partition.spec.allocation_id)?;
+        let allocation =
+            allocations.find(|allocation| allocation.id.as_str() == partition.spec.allocation_id)?;
         let mut inventory = self.inventory();
         inventory.vacate(id).ok()?;
         let addresses: Vec<IpuAddress> = fit(&inventory, size, allocation, &FirstFit)?
@@ -84,9 +85,10 @@ impl SimState {
 
     /// Returns the eligible allocations: the named one, or all (of the named cluster).
     fn candidates(&self, requirements: &PartitionRequirements) -> Result<Vec<&Allocation>, SimError> {
-        let fits = |of: &&Allocation| {
-            (requirements.allocation_id.is_empty() || of.id.as_str() == requirements.allocation_id)
-                && (requirements.cluster_id.is_empty() || of.cluster.as_str() == requirements.cluster_id)
+        let fits = |allocation: &&Allocation| {
+            (requirements.allocation_id.is_empty() || allocation.id.as_str() == requirements.allocation_id)
+                && (requirements.cluster_id.is_empty()
+                    || allocation.cluster.as_str() == requirements.cluster_id)
         };
         let all = self.hardware.topology.allocations();
         let found: Vec<_> = all.iter().filter(fits).collect();
@@ -95,7 +97,7 @@ impl SimState {
             return Ok(found);
         }
         // Not NOT_FOUND, which means a missing partition.
-        let allocation_ids: Vec<&str> = all.iter().map(|of| of.id.as_str()).collect();
+        let allocation_ids: Vec<&str> = all.iter().map(|allocation| allocation.id.as_str()).collect();
         let (field, value) = if requirements.allocation_id.is_empty() {
             ("requirements.cluster_id", &requirements.cluster_id)
         } else {
@@ -117,64 +119,72 @@ impl SimState {
         candidates: &[&'a Allocation],
     ) -> Result<(&'a Allocation, Vec<PartitionIpu>), SimError> {
         let ipus = in_routing_order(&requirements.ipus, size)?;
-        let find = |of: &Allocation| -> Option<Vec<IpuAddress>> {
+        let find = |allocation: &Allocation| -> Option<Vec<IpuAddress>> {
             let place = |ipu: &PartitionIpu| {
-                let at = self
-                    .hardware
-                    .find(&of.cluster, ipu.ipulink_domain_topology_id, ipu.topology_id)?;
-                self.hardware.is_in(at, of).then_some(at)
+                let address = self.hardware.find(
+                    &allocation.cluster,
+                    ipu.ipulink_domain_topology_id,
+                    ipu.topology_id,
+                )?;
+                self.hardware.is_in(address, allocation).then_some(address)
             };
             ipus.iter().map(place).collect()
         };
-        let Some((allocation, addresses)) = candidates.iter().find_map(|of| Some((*of, find(of)?))) else {
+        let Some((allocation, addresses)) = candidates
+            .iter()
+            .find_map(|candidate| Some((*candidate, find(candidate)?)))
+        else {
             let rule = "not all of them exist in one eligible allocation";
-            return Err(SimError::invalid(IPUS, format_ipus(&ipus), rule));
+            return Err(SimError::invalid(IPUS_FIELD, format_ipus(&ipus), rule));
         };
-        let named_twice = || SimError::invalid(IPUS, format_ipus(&ipus), "each IPU may be named once");
+        let named_twice = || SimError::invalid(IPUS_FIELD, format_ipus(&ipus), "each IPU may be named once");
         let pinned = Pinned::new(addresses.iter().copied()).map_err(|_| named_twice())?;
         if fit(inventory, size, allocation, &pinned).is_some() {
             return Ok((allocation, ipus));
         }
         let unavailable: Vec<String> = addresses
             .iter()
-            .filter_map(|at| self.unavailability_reason(inventory, *at))
+            .filter_map(|address| self.unavailability_reason(inventory, *address))
             .collect();
         if unavailable.is_empty() {
             let rule = "must be an aligned block of one link domain (the first one a multiple of the size), \
                         or whole link domains";
-            return Err(SimError::invalid(IPUS, format_ipus(&ipus), rule));
+            return Err(SimError::invalid(IPUS_FIELD, format_ipus(&ipus), rule));
         }
         Err(SimError::Taken { unavailable })
     }
 
     /// Returns the reason why an IPU is unavailable, if any.
-    fn unavailability_reason(&self, inventory: &Inventory, at: IpuAddress) -> Option<String> {
-        if let Some((holder, _)) = inventory.holder_at(at) {
+    fn unavailability_reason(&self, inventory: &Inventory, address: IpuAddress) -> Option<String> {
+        if let Some((holder, _)) = inventory.holder_at(address) {
             return Some(format!(
                 "{} is held by partition {holder}",
-                self.hardware.describe(at)
+                self.hardware.describe(address)
             ));
         }
-        let good = self.hardware.is_good(at);
-        (!good).then(|| format!("{} is bad", self.hardware.describe(at)))
+        let good = self.hardware.is_good(address);
+        (!good).then(|| format!("{} is bad", self.hardware.describe(address)))
     }
 
     /// Converts IPUs to the API's form, with routing ids in order.
     fn with_routing_ids(&self, addresses: &[IpuAddress]) -> Vec<PartitionIpu> {
-        let mut domains: Vec<u32> = addresses.iter().map(|at| at.link_domain).collect();
+        let mut domains: Vec<u32> = addresses.iter().map(|address| address.link_domain).collect();
         domains.dedup();
-        let segment = |at: &IpuAddress| {
+        let segment = |address: &IpuAddress| {
             domains
                 .iter()
                 .zip(0..)
-                .find(|(domain, _)| **domain == at.link_domain)
+                .find(|(domain, _)| **domain == address.link_domain)
         };
-        let numbered = addresses.iter().zip(0..).map(|(at, routing_id)| PartitionIpu {
-            ipulink_domain_topology_id: self.hardware.number_in_cluster(at.link_domain),
-            ipulink_domain_routing_id: segment(at).map_or(0, |(_, segment)| segment),
-            topology_id: u32::from(at.ipu),
-            routing_id,
-        });
+        let numbered = addresses
+            .iter()
+            .zip(0..)
+            .map(|(address, routing_id)| PartitionIpu {
+                ipulink_domain_topology_id: self.hardware.number_in_cluster(address.link_domain),
+                ipulink_domain_routing_id: segment(address).map_or(0, |(_, segment)| segment),
+                topology_id: u32::from(address.ipu),
+                routing_id,
+            });
         numbered.collect()
     }
 }
@@ -197,7 +207,11 @@ fn fit(
 fn in_routing_order(ipus: &[PartitionIpu], size: IpuCount) -> Result<Vec<PartitionIpu>, SimError> {
     if ipus.len() != size.get() as usize {
         let rule = format!("must be as many as requirements.size, which is {size}");
-        return Err(SimError::invalid(IPUS, format!("{} IPUs", ipus.len()), rule));
+        return Err(SimError::invalid(
+            IPUS_FIELD,
+            format!("{} IPUs", ipus.len()),
+            rule,
+        ));
     }
     let mut ordered = ipus.to_vec();
     if ipus.iter().all(|ipu| ipu.routing_id == 0) {
@@ -209,7 +223,7 @@ fn in_routing_order(ipus: &[PartitionIpu], size: IpuCount) -> Result<Vec<Partiti
     ordered.sort_unstable_by_key(|ipu| ipu.routing_id);
     if !ordered.iter().map(|ipu| ipu.routing_id).eq(0..size.get()) {
         let rule = "routing ids must be 0 to size-1, each once, or all absent";
-        return Err(SimError::invalid(IPUS, format_ipus(ipus), rule));
+        return Err(SimError::invalid(IPUS_FIELD, format_ipus(ipus), rule));
     }
     Ok(ordered)
 }

@@ -61,7 +61,7 @@ impl SimState {
     /// `Invalid` if there is no such allocation.
     pub(crate) fn list(&self, allocation: &str) -> Result<Vec<Partition>, SimError> {
         let all = self.hardware.topology.allocations();
-        if !allocation.is_empty() && !all.iter().any(|of| of.id.as_str() == allocation) {
+        if !allocation.is_empty() && !all.iter().any(|existing| existing.id.as_str() == allocation) {
             return Err(SimError::invalid(
                 "allocation_id",
                 format!("{allocation:?}"),
@@ -132,7 +132,7 @@ impl SimState {
             ));
         }
         let mut sorted: Vec<_> = topology.agents().collect();
-        sorted.sort_unstable_by_key(|(_, at)| *at);
+        sorted.sort_unstable_by_key(|(_, address)| *address);
         let is_requested =
             |agent: &AgentId| agents.is_empty() || agents.iter().any(|name| name == agent.as_str());
         let entries = sorted.into_iter().filter(|(agent, _)| is_requested(agent));
@@ -144,18 +144,22 @@ impl SimState {
         let allocations = topology
             .allocations()
             .iter()
-            .filter(|of| of.agents.contains(agent));
-        let allocations: Vec<&str> = allocations.map(|of| of.id.as_str()).collect();
+            .filter(|allocation| allocation.agents.contains(agent));
+        let allocations: Vec<&str> = allocations.map(|allocation| allocation.id.as_str()).collect();
         let ipus = topology.agent_ipus(agent).into_iter().flatten();
-        let ipu_attributes = ipus.map(|at| {
+        let ipu_attributes = ipus.map(|address| {
             let (cluster, number) = topology
-                .cluster_of(at.link_domain)
+                .cluster_of(address.link_domain)
                 .map_or(("", 0), |(cluster, number)| (cluster.id.as_str(), number));
-            let health = if self.hardware.is_good(at) { "ok" } else { "bad" };
+            let health = if self.hardware.is_good(address) {
+                "ok"
+            } else {
+                "bad"
+            };
             let attributes = [
                 ("cluster", cluster.to_owned()),
                 ("linkDomain", number.to_string()),
-                ("ipu", at.ipu.to_string()),
+                ("ipu", address.ipu.to_string()),
                 ("health", health.to_owned()),
                 ("allocation", allocations.join(",")),
             ];
@@ -163,7 +167,7 @@ impl SimState {
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), value))
                 .collect();
-            (hardware_id(at), Attributes { attributes })
+            (hardware_id(address), Attributes { attributes })
         });
         Entry {
             agent: agent.to_string(),
@@ -189,7 +193,7 @@ impl SimState {
             ipus: self
                 .ipu_addresses(&partition.spec)
                 .into_iter()
-                .map(|at| (at.link_domain, at.ipu))
+                .map(|address| (address.link_domain, address.ipu))
                 .collect(),
         });
         PodState {
@@ -200,7 +204,7 @@ impl SimState {
                 .hardware
                 .bad
                 .iter()
-                .map(|at| (at.link_domain, at.ipu))
+                .map(|address| (address.link_domain, address.ipu))
                 .collect(),
             partitions: partitions.collect(),
         }
@@ -248,8 +252,8 @@ pub struct PartitionView {
 }
 
 /// Converts a time to the API's form.
-fn timestamp(at: Timestamp) -> prost_types::Timestamp {
-    let millis = at.as_millis();
+fn timestamp(time: Timestamp) -> prost_types::Timestamp {
+    let millis = time.as_millis();
     prost_types::Timestamp {
         seconds: i64::try_from(millis / 1000).unwrap_or(i64::MAX),
         nanos: i32::try_from(millis % 1000 * 1_000_000).unwrap_or(0),

@@ -18,8 +18,13 @@ impl SimState {
             return Some("its time is after the year 9999".to_owned());
         }
         let topology = &self.hardware.topology;
-        if let Some(at) = self.hardware.bad.iter().find(|at| !topology.contains(**at)) {
-            return Some(format!("{at} is marked bad but does not exist"));
+        if let Some(address) = self
+            .hardware
+            .bad
+            .iter()
+            .find(|address| !topology.contains(**address))
+        {
+            return Some(format!("{address} is marked bad but does not exist"));
         }
         let mut holders = BTreeMap::new();
         self.partitions.iter().find_map(|(id, partition)| {
@@ -49,7 +54,7 @@ impl SimState {
         if partition.auto_resets > MAX_AUTO_RESETS {
             return Some(format!("{} automatic resets", partition.auto_resets));
         }
-        if partition.last_auto_reset.is_some_and(|at| at > self.now) {
+        if partition.last_auto_reset.is_some_and(|time| time > self.now) {
             return Some("an automatic reset in the future".to_owned());
         }
         let id_of = AllocationId::new(spec.allocation_id.as_str()).ok();
@@ -61,12 +66,15 @@ impl SimState {
         if addresses.len() != count {
             return Some("one of its IPUs does not exist".to_owned());
         }
-        if let Some(at) = addresses.iter().find(|at| !self.hardware.is_in(**at, allocation)) {
-            return Some(format!("{at} is not in allocation {}", allocation.id));
+        if let Some(address) = addresses
+            .iter()
+            .find(|address| !self.hardware.is_in(**address, allocation))
+        {
+            return Some(format!("{address} is not in allocation {}", allocation.id));
         }
-        addresses.into_iter().find_map(|at| {
-            let other = holders.insert(at, id)?;
-            Some(format!("{at} is also held by {other}"))
+        addresses.into_iter().find_map(|address| {
+            let other = holders.insert(address, id)?;
+            Some(format!("{address} is also held by {other}"))
         })
     }
 }

@@ -117,7 +117,7 @@ impl RunningJob {
     }
 }
 
-/// Creates the overlay of the next version, beside `deploy` as in the guide.
+/// Creates the overlay of the next version, next to `deploy` as in the guide.
 fn overlay() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(repository("deploy"), folder.path().join("deploy")).unwrap();

@@ -267,7 +267,7 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
     }
 }
 
-/// Returns the installation that the tests share, by the documented `helm install gc …` (seed 000 §6.3.2).
+/// Returns the installation that the tests share, by the documented `helm install gc …` (V-IPU guide §6.3.2).
 /// Each test has its own namespace. Returns `None` if this machine cannot run a node.
 pub(crate) fn installed(test: &str) -> Option<&'static Product<&'static Cluster>> {
     static INSTALLED: OnceLock<Product<&'static Cluster>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Interactive jobs (seed 000 §6.6.1).
+//! Interactive jobs (V-IPU guide §6.6.1).
 
 use std::ops::Deref;
 

@@ -1,4 +1,4 @@
-//! Jobs without the host network, with the files of `examples/kubernetes/no-host-network` (seed 002). The
+//! Jobs without the host network, with the files of `examples/kubernetes/no-host-network` (RDMA guide). The
 //! guide `docs/how-to/no-host-network.md` names the stand-ins.
 
 use std::collections::BTreeSet;

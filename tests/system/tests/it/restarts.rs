@@ -1,4 +1,4 @@
-//! Workers that are killed, under each restart policy (seed 000 §6.7.2).
+//! Workers that are killed, under each restart policy (V-IPU guide §6.7.2).
 
 use std::ops::Deref;
 

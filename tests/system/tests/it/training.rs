@@ -1,4 +1,4 @@
-//! Training jobs with a launcher that runs `mpirun` (seed 000 §6.6).
+//! Training jobs with a launcher that runs `mpirun` (V-IPU guide §6.6).
 
 use serde_json::json;
 

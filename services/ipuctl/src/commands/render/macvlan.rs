@@ -1,4 +1,4 @@
-//! `ipuctl render macvlan`: listing 5.2 of seed 002, for the network of the IPUs.
+//! `ipuctl render macvlan`: listing 5.2 of the RDMA guide, for the network of the IPUs.
 
 use std::io::Read as _;
 use std::net::Ipv4Addr;
@@ -128,7 +128,7 @@ fn range(cidr: Option<Ipv4Net>, controller: Option<&str>) -> Result<Ipv4Net, Fai
     };
     let address: Ipv4Addr = host.parse().map_err(|_| {
         let message = format!(
-            "--server-version-json: host = {host:?} is no IPv4 address, so that its network is unknown; set \
+            "--server-version-json: host = {host:?} is not an IPv4 address, so that its network is unknown; set \
              --cidr, for example --cidr 10.247.208.0/24"
         );
         Failure::new(Code::Data, message)

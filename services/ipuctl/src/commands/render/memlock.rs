@@ -1,4 +1,4 @@
-//! `ipuctl render memlock`: a container runtime without a limit of locked memory (seed 002 §7).
+//! `ipuctl render memlock`: a container runtime without a limit of locked memory (RDMA guide §7).
 
 use serde::Serialize;
 

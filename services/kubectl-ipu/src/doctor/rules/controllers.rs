@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 
 use crate::doctor::facts::{Facts, known};
-use crate::doctor::finding::{Checked, Finding, Fix};
+use crate::doctor::finding::{CheckResult, Finding, Fix};
 use crate::doctor::fixes;
 
 /// Key of the list in its ConfigMap.
-const KEY: &str = "controllers.yaml";
+const CONTROLLERS_KEY: &str = "controllers.yaml";
 /// Example of an entry of the list, with words to replace.
 const EXAMPLE: &str = "HOST:8090:KEY=VALUE";
 
@@ -19,15 +19,18 @@ fn list(facts: &Facts) -> Result<Result<Vec<ControllerEndpoint>, String>, String
     let Some(map) = known(&facts.controller_list)? else {
         return Ok(Err("absent".into()));
     };
-    let text = map.data.as_ref().and_then(|data| data.get(KEY));
+    let text = map.data.as_ref().and_then(|data| data.get(CONTROLLERS_KEY));
     let text = text.map(String::as_str).unwrap_or_default();
     Ok(parse_controllers(text).map_err(|error| {
         let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
-        format!("{KEY} is {text:?}: {error}{}", source.unwrap_or_default())
+        format!(
+            "{CONTROLLERS_KEY} is {text:?}: {error}{}",
+            source.unwrap_or_default()
+        )
     }))
 }
 
-pub(super) fn list_invalid(facts: &Facts) -> Checked {
+pub(super) fn list_invalid(facts: &Facts) -> CheckResult {
     let installation = known(&facts.installation)?;
     let (namespace, name) = (&installation.namespace, installation.controllers_config_map()?);
     let Err(actual) = list(facts)? else {
@@ -35,11 +38,13 @@ pub(super) fn list_invalid(facts: &Facts) -> Checked {
     };
     let fix = if known(&facts.controller_list)?.is_some() {
         Fix::template(format!(
-            "kubectl -n {namespace} patch configmap {name} --type merge -p '{{\"data\": {{\"{KEY}\": \"{EXAMPLE}\"}}}}'"
+            "kubectl -n {namespace} patch configmap {name} --type merge -p '{{\"data\": {{\"{CONTROLLERS_KEY}\": \"{EXAMPLE}\"}}}}'"
         ))
     } else {
         let value = format!("--set global.vipuControllers={EXAMPLE}");
-        let create = format!("kubectl -n {namespace} create configmap {name} --from-literal={KEY}={EXAMPLE}");
+        let create = format!(
+            "kubectl -n {namespace} create configmap {name} --from-literal={CONTROLLERS_KEY}={EXAMPLE}"
+        );
         fixes::set_value(installation, &value).unwrap_or_else(|| Fix::template(create))
     };
     Ok(vec![Finding::new(
@@ -49,7 +54,7 @@ pub(super) fn list_invalid(facts: &Facts) -> Checked {
     )])
 }
 
-pub(super) fn unreachable(facts: &Facts) -> Checked {
+pub(super) fn unreachable(facts: &Facts) -> CheckResult {
     let installation = known(&facts.installation)?;
     let (namespace, (_, proxy, _)) = (&installation.namespace, installation.proxy_service());
     let down = known(&facts.controllers)?
@@ -63,7 +68,7 @@ pub(super) fn unreachable(facts: &Facts) -> Checked {
     Ok(down.map(finding).collect())
 }
 
-pub(super) fn foreign_partitions(facts: &Facts) -> Checked {
+pub(super) fn foreign_partitions(facts: &Facts) -> CheckResult {
     Ok(known(&facts.controllers)?.iter().flat_map(foreign_at).collect())
 }
 
@@ -112,7 +117,7 @@ fn is_cordoned(node: &Node) -> bool {
         .is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
-pub(super) fn without_node(facts: &Facts) -> Checked {
+pub(super) fn without_node(facts: &Facts) -> CheckResult {
     let nodes = known(&facts.nodes)?;
     let mut findings = Vec::new();
     for label in labels(facts)? {
@@ -138,7 +143,7 @@ pub(super) fn without_node(facts: &Facts) -> Checked {
     Ok(findings)
 }
 
-pub(super) fn rdma_unavailable(facts: &Facts) -> Checked {
+pub(super) fn rdma_unavailable(facts: &Facts) -> CheckResult {
     // Other nodes may keep a resource of a removed plugin, with nothing allocatable.
     let labels = labels(facts)?;
     let nodes = known(&facts.nodes)?.iter();

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use semver::Version;
 
 use crate::doctor::facts::{Facts, known};
-use crate::doctor::finding::{Checked, Finding, Fix};
+use crate::doctor::finding::{CheckResult, Finding, Fix};
 use crate::doctor::fixes;
 use crate::installation::Installation;
 
@@ -34,7 +34,7 @@ fn apply_crd(other: Option<&str>) -> Fix {
     }
 }
 
-pub(super) fn crd_absent(facts: &Facts) -> Checked {
+pub(super) fn crd_absent(facts: &Facts) -> CheckResult {
     let operator = facts.installation.as_ref().ok().and_then(Installation::version);
     Ok(match known(&facts.crd)? {
         Some(_) => Vec::new(),
@@ -42,7 +42,7 @@ pub(super) fn crd_absent(facts: &Facts) -> Checked {
     })
 }
 
-pub(super) fn crd_older(facts: &Facts) -> Checked {
+pub(super) fn crd_older(facts: &Facts) -> CheckResult {
     let crd = known(&facts.crd)?.as_ref().ok_or("there is no CRD")?;
     let operator = known(&facts.installation)?.version().unwrap_or_default();
     let expected = version(operator)
@@ -60,7 +60,7 @@ pub(super) fn crd_older(facts: &Facts) -> Checked {
     Ok(vec![Finding::new(CRD, actual, apply_crd(Some(operator)))])
 }
 
-pub(super) fn operator_absent(facts: &Facts) -> Checked {
+pub(super) fn operator_absent(facts: &Facts) -> CheckResult {
     if !known(&facts.operators)?.is_empty() {
         return Ok(Vec::new());
     }
@@ -107,12 +107,12 @@ fn not_ready(deployment: &Deployment) -> Option<Finding> {
     ))
 }
 
-pub(super) fn operator_not_ready(facts: &Facts) -> Checked {
+pub(super) fn operator_not_ready(facts: &Facts) -> CheckResult {
     let installation = known(&facts.installation)?;
     Ok(not_ready(&installation.operator).into_iter().collect())
 }
 
-pub(super) fn proxy_not_ready(facts: &Facts) -> Checked {
+pub(super) fn proxy_not_ready(facts: &Facts) -> CheckResult {
     let installation = known(&facts.installation)?;
     let namespace = &installation.namespace;
     Ok(match &installation.proxy {
@@ -125,7 +125,7 @@ pub(super) fn proxy_not_ready(facts: &Facts) -> Checked {
     })
 }
 
-pub(super) fn proxy_unreachable(facts: &Facts) -> Checked {
+pub(super) fn proxy_unreachable(facts: &Facts) -> CheckResult {
     let installation = known(&facts.installation)?;
     let Some(error) = known(&facts.proxy_error)? else {
         return Ok(Vec::new());
@@ -152,7 +152,7 @@ pub(super) fn proxy_unreachable(facts: &Facts) -> Checked {
     Ok(vec![Finding::new(object, actual, fix)])
 }
 
-pub(super) fn no_leader(facts: &Facts) -> Checked {
+pub(super) fn no_leader(facts: &Facts) -> CheckResult {
     let installation = known(&facts.installation)?;
     let now = *known(&facts.now)?;
     let (namespace, lease) = (&installation.namespace, installation.lease());
@@ -184,7 +184,7 @@ pub(super) fn no_leader(facts: &Facts) -> Checked {
 }
 
 /// Returns one finding for each account and scope: a deleted role takes many rights at once.
-pub(super) fn permission_missing(facts: &Facts) -> Checked {
+pub(super) fn permission_missing(facts: &Facts) -> CheckResult {
     let installation = known(&facts.installation)?;
     let mut by_scope = BTreeMap::<(&str, Option<&str>), Vec<&str>>::new();
     for right in known(&facts.missing_rights)? {
@@ -245,7 +245,7 @@ fn shared_namespaces(first: &Installation, second: &Installation) -> Option<Stri
     (!shared.is_empty()).then(|| shared.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-pub(super) fn overlap(facts: &Facts) -> Checked {
+pub(super) fn overlap(facts: &Facts) -> CheckResult {
     let all = known(&facts.operators)?.iter();
     let all: Vec<_> = all
         .map(|operator| Installation::new(operator.clone(), None))

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Event, LimitRange, Pod};
 use kube::ResourceExt as _;
 
 use crate::doctor::facts::{Facts, JobFacts, known, phase};
-use crate::doctor::finding::{Checked, Finding, Fix};
+use crate::doctor::finding::{CheckResult, Finding, Fix};
 use crate::doctor::fixes;
 use crate::installation::{Installation, is_name};
 
-const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+const ENFORCE_LABEL: &str = "pod-security.kubernetes.io/enforce";
 /// Lower-case parts of log lines about the memory that RDMA locks.
 const MEMLOCK_PARTS: [&str; 3] = ["memlock", "ibv_reg_mr", "ibv_create_cq"];
 /// Lower-case parts of log lines about a failure.
@@ -32,7 +32,7 @@ fn title(pod: &Pod) -> String {
     format!("Pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-pub(super) fn pods_left(facts: &Facts) -> Checked {
+pub(super) fn pods_left(facts: &Facts) -> CheckResult {
     if !known(&facts.operators)?.is_empty() {
         return Ok(Vec::new());
     }
@@ -66,7 +66,7 @@ fn namespaces(facts: &Facts) -> Result<BTreeSet<&str>, String> {
     Ok(namespaces)
 }
 
-pub(super) fn namespace_restricted(facts: &Facts) -> Checked {
+pub(super) fn namespace_restricted(facts: &Facts) -> CheckResult {
     let jobs = facts.own_jobs()?;
     // Jobs without the host network run at these levels.
     let declined = |namespace: &str| {
@@ -81,12 +81,12 @@ pub(super) fn namespace_restricted(facts: &Facts) -> Checked {
         let Some(namespace) = facts.namespace(name)? else {
             continue;
         };
-        let level = namespace.labels().get(ENFORCE).map_or("", String::as_str);
+        let level = namespace.labels().get(ENFORCE_LABEL).map_or("", String::as_str);
         if matches!(level, "restricted" | "baseline") && !declined(name) {
             findings.push(Finding::new(
                 format!("Namespace {name}"),
                 format!("enforces the level {level}"),
-                Fix::run(format!("kubectl label namespace {name} {ENFORCE}=privileged --overwrite")).with_note(
+                Fix::run(format!("kubectl label namespace {name} {ENFORCE_LABEL}=privileged --overwrite")).with_note(
                     "It lets every user who may create Pods there run privileged ones. Do not run it if the level is \
                      your hardening.",
                 ),
@@ -96,7 +96,7 @@ pub(super) fn namespace_restricted(facts: &Facts) -> Checked {
     Ok(findings)
 }
 
-pub(super) fn namespace_not_watched(facts: &Facts) -> Checked {
+pub(super) fn namespace_not_watched(facts: &Facts) -> CheckResult {
     let operators = known(&facts.operators)?.iter();
     let operators: Vec<_> = operators
         .map(|operator| Installation::new(operator.clone(), None))
@@ -118,7 +118,7 @@ pub(super) fn namespace_not_watched(facts: &Facts) -> Checked {
     Ok(namespaces.into_iter().map(finding).collect())
 }
 
-pub(super) fn quota_without_limit_range(facts: &Facts) -> Checked {
+pub(super) fn quota_without_limit_range(facts: &Facts) -> CheckResult {
     let namespaces = namespaces(facts)?;
     let has_default = |range: &LimitRange| {
         let mut limits = range.spec.iter().flat_map(|spec| &spec.limits);
@@ -178,7 +178,7 @@ fn pull_error(status: &ContainerStatus) -> Option<String> {
     is_pull.then(|| format!("{reason}: {message}"))
 }
 
-pub(super) fn launcher_image(facts: &Facts) -> Checked {
+pub(super) fn launcher_image(facts: &Facts) -> CheckResult {
     let installation = known(&facts.installation)?;
     let image = installation
         .launcher_image()
@@ -209,7 +209,7 @@ pub(super) fn launcher_image(facts: &Facts) -> Checked {
     Ok(vec![Finding::new(format!("image {image}"), actual, fix)])
 }
 
-pub(super) fn pod_network_failed(facts: &Facts) -> Checked {
+pub(super) fn pod_network_failed(facts: &Facts) -> CheckResult {
     let pods: Vec<&Pod> = facts
         .own_pods()?
         .filter(|pod| phase(pod) == Some("Pending"))
@@ -252,7 +252,7 @@ fn memlock_error(log: &str) -> Option<&str> {
     })
 }
 
-pub(super) fn memlock(facts: &Facts) -> Checked {
+pub(super) fn memlock(facts: &Facts) -> CheckResult {
     let finding = |job: &JobFacts| {
         let failure = job.first_failure.as_ref()?;
         let line = memlock_error(&failure.log)?;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
 
 use crate::doctor::facts::{Facts, JobFacts, known, phase};
-use crate::doctor::finding::{Checked, Finding, Fix};
+use crate::doctor::finding::{CheckResult, Finding, Fix};
 use crate::installation::Installation;
 
 /// Maximum size of the values that the API server accepts, in bytes.
@@ -40,7 +40,7 @@ fn values(map: &ConfigMap) -> impl Iterator<Item = (&str, &String)> {
 ///
 /// # Errors
 ///
-/// The id of one that this version cannot read.
+/// The id of an entry that this version cannot read.
 fn entries(map: &ConfigMap) -> Result<Vec<Entry>, String> {
     values(map)
         .map(|(id, text)| {
@@ -49,7 +49,7 @@ fn entries(map: &ConfigMap) -> Result<Vec<Entry>, String> {
         .collect()
 }
 
-pub(super) fn nearly_full(facts: &Facts) -> Checked {
+pub(super) fn nearly_full(facts: &Facts) -> CheckResult {
     let (installation, map) = ledger(facts)?;
     let bytes: usize = map
         .data
@@ -66,7 +66,7 @@ pub(super) fn nearly_full(facts: &Facts) -> Checked {
     Ok(vec![Finding::new(object, actual, fix)])
 }
 
-pub(super) fn quarantined(facts: &Facts) -> Checked {
+pub(super) fn quarantined(facts: &Facts) -> CheckResult {
     let entries = entries(ledger(facts)?.1)?.into_iter();
     let finding = |Entry { id, controller, .. }: Entry| {
         let controller = controller.map_or_else(|| "unknown".to_owned(), |name| name.to_string());
@@ -132,7 +132,7 @@ fn uses_partition(pod: &Pod, id: &str) -> bool {
     names_it && !matches!(phase(pod), Some("Succeeded" | "Failed"))
 }
 
-pub(super) fn leaked(facts: &Facts) -> Checked {
+pub(super) fn leaked(facts: &Facts) -> CheckResult {
     let (installation, map) = ledger(facts)?;
     let uids: BTreeSet<&str> = known(&facts.jobs)?.iter().map(|job| job.uid.as_str()).collect();
     let now = known(&facts.now)?.as_millisecond();

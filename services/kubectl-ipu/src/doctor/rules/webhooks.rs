@@ -8,7 +8,7 @@ use x509_parser::pem::Pem;
 
 use super::installation::operator_not_ready;
 use crate::doctor::facts::{Facts, WebhookConfiguration, known};
-use crate::doctor::finding::{Checked, Finding, Fix};
+use crate::doctor::finding::{CheckResult, Finding, Fix};
 use crate::doctor::fixes;
 use crate::installation::Installation;
 
@@ -59,7 +59,7 @@ fn object(configuration: &WebhookConfiguration, webhook: &ValidatingWebhook) -> 
     )
 }
 
-pub(super) fn absent(facts: &Facts) -> Checked {
+pub(super) fn absent(facts: &Facts) -> CheckResult {
     let (installation, own) = own(facts)?;
     let absent = KINDS
         .into_iter()
@@ -78,7 +78,7 @@ pub(super) fn absent(facts: &Facts) -> Checked {
     Ok(absent.map(finding).collect())
 }
 
-pub(super) fn misdirected(facts: &Facts) -> Checked {
+pub(super) fn misdirected(facts: &Facts) -> CheckResult {
     let (installation, own) = own(facts)?;
     let (namespace, name) = (&installation.namespace, installation.webhook_service());
     let service = known(&facts.webhook_service)?.as_ref();
@@ -136,7 +136,7 @@ pub(super) fn misdirected(facts: &Facts) -> Checked {
     Ok(findings)
 }
 
-pub(super) fn unreachable(facts: &Facts) -> Checked {
+pub(super) fn unreachable(facts: &Facts) -> CheckResult {
     let (installation, own) = own(facts)?;
     let Some(error) = known(&facts.webhook_error)? else {
         return Ok(Vec::new());
@@ -212,7 +212,7 @@ fn renew_bundle(installation: &Installation, own: &[OwnWebhook<'_>]) -> Fix {
     }
 }
 
-pub(super) fn expires(facts: &Facts) -> Checked {
+pub(super) fn expires(facts: &Facts) -> CheckResult {
     let (installation, own) = own(facts)?;
     let now = *known(&facts.now)?;
     let mut findings = Vec::new();
@@ -239,7 +239,7 @@ pub(super) fn expires(facts: &Facts) -> Checked {
     Ok(findings)
 }
 
-pub(super) fn orphaned(facts: &Facts) -> Checked {
+pub(super) fn orphaned(facts: &Facts) -> CheckResult {
     let mut findings = Vec::new();
     for configuration in known(&facts.webhooks)? {
         // That of an installation which exists is misdirected.

@@ -448,7 +448,7 @@ fn the_printed_commands_fix_faults_of_a_release_of_both_versions_of_helm() {
         let site = Site::new("ipu", "gc-ipu-operator");
         site.settle(&cluster);
         assert_clean(&examine(&cluster), &format!("by {helm:?}"));
-        // An edit by hand is no reason that a printed command fails.
+        // An edit by hand is not a reason for a printed command to fail.
         let deployment = format!("deployment/{}", site.name("vipu-proxy"));
         site.kubectl(
             &cluster,

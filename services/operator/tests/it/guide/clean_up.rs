@@ -1,4 +1,4 @@
-//! Clean-up of finished jobs (seed 000 §6.7.3).
+//! Clean-up of finished jobs (V-IPU guide §6.7.3).
 
 use serde_json::{Value, json};
 
@@ -7,9 +7,9 @@ use crate::guide::{job_with_launcher, load_image};
 use crate::support::wait_until;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_7_3_three_clean_up_policies_keep_all_pods_the_launcher_or_none() {
-    let test = "seed_000_6_7_3_three_clean_up_policies_keep_all_pods_the_launcher_or_none";
-    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-7-3").await else {
+async fn vipu_guide_6_7_3_three_clean_up_policies_keep_all_pods_the_launcher_or_none() {
+    let test = "vipu_guide_6_7_3_three_clean_up_policies_keep_all_pods_the_launcher_or_none";
+    let Some(fixture) = ClusterFixture::start(test, "guide-6-7-3").await else {
         return;
     };
     load_image(fixture.cluster).await;

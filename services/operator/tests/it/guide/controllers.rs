@@ -1,5 +1,5 @@
-//! Several V-IPU controllers (seed 000 §6.3.2): tried in the order of the list, each with the nodes that have
-//! its label.
+//! Several V-IPU controllers (V-IPU guide §6.3.2): tried in the order of the list, each with the nodes that
+//! have its label.
 
 use serde_json::json;
 
@@ -7,14 +7,14 @@ use crate::cluster_fixture::{ClusterFixture, ControllersFile, RUN_UNTIL_SIGTERM,
 use crate::support::wait_until;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_3_2_workers_run_on_nodes_with_the_label_of_the_controller_that_has_their_partition() {
+async fn vipu_guide_6_3_2_workers_run_on_nodes_with_the_label_of_the_controller_that_has_their_partition() {
     let test =
-        "seed_000_6_3_2_workers_run_on_nodes_with_the_label_of_the_controller_that_has_their_partition";
+        "vipu_guide_6_3_2_workers_run_on_nodes_with_the_label_of_the_controller_that_has_their_partition";
     // Four IPUs each.
     let (first, second) = (simulator("1x1").await, simulator("1x1").await);
     let list = ControllersFile::new(&[(&first, "walk-one=pod001")]);
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| list.configure(proxy);
-    let Some(fixture) = ClusterFixture::start_with(test, "seed-000-6-3-2", change).await else {
+    let Some(fixture) = ClusterFixture::start_with(test, "guide-6-3-2", change).await else {
         return;
     };
     let label = |label: &str| fixture.kubectl(&["label", "nodes", "--all", label]);

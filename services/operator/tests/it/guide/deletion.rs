@@ -1,4 +1,4 @@
-//! The finalizer (seed 000 §6.1): a deleted job releases its IPUs, and does not wait for V-IPU.
+//! The finalizer (V-IPU guide §6.1): a deleted job releases its IPUs, and does not wait for V-IPU.
 
 use serde_json::{Value, json};
 use vipu_sim::{Fault, FaultKind};
@@ -7,12 +7,12 @@ use crate::cluster_fixture::{ClusterFixture, ControllersFile, RUN_UNTIL_SIGTERM,
 use crate::support::wait_until;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_1_a_running_job_is_deleted_at_once_even_while_vipu_is_down() {
-    let test = "seed_000_6_1_a_running_job_is_deleted_at_once_even_while_vipu_is_down";
+async fn vipu_guide_6_1_a_running_job_is_deleted_at_once_even_while_vipu_is_down() {
+    let test = "vipu_guide_6_1_a_running_job_is_deleted_at_once_even_while_vipu_is_down";
     let simulator = simulator("1x8").await;
     let list = ControllersFile::new(&[(&simulator, "kubernetes.io/os=linux")]);
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| list.configure(proxy);
-    let Some(fixture) = ClusterFixture::start_with(test, "seed-000-6-1", change).await else {
+    let Some(fixture) = ClusterFixture::start_with(test, "guide-6-1", change).await else {
         return;
     };
     let partitions = || {
@@ -71,11 +71,11 @@ async fn seed_000_6_1_a_running_job_is_deleted_at_once_even_while_vipu_is_down()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_1_workers_are_on_the_network_of_their_node_and_privileged() {
-    let test = "seed_000_6_1_workers_are_on_the_network_of_their_node_and_privileged";
+async fn vipu_guide_6_1_workers_are_on_the_network_of_their_node_and_privileged() {
+    let test = "vipu_guide_6_1_workers_are_on_the_network_of_their_node_and_privileged";
     let change =
         |_: &mut vipu_proxy::Settings, operator: &mut ipu_operator::Settings| operator.host_network = None;
-    let Some(fixture) = ClusterFixture::start_with(test, "seed-000-6-1-network", change).await else {
+    let Some(fixture) = ClusterFixture::start_with(test, "guide-6-1-network", change).await else {
         return;
     };
     fixture.apply(&worker_job("network", RUN_UNTIL_SIGTERM));

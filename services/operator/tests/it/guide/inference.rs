@@ -1,7 +1,7 @@
-//! Inference and scaling (seed 000 §6.7).
+//! Inference and scaling (V-IPU guide §6.7).
 
 use crate::cluster_fixture::{ClusterFixture, RUN_UNTIL_SIGTERM, worker_job};
-use crate::guide::seed;
+use crate::guide::guide_job;
 use crate::support::wait_until;
 
 /// The documented message appears once per instance without a partition; the reason follows.
@@ -10,19 +10,19 @@ const NOT_READY: &str = "partition not ready yet!";
 const COLUMNS: [&str; 6] = ["NAME", "STATUS", "CURRENT", "DESIRED", "LASTMESSAGE", "AGE"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_7_an_inference_job_is_scaled_to_2_to_4_and_to_1() {
-    let test = "seed_000_6_7_an_inference_job_is_scaled_to_2_to_4_and_to_1";
+async fn vipu_guide_6_7_an_inference_job_is_scaled_to_2_to_4_and_to_1() {
+    let test = "vipu_guide_6_7_an_inference_job_is_scaled_to_2_to_4_and_to_1";
     // Four IPUs, two of which other jobs hold.
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| proxy.sim = Some("1x1".into());
-    let Some(fixture) = ClusterFixture::start_with(test, "seed-000-6-7", change).await else {
+    let Some(fixture) = ClusterFixture::start_with(test, "guide-6-7", change).await else {
         return;
     };
     for other in ["one", "another"] {
         fixture.apply(&worker_job(other, RUN_UNTIL_SIGTERM));
         fixture.wait_for_phase(other, "Running").await;
     }
-    let mut inference = seed(include_str!(
-        "../../../../../ipu-k8s/tests/data/seeds/000-inference.yaml"
+    let mut inference = guide_job(include_str!(
+        "../../../../../ipu-k8s/tests/data/guides/vipu-inference.yaml"
     ));
     let spec = &mut inference["spec"]["workers"]["template"]["spec"];
     spec["containers"][0]["image"] = "local/busybox:1".into();

@@ -1,17 +1,17 @@
-//! Interactive mode (seed 000 §6.6.1).
+//! Interactive mode (V-IPU guide §6.6.1).
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::guide::{load_image, seed};
+use crate::guide::{guide_job, load_image};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_6_1_a_user_runs_commands_in_the_launcher_of_an_interactive_job() {
-    let test = "seed_000_6_6_1_a_user_runs_commands_in_the_launcher_of_an_interactive_job";
-    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-6-1").await else {
+async fn vipu_guide_6_6_1_a_user_runs_commands_in_the_launcher_of_an_interactive_job() {
+    let test = "vipu_guide_6_6_1_a_user_runs_commands_in_the_launcher_of_an_interactive_job";
+    let Some(fixture) = ClusterFixture::start(test, "guide-6-6-1").await else {
         return;
     };
     load_image(fixture.cluster).await;
-    let sample = seed(include_str!(
-        "../../../../../ipu-k8s/tests/data/seeds/000-interactive.yaml"
+    let sample = guide_job(include_str!(
+        "../../../../../ipu-k8s/tests/data/guides/vipu-interactive.yaml"
     ));
     let mut short = sample.clone();
     short["metadata"]["name"] = "short".into();

@@ -1,11 +1,11 @@
-//! Manifests of the alpha and of the network guide (seeds 001 and 002), unchanged except for images and
+//! Manifests of the alpha guide and of the RDMA guide, unchanged except for images and
 //! programs.
 
 use serde_json::{Value, json};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::guide::volumes::claim;
-use crate::guide::{load_image, seed};
+use crate::guide::{guide_job, load_image};
 use crate::support::wait_until;
 
 /// Returns the number of IPUs of the partition of the job's first instance.
@@ -21,14 +21,14 @@ async fn ipus(fixture: &ClusterFixture, job: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus() {
-    let test = "seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus";
-    let Some(fixture) = ClusterFixture::start(test, "seed-001-6-5").await else {
+async fn alpha_guide_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus() {
+    let test = "alpha_guide_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus";
+    let Some(fixture) = ClusterFixture::start(test, "alpha-guide-6-5").await else {
         return;
     };
     load_image(fixture.cluster).await;
-    let training = seed(include_str!(
-        "../../../../../ipu-k8s/tests/data/seeds/001-training.yaml"
+    let training = guide_job(include_str!(
+        "../../../../../ipu-k8s/tests/data/guides/alpha-training.yaml"
     ));
     fixture.apply(&training);
     fixture.wait_for_phase("ipujob-sample", "Running").await;
@@ -49,8 +49,8 @@ async fn seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus() {
     fixture.delete("ipujob-sample");
 
     // §6.5.1, an interactive session.
-    fixture.apply(&seed(include_str!(
-        "../../../../../ipu-k8s/tests/data/seeds/001-interactive.yaml"
+    fixture.apply(&guide_job(include_str!(
+        "../../../../../ipu-k8s/tests/data/guides/alpha-interactive.yaml"
     )));
     fixture.wait_for_phase("interactive-sample-job", "Running").await;
     assert_eq!(ipus(&fixture, "interactive-sample-job").await, 4);
@@ -71,8 +71,8 @@ async fn seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus() {
     // §6.5.2, a volume.
     let storage = claim(&fixture);
     std::fs::write(storage.path().join("end"), "0").unwrap();
-    let mut with_volume = seed(include_str!(
-        "../../../../../ipu-k8s/tests/data/seeds/001-nfs.yaml"
+    let mut with_volume = guide_job(include_str!(
+        "../../../../../ipu-k8s/tests/data/guides/alpha-nfs.yaml"
     ));
     // The launcher reads the file in the volume, and so does a rank in the worker.
     with_volume["spec"]["launcher"]["command"] = json!([
@@ -88,9 +88,9 @@ async fn seed_001_6_5_jobs_of_the_alpha_run_on_replicas_times_ipus() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_002_8_7_a_worker_keeps_the_network_resources_and_capabilities_of_its_template() {
-    let test = "seed_002_8_7_a_worker_keeps_the_network_resources_and_capabilities_of_its_template";
-    let Some(fixture) = ClusterFixture::start(test, "seed-002-8-7").await else {
+async fn rdma_guide_8_7_a_worker_keeps_the_network_resources_and_capabilities_of_its_template() {
+    let test = "rdma_guide_8_7_a_worker_keeps_the_network_resources_and_capabilities_of_its_template";
+    let Some(fixture) = ClusterFixture::start(test, "rdma-guide-8-7").await else {
         return;
     };
     load_image(fixture.cluster).await;
@@ -114,8 +114,8 @@ async fn seed_002_8_7_a_worker_keeps_the_network_resources_and_capabilities_of_i
         shown["status"]["allocatable"][resource] == "4"
     })
     .await;
-    let mut job = seed(include_str!(
-        "../../../../../ipu-k8s/tests/data/seeds/002-mnist.yaml"
+    let mut job = guide_job(include_str!(
+        "../../../../../ipu-k8s/tests/data/guides/rdma-mnist.yaml"
     ));
     let container = &mut job["spec"]["workers"]["template"]["spec"]["containers"][0];
     container["command"] = json!(["sh"]);

@@ -1,4 +1,4 @@
-//! Debugging (seed 000 §6.8.2, seed 003 §5.2): status and logs of a failed job.
+//! Debugging (V-IPU guide §6.8.2, operator guide §5.2): status and logs of a failed job.
 
 use serde_json::json;
 
@@ -6,9 +6,9 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::guide::{job_with_launcher, load_image};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_8_2_a_failure_is_shown_in_the_status_and_in_the_logs_of_the_launcher() {
-    let test = "seed_000_6_8_2_a_failure_is_shown_in_the_status_and_in_the_logs_of_the_launcher";
-    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-8-2").await else {
+async fn vipu_guide_6_8_2_a_failure_is_shown_in_the_status_and_in_the_logs_of_the_launcher() {
+    let test = "vipu_guide_6_8_2_a_failure_is_shown_in_the_status_and_in_the_logs_of_the_launcher";
+    let Some(fixture) = ClusterFixture::start(test, "guide-6-8-2").await else {
         return;
     };
     load_image(fixture.cluster).await;

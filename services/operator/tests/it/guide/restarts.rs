@@ -1,4 +1,4 @@
-//! Automatic restarts (seed 000 §6.7.2): four policies and their outcomes.
+//! Automatic restarts (V-IPU guide §6.7.2): four policies and their outcomes.
 
 use serde_json::{Value, json};
 
@@ -56,9 +56,9 @@ fn cases() -> Vec<Case> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_7_2_four_restart_policies_handle_success_failure_and_exit_codes() {
-    let test = "seed_000_6_7_2_four_restart_policies_handle_success_failure_and_exit_codes";
-    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-7-2").await else {
+async fn vipu_guide_6_7_2_four_restart_policies_handle_success_failure_and_exit_codes() {
+    let test = "vipu_guide_6_7_2_four_restart_policies_handle_success_failure_and_exit_codes";
+    let Some(fixture) = ClusterFixture::start(test, "guide-6-7-2").await else {
         return;
     };
     for case in cases() {
@@ -93,9 +93,9 @@ async fn seed_000_6_7_2_four_restart_policies_handle_success_failure_and_exit_co
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_7_2_a_restart_runs_the_launcher_again_on_a_clean_partition() {
-    let test = "seed_000_6_7_2_a_restart_runs_the_launcher_again_on_a_clean_partition";
-    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-7-2-launcher").await else {
+async fn vipu_guide_6_7_2_a_restart_runs_the_launcher_again_on_a_clean_partition() {
+    let test = "vipu_guide_6_7_2_a_restart_runs_the_launcher_again_on_a_clean_partition";
+    let Some(fixture) = ClusterFixture::start(test, "guide-6-7-2-launcher").await else {
         return;
     };
     load_image(fixture.cluster).await;

@@ -1,24 +1,24 @@
-//! The seeds' sample job: applied, running, described, completed.
+//! The sample job of the V-IPU guide: applied, running, described, completed.
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::guide::{load_image, seed};
+use crate::guide::{guide_job, load_image};
 
-/// Output of `kubectl describe` for the running sample, from the seed.
-const DESCRIBED: &str = include_str!("../../data/seed-000-6.6-describe.txt");
+/// Output of `kubectl describe` for the running sample, from the guide.
+const DESCRIBED: &str = include_str!("../../data/guide-6.6-describe.txt");
 
 /// Fields that today's API server or `kubectl` no longer prints, and empty fields that the original's types
 /// wrote.
 const OBSOLETE_FIELDS: [&str; 5] = ["Manager:", "Operation:", "Time:", "Self Link:", "Resources:"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_6_the_sample_runs_and_completes() {
-    let test = "seed_000_6_6_the_sample_runs_and_completes";
-    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-6").await else {
+async fn vipu_guide_6_6_the_sample_runs_and_completes() {
+    let test = "vipu_guide_6_6_the_sample_runs_and_completes";
+    let Some(fixture) = ClusterFixture::start(test, "guide-6-6").await else {
         return;
     };
     load_image(fixture.cluster).await;
-    let sample = seed(include_str!(
-        "../../../../../ipu-k8s/tests/data/seeds/000-training.yaml"
+    let sample = guide_job(include_str!(
+        "../../../../../ipu-k8s/tests/data/guides/vipu-training.yaml"
     ));
     assert_eq!(
         fixture.apply(&sample).trim(),
@@ -86,15 +86,15 @@ async fn check_launcher_objects(fixture: &ClusterFixture) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_6_kubectl_describes_the_sample_as_documented() {
-    let test = "seed_000_6_6_kubectl_describes_the_sample_as_documented";
-    let Some(fixture) = ClusterFixture::start_with_webhooks(test, "seed-000-6-6-describe").await else {
+async fn vipu_guide_6_6_kubectl_describes_the_sample_as_documented() {
+    let test = "vipu_guide_6_6_kubectl_describes_the_sample_as_documented";
+    let Some(fixture) = ClusterFixture::start_with_webhooks(test, "guide-6-6-describe").await else {
         return;
     };
     load_image(fixture.cluster).await;
-    // The output in seed 000 is of the sample of seed 001.
-    let sample = seed(include_str!(
-        "../../../../../ipu-k8s/tests/data/seeds/001-training.yaml"
+    // The output in the V-IPU guide is of the sample of the alpha guide.
+    let sample = guide_job(include_str!(
+        "../../../../../ipu-k8s/tests/data/guides/alpha-training.yaml"
     ));
     fixture.apply(&sample);
     fixture.wait_for_phase("ipujob-sample", "Running").await;
@@ -108,7 +108,7 @@ async fn seed_000_6_6_kubectl_describes_the_sample_as_documented() {
         }
         assert!(
             rest.any(|shown| *shown == line),
-            "{line:?} is missing or out of order compared with the seed:\n{described}"
+            "{line:?} is missing or out of order compared with the guide:\n{described}"
         );
     }
     let events = described.split("\nEvents:").nth(1).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Usage reports of the proxy (seed 000 §6.9), requested from within a Pod as in the seed.
+//! Usage reports of the proxy (V-IPU guide §6.9), requested from within a Pod as in the guide.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use crate::cluster_fixture::{ClusterFixture, RUN_UNTIL_SIGTERM, worker_job};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_9_stats_and_query_return_the_documented_numbers() {
-    let test = "seed_000_6_9_stats_and_query_return_the_documented_numbers";
+async fn vipu_guide_6_9_stats_and_query_return_the_documented_numbers() {
+    let test = "vipu_guide_6_9_stats_and_query_return_the_documented_numbers";
     let change = |proxy: &mut vipu_proxy::Settings, _: &mut _| {
         proxy.listen = Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into());
         proxy.auth = Some(vipu_proxy::Auth::None);
     };
-    let Some(fixture) = ClusterFixture::start_with(test, "seed-000-6-9", change).await else {
+    let Some(fixture) = ClusterFixture::start_with(test, "guide-6-9", change).await else {
         return;
     };
     let nothing = json!({"total": {"used": 0, "available": 32}});
@@ -35,7 +35,7 @@ async fn seed_000_6_9_stats_and_query_return_the_documented_numbers() {
     let used = json!({"used": 4, "available": 28});
     assert_eq!(
         wget(&[&format!("{proxy}/stats")]),
-        json!({"seed-000-6-9": used, "total": used})
+        json!({"guide-6-9": used, "total": used})
     );
     let query = |size: u32| {
         let body = json!({"size": size}).to_string();

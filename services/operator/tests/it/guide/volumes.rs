@@ -1,12 +1,12 @@
-//! Volumes (seed 000 §6.7.1): every worker and the launcher see the same files at the same path.
+//! Volumes (V-IPU guide §6.7.1): every worker and the launcher see the same files at the same path.
 
 use serde_json::json;
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::guide::{load_image, seed};
+use crate::guide::{guide_job, load_image};
 use crate::support::apply;
 
-/// Creates the seeds' volume and claim with a folder of the node in place of an NFS server.
+/// Creates the volume of the V-IPU guide and claim with a folder of the node in place of an NFS server.
 pub(super) fn claim(fixture: &ClusterFixture) -> tempfile::TempDir {
     let storage = tempfile::tempdir().unwrap();
     let namespace = fixture.namespace;
@@ -32,15 +32,15 @@ pub(super) fn claim(fixture: &ClusterFixture) -> tempfile::TempDir {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher() {
-    let test = "seed_000_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher";
-    let Some(fixture) = ClusterFixture::start(test, "seed-000-6-7-1").await else {
+async fn vipu_guide_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher() {
+    let test = "vipu_guide_6_7_1_a_volume_is_at_the_same_path_in_workers_and_launcher";
+    let Some(fixture) = ClusterFixture::start(test, "guide-6-7-1").await else {
         return;
     };
     load_image(fixture.cluster).await;
     let storage = claim(&fixture);
-    let mut job = seed(include_str!(
-        "../../../../../ipu-k8s/tests/data/seeds/000-nfs.yaml"
+    let mut job = guide_job(include_str!(
+        "../../../../../ipu-k8s/tests/data/guides/vipu-nfs.yaml"
     ));
     job["spec"]["workersPerJobInstance"] = "2".into();
     job["spec"]["ipusPerJobInstance"] = "2".into();

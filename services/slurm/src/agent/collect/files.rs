@@ -11,8 +11,8 @@ use crate::proxy::release_options;
 use crate::run_file;
 
 /// Removes the files of runs that have ended and have no partition any more. After the loss of the ledger,
-/// the file of a run alone tells whose a quarantined partition is. So it stays until the proxy has compared
-/// its ledger with the controllers of its directory. `listed` are the partitions before this pass.
+/// only the file of a run names the owner of a quarantined partition. So it stays until the proxy has
+/// compared its ledger with the controllers of its directory. `listed` are the partitions before this pass.
 pub(super) async fn remove_files(
     context: &Context,
     facts: &SlurmFacts<'_>,

@@ -52,7 +52,7 @@ impl Node {
         let environment = HookEnvironment::new(pairs.map(|(name, value)| (name.into(), value.into())));
         let conf = conf_files::load(&self.0.path().join("etc"), &[]).unwrap();
         let slurm = || Slurm::in_directory(&self.0.path().join("bin"));
-        match variables(&environment, &conf, slurm) {
+        match ipuof_variables(&environment, &conf, slurm) {
             Ok(found) => {
                 assert_eq!(found, None);
                 None

@@ -203,7 +203,7 @@ fn pool(cluster: &Cluster, arguments: &[&str]) -> CommandOutput {
     output
 }
 
-/// Runs Prolog on all nodes of a job, also when it starts again.
+/// Runs Prolog on all nodes of a job, even when it starts again.
 pub(crate) const PROLOG_FLAGS: &str = "PrologFlags=Alloc";
 
 /// Creates the pools of all nodes.

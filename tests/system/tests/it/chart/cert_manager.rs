@@ -195,7 +195,7 @@ impl<'a> Certified<'a> {
         }
     }
 
-    /// Runs a job, which both webhooks admit, to its end, and submits one that only a webhook refuses.
+    /// Runs a job, which both webhooks admit, to its end, and submits a job that only a webhook refuses.
     fn run_jobs(&self) {
         let job = "short";
         self.product.submit(NAMESPACE, "inference", |example| {

@@ -30,7 +30,7 @@ const NEXT: [&str; 5] = [
 /// Environment variable with the number of small jobs that run throughout, for a soak. The default is 2.
 const JOBS: &str = "IPU_SYSTEM_UPGRADE_JOBS";
 
-/// Largest number of jobs that fits the simulated controller of `deploy/simulator` beside the other jobs.
+/// Largest number of jobs that fits the simulated controller of `deploy/simulator` with the other jobs.
 const MAX_JOBS_OF_POD16: usize = 8;
 
 #[test]
@@ -56,7 +56,7 @@ fn jobs_run_come_and_go_while_a_release_is_upgraded_rolled_back_and_installed_un
         started.elapsed().as_secs_f64()
     ));
     let product = &job.product;
-    // Seed 000 §6.3.2.
+    // V-IPU guide §6.3.2.
     let pods = job.in_system(&["get", "pods", "-o", "name"]);
     for deployment in [
         "gc-ipu-operator-controller-manager-",
@@ -206,7 +206,7 @@ impl RunningJob {
             let started = Instant::now();
             let (run, admitted) = self.submit_during(|| self.product.helm(helm, &arguments));
             record(&format!(
-                "{helm:?} {change} beside {} running jobs: {:.1} s; {run} other jobs ran meanwhile, {admitted} more were admitted",
+                "{helm:?} {change} with {} running jobs: {:.1} s; {run} other jobs ran meanwhile, {admitted} more were admitted",
                 jobs.jobs.len(),
                 started.elapsed().as_secs_f64()
             ));

@@ -92,7 +92,7 @@ fn every_name_follows_from_the_release() {
     for name in names(&renderer.objects(Tool::Helm4, "gc", &[])) {
         assert!(name.contains("/gc-ipu-operator-"), "{name}");
     }
-    // Seed 000 §6.3.2 and §6.9.
+    // V-IPU guide §6.3.2 and §6.9.
     for name in ["vipu-controllers", "controller-manager", "vipu-proxy"] {
         let line = format!("name: gc-ipu-operator-{name}\n");
         assert!(of_gc.contains(&line), "{name}");

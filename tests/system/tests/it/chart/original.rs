@@ -8,7 +8,7 @@ use super::refusals::{assert_golden, message_of};
 use crate::installation::repository;
 
 const NAMESPACE: &str = "original";
-/// The list of controllers after `kubectl edit`, which seed 000 §6.3.2 recommends.
+/// The list of controllers after `kubectl edit`, which V-IPU guide §6.3.2 recommends.
 const EDITED: &str = "pod007:8090:vipu-ctrl=pod007";
 const LIST: [&str; 2] = ["configmap", "ipu-operator-vipu-controllers"];
 const TRACKER: [&str; 2] = ["configmap", "ipu-partitions-tracker"];

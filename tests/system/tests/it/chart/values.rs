@@ -109,8 +109,8 @@ fn of_this_version(name: &str) -> String {
 }
 
 #[test]
-fn an_own_image_and_tag_in_an_original_values_file_are_kept() {
-    let Some(renderer) = Renderer::find("an_own_image_and_tag_in_an_original_values_file_are_kept") else {
+fn a_custom_image_and_tag_in_an_original_values_file_are_kept() {
+    let Some(renderer) = Renderer::find("a_custom_image_and_tag_in_an_original_values_file_are_kept") else {
         return;
     };
     let file = original_values("1.1.0");

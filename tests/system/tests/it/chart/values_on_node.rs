@@ -52,7 +52,7 @@ const IMAGES: [(&str, &str); 4] = [
 fn each_value_of_the_schema_is_in_a_value_set_of_the_soak() {
     let mut keys = schema_keys();
     for (key, reason) in EXCEPTIONS {
-        assert!(keys.remove(key), "{key} ({reason}) is no key");
+        assert!(keys.remove(key), "{key} ({reason}) is not a key");
     }
     for file in files() {
         let values: Value = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();

@@ -6,7 +6,7 @@ use ipu_slurm::SlurmctldWatch;
 use ipu_slurm::conf::ConfFiles;
 use serde_json::{Value, json};
 
-use super::super::{Collected, collect};
+use super::super::{CollectReport, collect};
 use crate::agent::context::Context;
 use crate::fake_slurm::fake_slurm;
 use crate::run_file::RunFile;
@@ -63,7 +63,7 @@ async fn passes(answers: Vec<(Value, Option<Response>)>) -> (Vec<bool>, String) 
         let result = collect(
             &context,
             &mut SlurmctldWatch::default(),
-            &mut Collected::default(),
+            &mut CollectReport::default(),
         )
         .await;
         problem = result.err().map(|failure| failure.0).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Golden files of seed 004 §8.5.4 for each version of Slurm. `UPDATE=1` writes them.
+//! Golden files of the Slurm guide §8.5.4 for each version of Slurm. `UPDATE=1` writes them.
 
 use std::fs;
 
@@ -7,9 +7,9 @@ use ipu_slurm::render::{RenderInput, RenderOptions, render};
 use super::{NODE, SLURM_CONF, conf, data, findings, input, read};
 
 #[test]
-fn the_seeds_example_is_rendered_for_every_version() {
-    let plugin = read("conf/seed-v-ipu-plugin.conf");
-    let vipu = read("conf/seed-vipu.conf");
+fn the_guides_example_is_rendered_for_every_version() {
+    let plugin = read("conf/guide-v-ipu-plugin.conf");
+    let vipu = read("conf/guide-vipu.conf");
     for version in ["22.05", "24.11", "26.05"] {
         let rendered = render(&RenderInput {
             version: version.parse().unwrap(),
@@ -28,7 +28,7 @@ fn the_seeds_example_is_rendered_for_every_version() {
             findings(&rendered).join("\n"),
             rendered.notes.join("\n")
         );
-        let golden = format!("render/seed-{version}.txt");
+        let golden = format!("render/guide-{version}.txt");
         if std::env::var_os("UPDATE").is_some() {
             fs::write(data(&golden), &actual).unwrap();
         }
@@ -37,7 +37,7 @@ fn the_seeds_example_is_rendered_for_every_version() {
 }
 
 #[test]
-fn the_seeds_typo_pod6_is_reported_with_its_place() {
+fn the_typo_of_the_guide_pod6_is_reported_with_its_place() {
     let plugin = read("conf/typo-v-ipu-plugin.conf");
     let errors = render(&RenderInput {
         slurm_conf: conf(SLURM_CONF, &[("v-ipu-plugin.conf", &plugin)]),
